@@ -1,0 +1,9 @@
+"""The administration API of a namespace: ATOM over HTTP, as the official administration clients speak it."""
+
+from __future__ import annotations
+
+from .errors import AdminRefused, Unauthorized
+from .exchange import Request, Response
+from .http import AdminHttp, HttpLimits
+
+__all__ = ["AdminHttp", "AdminRefused", "HttpLimits", "Request", "Response", "Unauthorized"]

@@ -1,0 +1,119 @@
+"""What a request's target names: an entity, a list of them, or the namespace."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from urllib.parse import parse_qsl, unquote
+
+from .errors import AdminRefused
+
+__all__ = ["Address", "Kind", "Page", "parse_address"]
+
+# Azure gives at most a hundred entries a page, whatever was asked for.
+MAX_PAGE = 100
+
+# Names of queues and topics may contain slashes, so the fixed words are looked for from the end.
+_NESTED = re.compile(
+    r"(?P<topic>.+?)/subscriptions(?:/(?P<subscription>[^/]+)(?P<rules>/rules(?:/(?P<rule>[^/]+))?)?)?",
+    re.IGNORECASE,
+)
+
+
+class Kind(Enum):
+    """The resources that the API knows."""
+
+    NAMESPACE = "namespace"
+    QUEUES = "queues"
+    TOPICS = "topics"
+    ENTITY = "entity"
+    SUBSCRIPTIONS = "subscriptions"
+    SUBSCRIPTION = "subscription"
+    RULES = "rules"
+    RULE = "rule"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Which part of a list is wanted."""
+
+    skip: int = 0
+    top: int = MAX_PAGE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """A resource, with the query that came along."""
+
+    kind: Kind
+    entity: str = ""
+    subscription: str = ""
+    rule: str = ""
+    page: Page = Page()
+    api_version: str | None = None
+
+
+def parse_address(target: str) -> Address:
+    """Raises ``AdminRefused``: 404 on an unknown system resource, 400 on a query that makes no sense."""
+    raw, _, query_text = target.partition("?")
+    # The absolute form of a target is what a client of a proxy sends.
+    raw = re.sub("^https?://[^/]*", "", raw, flags=re.IGNORECASE)
+    query = _parse_query(query_text)
+    page = Page(skip=_number(query, "$skip", 0), top=min(_number(query, "$top", MAX_PAGE), MAX_PAGE))
+    return _place(raw.strip("/"), page, query.get("api-version"))
+
+
+def _place(path: str, page: Page, api_version: str | None) -> Address:
+    fixed = {
+        "$namespaceinfo": Kind.NAMESPACE,
+        "$resources/queues": Kind.QUEUES,
+        "$resources/topics": Kind.TOPICS,
+    }
+    kind = fixed.get(unquote(path).lower())
+    if kind is not None:
+        return Address(kind=kind, page=page, api_version=api_version)
+    if not path or path.startswith("$"):
+        raise AdminRefused(
+            404,
+            f"There is no resource '{unquote(path)}'; lists are at $Resources/queues and $Resources/topics.",
+        )
+    nested = _NESTED.fullmatch(path)
+    if nested is None:
+        return Address(kind=Kind.ENTITY, entity=unquote(path), page=page, api_version=api_version)
+    names = {name: unquote(nested[name] or "") for name in ("topic", "subscription", "rule")}
+    return Address(
+        kind=_nested_kind(nested),
+        entity=names["topic"],
+        subscription=names["subscription"],
+        rule=names["rule"],
+        page=page,
+        api_version=api_version,
+    )
+
+
+def _nested_kind(match: re.Match[str]) -> Kind:
+    if match["rule"]:
+        return Kind.RULE
+    if match["rules"]:
+        return Kind.RULES
+    return Kind.SUBSCRIPTION if match["subscription"] else Kind.SUBSCRIPTIONS
+
+
+def _parse_query(text: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=100)
+    except ValueError as error:
+        raise AdminRefused(
+            400, "The query has too many parameters; $skip, $top and api-version are known."
+        ) from error
+    return {name.lower(): value for name, value in pairs}
+
+
+def _number(query: dict[str, str], name: str, default: int) -> int:
+    text = query.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise AdminRefused(400, f"{name} must be a whole number of at least 0, not '{text}'.")
+    return int(text)

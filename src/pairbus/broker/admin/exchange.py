@@ -1,0 +1,48 @@
+"""A request and its answer, free of any transport."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from types import MappingProxyType
+from urllib.parse import unquote
+
+__all__ = ["Request", "Response"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One HTTP request: ``headers`` with lower-case names, ``target`` (path and query) still quoted.
+
+    Headers and body hold tokens and keys, so neither shows in the representation.
+    """
+
+    method: str
+    target: str
+    _: KW_ONLY
+    headers: Mapping[str, str] = field(default=MappingProxyType({}), repr=False)
+    body: bytes = field(default=b"", repr=False)
+
+    @property
+    def path(self) -> str:
+        """The decoded path without its leading slash: the entity that the request is about."""
+        return unquote(self.target.partition("?")[0]).strip("/")
+
+    @property
+    def token(self) -> str | None:
+        """What authorises the request: a SAS token, or a bearer token without the word ``Bearer``."""
+        value = self.headers.get("authorization") or self.headers.get("servicebusauthorization")
+        if value is None:
+            return None
+        scheme, _, rest = value.strip().partition(" ")
+        return rest.strip() if scheme.lower() == "bearer" else value.strip()
+
+
+@dataclass(frozen=True)
+class Response:
+    """The answer. Length, date and connection headers are the transport's business."""
+
+    status: int
+    _: KW_ONLY
+    headers: Mapping[str, str] = field(default=MappingProxyType({}))
+    body: bytes = field(default=b"", repr=False)
