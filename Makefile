@@ -1,0 +1,63 @@
+# Every target does its own set-up, and says what is missing when it cannot.
+# Paths are relative, so that the tree may lie anywhere, also below a directory with spaces in its name.
+
+PYTHON ?= python3
+BIN := .venv/bin
+LOCK := requirements/dev.txt
+# Written last by each step: an interrupted set-up is begun again, a finished one is not repeated.
+LOCKED := .venv/.locked
+READY := .venv/.ready
+
+.PHONY: help setup demo test lint format lock clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make setup    the virtual environment .venv with every extra"
+	@echo "make demo     set up, then send and receive through an embedded namespace"
+	@echo "make test     set up, then every check; what CI runs"
+	@echo "make lint     ruff and mypy only"
+	@echo "make format   let ruff rewrite the sources in the house format"
+	@echo "make lock     resolve the dependencies of pyproject.toml anew into $(LOCK)"
+	@echo "make clean    remove .venv and the caches"
+
+setup: $(READY)
+
+$(LOCKED): $(LOCK)
+	@sh scripts/doctor "$(PYTHON)"
+	@echo "setup: installing $(LOCK) into .venv"
+	@"$(PYTHON)" -m venv --clear .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(LOCK)
+	@touch $@
+
+# The build back end is in the lock too, so nothing unlocked is fetched for the editable install.
+$(READY): $(LOCKED) pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/python examples/demo.py
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# pip's own configuration is left aside, so that the lock never depends on the mirrors of one machine.
+lock:
+	@sh scripts/doctor "$(PYTHON)"
+	"$(PYTHON)" -m venv --clear build/lock
+	build/lock/bin/python -m pip install --quiet pip-tools
+	env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE=/dev/null \
+		CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/python -m piptools compile --quiet --generate-hashes \
+		--allow-unsafe --strip-extras --all-extras --all-build-deps --no-emit-index-url --no-emit-find-links \
+		--no-emit-trusted-host --output-file $(LOCK) pyproject.toml
+
+clean:
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis
