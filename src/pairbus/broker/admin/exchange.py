@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from types import MappingProxyType
 from urllib.parse import unquote
 
 __all__ = ["Request", "Response"]
@@ -20,7 +19,7 @@ class Request:
     method: str
     target: str
     _: KW_ONLY
-    headers: Mapping[str, str] = field(default=MappingProxyType({}), repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes = field(default=b"", repr=False)
 
     @property
@@ -44,5 +43,5 @@ class Response:
 
     status: int
     _: KW_ONLY
-    headers: Mapping[str, str] = field(default=MappingProxyType({}))
+    headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = field(default=b"", repr=False)

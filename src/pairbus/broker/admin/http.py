@@ -8,7 +8,7 @@
 3. A client has ``request_timeout`` for a whole request from its first byte, and ``idle_timeout`` between
    requests; the first is answered with 408, the second closes in silence.
 4. After an error nobody knows where the next request begins. The answer is sent, the input is read and thrown
-   away for ``linger`` seconds (a reset on unread bytes could overtake the answer), then the connection closes.
+   away for ``linger`` seconds (a reset on unread bytes could overtake the answer), then it closes.
 """
 
 from __future__ import annotations
