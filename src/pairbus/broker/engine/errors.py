@@ -1,0 +1,95 @@
+"""How the engine says no.
+
+    PairbusError
+     └── Refused      an operation that the engine refuses; ``condition`` is what the client sees
+
+The texts say what would be right, because the official SDKs show them to the application's author. The functions
+make the refusals that are raised in more than one place, so that each is worded once.
+"""
+
+from __future__ import annotations
+
+from pairbus.amqp import errors as conditions
+from pairbus.errors import PairbusError
+
+__all__ = ["Refused"]
+
+
+class Refused(PairbusError):
+    """An operation that the engine does not do. Nothing has changed."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(f"{condition}: {description}")
+        self.condition = condition
+        self.description = description
+
+
+def not_found(path: str) -> Refused:
+    """There is no such entity."""
+    return Refused(
+        conditions.NOT_FOUND,
+        f"The messaging entity '{path}' could not be found. Create it first, or mend its name.",
+    )
+
+
+def already_exists(path: str) -> Refused:
+    """The name is taken."""
+    return Refused(
+        conditions.ENTITY_ALREADY_EXISTS,
+        f"The messaging entity '{path}' already exists. Choose another name, or update the entity.",
+    )
+
+
+def bad_argument(text: str) -> Refused:
+    """A value that the service does not take."""
+    return Refused(conditions.ARGUMENT_ERROR, text)
+
+
+def not_allowed(text: str) -> Refused:
+    """An operation that this kind of entity does not have."""
+    return Refused(conditions.NOT_ALLOWED, text)
+
+
+def disabled(path: str, operation: str) -> Refused:
+    """The entity's status forbids it."""
+    return Refused(
+        conditions.ENTITY_DISABLED,
+        f"The messaging entity '{path}' is disabled for {operation}. Set its status to Active to use it again.",
+    )
+
+
+def message_lock_lost() -> Refused:
+    """Some clients look for this very text."""
+    return Refused(
+        conditions.MESSAGE_LOCK_LOST,
+        "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the "
+        "queue. Renew locks before they end, or give the queue a longer lock duration.",
+    )
+
+
+def session_lock_lost(session_id: str | None) -> Refused:
+    """The session went to somebody else, or its lock ended."""
+    named = "of the session" if session_id is None else f"of the session '{session_id}'"
+    return Refused(
+        conditions.SESSION_LOCK_LOST,
+        f"The lock {named} was lost. The lock supplied is invalid. Either the lock expired, or the message has "
+        "already been removed from the queue. Accept the session again, and renew its lock before it ends.",
+    )
+
+
+def session_cannot_be_locked(session_id: str) -> Refused:
+    """Somebody else holds the session."""
+    return Refused(
+        conditions.SESSION_CANNOT_BE_LOCKED,
+        f"The requested session '{session_id}' cannot be accepted. It may be locked by another receiver. "
+        "Try again when that receiver has closed or its lock has ended.",
+    )
+
+
+def message_not_found(number: int) -> Refused:
+    """No message of that number in the wanted state."""
+    return Refused(
+        conditions.MESSAGE_NOT_FOUND,
+        f"There is no such message with the sequence number {number}. It was settled, cancelled or enqueued "
+        "already, has expired, or the number belongs to another entity.",
+    )
