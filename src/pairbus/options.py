@@ -1,0 +1,382 @@
+"""What a user can set about a pair, and the words for what the pair tells back.
+
+Every option stands once, as a field of ``SendAvailabilityOptions``: its default, the values that are allowed
+and one sentence that says what it does. Validation, error texts and the settings page are all read from
+there, so that they cannot disagree. Durations are float seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from enum import Enum
+from typing import Any, Literal, get_args
+
+from .errors import ConfigurationError
+
+__all__ = [
+    "EntityState",
+    "OnPermanent",
+    "OnSuspect",
+    "OptionDescription",
+    "Ordering",
+    "Probe",
+    "SendAvailabilityOptions",
+    "StateChange",
+    "TtlPolicy",
+    "describe_options",
+]
+
+OnSuspect = Literal["hold", "raise"]
+OnPermanent = Literal["raise", "backlog"]
+Probe = Literal["message", "link"]
+Ordering = Literal["none", "session"]
+TtlPolicy = Literal["pause", "deduct"]
+
+_HOUR = 3600.0
+_DAY = 24 * _HOUR
+_GIB = 1024**3
+
+
+class EntityState(Enum):
+    """How one client sees one entity of the primary."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    FAILED_OVER = "failed_over"
+    FAULTED = "faulted"
+
+    # Members are singletons, so identity is a sound hash, and states are hashed with every send.
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """One change of state of one entity: what ``on_state_change`` is called with."""
+
+    path: str
+    old: EntityState
+    new: EntityState
+    at: float
+    reason: str
+
+
+# --------------------------------------------------------------------------- kinds of option
+# Each kind makes the metadata of a field: what the option means, the words for the allowed values, a check.
+
+_Metadata = dict[str, "_Rule"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """The meaning of an option, its allowed values in words, and the check of a value."""
+
+    meaning: str
+    allowed: str
+    kind: Literal["whole", "number", "flag", "choice", "policies"]
+    low: float = 0.0
+    high: float = math.inf
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+
+    def accepts(self, value: object) -> bool:
+        if value is None:
+            return self.optional
+        if self.kind == "flag":
+            return isinstance(value, bool)
+        if self.kind == "choice":
+            return isinstance(value, str) and value in self.choices
+        if self.kind == "policies":
+            return self._accepts_policies(value)
+        number = int if self.kind == "whole" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, number):
+            return False
+        return math.isfinite(value) and self.low <= value <= self.high
+
+    def _accepts_policies(self, value: object) -> bool:
+        return isinstance(value, Mapping) and all(
+            isinstance(path, str) and bool(path.strip("/")) and policy in self.choices
+            for path, policy in value.items()
+        )
+
+
+def _whole(low: int, high: float, meaning: str) -> _Metadata:
+    upper = " and up" if math.isinf(high) else f" to {high:.0f}"
+    return {"rule": _Rule(meaning, f"a whole number, {low}{upper}", "whole", low, high)}
+
+
+def _seconds(low: float, high: float, meaning: str, *, optional: bool = False) -> _Metadata:
+    allowed = f"{low:g} to {high:g} seconds" + (", or None for never" if optional else "")
+    return {"rule": _Rule(meaning, allowed, "number", low, high, optional=optional)}
+
+
+def _fraction(low: float, high: float, meaning: str) -> _Metadata:
+    return {"rule": _Rule(meaning, f"a fraction, {low:g} to {high:g}", "number", low, high)}
+
+
+def _flag(meaning: str) -> _Metadata:
+    return {"rule": _Rule(meaning, "True or False", "flag")}
+
+
+def _choice(choices: Any, meaning: str) -> _Metadata:
+    words = get_args(choices)
+    return {"rule": _Rule(meaning, " or ".join(f'"{word}"' for word in words), "choice", choices=words)}
+
+
+def _policies(meaning: str) -> _Metadata:
+    words = get_args(TtlPolicy)
+    return {"rule": _Rule(meaning, 'a mapping of paths to "pause" or "deduct"', "policies", choices=words)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendAvailabilityOptions:
+    """How a pair keeps an application sending. Every option has a default that suits most applications.
+
+    The values are checked on construction: a value out of range raises ``ConfigurationError`` with the range
+    in its text. Durations are float seconds.
+    """
+
+    # ------------------------------------------------------------- the pair
+    backlog_queue_count: int = field(
+        default=10,
+        metadata=_whole(
+            1, math.inf, "How many backlog queues the pair has on the secondary; load is spread over them."
+        ),
+    )
+    enable_syphon: bool = field(
+        default=False,
+        metadata=_flag(
+            "Run a small set of pumps inside this process that move the backlog to the primary, for "
+            "applications without a Spark job."
+        ),
+    )
+    # ------------------------------------------------------------- failing over
+    failover_interval: float = field(
+        default=60.0,
+        metadata=_seconds(
+            0.0,
+            _HOUR,
+            "How long an entity may fail, with no send succeeding, before its sends go to the backlog. 0: "
+            "the very send that failed goes there.",
+        ),
+    )
+    send_timeout: float = field(
+        default=10.0,
+        metadata=_seconds(
+            0.05,
+            _HOUR,
+            "How long one attempt may stay unanswered. Never longer than failover_interval, unless that is "
+            "0.",
+        ),
+    )
+    retry_delay: float = field(
+        default=0.25,
+        metadata=_seconds(
+            0.001, 60.0, "The pause before a held send is tried again; it doubles with each further failure."
+        ),
+    )
+    retry_delay_max: float = field(
+        default=5.0,
+        metadata=_seconds(
+            0.001, 300.0, "The longest pause between two attempts of a held send; not below retry_delay."
+        ),
+    )
+    on_suspect: OnSuspect = field(
+        default="hold",
+        metadata=_choice(
+            OnSuspect,
+            "What the caller of a send sees that failed before the failover: hold keeps the call and tries "
+            "again until the primary or the backlog has the message; raise raises the failure at once.",
+        ),
+    )
+    links_per_entity: int = field(
+        default=1,
+        metadata=_whole(
+            1, 64, "How many SDK links one sender uses side by side. More than 1 gives up the order of sends."
+        ),
+    )
+    idle_spell: float = field(
+        default=60.0,
+        metadata=_seconds(
+            1.0,
+            _DAY,
+            "After how long without a send a closed link is taken for an idle one and opened again at once, "
+            "without a change of state.",
+        ),
+    )
+    # ------------------------------------------------------------- which failures count
+    throttle_wait: float = field(
+        default=10.0,
+        metadata=_seconds(
+            0.1, 300.0, "How long to wait after a throttled send when the answer does not say."
+        ),
+    )
+    count_throttled_after: float | None = field(
+        default=None,
+        metadata=_seconds(
+            0.0, _HOUR, "After how long without a success throttled sends count as failures.", optional=True
+        ),
+    )
+    count_unauthorized: bool = field(
+        default=False,
+        metadata=_flag(
+            "Count refused rights as an outage, since the token service can be down; otherwise they raise."
+        ),
+    )
+    count_disabled: bool = field(
+        default=False, metadata=_flag("Count a disabled entity as an outage; otherwise it raises.")
+    )
+    spill_when_full: bool = field(
+        default=False,
+        metadata=_flag(
+            "Send to the backlog what a full entity, or too many connections, refuses; otherwise it raises."
+        ),
+    )
+    # ------------------------------------------------------------- pings and failing back
+    ping_primary_interval: float = field(
+        default=60.0,
+        metadata=_seconds(1.0, 1800.0, "The time between two pings of an entity that has failed over."),
+    )
+    ping_jitter: float = field(
+        default=0.1,
+        metadata=_fraction(
+            0.0,
+            0.9,
+            "The part of the interval by which a ping may come early, at random, so that a fleet does not "
+            "ping at once.",
+        ),
+    )
+    probe: Probe = field(
+        default="message",
+        metadata=_choice(
+            Probe,
+            "How a ping asks: message sends an empty message that lives for a second; link opens a send "
+            "link, without a message and without a charge.",
+        ),
+    )
+    good_pings: int = field(
+        default=1,
+        metadata=_whole(
+            1,
+            100,
+            "How many pings in a row must succeed before sends go back to the primary; more damp flapping.",
+        ),
+    )
+    on_permanent: OnPermanent = field(
+        default="raise",
+        metadata=_choice(
+            OnPermanent,
+            "What sends do once three pings in a row met the same permanent error: raise PrimaryEntityFault, "
+            "or go on to the backlog.",
+        ),
+    )
+    # ------------------------------------------------------------- the backlog
+    rotation_cool_down: float = field(
+        default=60.0,
+        metadata=_seconds(
+            0.1,
+            _DAY,
+            "How long a backlog queue that failed stays out of the rotation before it is tried again.",
+        ),
+    )
+    ordering: Ordering = field(
+        default="none",
+        metadata=_choice(
+            Ordering,
+            "Order across failback: session keeps a session on the backlog until all that it has there has "
+            "arrived at the primary; none sends to the primary at once.",
+        ),
+    )
+    ttl_policy: TtlPolicy = field(
+        default="pause",
+        metadata=_choice(
+            TtlPolicy,
+            "Whether the time that a message spends in the backlog counts against its time to live: pause "
+            "starts it anew at the primary; deduct counts it, and what has run out is dead-lettered as "
+            "expired.",
+        ),
+    )
+    ttl_policies: Mapping[str, TtlPolicy] = field(
+        default_factory=dict,
+        hash=False,
+        metadata=_policies("The policy of single entities, by path, above ttl_policy."),
+    )
+    compress_oversized: bool = field(
+        default=True,
+        metadata=_flag(
+            "Compress the body for its stay in the backlog when the message fits the primary but, wrapped, "
+            "not a backlog queue; otherwise it is refused."
+        ),
+    )
+    # ------------------------------------------------------------- both sides down
+    enable_spool: bool = field(
+        default=False,
+        metadata=_flag(
+            "With both sides down, write messages to a local spool, replayed in order; otherwise the send "
+            "raises."
+        ),
+    )
+    spool_max_bytes: int = field(
+        default=_GIB, metadata=_whole(1024**2, 1024 * _GIB, "How many bytes the spool may hold.")
+    )
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            _check(entry, getattr(self, entry.name))
+        if self.retry_delay_max < self.retry_delay:
+            raise ConfigurationError(
+                f"retry_delay_max ({self.retry_delay_max:g} seconds) must not be below retry_delay "
+                f"({self.retry_delay:g} seconds); raise the one or lower the other"
+            )
+        # Paths are case-insensitive, and the caller may change the mapping later: keep a normal form.
+        policies = {path.strip("/").lower(): policy for path, policy in self.ttl_policies.items()}
+        object.__setattr__(self, "ttl_policies", policies)
+
+    @property
+    def attempt_timeout(self) -> float:
+        """How long one attempt may take: ``send_timeout``, bounded by ``failover_interval`` unless that is 0."""
+        if self.failover_interval > 0:
+            return min(self.send_timeout, self.failover_interval)
+        return self.send_timeout
+
+    def retry_delay_after(self, failures: int) -> float:
+        """The pause before the next attempt of a send that has failed ``failures`` times."""
+        # Capped before the power is taken: a send held for an hour must not overflow a float.
+        return min(self.retry_delay_max, self.retry_delay * 2.0 ** min(max(failures - 1, 0), 64))
+
+    def ttl_policy_for(self, path: str) -> TtlPolicy:
+        """The time-to-live policy of one entity."""
+        return self.ttl_policies.get(path.strip("/").lower(), self.ttl_policy)
+
+
+def _check(entry: Field[Any], value: object) -> None:
+    rule: _Rule = entry.metadata["rule"]
+    if rule.accepts(value):
+        return
+    hint = "; give seconds as a number" if type(value).__name__ == "timedelta" else ""
+    raise ConfigurationError(f"{entry.name} must be {rule.allowed}, not {value!r}{hint}")
+
+
+# --------------------------------------------------------------------------- for the settings page
+
+
+@dataclass(frozen=True, slots=True)
+class OptionDescription:
+    """One option in words."""
+
+    name: str
+    default: str
+    allowed: str
+    meaning: str
+
+
+def describe_options() -> list[OptionDescription]:
+    """All options in their order, for documentation and help texts."""
+    return [_describe(entry) for entry in fields(SendAvailabilityOptions)]
+
+
+def _describe(entry: Field[Any]) -> OptionDescription:
+    rule: _Rule = entry.metadata["rule"]
+    default = {} if entry.default is MISSING else entry.default
+    return OptionDescription(entry.name, repr(default), rule.allowed, rule.meaning)

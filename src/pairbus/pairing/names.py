@@ -1,0 +1,218 @@
+"""Names: connection strings, the name of a primary, its backlog queues, and when two endpoints are one.
+
+Client, syphon and command line must agree on the names of the backlog queues to the letter, or messages wait
+where nobody looks. Hence one function, ``primary_name``, and no other place that forms these names. Its
+rules, in this order:
+
+1. a given alias;
+2. the field ``Namespace=`` of the connection string, which embedded namespaces write into theirs;
+3. the first label of the host name: ``contoso.servicebus.windows.net`` is ``contoso``;
+4. for an IP address or ``localhost``, host and port joined by dashes: ``127-0-0-1-5672``. A dot or a colon
+   of the address becomes a dash as well, so that the result is one label like any namespace's.
+
+Names are lower-cased, since host names and paths are case-insensitive.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from ..errors import ConfigurationError
+from .errors import SamePairError
+
+__all__ = [
+    "TRANSFER_SEGMENT",
+    "BacklogQueueName",
+    "ConnectionString",
+    "Endpoint",
+    "backlog_queue_name",
+    "backlog_queue_names",
+    "check_distinct",
+    "endpoint_of",
+    "is_same_endpoint",
+    "parse_backlog_queue_name",
+    "parse_connection_string",
+    "path_key",
+    "primary_name",
+]
+
+#: The segment between the primary's name and the index, as the original feature has it.
+TRANSFER_SEGMENT = "x-servicebus-transfer"
+
+# AMQP over TLS, and without it for embedded namespaces and emulators.
+_TLS_PORT = 5671
+_PLAIN_PORT = 5672
+# The service's limit for the name of a namespace.
+_NAME_LIMIT = 50
+_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
+_BACKLOG_QUEUE = re.compile(rf"(?P<primary>[^/]+)/{TRANSFER_SEGMENT}/(?P<index>0|[1-9][0-9]*)", re.IGNORECASE)
+
+
+class Endpoint(NamedTuple):
+    """Where a namespace listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionString:
+    """The fields of a connection string that matter to us. Key and signature never show in the repr."""
+
+    endpoint: Endpoint
+    namespace: str | None = None
+    entity_path: str | None = None
+    key_name: str | None = None
+    key: str | None = field(default=None, repr=False)
+    signature: str | None = field(default=None, repr=False)
+    emulator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogQueueName:
+    """The parts of a backlog queue's name."""
+
+    primary: str
+    index: int
+
+
+def parse_connection_string(text: str) -> ConnectionString:
+    """Read ``Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…``; errors never quote the text."""
+    values = _split_fields(text)
+    emulator = values.get("usedevelopmentemulator", "") == "true"
+    address = values.get("endpoint")
+    if not address:
+        raise ConfigurationError(
+            "The connection string has no Endpoint= field; copy it whole from the portal"
+        )
+    key, signature = values.get("sharedaccesskey"), values.get("sharedaccesssignature")
+    if not signature and not (key and values.get("sharedaccesskeyname")):
+        raise ConfigurationError(
+            "The connection string has neither SharedAccessKeyName= with SharedAccessKey= nor "
+            "SharedAccessSignature=; to sign in with a credential, give the host name instead"
+        )
+    return ConnectionString(
+        endpoint=endpoint_of(address, emulator=emulator),
+        namespace=values.get("namespace") or None,
+        entity_path=values.get("entitypath") or None,
+        key_name=values.get("sharedaccesskeyname") or None,
+        key=key or None,
+        signature=signature or None,
+        emulator=emulator,
+    )
+
+
+def _split_fields(text: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for number, part in enumerate(text.strip().strip(";").split(";"), start=1):
+        name, equals, value = part.partition("=")
+        name = name.strip().lower()
+        # The text may hold a key, so the message counts fields and quotes none.
+        if not equals or not name:
+            raise ConfigurationError(f"Field {number} of the connection string is not of the form Name=Value")
+        if name in values:
+            raise ConfigurationError(f"Field {number} of the connection string repeats an earlier one")
+        values[name] = value.strip()
+    return values
+
+
+def endpoint_of(address: str, *, emulator: bool = False) -> Endpoint:
+    """The endpoint of ``sb://host:port/``, ``host:port`` or ``host``."""
+    parts = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.username is not None or parts.path.strip("/"):
+        raise ConfigurationError(
+            "The endpoint must be sb://HOST or sb://HOST:PORT, or the host name alone, such as "
+            "contoso.servicebus.windows.net"
+        )
+    return Endpoint(host.rstrip(".").lower(), port or (_PLAIN_PORT if emulator else _TLS_PORT))
+
+
+def primary_name(side: ConnectionString | Endpoint | str, *, alias: str | None = None) -> str:
+    """The name of a primary, first part of its backlog queues' names. A string is taken for a host name."""
+    if alias is not None:
+        return _checked_name(alias, "The name given for the primary")
+    if isinstance(side, ConnectionString):
+        if side.namespace is not None:
+            return _checked_name(side.namespace, "The Namespace= field of the connection string")
+        side = side.endpoint
+    endpoint = endpoint_of(side) if isinstance(side, str) else side
+    address = _address(endpoint.host)
+    if address is not None:
+        # Written out in full, an IPv6 address starts with a digit or letter, as entity names must.
+        return f"{re.sub('[.:]', '-', address.exploded)}-{endpoint.port}"
+    if endpoint.host == "localhost":
+        return f"localhost-{endpoint.port}"
+    return _checked_name(endpoint.host.partition(".")[0], "The first label of the host name")
+
+
+def _checked_name(name: str, what: str) -> str:
+    lowered = name.strip().lower()
+    if len(lowered) > _NAME_LIMIT or not _NAME.fullmatch(lowered):
+        raise ConfigurationError(
+            f"{what} cannot begin the name of a backlog queue: {name!r}. Use 1 to {_NAME_LIMIT} letters, "
+            "digits, dots, dashes or underscores, with a letter or digit at both ends; primary_name= sets "
+            "another one"
+        )
+    return lowered
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def backlog_queue_name(primary: str, index: int) -> str:
+    """``contoso/x-servicebus-transfer/0``; ``primary`` is what ``primary_name`` returned."""
+    if index < 0:
+        raise ValueError(f"backlog queues are counted from 0, not {index}")
+    return f"{primary}/{TRANSFER_SEGMENT}/{index}"
+
+
+def backlog_queue_names(primary: str, count: int) -> list[str]:
+    """The names of the backlog queues below ``count``, in order."""
+    return [backlog_queue_name(primary, index) for index in range(count)]
+
+
+def parse_backlog_queue_name(name: str) -> BacklogQueueName | None:
+    """The parts of a backlog queue's name, or None for any other entity's."""
+    match = _BACKLOG_QUEUE.fullmatch(name.strip("/"))
+    return BacklogQueueName(match["primary"].lower(), int(match["index"])) if match else None
+
+
+def is_same_endpoint(one: Endpoint, other: Endpoint) -> bool:
+    """Whether two endpoints are the same host and port; the names of the loopback are one host."""
+    return one.port == other.port and _host_key(one.host) == _host_key(other.host)
+
+
+def _host_key(host: str) -> str:
+    address = _address(host)
+    if host.lower() == "localhost" or (address is not None and address.is_loopback):
+        return "localhost"
+    return str(address) if address is not None else host.rstrip(".").lower()
+
+
+def check_distinct(primary: Endpoint, secondary: Endpoint) -> None:
+    """Refuse a pair whose sides are one namespace: an outage would take both."""
+    if is_same_endpoint(primary, secondary):
+        raise SamePairError(
+            f"Primary and secondary are the same endpoint, {primary}. A pair needs two namespaces, best in "
+            "two regions; give the other one's connection string or host name"
+        )
+
+
+def path_key(path: str) -> str:
+    """The form of an entity's path under which it is looked up: paths are case-insensitive."""
+    return path.strip("/").lower()
