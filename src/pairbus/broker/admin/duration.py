@@ -71,7 +71,6 @@ def format_instant(moment: float | None) -> str:
 
 
 def parse_instant(text: str) -> datetime:
-    """An aware instant; one without an offset is UTC. Raises ValueError."""
+    """An instant, aware or naive as it was written. Raises ValueError."""
     # .NET writes seven decimals; six is what Python keeps.
-    instant = datetime.fromisoformat(re.sub(r"(\.[0-9]{6})[0-9]+", r"\1", text.strip()))
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant
+    return datetime.fromisoformat(re.sub(r"(\.[0-9]{6})[0-9]+", r"\1", text.strip()))
