@@ -1,0 +1,86 @@
+"""Patterns of ``LIKE``: ``%`` is any text, ``_`` any one character.
+
+Rules:
+1. A pattern is cut at its ``%`` into pieces of fixed length. The first and the last are tied to the ends of
+   the text; each of the others is taken at the leftmost place where it fits. Leftmost is never wrong, since
+   what follows may start anywhere later: there is no backtracking.
+2. A piece without ``_`` is found by ``str.find``; one with ``_`` by a regular expression without repetition.
+   The work is then at most length of text times length of pattern, done in C.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+__all__ = ["compile_pattern"]
+
+Matcher: TypeAlias = Callable[[str], bool]
+
+# Patterns that are not constants (a property, a parameter) are compiled when a message comes.
+CACHED_PATTERNS: Final = 256
+
+
+class _Piece:
+    """Text between two ``%``; None stands for ``_``."""
+
+    __slots__ = ("_expression", "_plain", "length")
+
+    def __init__(self, characters: list[str | None]) -> None:
+        self.length = len(characters)
+        plain = [character for character in characters if character is not None]
+        self._plain = "".join(plain) if len(plain) == len(characters) else None
+        source = "".join("." if character is None else re.escape(character) for character in characters)
+        self._expression = re.compile(source, re.DOTALL)
+
+    def find(self, text: str, start: int, end: int) -> int:
+        """Where the piece first fits between start and end; -1 if nowhere."""
+        if self._plain is not None:
+            return text.find(self._plain, start, end)
+        found = self._expression.search(text, start, end)
+        return found.start() if found is not None else -1
+
+    def fits(self, text: str, start: int) -> bool:
+        return self._expression.match(text, start) is not None
+
+
+@lru_cache(maxsize=CACHED_PATTERNS)
+def compile_pattern(pattern: str, escape: str | None = None) -> Matcher | None:
+    """Compile a pattern; None if it ends with a lone escape character, which means nothing."""
+    pieces: list[list[str | None]] = [[]]
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            literal = next(characters, None)
+            if literal is None:
+                return None
+            pieces[-1].append(literal)
+        elif character == "%":
+            pieces.append([])
+        else:
+            pieces[-1].append(None if character == "_" else character)
+    return _matcher([_Piece(piece) for piece in pieces])
+
+
+def _matcher(pieces: list[_Piece]) -> Matcher:
+    first, *middle = pieces
+    if not middle:
+        return lambda text: len(text) == first.length and first.fits(text, 0)
+    last = middle.pop()
+    inner = [piece for piece in middle if piece.length]
+
+    def matches(text: str) -> bool:
+        end = len(text) - last.length
+        position = first.length
+        if end < position or not first.fits(text, 0) or not last.fits(text, end):
+            return False
+        for piece in inner:
+            found = piece.find(text, position, end)
+            if found < 0:
+                return False
+            position = found + piece.length
+        return True
+
+    return matches

@@ -1,0 +1,99 @@
+"""The properties that SQL calls ``sys.…``: where each stands in a message, and which an action may set.
+
+Names are those of the service's message class, in any case. A message is filtered when it arrives at the
+topic, so what only a delivery has (lock token, locked until) is not among them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from pairbus.amqp.message import Properties
+
+__all__ = ["SYSTEM_PROPERTIES", "Filterable", "SystemProperty", "identifier_text", "lookup"]
+
+
+class Filterable(Protocol):
+    """What a filter looks at. Annotations are keyed by their AMQP names (``x-opt-…``)."""
+
+    @property
+    def properties(self) -> Properties: ...
+    @property
+    def application_properties(self) -> Mapping[str, Any]: ...
+    @property
+    def annotations(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SystemProperty:
+    """One system property. ``field`` is the field of the AMQP properties that an action may set, if any."""
+
+    name: str
+    read: Callable[[Filterable], Any]
+    field: str | None = None
+
+
+def lookup(properties: Mapping[str, Any], name: str) -> str | None:
+    """Find the key under which a user property stands; names are compared without regard to case."""
+    if name in properties:
+        return name
+    wanted = name.lower()
+    return next((key for key in properties if isinstance(key, str) and key.lower() == wanted), None)
+
+
+def identifier_text(value: object) -> str | None:
+    """Message and correlation ids as text: AMQP lets them be uuid, ulong or binary as well."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (uuid.UUID, int)):
+        return str(value)
+    return bytes(value).hex() if isinstance(value, (bytes, bytearray)) else None
+
+
+def _text(name: str, field: str) -> SystemProperty:
+    return SystemProperty(name, lambda message: getattr(message.properties, field), field)
+
+
+def _identifier(name: str, field: str) -> SystemProperty:
+    return SystemProperty(name, lambda message: identifier_text(getattr(message.properties, field)), field)
+
+
+def _annotation(name: str, key: str) -> SystemProperty:
+    return SystemProperty(name, lambda message: message.annotations.get(key))
+
+
+def _read_time_to_live(message: Filterable) -> datetime.timedelta | None:
+    expiry, creation = message.properties.absolute_expiry_time, message.properties.creation_time
+    if expiry is None or creation is None:
+        return None
+    milliseconds = int(expiry) - int(creation)
+    # A timedelta ends at a billion days; a longer life is as good as none.
+    return datetime.timedelta(milliseconds=milliseconds) if abs(milliseconds) < 10**16 else None
+
+
+_ALL: Final = (
+    _identifier("MessageId", "message_id"),
+    _identifier("CorrelationId", "correlation_id"),
+    _text("ContentType", "content_type"),
+    _text("Label", "subject"),
+    _text("Subject", "subject"),
+    _text("To", "to"),
+    _text("ReplyTo", "reply_to"),
+    _text("SessionId", "group_id"),
+    _text("ReplyToSessionId", "reply_to_group_id"),
+    SystemProperty("ExpiresAtUtc", lambda message: message.properties.absolute_expiry_time),
+    SystemProperty("TimeToLive", _read_time_to_live),
+    SystemProperty("DeliveryCount", lambda _: 0),
+    _annotation("EnqueuedTimeUtc", "x-opt-enqueued-time"),
+    _annotation("ScheduledEnqueueTimeUtc", "x-opt-scheduled-enqueue-time"),
+    _annotation("SequenceNumber", "x-opt-sequence-number"),
+    _annotation("EnqueuedSequenceNumber", "x-opt-enqueue-sequence-number"),
+    _annotation("PartitionKey", "x-opt-partition-key"),
+    _annotation("ViaPartitionKey", "x-opt-via-partition-key"),
+    _annotation("DeadLetterSource", "x-opt-deadletter-source"),
+)
+SYSTEM_PROPERTIES: Final[Mapping[str, SystemProperty]] = {each.name.lower(): each for each in _ALL}
