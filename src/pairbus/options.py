@@ -335,7 +335,7 @@ class SendAvailabilityOptions:
 
     @property
     def attempt_timeout(self) -> float:
-        """How long one attempt may take: ``send_timeout``, bounded by ``failover_interval`` unless that is 0."""
+        """``send_timeout``, never above ``failover_interval`` unless that is 0."""
         if self.failover_interval > 0:
             return min(self.send_timeout, self.failover_interval)
         return self.send_timeout

@@ -1,0 +1,420 @@
+"""Which failures count: the one table that says what becomes of a send that failed.
+
+Theory of operation
+-------------------
+
+1. Outages count towards a failover, mistakes of the caller do not, throttling is a case of its own. The class
+   of an SDK exception alone does not tell them apart: an unauthorised connection, a bad certificate and a
+   refused port are all ``ServiceBusConnectionError``. So an exception is first *described*: the names of its
+   classes, the AMQP condition and the status code found in it or in what it wraps, the classes of its causes.
+   The SDK is never imported here, which keeps the rules importable without it and testable without a network.
+2. ``ROWS`` is read from top to bottom; the first row of which every criterion fits gives the *kind*. Specific
+   rows stand above general ones: a certificate that cannot be verified is found before the connection error
+   that it hides in.
+3. ``DECISIONS`` says what each kind leads to, and which option changes that.
+4. A failure with an unknown outcome may have been delivered all the same. The message then keeps its id, for
+   duplicate detection, and the ledger counts it. The outcome is known only if the failure proves that nothing
+   was taken: the connection was never made, or the broker answered with a refusal.
+5. Before the first success of a client, a connection error may be a mistyped host as well as an outage. The
+   verdict is then ``ASK_BACKLOG``: if a link to one of the pair's backlog queues opens, somebody has paired
+   before us, the names are right and it is an outage. Otherwise it is raised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from ..options import SendAvailabilityOptions
+
+__all__ = [
+    "DECISIONS",
+    "ROWS",
+    "Action",
+    "Decision",
+    "Failure",
+    "Kind",
+    "Row",
+    "Verdict",
+    "classify",
+    "describe",
+    "is_idle_closure",
+    "judge",
+    "judge_backlog",
+]
+
+
+class Kind(Enum):
+    """What a failure is, in the words of whoever operates the pair."""
+
+    CONNECTION = "connection refused, lost, forced to detach, unknown host, TLS cut"
+    TIMEOUT = "timed out, by the SDK or by our deadline"
+    SERVICE = "internal error, connection forced, container closed"
+    UNRECOGNISED = "an error of the SDK that tells nothing"
+    THROTTLED = "throttled"
+    CALLER = "too large, bad argument, failed precondition"
+    UNAUTHORIZED = "not authorised"
+    CERTIFICATE = "bad certificate"
+    MISSING = "entity missing"
+    DISABLED = "entity disabled"
+    FULL = "entity full, too many connections"
+
+
+class Action(Enum):
+    """What is done about a failed send."""
+
+    COUNT = "count"  # towards the failover; the message was certainly not taken
+    COUNT_UNKNOWN = "count, outcome unknown"
+    ASK_BACKLOG = "count if a backlog link opens, else raise"
+    THROTTLED = "wait, do not count"
+    RAISE = "raise"
+    PERMANENT = "raise; a ping that meets it three times faults the entity"
+    SPILL = "send this message to the backlog, do not count"
+    REMOVE = "take the backlog queue out of the rotation"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed send, described without the exception: plain values that can be kept, compared and pickled."""
+
+    classes: tuple[str, ...]
+    causes: frozenset[str] = frozenset()
+    condition: str | None = None
+    status: int | None = None
+    raised_in: str | None = None
+    wait: float | None = None  # what a throttled answer asks for
+    text: str = ""
+
+    @property
+    def name(self) -> str:
+        """The class of the exception."""
+        return self.classes[0]
+
+    @property
+    def summary(self) -> str:
+        """One line for logs, reasons and errors."""
+        condition = f" ({self.condition})" if self.condition and self.condition not in self.text else ""
+        return f"{self.name}{condition}: {self.text}" if self.text else f"{self.name}{condition}"
+
+    @property
+    def is_outcome_known(self) -> bool:
+        """Whether it is certain that the message was not taken."""
+        if self.causes & _NEVER_CONNECTED:
+            return True
+        return bool(self.causes & _REFUSALS) and self.condition not in _CLIENT_SIDE
+
+
+class Verdict(NamedTuple):
+    """What to do, why, and for how long to wait if throttled."""
+
+    action: Action
+    kind: Kind
+    wait: float = 0.0
+
+    @property
+    def is_counted(self) -> bool:
+        return self.action in (Action.COUNT, Action.COUNT_UNKNOWN)
+
+
+class Row(NamedTuple):
+    """One row of the table: it fits if each criterion that it has shares something with the failure."""
+
+    kind: Kind
+    classes: frozenset[str] = frozenset()
+    conditions: frozenset[str] = frozenset()
+    statuses: frozenset[int] = frozenset()
+    causes: frozenset[str] = frozenset()
+    raised_in: frozenset[str] = frozenset()
+
+    def fits(self, failure: Failure) -> bool:
+        return (
+            (not self.classes or not self.classes.isdisjoint(failure.classes))
+            and (not self.conditions or failure.condition in self.conditions)
+            and (not self.statuses or failure.status in self.statuses)
+            and (not self.causes or not self.causes.isdisjoint(failure.causes))
+            and (not self.raised_in or failure.raised_in in self.raised_in)
+        )
+
+
+class Decision(NamedTuple):
+    """What a kind leads to, and what instead if an option is on."""
+
+    action: Action
+    option: str | None = None
+    with_option: Action = Action.COUNT
+
+
+def _any(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+_SERVER_TROUBLE = frozenset({0, 408, *range(500, 600)})  # 0: the SDK's word for a rejected token request
+_AUTHENTICATION = _any("ServiceBusAuthenticationError")
+
+ROWS: tuple[Row, ...] = (
+    Row(Kind.CERTIFICATE, causes=_any("SSLCertVerificationError", "ClientConnectorCertificateError")),
+    Row(Kind.TIMEOUT, classes=_any("OperationTimeoutError")),
+    Row(Kind.THROTTLED, classes=_any("ServiceBusServerBusyError")),
+    Row(Kind.THROTTLED, conditions=_any("com.microsoft:server-busy")),
+    Row(Kind.THROTTLED, statuses=frozenset({429})),
+    Row(Kind.CALLER, classes=_any("MessageSizeExceededError")),
+    Row(Kind.FULL, classes=_any("ServiceBusQuotaExceededError")),
+    Row(Kind.FULL, conditions=_any("amqp:resource-limit-exceeded")),
+    Row(Kind.MISSING, classes=_any("MessagingEntityNotFoundError")),
+    Row(Kind.MISSING, classes=_AUTHENTICATION, statuses=frozenset({404, 410})),
+    Row(Kind.MISSING, conditions=_any("amqp:resource-deleted")),
+    Row(Kind.DISABLED, classes=_any("MessagingEntityDisabledError")),
+    Row(Kind.DISABLED, conditions=_any("com.microsoft:entity-disabled")),
+    Row(Kind.UNAUTHORIZED, classes=_any("ServiceBusAuthorizationError")),
+    Row(Kind.UNAUTHORIZED, conditions=_any("amqp:unauthorized-access", "com.microsoft:auth-failed")),
+    Row(Kind.UNAUTHORIZED, statuses=frozenset({401, 403})),
+    # A handshake that is cut behind a web-socket layer shows as a failed authentication.
+    Row(Kind.CONNECTION, classes=_AUTHENTICATION, causes=_any("OSError")),
+    Row(Kind.SERVICE, classes=_AUTHENTICATION, statuses=_SERVER_TROUBLE),
+    Row(Kind.SERVICE, classes=_AUTHENTICATION, conditions=_any("amqp:internal-error")),
+    Row(Kind.UNAUTHORIZED, classes=_AUTHENTICATION),
+    Row(Kind.UNAUTHORIZED, causes=_any("ClientAuthenticationError")),  # azure-identity got no token
+    Row(
+        Kind.CALLER,
+        conditions=_any(
+            "amqp:decode-error",
+            "amqp:frame-size-too-small",
+            "amqp:invalid-field",
+            "amqp:link:message-size-exceeded",
+            "amqp:not-allowed",
+            "amqp:not-implemented",
+            "amqp:precondition-failed",
+            "com.microsoft:argument-error",
+            "com.microsoft:argument-out-of-range",
+            "com.microsoft:precondition-failed",
+        ),
+    ),
+    Row(Kind.TIMEOUT, conditions=_any("com.microsoft:timeout")),
+    Row(
+        Kind.SERVICE,
+        conditions=_any(
+            "amqp:connection:forced",
+            "amqp:internal-error",
+            "com.microsoft:container-close",
+            "com.microsoft:operation-cancelled",
+        ),
+    ),
+    # A connection that is not made in time was not made.
+    Row(Kind.CONNECTION, classes=_any("ServiceBusConnectionError", "ServiceBusCommunicationError")),
+    Row(Kind.TIMEOUT, classes=_any("TimeoutError")),  # our own deadline
+    Row(Kind.TIMEOUT, classes=_any("ServiceBusError"), causes=_any("TimeoutError")),
+    Row(
+        Kind.CONNECTION,
+        conditions=_any(
+            "amqp:client-error",
+            "amqp:connection:framing-error",
+            "amqp:connection:redirect",
+            "amqp:illegal-state",
+            "amqp:link:detach-forced",
+            "amqp:link:redirect",
+            "amqp:link:stolen",
+            "amqp:session:errant-link",
+            "amqp:session:handle-in-use",
+            "amqp:session:unattached-handle",
+            "amqp:session:window-violation",
+            "amqp:socket-error",
+            "amqp:unknown-error",
+        ),
+    ),
+    Row(Kind.CONNECTION, causes=_any("OSError", "ServiceRequestError", "ServiceResponseError")),
+    Row(Kind.SERVICE, causes=_any("HttpResponseError"), statuses=_SERVER_TROUBLE),
+    # What cannot be encoded is the caller's; the same classes raised while decoding are the peer's doing.
+    Row(Kind.CALLER, classes=_any("ServiceBusError"), raised_in=_any("_encode", "_amqp_message", "message")),
+    Row(
+        Kind.CALLER,
+        classes=_any(
+            "AutoLockRenewFailed",
+            "AutoLockRenewTimeout",
+            "MessageLockLostError",
+            "MessageNotFoundError",
+            "MessagingEntityAlreadyExistsError",
+            "SessionCannotBeLockedError",
+            "SessionLockLostError",
+        ),
+    ),
+    Row(Kind.UNRECOGNISED, classes=_any("ServiceBusError")),
+    # Not an error of the SDK's: ValueError, TypeError, and what a credential or a message of the caller raises.
+    Row(Kind.CALLER),
+)
+
+DECISIONS: dict[Kind, Decision] = {
+    Kind.CONNECTION: Decision(Action.COUNT),
+    Kind.TIMEOUT: Decision(Action.COUNT_UNKNOWN),
+    Kind.SERVICE: Decision(Action.COUNT),
+    Kind.UNRECOGNISED: Decision(Action.COUNT_UNKNOWN),
+    Kind.THROTTLED: Decision(Action.THROTTLED),
+    Kind.CALLER: Decision(Action.RAISE),
+    Kind.UNAUTHORIZED: Decision(Action.PERMANENT, "count_unauthorized", Action.COUNT),
+    Kind.CERTIFICATE: Decision(Action.PERMANENT),
+    Kind.MISSING: Decision(Action.PERMANENT),
+    Kind.DISABLED: Decision(Action.PERMANENT, "count_disabled", Action.COUNT),
+    Kind.FULL: Decision(Action.RAISE, "spill_when_full", Action.SPILL),
+}
+
+# Proof that nothing was sent: no connection, or no token for one.
+_NEVER_CONNECTED = _any("ConnectionRefusedError", "gaierror", "TokenAuthFailure", "ClientAuthenticationError")
+# The broker's answer to this very message. The SDK uses the same classes for a link that went away under it,
+# with conditions of its own making.
+_REFUSALS = _any("MessageException", "MessageSendFailed")
+_CLIENT_SIDE = _any("amqp:client-error", "amqp:unknown-error")
+
+
+# --------------------------------------------------------------------------- judging
+
+
+def classify(failure: Failure) -> Kind:
+    """The kind of the first row that fits; the last row fits everything."""
+    return next(row.kind for row in ROWS if row.fits(failure))
+
+
+def judge(
+    failure: Failure,
+    options: SendAvailabilityOptions,
+    *,
+    had_success: bool,
+    backlog_opened: bool | None = None,
+) -> Verdict:
+    """What to do about a failed send to the primary.
+
+    ``had_success``: whether anything has succeeded on the primary with this client. ``backlog_opened``: the
+    answer to an earlier ``ASK_BACKLOG``; None as long as nobody has asked.
+    """
+    kind = classify(failure)
+    decision = DECISIONS[kind]
+    action = decision.action
+    if decision.option is not None and getattr(options, decision.option):
+        action = decision.with_option
+    if action is Action.THROTTLED:
+        return _throttled(failure, options)
+    if kind is Kind.CONNECTION and not had_success and not backlog_opened:
+        return Verdict(Action.ASK_BACKLOG if backlog_opened is None else Action.RAISE, kind)
+    if action is Action.COUNT and not failure.is_outcome_known:
+        action = Action.COUNT_UNKNOWN
+    return Verdict(action, kind)
+
+
+def judge_backlog(failure: Failure, options: SendAvailabilityOptions) -> Verdict:
+    """What to do about a failed send to a backlog queue: take it out of the rotation, wait, or raise."""
+    kind = classify(failure)
+    if kind is Kind.THROTTLED:
+        # The whole secondary is throttled, so another of its queues would be no better.
+        return _throttled(failure, options)
+    return Verdict(Action.RAISE if kind is Kind.CALLER else Action.REMOVE, kind)
+
+
+def _throttled(failure: Failure, options: SendAvailabilityOptions) -> Verdict:
+    wait = options.throttle_wait if failure.wait is None else failure.wait
+    return Verdict(Action.THROTTLED, Kind.THROTTLED, wait)
+
+
+def is_idle_closure(failure: Failure, options: SendAvailabilityOptions, *, idle_for: float) -> bool:
+    """Whether a failure is a link that was closed while nobody used it, to be opened again once, at once.
+
+    The service closes links after ten idle minutes and firewalls drop connections sooner. ``idle_for`` is the
+    time between the last success on this very link and the beginning of the failed attempt; a link that was
+    opened for the attempt has none, so a second failure in a row is never taken for an idle closure.
+    """
+    return idle_for >= options.idle_spell and classify(failure) in (Kind.CONNECTION, Kind.SERVICE)
+
+
+# --------------------------------------------------------------------------- describing
+
+_CONDITION = re.compile(r"Error condition: ((?:amqp|com\.microsoft):[a-z:-]+)")
+_STATUS = re.compile(r"Status Code: ([0-9]{3})", re.IGNORECASE)
+_WAIT = re.compile(r"wait\s+(?:for\s+)?([0-9]+(?:\.[0-9]+)?)\s*s", re.IGNORECASE)
+_SECRET = re.compile(
+    r"(?i)\b(SharedAccessKey|SharedAccessSignature|sig|token|secret|password)\b(\s*[=:]\s*)[^\s;&,]+"
+)
+# Code of a throttled namespace, and the wait that the service documents for it.
+_THROTTLE_CODE, _THROTTLE_CODE_WAIT = "50009", 2.0
+# Nobody waits longer because of a number in a text.
+_LONGEST_WAIT = 300.0
+_TEXT_LIMIT = 300
+_CHAIN_LIMIT = 16
+
+
+def describe(error: BaseException) -> Failure:
+    """A description of an exception of the SDK, of the socket below it or of our own deadline."""
+    chain = list(_chain(error))
+    text = str(error)
+    return Failure(
+        classes=_class_names(error),
+        causes=frozenset(name for link in chain for name in _class_names(link)),
+        condition=_condition_of(chain, text),
+        status=_status_of(chain, text),
+        raised_in=_innermost_module(chain[-1]),
+        wait=_asked_wait(text),
+        text=_presentable(text),
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it wraps, by the SDK's two attributes for it or as a cause."""
+    seen: set[int] = set()
+    pending = [error]
+    while pending and len(seen) < _CHAIN_LIMIT:
+        link = pending.pop(0)
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        wrapped = (getattr(link, "inner_exception", None), getattr(link, "inner_error", None), link.__cause__)
+        pending.extend(inner for inner in wrapped if isinstance(inner, BaseException))
+
+
+def _class_names(error: BaseException) -> tuple[str, ...]:
+    return tuple(cls.__name__ for cls in type(error).__mro__ if cls is not object)
+
+
+def _condition_of(chain: list[BaseException], text: str) -> str | None:
+    for link in chain:
+        condition = getattr(link, "condition", None)
+        # The SDK's conditions are an enumeration of bytes.
+        condition = getattr(condition, "value", condition)
+        if isinstance(condition, bytes):
+            condition = condition.decode("ascii", "replace")
+        if isinstance(condition, str):
+            return condition
+    # Answers to management requests, such as scheduling, carry it in their text alone.
+    match = _CONDITION.search(text)
+    return match[1] if match else None
+
+
+def _status_of(chain: list[BaseException], text: str) -> int | None:
+    for link in chain:
+        status = getattr(link, "status_code", None)
+        if isinstance(status, int):
+            return status
+    match = _STATUS.search(text)
+    return int(match[1]) if match else None
+
+
+def _innermost_module(error: BaseException) -> str | None:
+    """The module, without its package, in which the error was raised."""
+    trace = error.__traceback__
+    if trace is None:
+        return None
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return str(trace.tb_frame.f_globals.get("__name__", "")).rpartition(".")[2]
+
+
+def _presentable(text: str) -> str:
+    """One line, without secrets, not too long."""
+    line = _SECRET.sub(r"\1\2***", " ".join(text.split()))
+    return line if len(line) <= _TEXT_LIMIT else line[: _TEXT_LIMIT - 1] + "…"
+
+
+def _asked_wait(text: str) -> float | None:
+    match = _WAIT.search(text)
+    if match:
+        return min(float(match[1]), _LONGEST_WAIT)
+    return _THROTTLE_CODE_WAIT if _THROTTLE_CODE in text else None
