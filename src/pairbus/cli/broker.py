@@ -1,0 +1,187 @@
+"""``pairbus broker``: embedded Service Bus namespaces in a process of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import ConfigurationError
+from .logs import configure_logs, log_options
+from .tables import json_option, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..broker import Broker
+    from ..broker.tokens import Claim, Policy
+
+__all__ = ["broker"]
+
+# The pair of every example. 5672 is AMQP's own port, and what SDKs dial when a connection string names none.
+_DEFAULT_NAMESPACES = {"contoso": 5672, "contoso-dr": 5673}
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    metavar="NAME=PORT",
+    help="A namespace and its port; 0 picks a free one. Repeatable. [default: contoso=5672, contoso-dr=5673]",
+)
+@click.option(
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep keys and certificate here."
+)
+@click.option("--memory", is_flag=True, help="Keep nothing on disk. This is the default.")
+@click.option(
+    "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON here when ready."
+)
+@click.option(
+    "--policy", "policies", multiple=True, metavar="NAME=KEY:RIGHTS", help="Rights: send,listen,manage."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--cert", type=_FILE, help="A certificate (PEM) instead of one made at the first start.")
+@click.option("--key", type=_FILE, help="The private key of --cert (PEM).")
+@click.option("--jwt-key", type=_FILE, help="A public key (PEM) with which JSON web tokens are checked.")
+@click.option("--control-port", type=click.IntRange(0, 65535), default=0, help="0 picks a free one.")
+@click.option("--fault-plan", type=_FILE, help="A script of faults to run (JSON).")
+@log_options
+@json_option
+def broker(
+    *,
+    namespaces: tuple[str, ...],
+    data: Path | None,
+    memory: bool,
+    ready_file: Path | None,
+    policies: tuple[str, ...],
+    host: str,
+    cert: Path | None,
+    key: Path | None,
+    jwt_key: Path | None,
+    control_port: int,
+    fault_plan: Path | None,
+    log_level: str,
+    log_format: str,
+    as_json: bool,
+) -> None:
+    """Run embedded Service Bus namespaces until stopped.
+
+    Each namespace has one port, on which AMQP, TLS and HTTP are told apart by their first bytes. The official
+    SDKs connect with the connection strings that are printed. SIGINT and SIGTERM stop the broker cleanly.
+    """
+    if data is not None and memory:
+        raise click.UsageError("--data and --memory exclude each other")
+    if (cert is None) != (key is None):
+        raise click.UsageError("--cert and --key belong together")
+    if ready_file is not None:
+        _remove_stale(ready_file)
+    configure_logs(log_level, log_format)
+    from ..broker import Broker  # late: the help of this command needs neither TLS nor an engine
+
+    embedded = Broker(
+        _parse_namespaces(namespaces),
+        data_dir=data,
+        policies=[_parse_policy(text) for text in policies],
+        host=host,
+        control_port=control_port,
+        certificate=(cert, key) if cert and key else None,
+        jwt_key=jwt_key,
+        fault_plan=fault_plan,
+    )
+    asyncio.run(_serve(embedded, ready_file, as_json=as_json))
+
+
+def _parse_namespaces(given: tuple[str, ...]) -> Mapping[str, int]:
+    ports: dict[str, int] = {}
+    for text in given:
+        name, separator, port = text.partition("=")
+        if not (name and separator and port.isascii() and port.isdigit() and int(port) <= 65535):
+            raise ConfigurationError(
+                f"--namespace {text}: write NAME=PORT, for example contoso=5672 or contoso=0"
+            )
+        if name in ports:
+            raise ConfigurationError(f"--namespace {text}: the namespace {name} was named before")
+        ports[name] = int(port)
+    return ports or _DEFAULT_NAMESPACES
+
+
+def _parse_policy(text: str) -> Policy:
+    """Read ``NAME=KEY:send,listen``; a complaint shows the name alone, for the key is a secret."""
+    from ..broker.tokens import Policy
+
+    name, separator, rest = text.partition("=")
+    if not separator:
+        raise ConfigurationError("--policy: write NAME=KEY:RIGHTS, for example app=c2VjcmV0:send,listen")
+    key, _, rights = rest.rpartition(":")
+    known: dict[str, Claim] = {"send": "Send", "listen": "Listen", "manage": "Manage"}
+    asked = [right.strip().lower() for right in rights.split(",") if right.strip()]
+    unknown = [right for right in asked if right not in known]
+    if not (name and key and asked) or unknown:
+        raise ConfigurationError(
+            f"--policy {name}=…: write NAME=KEY:RIGHTS with rights out of send, listen, manage"
+        )
+    return Policy(name, key, frozenset(known[right] for right in asked))
+
+
+async def _serve(embedded: Broker, ready_file: Path | None, *, as_json: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with embedded:
+        described = embedded.describe()
+        with _announced(described, ready_file):
+            if as_json:
+                print_json(described)
+            else:
+                _print_for_people(described, ready_file)
+            await embedded.serve_until(stop)
+
+
+def _remove_stale(ready_file: Path) -> None:
+    """Whoever waits for the file must not find that of an earlier run."""
+    if not ready_file.parent.is_dir():
+        raise ConfigurationError(f"--ready-file {ready_file}: there is no directory {ready_file.parent}")
+    ready_file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _announced(described: Mapping[str, Any], ready_file: Path | None) -> Iterator[None]:
+    """Have the ready file there, complete, for as long as the broker serves."""
+    if ready_file is None:
+        yield
+        return
+    draft = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
+    # It holds keys, so nobody else may read it.
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        json.dump(described, file, indent=2)
+    draft.replace(ready_file)
+    try:
+        yield
+    finally:
+        ready_file.unlink(missing_ok=True)
+
+
+def _print_for_people(described: Mapping[str, Any], ready_file: Path | None) -> None:
+    certificates = set()
+    for name, entry in described.items():
+        if name == "control":
+            continue
+        certificates.add(entry["cert"])
+        click.echo(f"{name} on port {entry['port']}")
+        for policy, connection_string in entry["policies"].items():
+            click.echo(f"  {policy:<8}{connection_string}")
+    for path in sorted(certificates):
+        click.echo(f"certificate for administration clients: {path}")
+    control = f"pairbus fault list --ready-file {ready_file}" if ready_file else described["control"]["url"]
+    click.echo(f"control: {control}")
+    click.echo("Ctrl-C stops.")

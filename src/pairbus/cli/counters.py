@@ -1,0 +1,37 @@
+"""``pairbus counters``: the billable operations that a running broker has counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from .control import Control, ready_file_option
+from .tables import json_option, print_json, print_table
+
+__all__ = ["counters"]
+
+
+@click.command()
+@click.argument("namespace", required=False)
+@ready_file_option
+@json_option
+def counters(namespace: str | None, *, ready_file: Path, as_json: bool) -> None:
+    """Show the billable operations a broker counted.
+
+    They are summed over connections, for NAMESPACE or for all; --json has one row for each connection.
+    """
+    counted = Control.from_ready_file(ready_file).get("/counters", {"namespace": namespace})
+    if as_json:
+        print_json(counted)
+        return
+    sums: dict[tuple[str, str, str], Counter[str]] = {}
+    for name, rows in counted.items():
+        for row in rows:
+            cell = sums.setdefault((name, row["entity"], row["kind"]), Counter())
+            cell.update({column: row[column] for column in ("count", "units", "bytes")})
+    print_table(
+        ("NAMESPACE", "ENTITY", "KIND", "COUNT", "UNITS", "BYTES"),
+        [(*key, cell["count"], cell["units"], cell["bytes"]) for key, cell in sorted(sums.items())],
+    )

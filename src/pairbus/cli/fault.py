@@ -1,0 +1,136 @@
+"""``pairbus fault``: make a running broker misbehave, see what it does wrong, and heal it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .control import Control, ready_file_option
+from .tables import json_option, print_json, print_table
+
+__all__ = ["KINDS", "fault"]
+
+# What can be made to go wrong, in words for the help; a test keeps the names equal to those of the broker.
+KINDS = {
+    "refuse": "the port is closed, open connections are reset",
+    "reset": "every connection is reset as soon as it is accepted",
+    "silence": "bytes are taken, nothing is answered",
+    "blackhole": "connecting hangs, open connections are no longer read",
+    "delay": "sends are accepted and answered --seconds later",
+    "error": "operations are refused with --condition",
+    "busy": "operations are refused as throttled",
+    "token": "no token is accepted",
+    "disabled": "the entity answers as disabled",
+    "full": "the entity answers as full",
+    "drop": "every --every-th send is taken, its answer is lost",
+    "flap": "down for --down seconds, up for --up seconds, again and again",
+}
+
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+@click.group()
+def fault() -> None:
+    """Make a running broker misbehave, and heal it again.
+
+    The broker is found by the ready file that it wrote (--ready-file, or the variable PAIRBUS_READY_FILE). A
+    fault acts on open connections as on new ones.
+    """
+
+
+def _kinds_help() -> str:
+    width = max(map(len, KINDS))
+    return "\b\n" + "\n".join(f"{name.ljust(width)}  {text}" for name, text in KINDS.items())
+
+
+@fault.command("set", epilog=_kinds_help())
+@click.argument("namespace")
+@click.argument("kind", type=click.Choice(list(KINDS)), metavar="KIND")
+@click.option("--entity", help="Only this queue, topic or subscription; without it the whole namespace.")
+@click.option("--for", "duration", type=_POSITIVE, metavar="SECONDS", help="Heal by itself after this time.")
+@click.option("--seconds", type=_POSITIVE, help="delay: how much later sends are answered (30).")
+@click.option("--condition", help="error: the AMQP condition (amqp:internal-error).")
+@click.option(
+    "--every", type=click.IntRange(min=1), help="drop: lose the answer to every so-manieth send (10)."
+)
+@click.option("--up", type=_POSITIVE, help="flap: seconds of good behaviour (5).")
+@click.option("--down", type=_POSITIVE, help="flap: seconds of refusal (5).")
+@ready_file_option
+@json_option
+def set_fault(
+    namespace: str,
+    kind: str,
+    *,
+    entity: str | None,
+    duration: float | None,
+    seconds: float | None,
+    condition: str | None,
+    every: int | None,
+    up: float | None,
+    down: float | None,
+    ready_file: Path,
+    as_json: bool,
+) -> None:
+    """Set a fault of KIND on NAMESPACE. Every kind works with no further argument."""
+    asked: dict[str, Any] = {
+        "namespace": namespace,
+        "kind": kind,
+        "entity": entity,
+        "for": duration,
+        "seconds": seconds,
+        "condition": condition,
+        "every": every,
+        "up": up,
+        "down": down,
+    }
+    body = {name: value for name, value in asked.items() if value is not None}
+    answer = Control.from_ready_file(ready_file).post("/faults", body)
+    if as_json:
+        print_json(answer)
+    else:
+        lasting = "until cleared" if duration is None else f"for {duration:g} s"
+        click.echo(f"{namespace}{f'/{entity}' if entity else ''}: {kind} {lasting}")
+
+
+@fault.command("clear")
+@click.argument("namespace")
+@click.option("--entity", help="Only the faults set on this entity.")
+@ready_file_option
+@json_option
+def clear_faults(namespace: str, *, entity: str | None, ready_file: Path, as_json: bool) -> None:
+    """Take the faults of NAMESPACE away."""
+    answer = Control.from_ready_file(ready_file).delete("/faults", {"namespace": namespace, "entity": entity})
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{namespace}{f'/{entity}' if entity else ''}: healed")
+
+
+@fault.command("list")
+@ready_file_option
+@json_option
+def list_faults(ready_file: Path, *, as_json: bool) -> None:
+    """Show the faults in force, the latest first."""
+    faults = Control.from_ready_file(ready_file).get("/faults")
+    if as_json:
+        print_json(faults)
+        return
+    rows = [_row(namespace, entry) for namespace, entries in faults.items() for entry in entries]
+    if rows:
+        print_table(("NAMESPACE", "ENTITY", "KIND", "SINCE", "UNTIL", "ARGUMENTS"), rows)
+    else:
+        click.echo("no faults")
+
+
+def _row(namespace: str, entry: dict[str, Any]) -> tuple[str, ...]:
+    own = {"kind", "entity", "since", "until"}
+    arguments = " ".join(f"{name}={value}" for name, value in entry.items() if name not in own)
+    until = _clock_time(entry["until"]) if entry["until"] is not None else "cleared"
+    return namespace, entry["entity"] or "*", entry["kind"], _clock_time(entry["since"]), until, arguments
+
+
+def _clock_time(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%H:%M:%SZ")

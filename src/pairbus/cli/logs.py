@@ -1,0 +1,85 @@
+"""Log lines of the commands, on standard error: readable, or one JSON object a line.
+
+The library logs an event as a short text and hands its facts over in ``extra``; both formats show them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["LEVELS", "JsonFormatter", "TextFormatter", "configure_logs", "log_options"]
+
+LEVELS = ("debug", "info", "warning", "error")
+
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _facts(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _OWN}
+
+
+def _instant(record: logging.LogRecord) -> str:
+    return (
+        datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
+
+
+class TextFormatter(logging.Formatter):
+    """``time level logger: text name=value …``"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts = "".join(f" {name}={value}" for name, value in _facts(record).items())
+        line = f"{_instant(record)} {record.levelname.lower()} {record.name}: {record.getMessage()}{facts}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line, with the facts beside the text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": _instant(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **_facts(record),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str, ensure_ascii=False)
+
+
+def log_options(command: _F) -> _F:
+    """The two options of every command that runs for a while."""
+    level = click.option(
+        "--log-level",
+        type=click.Choice(LEVELS),
+        default="info",
+        show_default=True,
+        help="The least to be logged.",
+    )
+    form = click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="How to log.",
+    )
+    return level(form(command))
+
+
+def configure_logs(level: str, log_format: str) -> None:
+    """Send what Pairbus logs to standard error, and nothing of other libraries below a warning."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("pairbus").setLevel(level.upper())

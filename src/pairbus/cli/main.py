@@ -1,0 +1,76 @@
+"""The entry point: find the command, run it, and turn what went wrong into one line and an exit code.
+
+Exit codes, the same for every command:
+
+    0  done
+    1  the check that was asked for found something
+    2  wrong usage: an argument, a setting or a file that the caller has to mend
+    3  could not reach what the command needs
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from .. import __version__
+from ..errors import ConfigurationError, PairbusError
+from .group import Entry, LazyGroup
+
+__all__ = ["DONE", "FOUND", "UNREACHABLE", "USAGE", "app", "main"]
+
+DONE = 0
+FOUND = 1
+USAGE = 2
+UNREACHABLE = 3
+# What shells report for a program that was stopped with Ctrl-C (128 + SIGINT).
+INTERRUPTED = 130
+
+
+class _Commands(LazyGroup):
+    entries = {  # noqa: RUF012  (a class constant; the base declares it as a Mapping)
+        "broker": Entry("pairbus.cli.broker", "broker", "Run embedded Service Bus namespaces until stopped."),
+        "counters": Entry(
+            "pairbus.cli.counters", "counters", "Show the billable operations a broker counted."
+        ),
+        "fault": Entry("pairbus.cli.fault", "fault", "Make a running broker misbehave, and heal it again."),
+    }
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pairbus")
+def app() -> None:
+    """Embedded Azure Service Bus namespaces for development and tests.
+
+    Every command that prints takes --json. Exit codes: 0 done, 1 the check found something, 2 wrong usage,
+    3 could not reach what it needs.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and give its exit code; nothing of ours ends in a traceback."""
+    try:
+        code = app.main(args=arguments, prog_name="pairbus", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (pairbus … | head). Python flushes once more at exit; give it a place to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except ConfigurationError as error:
+        return _complain(error, USAGE)
+    except (PairbusError, OSError) as error:
+        return _complain(error, UNREACHABLE)
+    return code if isinstance(code, int) else DONE
+
+
+def _complain(error: Exception, code: int) -> int:
+    text = " ".join(str(error).split()) or type(error).__name__
+    click.echo(f"pairbus: {text}", err=True)
+    return code
