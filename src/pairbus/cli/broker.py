@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import signal
 from collections.abc import Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +12,11 @@ import click
 
 from ..errors import ConfigurationError
 from .logs import configure_logs, log_options
+from .ready_file import announced, remove_stale
 from .tables import json_option, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..broker import Broker
-    from ..broker.tokens import Claim, Policy
 
 __all__ = ["broker"]
 
@@ -53,7 +48,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--key", type=_FILE, help="The private key of --cert (PEM).")
 @click.option("--jwt-key", type=_FILE, help="A public key (PEM) with which JSON web tokens are checked.")
 @click.option("--control-port", type=click.IntRange(0, 65535), default=0, help="0 picks a free one.")
-@click.option("--fault-plan", type=_FILE, help="A script of faults to run (JSON).")
+@click.option("--fault-plan", type=_FILE, help="A script of faults to run (TOML).")
 @log_options
 @json_option
 def broker(
@@ -82,15 +77,14 @@ def broker(
         raise click.UsageError("--data and --memory exclude each other")
     if (cert is None) != (key is None):
         raise click.UsageError("--cert and --key belong together")
-    if ready_file is not None:
-        _remove_stale(ready_file)
+    remove_stale(ready_file)
     configure_logs(log_level, log_format)
-    from ..broker import Broker  # late: the help of this command needs neither TLS nor an engine
+    from ..broker import Broker, Policy  # late: the help of this command needs neither TLS nor an engine
 
     embedded = Broker(
         _parse_namespaces(namespaces),
         data_dir=data,
-        policies=[_parse_policy(text) for text in policies],
+        policies=[Policy.parse(text) for text in policies],
         host=host,
         control_port=control_port,
         certificate=(cert, key) if cert and key else None,
@@ -114,24 +108,6 @@ def _parse_namespaces(given: tuple[str, ...]) -> Mapping[str, int]:
     return ports or _DEFAULT_NAMESPACES
 
 
-def _parse_policy(text: str) -> Policy:
-    """Read ``NAME=KEY:send,listen``; a complaint shows the name alone, for the key is a secret."""
-    from ..broker.tokens import Policy
-
-    name, separator, rest = text.partition("=")
-    if not separator:
-        raise ConfigurationError("--policy: write NAME=KEY:RIGHTS, for example app=c2VjcmV0:send,listen")
-    key, _, rights = rest.rpartition(":")
-    known: dict[str, Claim] = {"send": "Send", "listen": "Listen", "manage": "Manage"}
-    asked = [right.strip().lower() for right in rights.split(",") if right.strip()]
-    unknown = [right for right in asked if right not in known]
-    if not (name and key and asked) or unknown:
-        raise ConfigurationError(
-            f"--policy {name}=…: write NAME=KEY:RIGHTS with rights out of send, listen, manage"
-        )
-    return Policy(name, key, frozenset(known[right] for right in asked))
-
-
 async def _serve(embedded: Broker, ready_file: Path | None, *, as_json: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -139,36 +115,12 @@ async def _serve(embedded: Broker, ready_file: Path | None, *, as_json: bool) ->
         loop.add_signal_handler(number, stop.set)
     async with embedded:
         described = embedded.describe()
-        with _announced(described, ready_file):
+        with announced(described, ready_file):
             if as_json:
                 print_json(described)
             else:
                 _print_for_people(described, ready_file)
             await embedded.serve_until(stop)
-
-
-def _remove_stale(ready_file: Path) -> None:
-    """Whoever waits for the file must not find that of an earlier run."""
-    if not ready_file.parent.is_dir():
-        raise ConfigurationError(f"--ready-file {ready_file}: there is no directory {ready_file.parent}")
-    ready_file.unlink(missing_ok=True)
-
-
-@contextmanager
-def _announced(described: Mapping[str, Any], ready_file: Path | None) -> Iterator[None]:
-    """Have the ready file there, complete, for as long as the broker serves."""
-    if ready_file is None:
-        yield
-        return
-    draft = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
-    # It holds keys, so nobody else may read it.
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        json.dump(described, file, indent=2)
-    draft.replace(ready_file)
-    try:
-        yield
-    finally:
-        ready_file.unlink(missing_ok=True)
 
 
 def _print_for_people(described: Mapping[str, Any], ready_file: Path | None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .control import Control, ready_file_option
+from .ready_file import connect, ready_file_option
 from .tables import json_option, print_json, print_table
 
 __all__ = ["counters"]
@@ -22,7 +22,7 @@ def counters(namespace: str | None, *, ready_file: Path, as_json: bool) -> None:
 
     They are summed over connections, for NAMESPACE or for all; --json has one row for each connection.
     """
-    counted = Control.from_ready_file(ready_file).get("/counters", {"namespace": namespace})
+    counted = connect(ready_file).counters(namespace)
     if as_json:
         print_json(counted)
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .control import Control, ready_file_option
+from .ready_file import connect, ready_file_option
 from .tables import json_option, print_json, print_table
 
 __all__ = ["KINDS", "fault"]
@@ -76,8 +76,6 @@ def set_fault(
 ) -> None:
     """Set a fault of KIND on NAMESPACE. Every kind works with no further argument."""
     asked: dict[str, Any] = {
-        "namespace": namespace,
-        "kind": kind,
         "entity": entity,
         "for": duration,
         "seconds": seconds,
@@ -86,8 +84,8 @@ def set_fault(
         "up": up,
         "down": down,
     }
-    body = {name: value for name, value in asked.items() if value is not None}
-    answer = Control.from_ready_file(ready_file).post("/faults", body)
+    given = {name: value for name, value in asked.items() if value is not None}
+    answer = connect(ready_file).set_fault(namespace, kind, arguments=given)
     if as_json:
         print_json(answer)
     else:
@@ -102,7 +100,7 @@ def set_fault(
 @json_option
 def clear_faults(namespace: str, *, entity: str | None, ready_file: Path, as_json: bool) -> None:
     """Take the faults of NAMESPACE away."""
-    answer = Control.from_ready_file(ready_file).delete("/faults", {"namespace": namespace, "entity": entity})
+    answer = connect(ready_file).clear_faults(namespace, entity)
     if as_json:
         print_json(answer)
     else:
@@ -114,7 +112,7 @@ def clear_faults(namespace: str, *, entity: str | None, ready_file: Path, as_jso
 @json_option
 def list_faults(ready_file: Path, *, as_json: bool) -> None:
     """Show the faults in force, the latest first."""
-    faults = Control.from_ready_file(ready_file).get("/faults")
+    faults = connect(ready_file).list_faults()
     if as_json:
         print_json(faults)
         return

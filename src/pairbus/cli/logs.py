@@ -1,6 +1,6 @@
 """Log lines of the commands, on standard error: readable, or one JSON object a line.
 
-The library logs an event as a short text and hands its facts over in ``extra``; both formats show them.
+The library logs an event as a short text and hands its facts over in ``extra={"fields": {…}}``; both formats show them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _OWN}
+    facts = {name: value for name, value in vars(record).items() if name not in _OWN}
+    return {**facts.pop("fields", {}), **facts}
 
 
 def _instant(record: logging.LogRecord) -> str:

@@ -1,0 +1,70 @@
+"""The ready file: how a running broker tells where it is, and how other commands find it again.
+
+It is there, complete, for as long as the broker serves: it appears by rename, it is removed at a clean stop, and
+one that an earlier run left behind is removed at the start. It holds keys, so only its owner may read it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from ..broker.control import ControlClient
+
+__all__ = ["announced", "connect", "ready_file_option", "remove_stale"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def ready_file_option(command: _F) -> _F:
+    """The option by which a command is told which broker it speaks to."""
+    return click.option(
+        "--ready-file",
+        type=click.Path(path_type=Path),
+        envvar="PAIRBUS_READY_FILE",
+        required=True,
+        show_envvar=True,
+        help="The ready file of the running broker.",
+    )(command)
+
+
+def connect(ready_file: Path) -> ControlClient:
+    """Speak to the control address of the broker that wrote the file."""
+    from ..broker.control import ControlClient  # late: help needs no broker
+
+    return ControlClient.from_ready_file(ready_file)
+
+
+def remove_stale(ready_file: Path | None) -> None:
+    """Whoever waits for the file must not find that of an earlier run."""
+    if ready_file is None:
+        return
+    if not ready_file.parent.is_dir():
+        raise ConfigurationError(f"--ready-file {ready_file}: there is no directory {ready_file.parent}")
+    ready_file.unlink(missing_ok=True)
+
+
+@contextmanager
+def announced(described: Mapping[str, Any], ready_file: Path | None) -> Iterator[None]:
+    """Have the file there while the block runs."""
+    if ready_file is None:
+        yield
+        return
+    draft = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        json.dump(described, file, indent=2)
+    draft.replace(ready_file)
+    try:
+        yield
+    finally:
+        ready_file.unlink(missing_ok=True)
