@@ -241,7 +241,7 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     Row(Kind.UNRECOGNISED, classes=_any("ServiceBusError")),
-    # Not an error of the SDK's: ValueError, TypeError, and what a credential or a message of the caller raises.
+    # Not an error of the SDK's: ValueError, TypeError, and what a credential or message of the caller raises.
     Row(Kind.CALLER),
 )
 

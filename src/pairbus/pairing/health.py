@@ -1,0 +1,406 @@
+"""The health of one entity of the primary, as one client sees it: when its sends fail over, and when back.
+
+Theory of operation
+-------------------
+
+1. The machine is the table ``TABLE``: (state, input) -> (state, steps). A pair that is not in it changes
+   nothing. The picture in the documentation is drawn from it.
+2. Nothing here waits, sends or looks at a clock. Methods take ``now`` and return *effects*, data that say
+   what the shell around the SDK has to do. ``next_deadline`` says when to ``tick``. ``now`` must never step
+   back, or a clock that is set would fail entities over; a shell that hands in a monotonic clock puts the
+   time of day into the changes that it passes on.
+3. An *attempt* begins when a caller's message takes its place in the sender's FIFO, so that waiting behind a
+   silent peer counts. It ends with ``succeed`` or ``record``; a failover abandons those that have no answer,
+   and what an abandoned one reports later is ignored.
+4. The failover clock runs from the beginning of the first attempt that failed, counted, or is still without
+   an answer. A success stops it: an attempt that began earlier is then taken to begin at that success, so a
+   single stuck attempt does not fail over an entity that goes on answering others. Throttling holds it for
+   those that wait, until the wait is over that the service asked for.
+5. With a ``failover_interval`` of 0 only a failure fails over, since every attempt is without an answer at
+   first; what bounds a silent peer is then the shell's deadline for one attempt, which ends in a failure.
+6. The first ping goes out with the failover, the next ones each ``ping_primary_interval`` after the start of
+   the one before, earlier by a random part of ``ping_jitter`` and never later. There is one ping at a time.
+   A forced failover waits an interval before its first ping, or a healthy primary would undo it at once.
+7. ``PERMANENT_PINGS`` pings in a row with the same permanent error fault the entity. Pings go on: a good one,
+   or ``mark_healthy``, mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from ..options import EntityState, SendAvailabilityOptions, StateChange
+from .errors import PrimaryEntityFault
+from .failures import Action, Kind, Verdict
+
+__all__ = [
+    "PERMANENT_PINGS",
+    "TABLE",
+    "AbandonAttempts",
+    "Effect",
+    "EntityHealth",
+    "HealthStatus",
+    "Input",
+    "Notify",
+    "Route",
+    "StartPing",
+    "Step",
+    "StopPing",
+    "Transition",
+]
+
+#: How many pings in a row must meet the same permanent error to fault an entity. One may meet a deployment or
+#: a rotated key half-way; the first and the third are about two ping intervals apart.
+PERMANENT_PINGS = 3
+
+
+class Input(Enum):
+    """What can happen to an entity; the value is how the documentation says it."""
+
+    ATTEMPT_BEGUN = "a send begins"
+    ATTEMPT_SUCCEEDED = "a send succeeds"
+    ATTEMPT_FAILED = "a send fails, and it counts"
+    INTERVAL_ELAPSED = "failover_interval with no success"
+    PING_DUE = "a ping is due"
+    PINGS_SUFFICED = "a ping succeeds (good_pings in a row)"
+    PINGS_AGREED = "three pings meet the same permanent error"
+    FAILOVER_FORCED = "fail_over(path)"
+    MARKED_HEALTHY = "mark_path_healthy(path)"
+
+    __hash__ = object.__hash__  # looked up with every send; members are singletons
+
+
+class Step(Enum):
+    """What a transition does; the value is how the documentation says it."""
+
+    STOP_CLOCK = "stop the failover clock"
+    ABANDON = "give up the attempts without an answer: their messages go to the backlog"
+    TURN_AWAY = "send this message to the backlog, or refuse it if the entity is faulted"
+    PING = "ping"
+    PING_LATER = "ping after one interval"
+    STOP_PINGS = "stop the pings"
+
+
+class Transition(NamedTuple):
+    """One row of the table: where it leads and what it does."""
+
+    to: EntityState
+    steps: tuple[Step, ...] = ()
+
+
+_HEALTHY, _SUSPECT = EntityState.HEALTHY, EntityState.SUSPECT
+_FAILED_OVER, _FAULTED = EntityState.FAILED_OVER, EntityState.FAULTED
+
+TABLE: dict[tuple[EntityState, Input], Transition] = {
+    (_HEALTHY, Input.ATTEMPT_SUCCEEDED): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
+    (_HEALTHY, Input.ATTEMPT_FAILED): Transition(_SUSPECT),
+    (_HEALTHY, Input.INTERVAL_ELAPSED): Transition(_FAILED_OVER, (Step.ABANDON, Step.PING)),
+    (_HEALTHY, Input.FAILOVER_FORCED): Transition(_FAILED_OVER, (Step.ABANDON, Step.PING_LATER)),
+    (_HEALTHY, Input.MARKED_HEALTHY): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
+    (_SUSPECT, Input.ATTEMPT_SUCCEEDED): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
+    (_SUSPECT, Input.INTERVAL_ELAPSED): Transition(_FAILED_OVER, (Step.ABANDON, Step.PING)),
+    (_SUSPECT, Input.FAILOVER_FORCED): Transition(_FAILED_OVER, (Step.ABANDON, Step.PING_LATER)),
+    (_SUSPECT, Input.MARKED_HEALTHY): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
+    (_FAILED_OVER, Input.ATTEMPT_BEGUN): Transition(_FAILED_OVER, (Step.TURN_AWAY,)),
+    (_FAILED_OVER, Input.PING_DUE): Transition(_FAILED_OVER, (Step.PING,)),
+    (_FAILED_OVER, Input.PINGS_SUFFICED): Transition(_HEALTHY, (Step.STOP_PINGS, Step.STOP_CLOCK)),
+    (_FAILED_OVER, Input.PINGS_AGREED): Transition(_FAULTED),
+    (_FAILED_OVER, Input.MARKED_HEALTHY): Transition(_HEALTHY, (Step.STOP_PINGS, Step.STOP_CLOCK)),
+    (_FAULTED, Input.ATTEMPT_BEGUN): Transition(_FAULTED, (Step.TURN_AWAY,)),
+    (_FAULTED, Input.PING_DUE): Transition(_FAULTED, (Step.PING,)),
+    (_FAULTED, Input.PINGS_SUFFICED): Transition(_HEALTHY, (Step.STOP_PINGS, Step.STOP_CLOCK)),
+    (_FAULTED, Input.FAILOVER_FORCED): Transition(_FAILED_OVER, (Step.PING_LATER,)),
+    (_FAULTED, Input.MARKED_HEALTHY): Transition(_HEALTHY, (Step.STOP_PINGS, Step.STOP_CLOCK)),
+}
+
+
+# --------------------------------------------------------------------------- effects
+
+
+class AbandonAttempts(NamedTuple):
+    """Cancel these attempts, none of which has an answer: their messages take the route of this moment."""
+
+    path: str
+    attempts: tuple[Hashable, ...]
+
+
+class StartPing(NamedTuple):
+    """Ping the entity, and report with this number."""
+
+    path: str
+    number: int
+
+
+class StopPing(NamedTuple):
+    """Cancel the ping of this number; nobody waits for its result any more."""
+
+    path: str
+    number: int
+
+
+class Notify(NamedTuple):
+    """Tell of a change of state: callback, log line, metric. Held sends look at the state anew."""
+
+    change: StateChange
+
+
+Effect = AbandonAttempts | StartPing | StopPing | Notify
+
+
+class Route(Enum):
+    """Where a send to the entity goes now."""
+
+    PRIMARY = "primary"
+    BACKLOG = "backlog"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthStatus:
+    """A picture of one entity's health, for people."""
+
+    path: str
+    state: EntityState
+    since: float | None
+    reason: str
+    last_failure: str | None
+    attempts: int
+    fails_over_at: float | None
+    next_ping_at: float | None
+    pings: int
+
+
+# --------------------------------------------------------------------------- the machine
+
+
+class EntityHealth:
+    """The state of one entity for one client. Methods that take ``now`` return the effects to carry out."""
+
+    def __init__(self, path: str, options: SendAvailabilityOptions, *, random: Callable[[], float]) -> None:
+        """``random`` gives numbers from 0 to below 1, as ``random.random`` does."""
+        self.path = path
+        self.state = EntityState.HEALTHY
+        self._options = options
+        self._random = random
+        self._since: float | None = None
+        self._reason = "nothing has failed"
+        self._last_failure: str | None = None
+        # Attempts without an answer, in the order in which they began, so the first is the oldest.
+        self._attempts: dict[Hashable, float] = {}
+        self._failing_since: float | None = None
+        # Nothing that began earlier counts as having begun earlier: rule 4.
+        self._counts_from = float("-inf")
+        self._throttled_since: float | None = None
+        self._pings = 0
+        self._ping: int | None = None
+        self._ping_due: float | None = None
+        self._good_pings = 0
+        self._permanent: Kind | None = None
+        self._permanent_pings = 0
+
+    # ------------------------------------------------------------- questions
+
+    @property
+    def route(self) -> Route:
+        """Where a send goes now."""
+        if self.state is EntityState.FAILED_OVER:
+            return Route.BACKLOG
+        if self.state is EntityState.FAULTED:
+            return Route.BACKLOG if self._options.on_permanent == "backlog" else Route.REFUSED
+        return Route.PRIMARY
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When to call ``tick``, if nothing else happens before."""
+        if self._ping_due is not None:
+            return None if self._ping is not None else self._ping_due
+        return self._fails_over_at()
+
+    def fault(self) -> PrimaryEntityFault:
+        """What a send raises whose route is ``REFUSED``."""
+        return PrimaryEntityFault(self.path, self._last_failure or self._reason)
+
+    def status(self) -> HealthStatus:
+        """A picture of this moment."""
+        return HealthStatus(
+            path=self.path,
+            state=self.state,
+            since=self._since,
+            reason=self._reason,
+            last_failure=self._last_failure,
+            attempts=len(self._attempts),
+            fails_over_at=self._fails_over_at(),
+            next_ping_at=self._ping_due,
+            pings=self._pings,
+        )
+
+    # ------------------------------------------------------------- attempts
+
+    def begin(self, attempt: Hashable, now: float) -> tuple[Effect, ...]:
+        """A message takes its place in the FIFO. If it must not, the effects say so at once."""
+        if self.route is Route.PRIMARY:
+            self._attempts[attempt] = now
+            return ()
+        return self._take(Input.ATTEMPT_BEGUN, now, "", attempt=attempt)
+
+    def succeed(self, attempt: Hashable, now: float) -> tuple[Effect, ...]:
+        """The primary has taken the message."""
+        if self._attempts.pop(attempt, None) is None:
+            return ()
+        return self._take(Input.ATTEMPT_SUCCEEDED, now, "a send succeeded")
+
+    def record(self, attempt: Hashable, verdict: Verdict, *, now: float, reason: str) -> tuple[Effect, ...]:
+        """The attempt failed. ``reason`` is the failure in a line.
+
+        A verdict of ``ASK_BACKLOG`` is not recorded: the attempt goes on until the question is answered.
+        """
+        if verdict.action is Action.ASK_BACKLOG:
+            raise ValueError("record the verdict that answers ASK_BACKLOG, not the question")
+        begun = self._attempts.pop(attempt, None)
+        if begun is None:
+            return ()
+        if verdict.action is Action.THROTTLED:
+            if not self._is_throttled_too_long(begun, now):
+                self._counts_from = max(self._counts_from, now + verdict.wait)
+                return ()
+        elif not verdict.is_counted:
+            return ()
+        self._last_failure = reason
+        self._failing_since = self._earliest(min(max(begun, self._counts_from), now))
+        if self._is_elapsed(now):
+            return self._take(Input.INTERVAL_ELAPSED, now, self._failover_reason())
+        return self._take(Input.ATTEMPT_FAILED, now, reason)
+
+    def withdraw(self, attempt: Hashable) -> None:
+        """The caller has given the attempt up (cancelled, or timed out while held): it tells nothing."""
+        self._attempts.pop(attempt, None)
+
+    # ------------------------------------------------------------- time and pings
+
+    def tick(self, now: float) -> tuple[Effect, ...]:
+        """Do what is due; nothing, if nothing is."""
+        deadline = self.next_deadline
+        if deadline is None or now < deadline:
+            return ()
+        if self._ping_due is not None:
+            return self._take(Input.PING_DUE, now, "")
+        return self._take(Input.INTERVAL_ELAPSED, now, self._failover_reason())
+
+    def ping_succeeded(self, number: int, now: float) -> tuple[Effect, ...]:
+        """The ping of that number was taken; a number that is not awaited is ignored."""
+        if number != self._ping:
+            return ()
+        self._ping = None
+        self._good_pings += 1
+        self._permanent, self._permanent_pings = None, 0
+        if self._good_pings < self._options.good_pings:
+            return ()
+        plural = f"{self._good_pings} pings in a row" if self._good_pings > 1 else "a ping"
+        return self._take(Input.PINGS_SUFFICED, now, f"{plural} succeeded")
+
+    def ping_failed(self, number: int, verdict: Verdict, *, now: float, reason: str) -> tuple[Effect, ...]:
+        """The ping of that number failed; a number that is not awaited is ignored."""
+        if number != self._ping:
+            return ()
+        self._ping = None
+        self._good_pings = 0
+        self._last_failure = reason
+        kind = verdict.kind if verdict.action is Action.PERMANENT else None
+        self._permanent_pings = self._permanent_pings + 1 if kind is self._permanent else 1
+        self._permanent = kind
+        if kind is None or self._permanent_pings < PERMANENT_PINGS:
+            return ()
+        return self._take(Input.PINGS_AGREED, now, f"{PERMANENT_PINGS} pings in a row: {reason}")
+
+    # ------------------------------------------------------------- by hand
+
+    def force_over(self, now: float, reason: str) -> tuple[Effect, ...]:
+        """Fail over now, whatever the primary does; pings bring it back after an interval."""
+        return self._take(Input.FAILOVER_FORCED, now, reason)
+
+    def mark_healthy(self, now: float, reason: str = "marked healthy by hand") -> tuple[Effect, ...]:
+        """Send to the primary again, now."""
+        return self._take(Input.MARKED_HEALTHY, now, reason)
+
+    # ------------------------------------------------------------- inside
+
+    def _take(self, given: Input, now: float, reason: str, *, attempt: Hashable = None) -> tuple[Effect, ...]:
+        """Look the input up, take the steps, change the state and tell of it."""
+        transition = TABLE.get((self.state, given))
+        if transition is None:
+            return ()
+        effects: list[Effect] = []
+        for step in transition.steps:
+            effects.extend(self._step(step, now, attempt))
+        if transition.to is not self.state:
+            effects.append(Notify(StateChange(self.path, self.state, transition.to, now, reason)))
+            self.state, self._since, self._reason = transition.to, now, reason
+        return tuple(effects)
+
+    def _step(self, step: Step, now: float, attempt: Hashable) -> tuple[Effect, ...]:
+        match step:
+            case Step.STOP_CLOCK:
+                self._failing_since = self._throttled_since = None
+                self._counts_from = now
+            case Step.ABANDON:
+                abandoned, self._attempts = tuple(self._attempts), {}
+                self._failing_since = None
+                self._forget_pings()
+                return (AbandonAttempts(self.path, abandoned),) if abandoned else ()
+            case Step.TURN_AWAY:
+                return (AbandonAttempts(self.path, (attempt,)),)
+            case Step.PING:
+                return (self._start_ping(now),)
+            case Step.PING_LATER:
+                self._ping_due = now + self._ping_interval()
+                self._permanent, self._permanent_pings = None, 0
+            case Step.STOP_PINGS:
+                running, self._ping, self._ping_due = self._ping, None, None
+                return (StopPing(self.path, running),) if running is not None else ()
+        return ()
+
+    def _start_ping(self, now: float) -> StartPing:
+        self._pings += 1
+        self._ping = self._pings
+        self._ping_due = now + self._ping_interval()
+        return StartPing(self.path, self._pings)
+
+    def _forget_pings(self) -> None:
+        self._good_pings = 0
+        self._permanent, self._permanent_pings = None, 0
+
+    def _ping_interval(self) -> float:
+        """Early at most by the jitter, never late: a failback is promised within one interval."""
+        return self._options.ping_primary_interval * (1.0 - self._options.ping_jitter * self._random())
+
+    def _is_throttled_too_long(self, begun: float, now: float) -> bool:
+        if self._throttled_since is None:
+            self._throttled_since = begun
+        limit = self._options.count_throttled_after
+        return limit is not None and now - self._throttled_since >= limit
+
+    def _earliest(self, begun: float) -> float:
+        return begun if self._failing_since is None else min(self._failing_since, begun)
+
+    def _fails_over_at(self) -> float | None:
+        """When the interval elapses, as things stand."""
+        if self.route is not Route.PRIMARY:
+            return None
+        since = self._failing_since
+        if self._attempts and self._options.failover_interval > 0:
+            oldest = max(next(iter(self._attempts.values())), self._counts_from)
+            since = self._earliest(oldest)
+        return None if since is None else since + self._options.failover_interval
+
+    def _is_elapsed(self, now: float) -> bool:
+        deadline = self._fails_over_at()
+        return deadline is not None and now >= deadline
+
+    def _failover_reason(self) -> str:
+        failure = self._last_failure if self._failing_since is not None else None
+        what = failure or "sends stay unanswered"
+        interval = self._options.failover_interval
+        return f"no success for {interval:g} s: {what}" if interval > 0 else what
