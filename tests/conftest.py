@@ -104,6 +104,6 @@ def node(pytestconfig: pytest.Config) -> Path:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     left_out = config.stash.get(LEFT_OUT, {})
     if left_out:
-        terminalreporter.section("left out")
+        terminalreporter.section("tests left out")
         for tool, count in sorted(left_out.items()):
-            terminalreporter.line(f"left out for want of {tool}: {count} tests")
+            terminalreporter.line(f"left out for want of {tool}: {count}")

@@ -10,8 +10,6 @@ Exit codes, the same for every command:
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 
 import click
@@ -59,10 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader went away (pairbus … | head). Python flushes once more at exit; give it a place to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
     except ConfigurationError as error:
         return _complain(error, USAGE)
     except (PairbusError, OSError) as error:

@@ -1,7 +1,7 @@
 """The ready file: how a running broker tells where it is, and how other commands find it again.
 
-It is there, complete, for as long as the broker serves: it appears by rename, it is removed at a clean stop, and
-one that an earlier run left behind is removed at the start. It holds keys, so only its owner may read it.
+It is there, complete, for as long as the broker serves: it appears by rename, it is removed at a clean stop,
+and one that an earlier run left behind is removed at the start. It holds keys, so only its owner may read it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,56 @@
+"""The command line as a user meets it: a process with arguments, two streams and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["COMMAND", "run", "running_broker"]
+
+COMMAND = [sys.executable, "-m", "pairbus.cli"]
+# Generous, for a loaded machine; a start takes a fraction of a second.
+PATIENCE = 30.0
+
+
+def run(*arguments: str, variables: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PAIRBUS_")}
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**environment, **(variables or {})},
+    )
+
+
+@contextmanager
+def running_broker(
+    ready_file: Path, *arguments: str
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """A broker process that has written its ready file, and the description found there."""
+    process = subprocess.Popen(
+        [*COMMAND, "broker", "--ready-file", str(ready_file), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not ready_file.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                raise AssertionError(f"the broker did not start: {process.communicate()}")
+            time.sleep(0.02)
+        yield process, json.loads(ready_file.read_text(encoding="utf-8"))
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)

@@ -1,0 +1,126 @@
+"""``pairbus broker`` as a process: what it says, what it leaves, how it stops."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from .process import PATIENCE, run, running_broker
+
+NAMESPACES = ("--namespace", "contoso=0", "--namespace", "contoso-dr=0")
+
+
+def test_the_official_sdk_works_with_what_the_ready_file_says(tmp_path: Path) -> None:
+    with running_broker(tmp_path / "ready.json", *NAMESPACES) as (_, described):
+        contoso = described["contoso"]
+        admin = ServiceBusAdministrationClient.from_connection_string(
+            contoso["connection_string"], connection_verify=contoso["cert"]
+        )
+        with admin:
+            admin.create_queue("orders")
+        policies = contoso["policies"]
+        with ServiceBusClient.from_connection_string(policies["send"]) as client:
+            client.get_queue_sender("orders").send_messages(ServiceBusMessage("hello"))
+        with ServiceBusClient.from_connection_string(policies["listen"]) as client:
+            receiver = client.get_queue_receiver("orders")
+            assert [str(message) for message in receiver.receive_messages(max_wait_time=5)] == ["hello"]
+
+
+def test_the_ready_file_is_complete_and_private_and_goes_with_the_broker(tmp_path: Path) -> None:
+    ready_file = tmp_path / "ready.json"
+    with running_broker(ready_file, *NAMESPACES) as (process, described):
+        assert described.keys() == {"contoso", "contoso-dr", "control"}
+        assert described["contoso"].keys() == {"port", "connection_string", "cert", "policies"}
+        assert {"root", "send", "listen"} <= described["contoso"]["policies"].keys()
+        assert Path(described["contoso"]["cert"]).is_absolute()
+        assert described["control"].keys() == {"url", "token"}
+        assert "Namespace=contoso" in described["contoso"]["connection_string"].split(";")
+        assert stat.S_IMODE(ready_file.stat().st_mode) == 0o600
+        assert [path.name for path in tmp_path.iterdir()] == ["ready.json"]
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=PATIENCE)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with running_broker(tmp_path / "ready.json", *NAMESPACES, "--log-level", "error") as (process, described):
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, "")
+    for name in ("contoso", "contoso-dr"):
+        for connection_string in described[name]["policies"].values():
+            assert connection_string in out
+
+
+def test_json_is_what_the_ready_file_says(tmp_path: Path) -> None:
+    with running_broker(tmp_path / "ready.json", *NAMESPACES, "--json") as (process, described):
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=PATIENCE)
+    assert json.loads(out) == described
+
+
+def test_keys_and_certificate_outlive_a_restart(tmp_path: Path) -> None:
+    arguments = ("--namespace", "contoso=0", "--data", str(tmp_path / "data"))
+    with running_broker(tmp_path / "ready.json", *arguments) as (process, described):
+        process.kill()
+        process.wait(timeout=PATIENCE)
+    (tmp_path / "ready.json").unlink()
+    again = ("--namespace", f"contoso={described['contoso']['port']}", "--data", str(tmp_path / "data"))
+    with running_broker(tmp_path / "ready.json", *again) as (_, restarted):
+        assert restarted["contoso"] == described["contoso"]
+
+
+def test_a_policy_of_ones_own_gets_a_connection_string(tmp_path: Path) -> None:
+    policy = "app=c2VjcmV0PT0=:send,listen"
+    with running_broker(tmp_path / "ready.json", *NAMESPACES, "--policy", policy) as (_, described):
+        parts = described["contoso-dr"]["policies"]["app"].split(";")
+        assert {"SharedAccessKeyName=app", "SharedAccessKey=c2VjcmV0PT0="} <= set(parts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--namespace", "contoso"], "NAME=PORT"),
+        (["--namespace", "contoso=many"], "NAME=PORT"),
+        (["--namespace", "contoso=70000"], "NAME=PORT"),
+        (["--namespace", "contoso=0", "--namespace", "contoso=0"], "named before"),
+        (["--namespace", "not a name=0"], "not a name"),
+        (["--policy", "app"], "NAME=KEY:RIGHTS"),
+        (["--policy", "app=QWxhZGRpbg:dance"], "send, listen and manage"),
+        (["--data", ".", "--memory"], "exclude each other"),
+        (["--cert", __file__], "belong together"),
+        (["--cert", __file__, "--key", __file__], "certificate"),
+        (["--ready-file", "no/such/directory/ready.json"], "no/such/directory"),
+        (["--fault-plan", __file__], "TOML"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(arguments: list[str], said: str) -> None:
+    done = run("broker", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "QWxhZGRpbg" not in done.stderr, "a key is a secret, also in a complaint"
+    assert done.stdout == ""
+
+
+def test_a_port_that_is_taken_is_3() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("broker", "--namespace", f"contoso={taken.getsockname()[1]}")
+    assert done.returncode == 3
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_logs_are_json_on_request(tmp_path: Path) -> None:
+    with running_broker(tmp_path / "ready.json", *NAMESPACES, "--log-format", "json") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE)
+    entries = [json.loads(line) for line in err.splitlines()]
+    assert {"contoso", "contoso-dr"} <= {entry.get("namespace") for entry in entries}

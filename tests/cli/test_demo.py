@@ -1,0 +1,24 @@
+"""The demo and the example of the README do what they say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.guards.documents import code_blocks
+from tests.guards.sources import ROOT
+
+
+def test_the_demo_finds_nothing_missing() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")], capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "received and completed 10" in done.stdout
+    assert "raised ServiceBusQuotaExceededError" in done.stdout
+
+
+def test_the_example_of_the_readme_prints_its_message() -> None:
+    (example,) = code_blocks((ROOT / "README.md").read_text(encoding="utf-8"), "python")
+    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")

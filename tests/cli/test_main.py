@@ -1,0 +1,95 @@
+"""Exit codes, and what is said when something goes wrong."""
+
+from __future__ import annotations
+
+import subprocess
+
+import click
+import pytest
+
+from pairbus import __version__
+from pairbus.cli import main as entry
+from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
+
+from .process import COMMAND, run
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"pairbus, version {__version__}\n")
+
+
+def test_help_lists_the_commands_in_alphabetical_order() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    listed = [
+        line.split()[0] for line in done.stdout.partition("Commands:\n")[2].splitlines() if line.strip()
+    ]
+    assert listed == sorted(listed)
+    assert {"broker", "counters", "fault"} <= set(listed)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["broker", "--nonsense"], ["fault", "set"], ["fault", "list"]]
+)
+def test_wrong_usage_is_2(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ConfigurationError("mend this\n  please"), 2, "pairbus: mend this please\n"),
+        (UnreachableError("nobody there"), 3, "pairbus: nobody there\n"),
+        (PairbusError("something else of ours"), 3, "pairbus: something else of ours\n"),
+        (ConnectionRefusedError(111, "Connection refused"), 3, "pairbus: [Errno 111] Connection refused\n"),
+        (PairbusError(), 3, "pairbus: PairbusError\n"),
+        (click.UsageError("not like that"), 2, "Error: not like that\n"),
+    ],
+)
+def test_an_error_becomes_one_line_and_a_code(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    code: int,
+    line: str,
+) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(entry.app, "main", fail)
+    assert entry.main([]) == code
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", line)
+
+
+def test_a_fault_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(entry.app, "main", fail)
+    with pytest.raises(AssertionError, match="a bug"):
+        entry.main([])
+
+
+def test_interruption_has_the_code_that_shells_expect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(entry.app, "main", fail)
+    assert entry.main([]) == 130
+
+
+def test_a_reader_that_goes_away_is_no_news() -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "fault", "set", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    process.wait(timeout=30)
