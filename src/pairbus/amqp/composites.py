@@ -1,0 +1,210 @@
+"""Described lists with named fields: how they are read and written.
+
+A composite class is a slots dataclass with a descriptor and one ``Kind`` a field, in wire order. A missing or
+null field reads as the dataclass's default, which is the standard's. Kinds are strict: a field of a wrong type
+is the peer's fault and ends the connection with ``amqp:invalid-field``.
+
+Trailing nulls are written, not trimmed: older releases of the Python SDK index into the raw field list.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+from pairbus.amqp import encoding
+from pairbus.amqp.errors import INVALID_FIELD, DecodeError
+from pairbus.amqp.types import Array, Described, Symbol, Timestamp, ULong
+
+
+class Kind:
+    """How one field is written, and what a decoded value must be."""
+
+    __slots__ = ("put", "take")
+
+    def __init__(self, put: Callable[[bytearray, Any], None], take: Callable[[Any], Any]) -> None:
+        self.put = put
+        self.take = take
+
+
+class Composite:
+    """Base of all composite classes."""
+
+    __slots__ = ()
+    CODE: ClassVar[int]
+    NAME: ClassVar[str]
+    KINDS: ClassVar[tuple[Kind, ...]]
+
+
+C = TypeVar("C", bound=type[Composite])
+
+_CLASSES: dict[Any, type[Composite]] = {}
+_FIELDS: dict[type[Composite], tuple[tuple[str, Kind], ...]] = {}
+
+
+def composite(code: int, name: str, *kinds: Kind) -> Callable[[C], C]:
+    """Class decorator: the descriptor's number and symbol, and the kinds of the fields."""
+
+    def register(cls: C) -> C:
+        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        if len(names) != len(kinds):
+            raise TypeError(f"{cls.__name__} has {len(names)} fields and {len(kinds)} kinds")
+        cls.CODE, cls.NAME, cls.KINDS = code, name, kinds
+        _CLASSES[code] = _CLASSES[name] = cls
+        _FIELDS[cls] = tuple(zip(names, kinds, strict=True))
+        return cls
+
+    return register
+
+
+def encode_composite(value: Composite) -> bytes:
+    """The described list of ``value``."""
+    out = bytearray()
+    put_composite(out, value)
+    return bytes(out)
+
+
+def put_composite(out: bytearray, value: Composite) -> None:
+    """Append the described list of ``value``; one without fields is list0."""
+    out += b"\x00\x53"
+    out.append(value.CODE)
+    content = bytearray()
+    fields = _FIELDS[type(value)]
+    for name, kind in fields:
+        item = getattr(value, name)
+        if item is None:
+            content.append(0x40)
+        else:
+            kind.put(content, item)
+    if fields:
+        encoding.put_fields(out, len(fields), content)
+    else:
+        out.append(0x45)
+
+
+def class_of(descriptor: Any) -> type[Composite] | None:
+    """The class that a descriptor names, by number or by symbol."""
+    return _CLASSES.get(descriptor) if isinstance(descriptor, (ULong, Symbol)) else None
+
+
+def from_described(value: Any) -> Any:
+    """The composite that a decoded described value stands for; the value itself if it is of no known class."""
+    if not isinstance(value, Described):
+        return value
+    cls = class_of(value.descriptor)
+    return value if cls is None else from_fields(cls, value.value)
+
+
+def from_fields(cls: type[Composite], values: Any) -> Composite:
+    """An instance from a decoded field list."""
+    fields = _FIELDS[cls]
+    if not isinstance(values, list) or len(values) > len(fields):
+        raise DecodeError(f"{cls.NAME} is not a list of at most {len(fields)} fields")
+    given: dict[str, Any] = {}
+    for (name, kind), value in zip(fields, values, strict=False):
+        if value is not None:
+            try:
+                given[name] = kind.take(value)
+            except _WrongType:
+                raise DecodeError(f"{cls.NAME}: {name} has a wrong type", INVALID_FIELD) from None
+    try:
+        return cls(**given)
+    except TypeError:
+        raise DecodeError(f"{cls.NAME}: a mandatory field is missing", INVALID_FIELD) from None
+
+
+class _WrongType(Exception):
+    pass
+
+
+def _of(kind: type) -> Callable[[Any], Any]:
+    def take(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _WrongType
+        return value
+
+    return take
+
+
+def _unsigned(limit: int) -> Callable[[Any], int]:
+    """Any integer type in range will do, and a plain int comes out: the field knows its width."""
+
+    def take(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:
+            raise _WrongType
+        return int(value)
+
+    return take
+
+
+def _take_symbols(value: Any) -> tuple[Symbol, ...]:
+    """A field that may repeat: an array, or one value that stands for itself. Old peers write lists."""
+    if isinstance(value, Symbol):
+        return (value,)
+    items = value.items if isinstance(value, Array) else value
+    if not isinstance(items, (tuple, list)) or not all(isinstance(item, Symbol) for item in items):
+        raise _WrongType
+    return tuple(items)
+
+
+def _put_symbols(out: bytearray, value: tuple[str, ...]) -> None:
+    encoding.encode_into(out, Array((Symbol(name) for name in value), Symbol))
+
+
+def _take_text(value: Any) -> str:
+    """Symbol or string, as peers are not of one mind."""
+    if not isinstance(value, str):
+        raise _WrongType
+    return value
+
+
+def _take_timestamp(value: Any) -> int:
+    if not isinstance(value, Timestamp):
+        raise _WrongType
+    return int(value)
+
+
+def _take_identifier(value: Any) -> Any:
+    """message-id and correlation-id keep their type, which an answer must echo."""
+    if type(value) not in (str, uuid.UUID, bytes, ULong, Symbol):
+        raise _WrongType
+    return value
+
+
+def put_any(out: bytearray, value: Any) -> None:
+    """A composite, or any value of the type system."""
+    if isinstance(value, Composite):
+        put_composite(out, value)
+    else:
+        encoding.encode_into(out, value)
+
+
+def nested(*classes: str) -> Kind:
+    """A field that holds one of the named composites or a described value that we do not know."""
+
+    def take(value: Any) -> Any:
+        if not isinstance(value, Described):
+            raise _WrongType
+        inner = from_described(value)
+        if not isinstance(inner, Described) and type(inner).__name__ not in classes:
+            raise _WrongType
+        return inner
+
+    return Kind(put_any, take)
+
+
+BOOLEAN = Kind(encoding.put_boolean, _of(bool))
+UBYTE = Kind(encoding.put_ubyte, _unsigned(0xFF))
+USHORT = Kind(encoding.put_ushort, _unsigned(0xFFFF))
+UINT = Kind(encoding.put_uint, _unsigned(0xFFFFFFFF))
+ULONG = Kind(encoding.put_ulong, _unsigned(0xFFFFFFFFFFFFFFFF))
+BINARY = Kind(encoding.put_binary, _of(bytes))
+STRING = Kind(encoding.put_string, _take_text)
+SYMBOL = Kind(encoding.put_symbol, _take_text)
+SYMBOLS = Kind(_put_symbols, _take_symbols)
+ADDRESS = Kind(encoding.put_string, _take_text)
+MAP = Kind(encoding.put_map, _of(dict))
+TIMESTAMP = Kind(encoding.put_timestamp, _take_timestamp)
+IDENTIFIER = Kind(encoding.encode_into, _take_identifier)

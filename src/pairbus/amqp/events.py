@@ -1,0 +1,122 @@
+"""What a connection tells its owner, in the order in which it happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from pairbus.amqp.performatives import AmqpError, Attach, DeliveryState, Open
+
+if TYPE_CHECKING:
+    from pairbus.amqp.link import Link
+    from pairbus.amqp.session import Session
+
+
+@dataclass(slots=True)
+class SaslInitReceived:
+    """A client wants in; the owner answers with ``Connection.sasl_outcome``."""
+
+    mechanism: str
+    initial_response: bytes | None = field(repr=False)
+    hostname: str | None
+
+
+@dataclass(slots=True)
+class Opened:
+    """The peer's open frame has come; a server has answered it."""
+
+    open: Open
+
+
+@dataclass(slots=True)
+class SessionBegun:
+    """Both sides have begun the session."""
+
+    session: Session
+
+
+@dataclass(slots=True)
+class LinkAttached:
+    """The peer's attach has come.
+
+    ``link.initiated`` tells whether it answers ours. If not, the owner calls ``accept`` or ``refuse``. An answer
+    without source and target is a refusal: the peer's detach with the reason follows.
+    """
+
+    link: Link
+    attach: Attach
+
+
+@dataclass(slots=True)
+class LinkFlowed:
+    """The peer's flow for a link, or a session window that opened again with credit left.
+
+    ``credit`` is what the sender may now send. An echo has been answered already. To ``drain`` on a link where
+    we send: send what there is, then call ``drained``.
+    """
+
+    link: Link
+    credit: int
+    drain: bool
+    echo: bool
+
+
+@dataclass(slots=True)
+class Received:
+    """A whole message."""
+
+    link: Link
+    delivery_id: int
+    tag: bytes
+    payload: bytes = field(repr=False)
+    settled: bool
+    message_format: int
+
+
+@dataclass(slots=True)
+class Settled:
+    """The peer's word on deliveries of one link; with ``settled`` false it waits for ours."""
+
+    link: Link
+    delivery_ids: list[int]
+    state: DeliveryState | None
+    settled: bool
+
+
+@dataclass(slots=True)
+class LinkDetached:
+    """The link is over: the peer detached it, confirmed our detach, or broke it (then ``error`` is ours)."""
+
+    link: Link
+    closed: bool
+    error: AmqpError | None
+
+
+@dataclass(slots=True)
+class SessionEnded:
+    """The session and all its links are over; no LinkDetached comes for them."""
+
+    session: Session
+    error: AmqpError | None
+
+
+@dataclass(slots=True)
+class Closed:
+    """The connection is over: write out what waits and hang up. ``local``: it was our side that closed."""
+
+    error: AmqpError | None
+    local: bool
+
+
+Event: TypeAlias = (
+    SaslInitReceived
+    | Opened
+    | SessionBegun
+    | LinkAttached
+    | LinkFlowed
+    | Received
+    | Settled
+    | LinkDetached
+    | SessionEnded
+    | Closed
+)

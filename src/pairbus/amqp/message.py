@@ -1,0 +1,307 @@
+"""Messages: sections found in one pass, each decoded only when somebody asks.
+
+A broker keeps bodies and properties as the bytes that came, and rewrites header and annotations alone. So
+``scan`` walks over section headers, notes where each begins and ends, and looks into none.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pairbus.amqp import encoding
+from pairbus.amqp.codec import decode, decode_exactly, encode_into, skip
+from pairbus.amqp.composites import (
+    ADDRESS,
+    BINARY,
+    BOOLEAN,
+    IDENTIFIER,
+    STRING,
+    SYMBOL,
+    TIMESTAMP,
+    UBYTE,
+    UINT,
+    Composite,
+    composite,
+    encode_composite,
+    from_fields,
+)
+from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.limits import MAX_SECTIONS
+from pairbus.amqp.types import Symbol
+
+BodyKind = Literal["data", "sequence", "value", "none"]
+Identifier = str | bytes | Any  # also ULong and UUID
+
+HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = range(0x70, 0x75)
+DATA, SEQUENCE, VALUE, FOOTER = range(0x75, 0x79)
+
+_BODY_KINDS: dict[int, BodyKind] = {DATA: "data", SEQUENCE: "sequence", VALUE: "value", FOOTER: "none"}
+_NAMES = {
+    "amqp:header:list": HEADER,
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": ANNOTATIONS,
+    "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION_PROPERTIES,
+    "amqp:data:binary": DATA,
+    "amqp:amqp-sequence:list": SEQUENCE,
+    "amqp:amqp-value:*": VALUE,
+    "amqp:footer:map": FOOTER,
+}
+
+_u32 = struct.Struct(">I").unpack_from
+
+
+@composite(0x70, "amqp:header:list", BOOLEAN, UBYTE, UINT, BOOLEAN, UINT)
+@dataclass(slots=True, frozen=True)
+class Header(Composite):
+    """How a message is to be delivered; ttl is in milliseconds."""
+
+    durable: bool = False
+    priority: int = 4
+    ttl: int | None = None
+    first_acquirer: bool = False
+    delivery_count: int = 0
+
+
+@composite(
+    0x73,
+    "amqp:properties:list",
+    *(IDENTIFIER, BINARY, ADDRESS, STRING, ADDRESS, IDENTIFIER, SYMBOL, SYMBOL, TIMESTAMP, TIMESTAMP),
+    *(STRING, UINT, STRING),
+)
+@dataclass(slots=True)
+class Properties(Composite):
+    """The standard properties; times are milliseconds since the epoch."""
+
+    message_id: Identifier | None = None
+    user_id: bytes | None = None
+    to: str | None = None
+    subject: str | None = None
+    reply_to: str | None = None
+    correlation_id: Identifier | None = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    absolute_expiry_time: int | None = None
+    creation_time: int | None = None
+    group_id: str | None = None
+    group_sequence: int | None = None
+    reply_to_group_id: str | None = None
+
+
+NO_HEADER = Header()
+
+_MEMO_SIZE = 1024
+_headers: dict[bytes, Header] = {}  # headers repeat; a peer that varies them makes us decode, not grow
+
+
+class MessageSections:
+    """Where the sections of an encoded message are."""
+
+    __slots__ = ("_body", "_header", "_properties", "_spans", "body_kind", "payload")
+
+    def __init__(self, payload: bytes, spans: dict[int, tuple[int, int]], body: int, kind: BodyKind) -> None:
+        self.payload = payload
+        self._spans = spans
+        self._body = body
+        self.body_kind: BodyKind = kind
+        self._header: Header | None = None
+        self._properties: Properties | None = None
+
+    @property
+    def header(self) -> Header:
+        if self._header is None:
+            self._header = _read_header(self._raw(HEADER))
+        return self._header
+
+    @property
+    def properties(self) -> Properties:
+        if self._properties is None:
+            span = self._spans.get(PROPERTIES)
+            self._properties = _read_properties(self.payload, *span) if span else Properties()
+        return self._properties
+
+    @property
+    def delivery_annotations(self) -> dict[Any, Any]:
+        return self._map(DELIVERY_ANNOTATIONS)
+
+    @property
+    def annotations(self) -> dict[Any, Any]:
+        return self._map(ANNOTATIONS)
+
+    @property
+    def application_properties(self) -> dict[Any, Any]:
+        return self._map(APPLICATION_PROPERTIES)
+
+    @property
+    def properties_bytes(self) -> bytes:
+        return self._raw(PROPERTIES)
+
+    @property
+    def application_properties_bytes(self) -> bytes:
+        return self._raw(APPLICATION_PROPERTIES)
+
+    @property
+    def body_bytes(self) -> bytes:
+        """Body sections and footer as they came."""
+        return self.payload[self._body :]
+
+    def data_sections(self) -> list[bytes]:
+        """The binaries of the data sections: of a batch, its messages."""
+        if self.body_kind != "data":
+            return []
+        sections, at, payload = [], self._body, self.payload
+        while at < len(payload):
+            code, start = _read_descriptor(payload, at)
+            end = skip(payload, start)
+            if code == DATA:
+                sections.append(payload[start + (2 if payload[start] == 0xA0 else 5) : end])
+            at = end
+        return sections
+
+    def value(self) -> Any:
+        """The body of an amqp-value message, decoded."""
+        if self.body_kind != "value":
+            raise DecodeError(f"the body is {self.body_kind}, not one value")
+        return decode(self.payload, _read_descriptor(self.payload, self._body)[1])[0]
+
+    def _raw(self, code: int) -> bytes:
+        span = self._spans.get(code)
+        return self.payload[span[0] : span[1]] if span else b""
+
+    def _map(self, code: int) -> dict[Any, Any]:
+        span = self._spans.get(code)
+        if span is None:
+            return {}
+        start = _read_descriptor(self.payload, span[0])[1]
+        value = decode_exactly(self.payload, start, span[1])
+        if not isinstance(value, dict):
+            raise DecodeError("a section that must be a map is none")
+        return value
+
+
+def scan(payload: bytes) -> MessageSections:
+    """Find the sections of an encoded message."""
+    spans: dict[int, tuple[int, int]] = {}
+    at, size, last = 0, len(payload), 0
+    try:
+        while at < size:
+            if payload[at] == 0 and payload[at + 1] == 0x53:
+                code, start = payload[at + 2], at + 3
+            else:
+                code, start = _read_descriptor(payload, at)
+            if code >= DATA:
+                return MessageSections(payload, spans, at, _scan_body(payload, at))
+            kind = payload[start]
+            if kind == 0xC0 or kind == 0xC1:
+                end = start + 2 + payload[start + 1]
+            elif kind == 0xD0 or kind == 0xD1:
+                end = start + 5 + _u32(payload, start + 1)[0]
+            elif kind == 0x45:
+                end = start + 1
+            else:
+                raise DecodeError("a section is neither a list nor a map")
+            if code <= last or code < HEADER or end > size:
+                raise DecodeError("sections are out of order, unknown or cut short")
+            spans[code] = at, end
+            last = code
+            at = end
+    except (IndexError, struct.error):
+        raise DecodeError("a message ends inside a section") from None
+    return MessageSections(payload, spans, size, "none")
+
+
+def _scan_body(payload: bytes, at: int) -> BodyKind:
+    """Check that data+, sequence+ or one value, then perhaps a footer, reach exactly to the end."""
+    size = len(payload)
+    first, _ = _read_descriptor(payload, at)
+    last = 0
+    for _ in range(MAX_SECTIONS):
+        code, start = _read_descriptor(payload, at)
+        if (
+            code not in _BODY_KINDS
+            or (last and code != FOOTER and (code != last or code == VALUE))
+            or last == FOOTER
+        ):
+            raise DecodeError("body sections are unknown, mixed or out of order")
+        if code == DATA and payload[start] not in (0xA0, 0xB0):
+            raise DecodeError("a data section is no binary")
+        at = skip(payload, start)
+        last = code
+        if at == size:
+            return _BODY_KINDS[first]
+    raise DecodeError("a message has too many sections")
+
+
+def _read_descriptor(payload: bytes, at: int) -> tuple[int, int]:
+    """A section's code, and the place of its value."""
+    if payload[at] != 0:
+        raise DecodeError("a section does not begin with a descriptor")
+    if payload[at + 1] == 0x53:
+        return payload[at + 2], at + 3
+    descriptor, start = decode(payload, at + 1)
+    if isinstance(descriptor, Symbol):
+        return _NAMES.get(descriptor, 0), start
+    return (descriptor, start) if isinstance(descriptor, int) else (0, start)
+
+
+def _read_header(raw: bytes) -> Header:
+    if not raw:
+        return NO_HEADER
+    header = _headers.get(raw)
+    if header is None:
+        start = _read_descriptor(raw, 0)[1]
+        found = from_fields(Header, decode_exactly(raw, start, len(raw)))
+        assert isinstance(found, Header)
+        header = found
+        if len(raw) <= 32:
+            if len(_headers) >= _MEMO_SIZE:
+                _headers.clear()
+            _headers[raw] = header
+    return header
+
+
+def _read_properties(payload: bytes, at: int, end: int) -> Properties:
+    start = _read_descriptor(payload, at)[1]
+    found = from_fields(Properties, decode_exactly(payload, start, end))
+    assert isinstance(found, Properties)
+    return found
+
+
+def encode_header(header: Header) -> bytes:
+    return encode_composite(header)
+
+
+def encode_properties(properties: Properties) -> bytes:
+    return encode_composite(properties)
+
+
+def encode_delivery_annotations(annotations: dict[Any, Any]) -> bytes:
+    return _encode_map(b"\x00\x53\x71", annotations)
+
+
+def encode_annotations(annotations: dict[Any, Any]) -> bytes:
+    return _encode_map(b"\x00\x53\x72", annotations)
+
+
+def encode_application_properties(properties: dict[Any, Any]) -> bytes:
+    return _encode_map(b"\x00\x53\x74", properties)
+
+
+def encode_data(data: bytes) -> bytes:
+    out = bytearray(b"\x00\x53\x75")
+    encoding.put_binary(out, data)
+    return bytes(out)
+
+
+def encode_value(value: Any) -> bytes:
+    out = bytearray(b"\x00\x53\x77")
+    encode_into(out, value)
+    return bytes(out)
+
+
+def _encode_map(descriptor: bytes, value: dict[Any, Any]) -> bytes:
+    out = bytearray(descriptor)
+    encode_into(out, value)
+    return bytes(out)
