@@ -46,7 +46,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--cert", type=_FILE, help="A certificate (PEM) instead of one made at the first start.")
 @click.option("--key", type=_FILE, help="The private key of --cert (PEM).")
-@click.option("--jwt-key", type=_FILE, help="A public key (PEM) with which JSON web tokens are checked.")
+@click.option("--jwt-key", type=_FILE, help="A key file that verifies JSON web tokens.")
 @click.option("--control-port", type=click.IntRange(0, 65535), default=0, help="0 picks a free one.")
 @click.option("--fault-plan", type=_FILE, help="A script of faults to run (TOML).")
 @log_options
