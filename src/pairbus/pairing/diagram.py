@@ -41,8 +41,8 @@ _RULES = """\
 - With `failover_interval=0` a send that fails, and counts, leads from healthy straight to failed over.
 - A send that is throttled, that is the caller's mistake or that meets a permanent error changes no state.
 - The first ping goes out with the failover, the next ones every `ping_primary_interval`, up to `ping_jitter`
-  of it early. After `fail_over(path)` the first ping waits for one interval; a healthy primary would otherwise
-  undo it at once.
+  of it early. After `fail_over(path)` the first ping waits for one interval, or a healthy primary would undo
+  it at once.
 - Which failures count is the subject of one table, in `pairbus.pairing.failures`.
 """
 

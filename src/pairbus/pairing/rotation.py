@@ -61,7 +61,7 @@ class Rotation:
         return chosen.name
 
     def fail(self, queue: str, now: float, reason: str) -> bool:
-        """A send to the queue failed. True if it leaves the rotation with that, False if it was out already."""
+        """A send to the queue failed. True if it leaves the rotation with that, False if it was out before."""
         entry = self._queues[queue]
         left = entry.is_usable(now)
         entry.failures += 1
@@ -74,14 +74,15 @@ class Rotation:
             }
         return left
 
-    def succeed(self, queue: str) -> None:
-        """A send to the queue succeeded: whatever was held against it is void."""
+    def succeed(self, queue: str, now: float) -> None:
+        """A send to the queue succeeded: its failures are forgotten, unless it has just left the rotation."""
         entry = self._queues[queue]
-        entry.out_until = None
-        entry.failures = 0
+        if entry.is_usable(now):
+            entry.out_until = None
+            entry.failures = 0
 
     def forget(self, sender: Hashable) -> None:
-        """The sender is closed, or sends to the primary again; its next choice is a new one."""
+        """The sender is closed. One that fails back keeps its choice, and so the order of its messages."""
         self._choices.pop(sender, None)
 
     def usable(self, now: float) -> list[str]:
