@@ -54,18 +54,6 @@ class EntitySettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SendableSettings(EntitySettings):
-    """What entities have that messages are sent to."""
-
-    max_size_in_megabytes: int = 1024
-    max_message_size_in_kilobytes: int | None = None
-    requires_duplicate_detection: bool = False
-    duplicate_detection_history_time_window: float = 600.0
-    enable_partitioning: bool = False
-    enable_express: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ReceivableSettings(EntitySettings):
     """What entities have that messages are received from."""
 
@@ -90,9 +78,15 @@ class QueueSettings(ReceivableSettings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TopicSettings(SendableSettings):
+class TopicSettings(EntitySettings):
     """The settings of a topic, with Azure's defaults."""
 
+    max_size_in_megabytes: int = 1024
+    max_message_size_in_kilobytes: int | None = None
+    requires_duplicate_detection: bool = False
+    duplicate_detection_history_time_window: float = 600.0
+    enable_partitioning: bool = False
+    enable_express: bool = False
     support_ordering: bool = True
     filtering_messages_before_publishing: bool = False
 

@@ -1,0 +1,71 @@
+"""What the entities of one namespace share: limits, alarms, and the account of what has happened."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from pairbus.broker.engine.deadlines import Alarms
+from pairbus.broker.engine.events import Event, SequenceAdvanced
+from pairbus.broker.engine.settings import Limits
+
+if TYPE_CHECKING:
+    from pairbus.broker.engine.entity import Entity
+    from pairbus.broker.engine.queue import MessageQueue
+    from pairbus.broker.engine.stock import Stock
+
+__all__ = ["Context", "Space"]
+
+
+class Space:
+    """Bytes that are taken, and the quota. An entity shares it with its sub-queues, a topic with its subscriptions."""
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.used = 0
+        self.limit = limit
+
+
+class Context:
+    """One a namespace. ``find`` and ``retire`` are the namespace's own: look up a path, delete an idle entity."""
+
+    __slots__ = ("_advanced", "alarms", "events", "find", "limits", "next_token", "ready", "retire")
+
+    def __init__(
+        self,
+        limits: Limits,
+        next_token: Callable[[], uuid.UUID],
+        *,
+        find: Callable[[str], Entity | None],
+        retire: Callable[[Entity, float], None],
+    ) -> None:
+        self.limits = limits
+        self.next_token = next_token
+        self.find = find
+        self.retire = retire
+        self.alarms = Alarms()
+        # Emptied, never replaced: entities keep the bound methods of these.
+        self.events: list[Event] = []
+        self.ready: set[Stock] = set()
+        self._advanced: set[Entity] = set()
+
+    def note_number(self, entity: Entity) -> None:
+        """The entity has given out a number; said once a turn, however many there were."""
+        self._advanced.add(entity)
+
+    def take_events(self) -> list[Event]:
+        for entity in self._advanced:
+            if not entity.removed:
+                self.events.append(SequenceAdvanced(entity.path, entity.last_sequence))
+        self._advanced.clear()
+        taken = self.events.copy()
+        self.events.clear()
+        return taken
+
+    def take_ready(self) -> set[MessageQueue]:
+        # A stock is always a queue; only the order of the modules keeps the narrower type out of here.
+        taken = cast("set[MessageQueue]", {queue for queue in self.ready if not queue.removed})
+        self.ready.clear()
+        return taken

@@ -1,0 +1,53 @@
+"""Message ids that were seen, for as long as they count as duplicates.
+
+An id is looked up with its time, so forgetting late does no harm. Ids are forgotten a second's worth at a time, and a store hears
+of it with one event, however many they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pairbus.broker.engine.deadlines import Deadlines
+
+__all__ = ["DuplicateHistory"]
+
+# Seconds by which forgetting may be late.
+SLACK = 1.0
+
+
+class DuplicateHistory:
+    """The duplicate-detection history of one queue or topic."""
+
+    __slots__ = ("_ends", "_until", "window")
+
+    def __init__(self, window: float) -> None:
+        self.window = window
+        self._until: dict[str, float] = {}
+        self._ends: Deadlines[str] = Deadlines(lambda when, key: self._until.get(key) == when)
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def knows(self, key: str, now: float) -> bool:
+        """Whether a message of this id would be a duplicate."""
+        return self._until.get(key, now) > now
+
+    def keep(self, key: str, until: float) -> None:
+        """Remember an id."""
+        self._until[key] = until
+        self._ends.add(until, key, len(self._until))
+
+    def forget(self, now: float) -> bool:
+        """Drop the ids whose time is over; whether there were any."""
+        gone = list(self._ends.pop_due(now))
+        for key in gone:
+            del self._until[key]
+        return bool(gone)
+
+    def next(self) -> float:
+        """When there will be something to forget."""
+        return self._ends.next() + SLACK
+
+    def entries(self) -> Iterator[tuple[str, float]]:
+        yield from self._until.items()

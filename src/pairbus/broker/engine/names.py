@@ -1,0 +1,53 @@
+"""Names of entities: which are good, and how paths are compared.
+
+Paths are compared without regard to case, and keep the spelling that they were created with. A queue or topic may have slashes in its name.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pairbus.broker.engine.errors import bad_argument
+from pairbus.broker.engine.settings import Limits
+
+__all__ = ["check_path", "check_rule_name", "check_subscription_name", "fold"]
+
+_PATH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~/-]*[A-Za-z0-9_])?")
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
+_RULE_NAME = re.compile(r"[^/\\?#@*\x00-\x1f]+")
+
+
+def fold(path: str) -> str:
+    """The form in which paths are compared."""
+    return path.strip("/").lower()
+
+
+def check_path(path: str, limits: Limits) -> None:
+    """Raise Refused unless this can be the name of a queue or topic."""
+    if len(path) > limits.max_path:
+        raise bad_argument(
+            f"The entity path is {len(path)} characters long; it may have {limits.max_path} at most."
+        )
+    if not _PATH.fullmatch(path) or "//" in path:
+        raise bad_argument(
+            f"The entity path {path!r} is not valid. It may have letters, digits, periods, hyphens, underscores and "
+            "single slashes, and must start and end with a letter or digit."
+        )
+
+
+def check_subscription_name(name: str, limits: Limits) -> None:
+    """Raise Refused unless this can be the name of a subscription."""
+    if len(name) > limits.max_subscription_name or not _NAME.fullmatch(name):
+        raise bad_argument(
+            f"The subscription name {name!r} is not valid. It may have up to {limits.max_subscription_name} letters, "
+            "digits, periods, hyphens and underscores, and must start and end with a letter or digit."
+        )
+
+
+def check_rule_name(name: str, limits: Limits) -> None:
+    """Raise Refused unless this can be the name of a rule."""
+    if len(name) > limits.max_rule_name or not _RULE_NAME.fullmatch(name):
+        raise bad_argument(
+            f"The rule name {name!r} is not valid. It may have up to {limits.max_rule_name} characters, and none of "
+            "/ \\ ? # @ *."
+        )

@@ -1,0 +1,331 @@
+"""A namespace: its entities, what is done to them, and the account of it.
+
+Theory of operation:
+1. The engine is a value that changes by method calls. It does no I/O, starts nothing and asks no clock: ``now`` is an argument, in Unix
+   seconds, and should not go back.
+2. An operation returns its result or raises Refused, and then nothing has changed but what was due by its ``now`` anyway.
+3. What must be kept is said by events. ``take_events`` gives those since the last call; a server takes them once a turn, and lets nothing of
+   the turn out before its store has written them.
+4. ``take_ready`` names the queues in which something became available since the last call. It may name one where there is nothing any more.
+5. ``tick`` does what is due, and ``next_deadline`` says when there may be something due next: never too late, sometimes too early.
+6. ``replay`` makes a fresh namespace from a store's rows or from a log of events; ``snapshot`` gives such rows. Locks are gone after it.
+7. Who keeps an entity across turns must expect it to be deleted: it then refuses everything as not found.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from pairbus.amqp import errors as conditions
+from pairbus.broker.engine.context import Context, Space
+from pairbus.broker.engine.directory import Directory
+from pairbus.broker.engine.entity import Entity
+from pairbus.broker.engine.errors import Refused, bad_argument
+from pairbus.broker.engine.events import EntityKind, EntityPut, EntityRemoved, Event, RulePut, RuleRemoved
+from pairbus.broker.engine.message import Incoming
+from pairbus.broker.engine.names import check_path, check_rule_name, check_subscription_name, fold
+from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.recovery import Recovery, describe, snapshot
+from pairbus.broker.engine.rules import Rule
+from pairbus.broker.engine.settings import (
+    STANDARD,
+    EntitySettings,
+    Limits,
+    QueueSettings,
+    ReceivableSettings,
+    SubscriptionSettings,
+    TopicSettings,
+)
+from pairbus.broker.engine.subscription import SEGMENT, Subscription, subscription_path
+from pairbus.broker.engine.topic import Topic
+from pairbus.broker.engine.validity import check_settings, check_update
+
+__all__ = ["Namespace"]
+
+
+class Namespace:
+    """One namespace with all its entities."""
+
+    def __init__(
+        self, name: str, *, limits: Limits = STANDARD, next_token: Callable[[], uuid.UUID] = uuid.uuid4
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self._directory = Directory()
+        self._context = Context(limits, next_token, find=self._directory.find, retire=self._retire)
+
+    # -- messages -----------------------------------------------------------------------------------
+
+    def node(self, path: str) -> MessageQueue | Topic:
+        """The queue, topic, subscription or sub-queue at a path, in any case, or Refused."""
+        return self._directory.node(path)
+
+    def send(self, path: str, messages: Sequence[Incoming], now: float) -> None:
+        """Take all messages, or none and raise Refused. Pings are checked and dropped."""
+        self._directory.node(path).send(messages, now)
+
+    def schedule(self, path: str, messages: Sequence[Incoming], now: float) -> list[int]:
+        """Hold all messages until their time, or none; the numbers that name them until then."""
+        return self._directory.node(path).schedule(messages, now)
+
+    def cancel_scheduled(self, path: str, sequence_numbers: Sequence[int], now: float) -> None:
+        """Drop scheduled messages: all of them, or none and raise Refused."""
+        self._directory.node(path).cancel_scheduled(sequence_numbers, now)
+
+    # -- time and account ---------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Do everything that is due."""
+        self._context.alarms.ring(now)
+
+    def next_deadline(self) -> float | None:
+        """When there may be something due next; None if nothing ever will be as things are."""
+        return self._context.alarms.next()
+
+    def take_events(self) -> list[Event]:
+        """What a store must write for the operations since the last call."""
+        return self._context.take_events()
+
+    def take_ready(self) -> set[MessageQueue]:
+        """The queues where messages or sessions became available since the last call."""
+        return self._context.take_ready()
+
+    def replay(self, events: Iterable[Event], *, now: float = 0.0) -> None:
+        """Build from events. With ``now``, no entity counts as idle for the time before."""
+        recovery = Recovery(self._directory, build=self._build, drop=self._drop)
+        for event in events:
+            recovery.apply(event)
+        for entity in self._entities():
+            if now > entity.accessed_at:
+                entity.touch(now)
+            entity.wind_alarm()
+
+    def snapshot(self) -> Iterator[Event]:
+        """The events that would make this namespace as it is, locks aside. It must not change meanwhile."""
+        return snapshot(self._directory)
+
+    # -- queues -------------------------------------------------------------------------------------
+
+    def create_queue(self, name: str, settings: QueueSettings | None, now: float) -> MessageQueue:
+        """Make a queue, or raise Refused."""
+        settings = settings or QueueSettings()
+        name = name.strip("/")
+        self._check_new(name, settings)
+        queue = self._build(EntityPut(EntityKind.QUEUE, name, settings, now, now, now))
+        assert isinstance(queue, MessageQueue)
+        self._start(queue, settings, now)
+        return queue
+
+    def update_queue(self, name: str, settings: QueueSettings, now: float) -> MessageQueue:
+        """Change the settings of a queue, or raise Refused."""
+        queue = self._directory.queue(name)
+        self._update(queue, settings, now)
+        return queue
+
+    def delete_queue(self, name: str, now: float) -> None:
+        """Delete a queue with all its messages, or raise Refused."""
+        self._retire(self._directory.queue(name), now)
+
+    def get_queue(self, name: str) -> MessageQueue:
+        """The queue of this name, or Refused."""
+        return self._directory.queue(name)
+
+    def list_queues(self) -> list[MessageQueue]:
+        """All queues, sorted by name."""
+        return self._directory.queues()
+
+    # -- topics -------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, settings: TopicSettings | None, now: float) -> Topic:
+        """Make a topic, or raise Refused."""
+        settings = settings or TopicSettings()
+        name = name.strip("/")
+        self._check_new(name, settings)
+        topic = self._build(EntityPut(EntityKind.TOPIC, name, settings, now, now, now))
+        assert isinstance(topic, Topic)
+        self._start(topic, settings, now)
+        return topic
+
+    def update_topic(self, name: str, settings: TopicSettings, now: float) -> Topic:
+        """Change the settings of a topic, or raise Refused."""
+        topic = self._directory.topic(name)
+        self._update(topic, settings, now)
+        return topic
+
+    def delete_topic(self, name: str, now: float) -> None:
+        """Delete a topic with its subscriptions, or raise Refused."""
+        self._retire(self._directory.topic(name), now)
+
+    def get_topic(self, name: str) -> Topic:
+        """The topic of this name, or Refused."""
+        return self._directory.topic(name)
+
+    def list_topics(self) -> list[Topic]:
+        """All topics, sorted by name."""
+        return self._directory.topics()
+
+    # -- subscriptions ------------------------------------------------------------------------------
+
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        settings: SubscriptionSettings | None,
+        now: float,
+        rule: Rule | None = None,
+    ) -> Subscription:
+        """Make a subscription with one rule, by default one that takes everything, or raise Refused."""
+        settings = settings or SubscriptionSettings()
+        parent = self._directory.topic(topic)
+        check_subscription_name(name, self.limits)
+        path = subscription_path(parent.path, name)
+        self._directory.check_free(path)
+        self._check_settings(path, settings)
+        if len(parent.subscriptions) >= self.limits.max_subscriptions:
+            raise self._full("subscriptions", self.limits.max_subscriptions)
+        rule = rule or Rule(created_at=now)
+        check_rule_name(rule.name, self.limits)
+        subscription = self._build(EntityPut(EntityKind.SUBSCRIPTION, path, settings, now, now, now))
+        assert isinstance(subscription, Subscription)
+        self._start(subscription, settings, now)
+        subscription.add_rule(rule)
+        self._context.events.append(RulePut(subscription.path, rule))
+        return subscription
+
+    def update_subscription(
+        self, topic: str, name: str, settings: SubscriptionSettings, now: float
+    ) -> Subscription:
+        """Change the settings of a subscription, or raise Refused."""
+        subscription = self.get_subscription(topic, name)
+        self._update(subscription, settings, now)
+        return subscription
+
+    def delete_subscription(self, topic: str, name: str, now: float) -> None:
+        """Delete a subscription with its messages and rules, or raise Refused."""
+        self._retire(self.get_subscription(topic, name), now)
+
+    def get_subscription(self, topic: str, name: str) -> Subscription:
+        """The subscription of this name, or Refused."""
+        return self._directory.topic(topic).get_subscription(name)
+
+    def list_subscriptions(self, topic: str) -> list[Subscription]:
+        """All subscriptions of a topic, sorted by name."""
+        return self._directory.topic(topic).subscriptions
+
+    # -- rules --------------------------------------------------------------------------------------
+
+    def create_rule(self, topic: str, subscription: str, rule: Rule, now: float) -> Rule:
+        """Add a rule to a subscription, or raise Refused."""
+        node = self.get_subscription(topic, subscription)
+        check_rule_name(rule.name, self.limits)
+        if len(node.rules) >= self.limits.max_rules:
+            raise self._full("rules", self.limits.max_rules)
+        node.add_rule(rule)
+        node.touch(now)
+        self._context.events.append(RulePut(node.path, rule))
+        return rule
+
+    def update_rule(self, topic: str, subscription: str, rule: Rule, now: float) -> Rule:
+        """Replace the rule of the same name, or raise Refused."""
+        node = self.get_subscription(topic, subscription)
+        node.get_rule(rule.name)
+        node.put_rule(rule)
+        node.touch(now)
+        self._context.events.append(RulePut(node.path, rule))
+        return rule
+
+    def delete_rule(self, topic: str, subscription: str, name: str, now: float) -> None:
+        """Remove a rule, or raise Refused."""
+        node = self.get_subscription(topic, subscription)
+        rule = node.get_rule(name)
+        node.remove_rule(name)
+        node.touch(now)
+        self._context.events.append(RuleRemoved(node.path, rule.name))
+
+    def get_rule(self, topic: str, subscription: str, name: str) -> Rule:
+        """The rule of this name, or Refused."""
+        return self.get_subscription(topic, subscription).get_rule(name)
+
+    def list_rules(self, topic: str, subscription: str) -> list[Rule]:
+        """All rules of a subscription, sorted by name."""
+        return self.get_subscription(topic, subscription).rules
+
+    # -- inside -------------------------------------------------------------------------------------
+
+    def _check_new(self, name: str, settings: EntitySettings) -> None:
+        check_path(name, self.limits)
+        self._directory.check_free(name)
+        self._check_settings(name, settings)
+        if len(self._directory) >= self.limits.max_entities:
+            raise self._full("entities", self.limits.max_entities)
+
+    def _check_settings(self, path: str, settings: EntitySettings) -> None:
+        check_settings(settings, self.limits)
+        if not isinstance(settings, ReceivableSettings):
+            return
+        for target in (settings.forward_to, settings.forward_dead_lettered_messages_to):
+            if target is None:
+                continue
+            if fold(target) == fold(path):
+                raise bad_argument(
+                    f"The entity '{path}' cannot forward to itself. Name another queue or topic."
+                )
+            node = self._directory.find(target)
+            if node is None or isinstance(node, Subscription):
+                raise bad_argument(f"'{path}' cannot forward to '{target}': there is no such queue or topic.")
+
+    def _full(self, what: str, limit: int) -> Refused:
+        return Refused(
+            conditions.RESOURCE_LIMIT,
+            f"There can be {limit} {what} at most. Delete one to make room for another.",
+        )
+
+    def _build(self, event: EntityPut) -> MessageQueue | Topic:
+        entity: MessageQueue | Topic
+        now, space = event.created_at, Space(0)
+        if event.kind is EntityKind.TOPIC:
+            entity = Topic(self._context, event.path, space=space, now=now)
+        elif event.kind is EntityKind.QUEUE:
+            entity = MessageQueue(self._context, event.path, space=space, now=now)
+        else:
+            at = event.path.lower().rindex(f"/{SEGMENT.lower()}/")
+            topic, name = self._directory.topic(event.path[:at]), event.path[at + len(SEGMENT) + 2 :]
+            entity = Subscription(self._context, topic.path, name, space=topic.space, now=now)
+            topic.add_subscription(entity)
+        self._directory.add(entity)
+        return entity
+
+    def _start(self, entity: MessageQueue | Topic, settings: EntitySettings, now: float) -> None:
+        entity.configure(settings, now)
+        self._context.events.append(describe(entity))
+
+    def _update(self, entity: MessageQueue | Topic, settings: EntitySettings, now: float) -> None:
+        check_update(entity.settings, settings)
+        self._check_settings(entity.path, settings)
+        entity.touch(now)
+        entity.configure(settings, now)
+        self._context.events.append(describe(entity))
+
+    def _retire(self, entity: Entity, now: float) -> None:
+        del now
+        if isinstance(entity, Topic):
+            for subscription in entity.subscriptions:
+                self._retire(subscription, 0.0)
+        if isinstance(entity, Topic | MessageQueue):
+            self._drop(entity)
+            self._context.events.append(EntityRemoved(entity.path))
+
+    def _drop(self, entity: MessageQueue | Topic) -> None:
+        if isinstance(entity, Subscription):
+            topic = self._directory.topic(entity.topic_path)
+            topic.drop_subscription(entity)
+            topic.space.used -= entity.stored_bytes()
+        self._directory.drop(entity)
+        entity.remove()
+
+    def _entities(self) -> Iterator[Entity]:
+        yield from self._directory.queues()
+        for topic in self._directory.topics():
+            yield topic
+            yield from topic.subscriptions

@@ -1,0 +1,176 @@
+"""From events back to entities, and from entities to the events that would make them.
+
+1. ``Recovery.apply`` does what an event says and tells nobody: no checks, no events. Events of a log and rows of a store are the same to it.
+2. A message comes back unlocked. The record of the event is copied, since its owner may live on.
+3. ``snapshot`` gives an entity before what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pairbus.broker.engine.directory import Directory
+from pairbus.broker.engine.entity import Entity
+from pairbus.broker.engine.events import (
+    DuplicateForgotten,
+    DuplicateSeen,
+    EntityKind,
+    EntityPut,
+    EntityRemoved,
+    Event,
+    MessageChanged,
+    MessageRemoved,
+    MessageStored,
+    RulePut,
+    RuleRemoved,
+    SequenceAdvanced,
+    SessionStateSet,
+)
+from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.broker.engine.subscription import Subscription
+from pairbus.broker.engine.topic import Topic
+
+__all__ = ["Recovery", "describe", "snapshot"]
+
+
+class Recovery:
+    """Applies events to a namespace. ``build`` makes an entity from its event and ``drop`` removes one."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        *,
+        build: Callable[[EntityPut], MessageQueue | Topic],
+        drop: Callable[[MessageQueue | Topic], None],
+    ) -> None:
+        self._directory = directory
+        self._build = build
+        self._drop = drop
+        self._ways: dict[type, Callable[[Any], None]] = {
+            EntityPut: self._put_entity,
+            EntityRemoved: self._remove_entity,
+            RulePut: self._put_rule,
+            RuleRemoved: self._remove_rule,
+            MessageStored: self._store_message,
+            MessageChanged: self._change_message,
+            MessageRemoved: self._remove_message,
+            SessionStateSet: self._set_session_state,
+            DuplicateSeen: self._see_duplicate,
+            DuplicateForgotten: self._forget_duplicates,
+            SequenceAdvanced: self._advance,
+        }
+
+    def apply(self, event: Event) -> None:
+        """Do what the event says."""
+        self._ways[type(event)](event)
+
+    def _put_entity(self, event: EntityPut) -> None:
+        entity = self._directory.find(event.path)
+        if entity is None:
+            entity = self._build(event)
+        entity.configure(event.settings, event.updated_at)
+        entity.created_at = event.created_at
+        entity.accessed_at = max(event.accessed_at, entity.accessed_at)
+
+    def _remove_entity(self, event: EntityRemoved) -> None:
+        entity = self._directory.find(event.path)
+        if entity is not None:
+            self._drop(entity)
+
+    def _put_rule(self, event: RulePut) -> None:
+        self._subscription(event.path).put_rule(event.rule)
+
+    def _remove_rule(self, event: RuleRemoved) -> None:
+        subscription = self._subscription(event.path)
+        if subscription.find_rule(event.name) is not None:
+            subscription.remove_rule(event.name)
+
+    def _store_message(self, event: MessageStored) -> None:
+        entity = self._directory.node(event.queue)
+        if entity.table.get(event.message.sequence_number) is not None:
+            entity.forget(event.message.sequence_number)
+        entity.restore(event.message.copy(event.message.sequence_number))
+
+    def _change_message(self, event: MessageChanged) -> None:
+        entity = self._directory.node(event.queue)
+        message = entity.table.get(event.sequence_number)
+        if message is None:
+            return
+        entity.forget(event.sequence_number)
+        message.state = event.state
+        message.delivery_count = event.delivery_count
+        message.application_properties_bytes = event.application_properties_bytes
+        message.size = event.size
+        entity.restore(message)
+
+    def _remove_message(self, event: MessageRemoved) -> None:
+        self._directory.node(event.queue).forget(event.sequence_number)
+
+    def _set_session_state(self, event: SessionStateSet) -> None:
+        queue = self._directory.node(event.queue)
+        if isinstance(queue, MessageQueue):
+            queue.restore_session_state(event.session_id, event.state, 0.0)
+
+    def _see_duplicate(self, event: DuplicateSeen) -> None:
+        entity = self._directory.node(event.queue)
+        if entity.duplicates is not None:
+            entity.restore_duplicate(event.message_id, event.until)
+
+    def _forget_duplicates(self, event: DuplicateForgotten) -> None:
+        history = self._directory.node(event.queue).duplicates
+        if history is not None:
+            history.forget(event.until)
+
+    def _advance(self, event: SequenceAdvanced) -> None:
+        entity = self._directory.node(event.queue)
+        entity.last_sequence = max(entity.last_sequence, event.sequence_number)
+
+    def _subscription(self, path: str) -> Subscription:
+        node = self._directory.node(path)
+        assert isinstance(node, Subscription)
+        return node
+
+
+def describe(entity: MessageQueue | Topic) -> EntityPut:
+    """The event that tells of an entity as it is."""
+    kind = EntityKind.QUEUE
+    if isinstance(entity, Topic):
+        kind = EntityKind.TOPIC
+    elif isinstance(entity, Subscription):
+        kind = EntityKind.SUBSCRIPTION
+    settings = entity.settings
+    assert isinstance(settings, QueueSettings | TopicSettings | SubscriptionSettings)
+    return EntityPut(kind, entity.path, settings, entity.created_at, entity.updated_at, entity.accessed_at)
+
+
+def snapshot(directory: Directory) -> Iterator[Event]:
+    """The events that make everything as it is now, locks aside."""
+    for queue in directory.queues():
+        yield describe(queue)
+        yield from _contents(queue)
+    for topic in directory.topics():
+        yield describe(topic)
+        yield from _contents(topic)
+        for subscription in topic.subscriptions:
+            yield describe(subscription)
+            for rule in subscription.rules:
+                yield RulePut(subscription.path, rule)
+            yield from _contents(subscription)
+
+
+def _contents(entity: Entity) -> Iterator[Event]:
+    if entity.last_sequence:
+        yield SequenceAdvanced(entity.path, entity.last_sequence)
+    if entity.duplicates is not None:
+        for message_id, until in entity.duplicates.entries():
+            yield DuplicateSeen(entity.path, message_id, until)
+    for message in entity.table.since(0):
+        yield MessageStored(entity.path, message)
+    if isinstance(entity, MessageQueue):
+        for session in entity.sessions or ():
+            if session.state is not None:
+                yield SessionStateSet(entity.path, session.session_id, session.state)
+        for queue in entity.sub_queues():
+            yield from _contents(queue)

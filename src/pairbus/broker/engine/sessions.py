@@ -1,0 +1,127 @@
+"""Sessions of a queue.
+
+1. A session is there while it has messages, a state or a lock; it is made by the first and dropped after the last of these.
+2. It is *available* while a message waits in it and nobody holds it. Available sessions are given out in the order in which they
+   became so: a session that comes back goes to the end, so that none starves.
+3. A session's lock covers every message that was received under it; they are ``held``. When the lock expires they go back with a
+   delivery counted; when it is released, without.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pairbus.broker.engine.deadlines import Deadlines
+from pairbus.broker.engine.line import Line
+from pairbus.broker.engine.message import StoredMessage
+from pairbus.broker.engine.table import MessageTable
+
+__all__ = ["Session", "SessionLock", "Sessions"]
+
+
+@dataclass(slots=True, eq=False)
+class SessionLock:
+    """A receiver's hold on a session."""
+
+    session_id: str
+    token: uuid.UUID
+    locked_until: float
+
+
+class Session:
+    """The messages of one session, its state and its lock."""
+
+    __slots__ = ("held", "line", "lock", "session_id", "state", "table", "updated_at", "waiting")
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.table = MessageTable()
+        self.line = Line()
+        self.waiting = 0
+        self.held: dict[int, StoredMessage] = {}
+        self.lock: SessionLock | None = None
+        self.state: bytes | None = None
+        self.updated_at = 0.0
+
+
+class Sessions:
+    """All sessions of one queue."""
+
+    __slots__ = ("_all", "_available", "_ends", "_locked")
+
+    def __init__(self) -> None:
+        self._all: dict[str, Session] = {}
+        self._available: OrderedDict[str, Session] = OrderedDict()
+        self._locked = 0
+        self._ends: Deadlines[str] = Deadlines(self._ends_then)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._all.values())
+
+    def get(self, session_id: str | None) -> Session | None:
+        return None if session_id is None else self._all.get(session_id)
+
+    def need(self, session_id: str) -> Session:
+        """The session of this id, made if it is not there."""
+        session = self._all.get(session_id)
+        if session is None:
+            session = self._all[session_id] = Session(session_id)
+        return session
+
+    def review(self, session: Session) -> None:
+        """Let the books agree with a session whose messages, state or lock have changed."""
+        key = session.session_id
+        if session.waiting and session.lock is None:
+            if key not in self._available:
+                self._available[key] = session
+            return
+        self._available.pop(key, None)
+        if not session.table.count and session.lock is None and session.state is None:
+            self._all.pop(key, None)
+
+    def next_available(self) -> Session | None:
+        """The session that has been available for longest."""
+        return next(iter(self._available.values()), None)
+
+    def lock(self, session: Session, lock: SessionLock) -> None:
+        session.lock = lock
+        self._locked += 1
+        self.note_end(lock)
+        self.review(session)
+
+    def unlock(self, session: Session) -> list[StoredMessage]:
+        """Take the lock away; the messages that were held under it, in order."""
+        session.lock = None
+        self._locked -= 1
+        held = [session.held[number] for number in sorted(session.held)]
+        session.held.clear()
+        return held
+
+    def note_end(self, lock: SessionLock) -> None:
+        """The lock ends at another time than it did."""
+        self._ends.add(lock.locked_until, lock.session_id, self._locked)
+
+    def pop_due(self, now: float) -> Iterator[Session]:
+        """The sessions whose locks are over."""
+        for session_id in self._ends.pop_due(now):
+            yield self._all[session_id]
+
+    def next(self) -> float:
+        return self._ends.next()
+
+    def listing(self, *, skip: int, top: int, updated_after: float | None) -> list[str]:
+        """Ids in alphabetical order: of all sessions with messages, or of those whose state was set after a time."""
+        if updated_after is None:
+            found = sorted(each.session_id for each in self if each.table.count)
+        else:
+            found = sorted(
+                each.session_id for each in self if each.state is not None and each.updated_at > updated_after
+            )
+        return found[skip : skip + top]
+
+    def _ends_then(self, when: float, session_id: str) -> bool:
+        session = self._all.get(session_id)
+        return session is not None and session.lock is not None and session.lock.locked_until == when

@@ -1,0 +1,68 @@
+"""Messages by sequence number, in order.
+
+Numbers grow and leave holes. They are kept in blocks of 256 by their upper bits, so that adding, finding and
+removing one are dictionary accesses, and a walk from any number starts at its block. An empty block is dropped: there is
+no garbage, and the sorted list of blocks is 256 times shorter than the queue.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+from pairbus.broker.engine.message import StoredMessage
+
+__all__ = ["MessageTable"]
+
+BITS = 8
+
+
+class MessageTable:
+    """An ordered mapping from sequence number to message."""
+
+    __slots__ = ("_blocks", "_keys", "count")
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, dict[int, StoredMessage]] = {}
+        self._keys: list[int] = []
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, message: StoredMessage) -> None:
+        number = message.sequence_number
+        key = number >> BITS
+        block = self._blocks.get(key)
+        if block is None:
+            self._blocks[key] = {number: message}
+            if not self._keys or key > self._keys[-1]:
+                self._keys.append(key)
+            else:
+                insort(self._keys, key)
+        else:
+            block[number] = message
+        self.count += 1
+
+    def get(self, number: int) -> StoredMessage | None:
+        block = self._blocks.get(number >> BITS)
+        return None if block is None else block.get(number)
+
+    def remove(self, number: int) -> None:
+        key = number >> BITS
+        block = self._blocks[key]
+        del block[number]
+        self.count -= 1
+        if not block:
+            del self._blocks[key]
+            del self._keys[bisect_left(self._keys, key)]
+
+    def since(self, number: int) -> Iterator[StoredMessage]:
+        """The messages from this number on, in order. The table must not change meanwhile."""
+        first = number >> BITS
+        for index in range(bisect_left(self._keys, first), len(self._keys)):
+            block = self._blocks[self._keys[index]]
+            # Mostly sorted already; numbers come back out of order only into dead-letter queues and by replay.
+            for each in sorted(block):
+                if each >= number:
+                    yield block[each]

@@ -1,0 +1,68 @@
+"""A topic: takes messages, and gives each of its subscriptions the copies that its rules ask for.
+
+The topic numbers its messages; a subscription numbers its copies anew and keeps the topic's number as the enqueued
+one. Only messages that wait for their time stay in the topic. All copies count against the topic's size.
+"""
+
+from __future__ import annotations
+
+from pairbus.broker.engine.context import Context, Space
+from pairbus.broker.engine.entity import Entity
+from pairbus.broker.engine.errors import not_allowed, not_found
+from pairbus.broker.engine.message import Incoming, StoredMessage, View
+from pairbus.broker.engine.queue import Counts
+from pairbus.broker.engine.settings import TopicSettings
+from pairbus.broker.engine.subscription import Subscription, subscription_path
+
+__all__ = ["Topic"]
+
+
+class Topic(Entity):
+    """Something to send to that has subscribers."""
+
+    __slots__ = ("_subscriptions",)
+    settings: TopicSettings
+
+    def __init__(self, context: Context, path: str, *, space: Space, now: float) -> None:
+        super().__init__(context, path, space=space, now=now)
+        self._subscriptions: dict[str, Subscription] = {}
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """The subscriptions, sorted by name."""
+        return [self._subscriptions[key] for key in sorted(self._subscriptions)]
+
+    @property
+    def used_at(self) -> float:
+        return max([self.accessed_at, *(each.used_at for each in self._subscriptions.values())])
+
+    def find_subscription(self, name: str) -> Subscription | None:
+        return self._subscriptions.get(name.lower())
+
+    def get_subscription(self, name: str) -> Subscription:
+        """The subscription of this name, or Refused."""
+        found = self.find_subscription(name)
+        if found is None:
+            raise not_found(subscription_path(self.path, name))
+        return found
+
+    def add_subscription(self, subscription: Subscription) -> None:
+        self._subscriptions[subscription.name.lower()] = subscription
+
+    def drop_subscription(self, subscription: Subscription) -> None:
+        """The subscription is gone; what it held takes no room any more."""
+        del self._subscriptions[subscription.name.lower()]
+
+    def check_receive(self) -> None:
+        """Nothing can be received from a topic."""
+        raise not_allowed(
+            f"'{self.path}' is a topic, and messages cannot be received from it. Receive from one of its subscriptions."
+        )
+
+    def counts(self) -> Counts:
+        """A topic itself has only the messages that wait for their time."""
+        return Counts(scheduled=self.scheduled_count)
+
+    def _enqueue(self, message: StoredMessage, view: Incoming | View, now: float) -> None:
+        for subscription in self._subscriptions.values():
+            subscription.offer(message, view, now)

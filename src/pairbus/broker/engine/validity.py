@@ -1,0 +1,72 @@
+"""Which settings are good, and which of them may change.
+
+Each rule is a line of a table: the setting, and the smallest and largest value that the limits of the tier allow.
+"""
+
+from __future__ import annotations
+
+from pairbus.broker.engine.errors import bad_argument
+from pairbus.broker.engine.settings import (
+    EntitySettings,
+    Limits,
+    QueueSettings,
+    ReceivableSettings,
+    TopicSettings,
+)
+
+__all__ = ["check_settings", "check_update"]
+
+# Azure refuses to change these after the entity was created.
+FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+FOREVER = float("inf")
+
+
+def check_settings(settings: EntitySettings, limits: Limits) -> None:
+    """Raise Refused unless an entity can have these settings."""
+    _check_range(settings, "default_message_time_to_live", limits.min_time_to_live, FOREVER)
+    _check_range(settings, "auto_delete_on_idle", limits.min_auto_delete, FOREVER)
+    if len(settings.user_metadata) > limits.max_user_metadata:
+        raise bad_argument(
+            f"The user metadata has {len(settings.user_metadata)} characters; it may have {limits.max_user_metadata}."
+        )
+    if isinstance(settings, ReceivableSettings):
+        _check_receivable(settings, limits)
+    if isinstance(settings, QueueSettings | TopicSettings):
+        _check_sendable(settings, limits)
+
+
+def check_update(old: EntitySettings, new: EntitySettings) -> None:
+    """Raise Refused if the update changes what is fixed."""
+    for name in FIXED:
+        if getattr(old, name, None) != getattr(new, name, None):
+            raise bad_argument(
+                f"The setting {name} cannot be changed once the entity exists. Delete the entity and create it anew."
+            )
+
+
+def _check_receivable(settings: ReceivableSettings, limits: Limits) -> None:
+    _check_range(settings, "lock_duration", limits.min_lock_duration, limits.max_lock_duration)
+    _check_range(settings, "max_delivery_count", 1, limits.max_delivery_count)
+    if settings.requires_session and settings.forward_to is not None:
+        raise bad_argument(
+            "An entity that requires sessions cannot forward its messages. Set one or the other."
+        )
+
+
+def _check_sendable(settings: QueueSettings | TopicSettings, limits: Limits) -> None:
+    _check_range(settings, "max_size_in_megabytes", 1, limits.max_queue_megabytes)
+    _check_range(
+        settings,
+        "max_message_size_in_kilobytes",
+        1,
+        max(limits.largest_message_size, limits.max_message_size) // 1024,
+    )
+    if settings.requires_duplicate_detection:
+        shortest, longest = limits.min_duplicate_window, limits.max_duplicate_window
+        _check_range(settings, "duplicate_detection_history_time_window", shortest, longest)
+
+
+def _check_range(settings: EntitySettings, name: str, lowest: float, highest: float) -> None:
+    value = getattr(settings, name)
+    if value is not None and not lowest <= value <= highest:
+        raise bad_argument(f"The setting {name} is {value}; it must be from {lowest} to {highest}.")
