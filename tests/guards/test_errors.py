@@ -92,7 +92,8 @@ CLASSES = exceptions_of_pairbus()
 
 @pytest.mark.parametrize("cls", CLASSES, ids=[f"{cls.__module__}.{cls.__qualname__}" for cls in CLASSES])
 def test_exceptions_have_one_root_and_survive_pickle(cls: type[BaseException]) -> None:
-    assert issubclass(cls, PairbusError)
+    # A private one is a signal between functions of one module and never reaches a caller.
+    assert issubclass(cls, PairbusError) or cls.__name__.startswith("_")
     error = construct(cls)
     assert str(error), "an exception has something to say"
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):

@@ -29,7 +29,8 @@ def declared_exports(source: str) -> list[str] | None:
 @pytest.mark.parametrize("path", LIBRARY, ids=[module_name(path) for path in LIBRARY])
 def test_exports_exist_once(path: Path) -> None:
     exports = declared_exports(path.read_text(encoding="utf-8"))
-    assert exports is not None, "every module says what it exports: __all__"
+    assert exports is not None or path.name != "__init__.py", "a package says what it exports: __all__"
+    exports = exports or []
     assert len(set(exports)) == len(exports)
     module = import_module(module_name(path))
     assert [name for name in exports if not hasattr(module, name)] == []
