@@ -6,8 +6,13 @@ subpackage that is imported by name.
 
 from __future__ import annotations
 
+import logging
+
 from .errors import ConfigurationError, PairbusError, UnreachableError
 
 __all__ = ["ConfigurationError", "PairbusError", "UnreachableError", "__version__"]
 
 __version__ = "0.1.0"
+
+# Whoever embeds the library decides what becomes of its log; unasked, it keeps quiet.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
