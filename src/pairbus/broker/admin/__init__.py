@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from .api import AdminApi, Authorize
 from .errors import AdminRefused, Unauthorized
 from .exchange import Request, Response
 from .http import AdminHttp, HttpLimits
 
-__all__ = ["AdminHttp", "AdminRefused", "HttpLimits", "Request", "Response", "Unauthorized"]
+__all__ = [
+    "AdminApi",
+    "AdminHttp",
+    "AdminRefused",
+    "Authorize",
+    "HttpLimits",
+    "Request",
+    "Response",
+    "Unauthorized",
+]

@@ -8,6 +8,7 @@ from enum import Enum
 from urllib.parse import parse_qsl, unquote
 
 from .errors import AdminRefused
+from .exchange import split_target
 
 __all__ = ["Address", "Kind", "Page", "parse_address"]
 
@@ -56,12 +57,10 @@ class Address:
 
 def parse_address(target: str) -> Address:
     """Raises ``AdminRefused``: 404 on an unknown system resource, 400 on a query that makes no sense."""
-    raw, _, query_text = target.partition("?")
-    # The absolute form of a target is what a client of a proxy sends.
-    raw = re.sub("^https?://[^/]*", "", raw, flags=re.IGNORECASE)
+    path, query_text = split_target(target)
     query = _parse_query(query_text)
     page = Page(skip=_number(query, "$skip", 0), top=min(_number(query, "$top", MAX_PAGE), MAX_PAGE))
-    return _place(raw.strip("/"), page, query.get("api-version"))
+    return _place(path, page, query.get("api-version"))
 
 
 def _place(path: str, page: Page, api_version: str | None) -> Address:

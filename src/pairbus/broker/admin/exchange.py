@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from urllib.parse import unquote
 
-__all__ = ["Request", "Response"]
+__all__ = ["Request", "Response", "split_target"]
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Path, still quoted and without slashes at its ends, and query."""
+    path, _, query = target.partition("?")
+    # The absolute form is what a client of a proxy sends.
+    return re.sub("^https?://[^/]*", "", path, flags=re.IGNORECASE).strip("/"), query
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class Request:
     @property
     def path(self) -> str:
         """The decoded path without its leading slash: the entity that the request is about."""
-        return unquote(self.target.partition("?")[0]).strip("/")
+        return unquote(split_target(self.target)[0]).strip("/")
 
     @property
     def token(self) -> str | None:

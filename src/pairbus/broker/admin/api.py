@@ -1,0 +1,127 @@
+"""The administration API: a request in, a response out, no I/O and no clock.
+
+What the engine refuses becomes an HTTP status and an ``Error`` document; the table below says which. Clients
+tell some refusals apart by a sub-code in the text (40901 and 40301 mean more than their status), so each text
+begins with the plain one of its status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pairbus.amqp import errors as conditions
+from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.namespace import Namespace
+from pairbus.errors import PairbusError
+
+from .address import Kind, parse_address
+from .atom import DESCRIPTION_SPACES, Entry, error_response, origin_of
+from .call import Call
+from .duration import format_instant
+from .entities import Entities
+from .errors import AdminRefused, Unauthorized
+from .exchange import Request, Response
+from .markup import branch, leaf
+from .subscriptions import Rules, Subscriptions
+
+__all__ = ["AdminApi", "Authorize"]
+
+Authorize = Callable[[Request], None]
+
+_STATUS: Final = {
+    conditions.NOT_FOUND: 404,
+    conditions.ENTITY_ALREADY_EXISTS: 409,
+    conditions.UNAUTHORIZED: 401,
+    conditions.AUTH_FAILED: 401,
+    conditions.RESOURCE_LIMIT: 403,
+    conditions.SERVER_BUSY: 503,
+    conditions.INTERNAL_ERROR: 500,
+}
+# Everything else that the engine refuses is something wrong with the request.
+_OTHERWISE: Final = 400
+
+
+class AdminApi:
+    """Administers one namespace. It keeps nothing of its own, so that one can be made for every request."""
+
+    def __init__(
+        self, namespace: Namespace, *, authorize: Authorize | None = None, created_at: float | None = None
+    ) -> None:
+        """``authorize`` raises any ``PairbusError`` to refuse a request; its text becomes that of a 401."""
+        self._namespace = namespace
+        self._authorize = authorize
+        self._created_at = created_at
+        entities, subscriptions, rules = Entities(namespace), Subscriptions(namespace), Rules(namespace)
+        self._routes: dict[Kind, dict[str, Callable[[Call], Response]]] = {
+            Kind.NAMESPACE: {"GET": self._describe_namespace},
+            Kind.QUEUES: {"GET": entities.list_queues},
+            Kind.TOPICS: {"GET": entities.list_topics},
+            Kind.ENTITY: {"GET": entities.get, "PUT": entities.put, "DELETE": entities.delete},
+            Kind.SUBSCRIPTIONS: {"GET": subscriptions.list},
+            Kind.SUBSCRIPTION: {
+                "GET": subscriptions.get,
+                "PUT": subscriptions.put,
+                "DELETE": subscriptions.delete,
+            },
+            Kind.RULES: {"GET": rules.list},
+            Kind.RULE: {"GET": rules.get, "PUT": rules.put, "DELETE": rules.delete},
+        }
+
+    def handle(self, request: Request, now: float) -> Response:
+        """Carry out a request; whatever it holds, the answer is a response."""
+        try:
+            self._check_authorization(request)
+            return self._carry_out(request, now)
+        except AdminRefused as refused:
+            return _refusal(refused.status, refused.detail)
+        except Refused as refused:
+            return _refusal(_STATUS.get(refused.condition, _OTHERWISE), refused.description)
+
+    def _check_authorization(self, request: Request) -> None:
+        if self._authorize is None:
+            return
+        try:
+            self._authorize(request)
+        except Refused as refused:
+            raise Unauthorized(refused.description) from refused
+        except AdminRefused:
+            raise
+        except PairbusError as error:
+            raise Unauthorized(str(error)) from error
+
+    def _carry_out(self, request: Request, now: float) -> Response:
+        address = parse_address(request.target)
+        methods = self._routes[address.kind]
+        act = methods.get(request.method)
+        if act is None:
+            raise AdminRefused(405, f"{request.method} is not possible here; {' and '.join(methods)} are.")
+        origin = origin_of(request, namespace=self._namespace.name, api_version=address.api_version)
+        return act(Call(request=request, address=address, origin=origin, now=now))
+
+    def _describe_namespace(self, call: Call) -> Response:
+        created_at = call.now if self._created_at is None else self._created_at
+        texts = {
+            "CreatedTime": format_instant(created_at),
+            "MessagingSKU": self._namespace.limits.sku,
+            "ModifiedTime": format_instant(created_at),
+            "Name": self._namespace.name,
+            "NamespaceType": "Messaging",
+        }
+        if self._namespace.limits.sku == "Premium":
+            texts["MessagingUnits"] = "1"
+        properties = branch(
+            "NamespaceInfo", [leaf(name, text) for name, text in texts.items()], DESCRIPTION_SPACES
+        )
+        entry = Entry(
+            path="$namespaceinfo",
+            title=self._namespace.name,
+            description=properties,
+            created_at=created_at,
+            updated_at=created_at,
+        )
+        return call.reply(entry)
+
+
+def _refusal(status: int, detail: str) -> Response:
+    return error_response(status, f"SubCode={status}00. {detail}")

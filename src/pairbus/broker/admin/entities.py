@@ -1,0 +1,121 @@
+"""Queues and topics, which share one space of names."""
+
+from __future__ import annotations
+
+from pairbus.amqp.errors import NOT_FOUND
+from pairbus.broker.engine.errors import Refused, not_found
+from pairbus.broker.engine.namespace import Namespace
+from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.rules import CorrelationFilter
+from pairbus.broker.engine.settings import QueueSettings, TopicSettings
+from pairbus.broker.engine.topic import Topic
+
+from .atom import Entry
+from .call import Call
+from .description import describe_queue, describe_topic
+from .errors import AdminRefused
+from .exchange import Response
+from .markup import Node
+from .settings import read_settings
+
+__all__ = ["Entities"]
+
+# The first version that tells of filters.
+_FILTER_COUNTS_SINCE = "2024-05"
+
+
+class Entities:
+    """What can be done with queues and topics."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+
+    def get(self, call: Call) -> Response:
+        found = self._find(call.address.entity)
+        return call.reply_nothing() if found is None else call.reply(self._entry(found, call))
+
+    def put(self, call: Call) -> Response:
+        description = call.description("QueueDescription", "TopicDescription")
+        name = call.address.entity
+        found = self._find(name)
+        if call.is_update:
+            return call.reply(self._entry(self._update(name, found, description, call.now), call))
+        if found is not None:
+            raise AdminRefused(
+                409, f"The messaging entity '{name}' already exists; update it with If-Match: *."
+            )
+        return call.reply(self._entry(self._create(name, description, call.now), call), created=True)
+
+    def delete(self, call: Call) -> Response:
+        found = self._find(call.address.entity)
+        if isinstance(found, Topic):
+            self._namespace.delete_topic(found.path, call.now)
+        else:
+            self._namespace.delete_queue(call.address.entity, call.now)
+        return Response(200)
+
+    def list_queues(self, call: Call) -> Response:
+        queues = self._namespace.list_queues()
+        return call.reply_page(
+            queues, lambda queue: self._entry(queue, call), path="$Resources/queues", title="Queues"
+        )
+
+    def list_topics(self, call: Call) -> Response:
+        topics = self._namespace.list_topics()
+        return call.reply_page(
+            topics, lambda topic: self._entry(topic, call), path="$Resources/topics", title="Topics"
+        )
+
+    def _find(self, name: str) -> MessageQueue | Topic | None:
+        for look in (self._namespace.get_queue, self._namespace.get_topic):
+            try:
+                return look(name)
+            except Refused as refused:
+                if refused.condition != NOT_FOUND:
+                    raise
+        return None
+
+    def _create(self, name: str, description: Node, now: float) -> MessageQueue | Topic:
+        if description.name == "QueueDescription":
+            return self._namespace.create_queue(name, read_settings(QueueSettings, description), now)
+        return self._namespace.create_topic(name, read_settings(TopicSettings, description), now)
+
+    def _update(
+        self, name: str, found: MessageQueue | Topic | None, description: Node, now: float
+    ) -> MessageQueue | Topic:
+        if found is None:
+            raise not_found(name)
+        wanted = "TopicDescription" if isinstance(found, Topic) else "QueueDescription"
+        if description.name != wanted:
+            raise AdminRefused(
+                400, f"'{name}' is a {wanted.removesuffix('Description').lower()}; send a {wanted}."
+            )
+        if isinstance(found, Topic):
+            settings = read_settings(TopicSettings, description, found.settings)
+            return self._namespace.update_topic(found.path, settings, now)
+        changed = read_settings(QueueSettings, description, found.settings)
+        return self._namespace.update_queue(found.path, changed, now)
+
+    def _entry(self, entity: MessageQueue | Topic, call: Call) -> Entry:
+        host, kilobytes = call.origin.host, self._namespace.limits.max_message_size // 1024
+        if isinstance(entity, Topic):
+            described = describe_topic(
+                entity, host=host, default_kilobytes=kilobytes, filters=self._filter_counts(entity, call)
+            )
+        else:
+            described = describe_queue(entity, host=host, default_kilobytes=kilobytes)
+        return Entry(
+            path=entity.path,
+            title=entity.path,
+            description=described,
+            created_at=entity.created_at,
+            updated_at=entity.updated_at,
+        )
+
+    @staticmethod
+    def _filter_counts(topic: Topic, call: Call) -> dict[str, int]:
+        if call.origin.api_version < _FILTER_COUNTS_SINCE:
+            return {}
+        filters = [rule.filter for subscription in topic.subscriptions for rule in subscription.rules]
+        correlation = sum(isinstance(each, CorrelationFilter) for each in filters)
+        return {"SqlFilterCount": len(filters) - correlation, "CorrelationFilterCount": correlation}

@@ -1,0 +1,131 @@
+"""Rules of subscriptions, between the engine's dataclasses and ``RuleDescription``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pairbus.broker.engine.filters import (
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+from pairbus.broker.engine.rules import Rule
+
+from .atom import DESCRIPTION_SPACES
+from .duration import format_instant
+from .errors import AdminRefused
+from .markup import Node, branch, leaf
+from .typed import read_pairs, write_pairs
+
+__all__ = ["describe_rule", "read_rule"]
+
+# The only level that the service still knows, and what every client sends.
+_COMPATIBILITY_LEVEL = "20"
+
+_CORRELATION_ELEMENTS: Final = {
+    "CorrelationId": "correlation_id",
+    "MessageId": "message_id",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "Label": "subject",
+    "SessionId": "session_id",
+    "ReplyToSessionId": "reply_to_session_id",
+    "ContentType": "content_type",
+}
+
+
+def describe_rule(rule: Rule) -> Node:
+    children = [
+        _describe_filter(rule.filter),
+        _describe_action(rule.action),
+        leaf("CreatedAt", format_instant(rule.created_at)),
+        leaf("Name", rule.name),
+    ]
+    return branch("RuleDescription", children, DESCRIPTION_SPACES)
+
+
+def read_rule(description: Node, *, name: str | None = None, created_at: float) -> Rule:
+    """The rule as described; ``name`` is that of the request's address, which counts for more."""
+    return Rule(
+        name=name or description.text_of("Name") or "$Default",
+        filter=_read_filter(description.find("Filter")),
+        action=_read_action(description.find("Action")),
+        created_at=created_at,
+    )
+
+
+def _describe_filter(rule_filter: Filter) -> Node:
+    if isinstance(rule_filter, CorrelationFilter):
+        children = [
+            leaf(element, value)
+            for element, field in _CORRELATION_ELEMENTS.items()
+            if (value := getattr(rule_filter, field)) is not None
+        ]
+        children.append(write_pairs("Properties", rule_filter.properties))
+        return branch("Filter", children, {"i:type": "CorrelationFilter"})
+    parameters = rule_filter.parameters if isinstance(rule_filter, SqlFilter) else {}
+    return _sql_node("Filter", type(rule_filter).__name__, rule_filter.expression, parameters)
+
+
+def _describe_action(action: SqlAction | None) -> Node:
+    if action is None:
+        return branch("Action", [], {"i:type": "EmptyRuleAction"})
+    return _sql_node("Action", "SqlRuleAction", action.expression, action.parameters)
+
+
+def _sql_node(name: str, kind: str, expression: str, parameters: Mapping[str, Any]) -> Node:
+    children = [
+        leaf("SqlExpression", expression),
+        leaf("CompatibilityLevel", _COMPATIBILITY_LEVEL),
+        write_pairs("Parameters", parameters),
+    ]
+    return branch(name, children, {"i:type": kind})
+
+
+def _read_filter(node: Node | None) -> Filter:
+    if node is None:
+        return TrueFilter()
+    kind = node.attributes.get("type", "").rpartition(":")[2]
+    reader = _FILTERS.get(kind)
+    if reader is None:
+        raise AdminRefused(400, f"There is no filter of type '{kind}'; known are {', '.join(_FILTERS)}.")
+    return reader(node)
+
+
+def _read_sql_filter(node: Node) -> SqlFilter:
+    return SqlFilter(_expression(node, "SqlFilter"), read_pairs(node.find("Parameters")))
+
+
+def _read_correlation_filter(node: Node) -> CorrelationFilter:
+    fields = {field: node.text_of(element) for element, field in _CORRELATION_ELEMENTS.items()}
+    return CorrelationFilter(**fields, properties=read_pairs(node.find("Properties")))
+
+
+_FILTERS: Final[dict[str, Callable[[Node], Filter]]] = {
+    "SqlFilter": _read_sql_filter,
+    "CorrelationFilter": _read_correlation_filter,
+    "TrueFilter": lambda node: TrueFilter(),
+    "FalseFilter": lambda node: FalseFilter(),
+}
+
+
+def _read_action(node: Node | None) -> SqlAction | None:
+    kind = "EmptyRuleAction" if node is None else node.attributes.get("type", "").rpartition(":")[2]
+    if node is None or kind == "EmptyRuleAction":
+        return None
+    if kind != "SqlRuleAction":
+        raise AdminRefused(
+            400, f"There is no action of type '{kind}'; known are SqlRuleAction and EmptyRuleAction."
+        )
+    return SqlAction(_expression(node, kind), read_pairs(node.find("Parameters")))
+
+
+def _expression(node: Node, kind: str) -> str:
+    expression = node.text_of("SqlExpression")
+    if expression is None:
+        raise AdminRefused(400, f"A {kind} needs a SqlExpression.")
+    return expression

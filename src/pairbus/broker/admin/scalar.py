@@ -1,0 +1,93 @@
+"""How single settings are read from and written to the text of an element.
+
+A reader raises ValueError with a text that says what would be right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from pairbus.broker.engine.settings import EntityStatus
+
+from .duration import format_duration, parse_duration
+
+__all__ = ["Scalar", "boolean", "duration", "forwarding", "limited_duration", "number", "status", "text"]
+
+
+class Read(Protocol):
+    """From an element's text to a setting."""
+
+    def __call__(self, text: str) -> Any: ...
+
+
+class Write(Protocol):
+    """From a setting to an element's text; None leaves the element out."""
+
+    def __call__(self, value: Any, host: str) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """The two directions of one kind of value."""
+
+    read: Read
+    write: Write
+
+
+def _read_boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in {"true", "false", "1", "0"}:
+        raise ValueError(f"'{text}' is neither true nor false")
+    return word in {"true", "1"}
+
+
+def _read_number(text: str) -> int:
+    stripped = text.strip()
+    digits = stripped.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise ValueError(f"'{text[:40]}' is not a whole number")
+    return int(stripped)
+
+
+def _read_duration(text: str) -> float | None:
+    return parse_duration(text.strip())
+
+
+def _read_limited_duration(text: str) -> float:
+    seconds = _read_duration(text)
+    if seconds is None:
+        raise ValueError("it must end; write a duration like 'PT1M'")
+    return seconds
+
+
+def _read_status(text: str) -> EntityStatus:
+    for known in EntityStatus:
+        if known.value.lower() == text.strip().lower():
+            return known
+    raise ValueError(f"'{text}' is none of {', '.join(known.value for known in EntityStatus)}")
+
+
+def _read_forwarding(text: str) -> str | None:
+    """The path of the entity: clients write it plain, or as a URL with the namespace's host."""
+    stripped = text.strip()
+    path = unquote(urlsplit(stripped).path) if "://" in stripped else stripped
+    return path.strip("/") or None
+
+
+def _write_forwarding(value: str | None, host: str) -> str | None:
+    return f"sb://{host}/{value}" if value else None
+
+
+def _read_text(text: str) -> str:
+    return text
+
+
+boolean = Scalar(_read_boolean, lambda value, host: "true" if value else "false")
+number = Scalar(_read_number, lambda value, host: None if value is None else str(value))
+duration = Scalar(_read_duration, lambda value, host: format_duration(value))
+limited_duration = Scalar(_read_limited_duration, lambda value, host: format_duration(value))
+status = Scalar(_read_status, lambda value, host: str(value.value))
+text = Scalar(_read_text, lambda value, host: value or None)
+forwarding = Scalar(_read_forwarding, _write_forwarding)

@@ -1,0 +1,90 @@
+"""Settings of queues, topics and subscriptions, between dataclasses and the elements of a description.
+
+One table names every setting: its element, its field, and its kind of value. Elements that the tables do not
+name are ignored, as Azure ignores them: clients send back whole descriptions, counts and times included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, Final, TypeVar
+
+from pairbus.broker.engine.settings import EntitySettings, QueueSettings, SubscriptionSettings, TopicSettings
+
+from . import scalar
+from .errors import AdminRefused
+from .markup import Node
+from .scalar import Scalar
+
+__all__ = ["SettingsType", "read_settings", "write_settings"]
+
+SettingsType = TypeVar("SettingsType", QueueSettings, TopicSettings, SubscriptionSettings)
+
+_TABLE: Final[dict[str, tuple[str, Scalar]]] = {
+    "LockDuration": ("lock_duration", scalar.limited_duration),
+    "MaxSizeInMegabytes": ("max_size_in_megabytes", scalar.number),
+    "RequiresDuplicateDetection": ("requires_duplicate_detection", scalar.boolean),
+    "RequiresSession": ("requires_session", scalar.boolean),
+    "DefaultMessageTimeToLive": ("default_message_time_to_live", scalar.duration),
+    "DeadLetteringOnMessageExpiration": ("dead_lettering_on_message_expiration", scalar.boolean),
+    "DeadLetteringOnFilterEvaluationExceptions": (
+        "dead_lettering_on_filter_evaluation_exceptions",
+        scalar.boolean,
+    ),
+    "DuplicateDetectionHistoryTimeWindow": (
+        "duplicate_detection_history_time_window",
+        scalar.limited_duration,
+    ),
+    "MaxDeliveryCount": ("max_delivery_count", scalar.number),
+    "EnableBatchedOperations": ("enable_batched_operations", scalar.boolean),
+    "FilteringMessagesBeforePublishing": ("filtering_messages_before_publishing", scalar.boolean),
+    "Status": ("status", scalar.status),
+    "ForwardTo": ("forward_to", scalar.forwarding),
+    "UserMetadata": ("user_metadata", scalar.text),
+    "SupportOrdering": ("support_ordering", scalar.boolean),
+    "AutoDeleteOnIdle": ("auto_delete_on_idle", scalar.duration),
+    "EnablePartitioning": ("enable_partitioning", scalar.boolean),
+    "EnableExpress": ("enable_express", scalar.boolean),
+    "ForwardDeadLetteredMessagesTo": ("forward_dead_lettered_messages_to", scalar.forwarding),
+    "MaxMessageSizeInKilobytes": ("max_message_size_in_kilobytes", scalar.number),
+}
+# Fixed when the entity is made. A description that leaves one out does not mean to change it.
+_FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+
+
+def read_settings(
+    kind: type[SettingsType], description: Node, current: EntitySettings | None = None
+) -> SettingsType:
+    """Settings as described; those left out have their defaults. ``current`` is what an update replaces."""
+    known = _fields_of(kind)
+    given: dict[str, Any] = {}
+    if current is not None:
+        given = {name: getattr(current, name) for name in _FIXED if name in known}
+    for element, (field, kind_of_value) in _TABLE.items():
+        node = description.find(element)
+        if field in known and node is not None and (node.text or kind_of_value is scalar.text):
+            given[field] = _read(element, node, kind_of_value)
+    return replace(kind(), **given)
+
+
+def _read(element: str, node: Node, kind_of_value: Scalar) -> Any:
+    try:
+        return kind_of_value.read(node.text)
+    except ValueError as error:
+        raise AdminRefused(400, f"The value of {element} is not allowed: {error}.") from error
+
+
+def write_settings(settings: EntitySettings, *, host: str) -> Mapping[str, str]:
+    """Texts by element, for every setting that has one."""
+    known = _fields_of(type(settings))
+    texts = {
+        element: kind_of_value.write(getattr(settings, field), host)
+        for element, (field, kind_of_value) in _TABLE.items()
+        if field in known
+    }
+    return {element: text for element, text in texts.items() if text is not None}
+
+
+def _fields_of(kind: type[EntitySettings]) -> frozenset[str]:
+    return frozenset(field.name for field in fields(kind))
