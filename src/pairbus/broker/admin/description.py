@@ -56,7 +56,7 @@ _ORDER: Final = (
 )
 
 
-def describe_queue(queue: MessageQueue, *, host: str, default_kilobytes: int) -> Node:
+def describe_queue(queue: MessageQueue, *, host: str, default_kilobytes: int, authorization: Node) -> Node:
     counts = queue.counts()
     texts = {
         "MaxMessageSizeInKilobytes": str(default_kilobytes),
@@ -68,10 +68,12 @@ def describe_queue(queue: MessageQueue, *, host: str, default_kilobytes: int) ->
         "SupportOrdering": "true",
         "EntityAvailabilityStatus": "Available",
     }
-    return _assemble("QueueDescription", texts, [branch("AuthorizationRules", []), _count_details(counts)])
+    return _assemble("QueueDescription", texts, [authorization, _count_details(counts)])
 
 
-def describe_topic(topic: Topic, *, host: str, default_kilobytes: int, filters: Mapping[str, int]) -> Node:
+def describe_topic(
+    topic: Topic, *, host: str, default_kilobytes: int, filters: Mapping[str, int], authorization: Node
+) -> Node:
     texts = {
         "MaxMessageSizeInKilobytes": str(default_kilobytes),
         **write_settings(topic.settings, host=host),
@@ -84,7 +86,7 @@ def describe_topic(topic: Topic, *, host: str, default_kilobytes: int, filters: 
         "EnableSubscriptionPartitioning": "false",
     }
     details = _count_details(topic.counts())
-    return _assemble("TopicDescription", texts, [branch("AuthorizationRules", []), details])
+    return _assemble("TopicDescription", texts, [authorization, details])
 
 
 def describe_subscription(subscription: Subscription, *, host: str) -> Node:

@@ -11,6 +11,7 @@ from pairbus.broker.engine.settings import QueueSettings, TopicSettings
 from pairbus.broker.engine.topic import Topic
 
 from .atom import Entry
+from .authorization import AuthorizationBook
 from .call import Call
 from .description import describe_queue, describe_topic
 from .errors import AdminRefused
@@ -29,6 +30,7 @@ class Entities:
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
+        self._book = AuthorizationBook.of(namespace)
 
     def get(self, call: Call) -> Response:
         found = self._find(call.address.entity)
@@ -38,13 +40,16 @@ class Entities:
         description = call.description("QueueDescription", "TopicDescription")
         name = call.address.entity
         found = self._find(name)
-        if call.is_update:
-            return call.reply(self._entry(self._update(name, found, description, call.now), call))
-        if found is not None:
+        if not call.is_update and found is not None:
             raise AdminRefused(
                 409, f"The messaging entity '{name}' already exists; update it with If-Match: *."
             )
-        return call.reply(self._entry(self._create(name, description, call.now), call), created=True)
+        if call.is_update:
+            entity = self._update(name, found, description, call.now)
+        else:
+            entity = self._create(name, description, call.now)
+        self._book.write(entity, description)
+        return call.reply(self._entry(entity, call), created=not call.is_update)
 
     def delete(self, call: Call) -> Response:
         found = self._find(call.address.entity)
@@ -98,12 +103,14 @@ class Entities:
 
     def _entry(self, entity: MessageQueue | Topic, call: Call) -> Entry:
         host, kilobytes = call.origin.host, self._namespace.limits.max_message_size // 1024
+        rules = self._book.read(entity)
         if isinstance(entity, Topic):
+            filters = self._filter_counts(entity, call)
             described = describe_topic(
-                entity, host=host, default_kilobytes=kilobytes, filters=self._filter_counts(entity, call)
+                entity, host=host, default_kilobytes=kilobytes, filters=filters, authorization=rules
             )
         else:
-            described = describe_queue(entity, host=host, default_kilobytes=kilobytes)
+            described = describe_queue(entity, host=host, default_kilobytes=kilobytes, authorization=rules)
         return Entry(
             path=entity.path,
             title=entity.path,

@@ -1,9 +1,9 @@
 """Deadlines: heaps with lazy deletion.
 
-1. A deadline that no longer holds is not searched for. It stays as a dead entry until it comes to the top, where the
-   owner's ``is_live`` sorts it out.
-2. A heap that has more than twice as many entries as there are live things is swept when something is added, so dead
-   entries never outnumber the live ones by much, and the cost is constant on average.
+1. A deadline that no longer holds is not searched for. It stays as a dead entry until it comes to the top,
+   where the owner's ``is_live`` sorts it out.
+2. A heap that has more than twice as many entries as there are live things is swept when something is
+   added, so dead entries never outnumber the live ones by much, and the cost is constant on average.
 3. Entries hold keys, never messages: a dead entry keeps no body in memory.
 """
 

@@ -1,6 +1,7 @@
 """The entities of a namespace by path: queues, topics, subscriptions and their sub-queues.
 
-Every path that a client may name is a key, so that finding one is one look, however deep its name is nested and whatever suffix it has.
+Every path that a client may name is a key, so that finding one is one look, however deep its name is nested
+and whatever suffix it has.
 """
 
 from __future__ import annotations

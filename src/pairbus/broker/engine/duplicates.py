@@ -1,7 +1,7 @@
 """Message ids that were seen, for as long as they count as duplicates.
 
-An id is looked up with its time, so forgetting late does no harm. Ids are forgotten a second's worth at a time, and a store hears
-of it with one event, however many they were.
+An id is looked up with its time, so forgetting late does no harm. Ids are forgotten a second's worth at a
+time, and a store hears of it with one event, however many they were.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """What queues, topics and subscriptions have in common: a path, numbers, senders, and messages that wait for their time.
 
 1. A send is checked as a whole before any of it is done: all messages or none.
-2. The order of the checks: the entity is there and its status lets it be sent to; each message fits; the entity has room. A ping
-   goes through all of them and is then dropped. A duplicate is accepted and dropped.
-3. A scheduled message has a number that names it until its time comes. Then it is enqueued as if it had been sent that instant, with a
-   new number.
+2. The order of the checks: the entity is there and its status lets it be sent to; each message fits; the
+   entity has room. A ping goes through all of them and is then dropped. A duplicate is accepted and
+   dropped.
+3. A scheduled message has a number that names it until its time comes. Then it is enqueued as if it had
+   been sent that instant, with a new number.
 """
 
 from __future__ import annotations

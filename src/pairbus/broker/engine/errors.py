@@ -3,8 +3,8 @@
     PairbusError
      └── Refused      an operation that the engine refuses; ``condition`` is what the client sees
 
-The texts say what would be right, because the official SDKs show them to the application's author. The functions
-make the refusals that are raised in more than one place, so that each is worded once.
+The texts say what would be right, because the official SDKs show them to the application's author. The
+functions make the refusals that are raised in more than one place, so that each is worded once.
 """
 
 from __future__ import annotations

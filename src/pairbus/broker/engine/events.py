@@ -1,15 +1,16 @@
 """What happened, for a store to write down.
 
-1. An event names its entity by canonical path. Sub-queues have paths of their own (``orders/$DeadLetterQueue``).
+1. An event names its entity by canonical path. Sub-queues have paths of their own
+   (``orders/$DeadLetterQueue``).
 2. Every event but the removals says the whole new value of one row: writing it twice does no harm.
-3. ``MessageStored`` holds the live record. A store that reads it at the end of a turn sees the record as it is then, and the
-   later events of the same turn say the same again.
-4. ``EntityRemoved`` takes with it everything under its path: messages, sub-queues, rules, session states, duplicate
-   history, numbers. A topic's subscriptions are removed by events of their own before it.
+3. ``MessageStored`` holds the live record. A store that reads it at the end of a turn sees the record as it
+   is then, and the later events of the same turn say the same again.
+4. ``EntityRemoved`` takes with it everything under its path: messages, sub-queues, rules, session states,
+   duplicate history, numbers. A topic's subscriptions are removed by events of their own before it.
 5. Locks are not written: they end with the process.
 
-They are named tuples and not data classes because one or two are made for every message, and a frozen data class takes three
-times as long to make.
+They are named tuples and not data classes because one or two are made for every message, and a frozen data
+class takes three times as long to make.
 """
 
 from __future__ import annotations

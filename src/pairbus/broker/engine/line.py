@@ -1,8 +1,9 @@
 """The line of messages that wait for a receiver, smallest sequence number first.
 
-New messages join at the end; messages that come back are put into a heap; the next one is the smaller of the two
-heads. A message that leaves without being received (it expired) stays in the line as a stale number, which the
-caller passes over; when more than half of a line is stale, the caller asks for it to be swept.
+New messages join at the end; messages that come back are put into a heap; the next one is the smaller of
+the two heads. A message that leaves without being received (it expired) stays in the line as a stale
+number, which the caller passes over; when more than half of a line is stale, the caller asks for it to be
+swept.
 """
 
 from __future__ import annotations

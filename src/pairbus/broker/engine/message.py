@@ -1,11 +1,13 @@
 """A message as it comes in, and a message as it is kept.
 
 Theory:
-1. The bare message (properties, application properties, body) stays the bytes that came in. Copies for several
-   subscriptions share them.
-2. A stored message changes only in: state, delivery count, application properties (and with them its size), lock. Its
-   number never changes: a message that moves to another queue, or is activated, is a new record there.
-3. So an event may hold the record itself. Who reads it later sees the newest state, which is what a store wants.
+1. The bare message (properties, application properties, body) stays the bytes that came in. Copies for
+   several subscriptions share them.
+2. A stored message changes only in: state, delivery count, application properties (and with them its size),
+   lock. Its number never changes: a message that moves to another queue, or is activated, is a new record
+   there.
+3. So an event may hold the record itself. Who reads it later sees the newest state, which is what a store
+   wants.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Names of entities: which are good, and how paths are compared.
 
-Paths are compared without regard to case, and keep the spelling that they were created with. A queue or topic may have slashes in its name.
+Paths are compared without regard to case, and keep the spelling that they were created with. A queue or
+topic may have slashes in its name.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """A queue that messages are received from: a queue, a subscription, or a dead-letter sub-queue of either.
 
 Theory of operation:
-1. Every operation first does what is due by its ``now``: locks, sessions and messages end, scheduled messages are activated. So no operation
-   sees a state older than its own time, whether the namespace has been ticked or not.
-2. Receive under peek-lock: the message with the smallest number that waits is locked and named by a fresh token. Receive and delete: it is
-   removed. Nothing else removes a message but complete, its expiry, and the way to the dead letters.
-3. A lock ends by settlement, by its time, or with its session. A token that is not in the books any more is lost; it is not told why.
+1. Every operation first does what is due by its ``now``: locks, sessions and messages end, scheduled
+   messages are activated. So no operation sees a state older than its own time, whether the namespace has
+   been ticked or not.
+2. Receive under peek-lock: the message with the smallest number that waits is locked and named by a fresh
+   token. Receive and delete: it is removed. Nothing else removes a message but complete, its expiry, and
+   the way to the dead letters.
+3. A lock ends by settlement, by its time, or with its session. A token that is not in the books any more is
+   lost; it is not told why.
 
        settlement    delivery count    then
        complete      -                 the message is gone
@@ -15,10 +18,10 @@ Theory of operation:
        release       as it was         it waits again
        (lock ends)   + 1               as abandon
 
-4. A count that reaches the maximum sends the message to the dead letters instead (Azure counts deferring too). The count starts at 0 and is what
-   the header of a delivery says: the deliveries before this one.
-5. In a queue with sessions, messages are only received under a session's lock, in order, and live under that lock instead of one of their
-   own. The sub-queues of such a queue know no sessions.
+4. A count that reaches the maximum sends the message to the dead letters instead (Azure counts deferring
+   too). The count starts at 0 and is what the header of a delivery says: the deliveries before this one.
+5. In a queue with sessions, messages are only received under a session's lock, in order, and live under
+   that lock instead of one of their own. The sub-queues of such a queue know no sessions.
 6. A deferred message that is received, and not completed, is deferred again.
 7. Everything costs the logarithm of the queue's length at most, on average.
 """

@@ -1,9 +1,9 @@
 """The messages that a queue has, locked or not: how they come in, wait, expire and leave.
 
-1. A message is in the table until it leaves. It *waits* if it is active and not locked; then it stands in the line, or in that of
-   its session.
-2. An expired message is never given out. It is found by its deadline, or at the latest when its turn comes. A locked message
-   outlives its expiry until the lock ends; a deferred one until somebody asks for it.
+1. A message is in the table until it leaves. It *waits* if it is active and not locked; then it stands in
+   the line, or in that of its session.
+2. An expired message is never given out. It is found by its deadline, or at the latest when its turn comes.
+   A locked message outlives its expiry until the lock ends; a deferred one until somebody asks for it.
 3. A message leaves for the dead letters with its number and its time of enqueueing, as a new record there.
 """
 

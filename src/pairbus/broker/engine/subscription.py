@@ -1,7 +1,7 @@
 """A subscription: a queue that a topic fills through rules.
 
-A message gets in if any rule matches. All matching rules without an action make one copy together; each matching rule with an action makes a
-copy of its own, changed by the action.
+A message gets in if any rule matches. All matching rules without an action make one copy together; each
+matching rule with an action makes a copy of its own, changed by the action.
 """
 
 from __future__ import annotations

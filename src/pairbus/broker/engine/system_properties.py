@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from pairbus.amqp.message import Properties
+from pairbus.amqp.types import Timestamp
 
 __all__ = ["SYSTEM_PROPERTIES", "Filterable", "SystemProperty", "identifier_text", "lookup"]
 
@@ -66,6 +67,15 @@ def _annotation(name: str, key: str) -> SystemProperty:
     return SystemProperty(name, lambda message: message.annotations.get(key))
 
 
+def _moment(name: str, key: str) -> SystemProperty:
+    return SystemProperty(name, lambda message: _timestamp(message.annotations.get(key)))
+
+
+def _timestamp(value: object) -> Timestamp | None:
+    """Milliseconds, of whatever integer type, as a moment: a bare number would not compare with times."""
+    return Timestamp(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def _read_time_to_live(message: Filterable) -> datetime.timedelta | None:
     expiry, creation = message.properties.absolute_expiry_time, message.properties.creation_time
     if expiry is None or creation is None:
@@ -85,11 +95,11 @@ _ALL: Final = (
     _text("ReplyTo", "reply_to"),
     _text("SessionId", "group_id"),
     _text("ReplyToSessionId", "reply_to_group_id"),
-    SystemProperty("ExpiresAtUtc", lambda message: message.properties.absolute_expiry_time),
+    SystemProperty("ExpiresAtUtc", lambda message: _timestamp(message.properties.absolute_expiry_time)),
     SystemProperty("TimeToLive", _read_time_to_live),
     SystemProperty("DeliveryCount", lambda _: 0),
-    _annotation("EnqueuedTimeUtc", "x-opt-enqueued-time"),
-    _annotation("ScheduledEnqueueTimeUtc", "x-opt-scheduled-enqueue-time"),
+    _moment("EnqueuedTimeUtc", "x-opt-enqueued-time"),
+    _moment("ScheduledEnqueueTimeUtc", "x-opt-scheduled-enqueue-time"),
     _annotation("SequenceNumber", "x-opt-sequence-number"),
     _annotation("EnqueuedSequenceNumber", "x-opt-enqueue-sequence-number"),
     _annotation("PartitionKey", "x-opt-partition-key"),

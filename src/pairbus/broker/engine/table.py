@@ -1,8 +1,8 @@
 """Messages by sequence number, in order.
 
-Numbers grow and leave holes. They are kept in blocks of 256 by their upper bits, so that adding, finding and
-removing one are dictionary accesses, and a walk from any number starts at its block. An empty block is dropped: there is
-no garbage, and the sorted list of blocks is 256 times shorter than the queue.
+Numbers grow and leave holes. They are kept in blocks of 256 by their upper bits, so that adding, finding
+and removing one are dictionary accesses, and a walk from any number starts at its block. An empty block is
+dropped: there is no garbage, and the sorted list of blocks is 256 times shorter than the queue.
 """
 
 from __future__ import annotations

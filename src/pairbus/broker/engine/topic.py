@@ -1,7 +1,8 @@
 """A topic: takes messages, and gives each of its subscriptions the copies that its rules ask for.
 
-The topic numbers its messages; a subscription numbers its copies anew and keeps the topic's number as the enqueued
-one. Only messages that wait for their time stay in the topic. All copies count against the topic's size.
+The topic numbers its messages; a subscription numbers its copies anew and keeps the topic's number as the
+enqueued one. Only messages that wait for their time stay in the topic. All copies count against the topic's
+size.
 """
 
 from __future__ import annotations

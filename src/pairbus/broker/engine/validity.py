@@ -1,6 +1,7 @@
 """Which settings are good, and which of them may change.
 
-Each rule is a line of a table: the setting, and the smallest and largest value that the limits of the tier allow.
+Each rule is a line of a table: the setting, and the smallest and largest value that the limits of the tier
+allow.
 """
 
 from __future__ import annotations

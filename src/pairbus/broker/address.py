@@ -1,0 +1,49 @@
+"""Where a link points to: an entity, its management node, or the token node of the connection."""
+
+from dataclasses import dataclass
+from enum import Enum
+from urllib.parse import unquote
+
+__all__ = ["Address", "NodeKind", "parse_address"]
+
+_MANAGEMENT = "$management"
+
+
+class NodeKind(Enum):
+    """What stands at an address."""
+
+    ENTITY = "entity"
+    MANAGEMENT = "management"
+    CBS = "cbs"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A parsed link address: the kind of node and the path of the entity behind it ("" for the namespace
+    itself).
+    """
+
+    kind: NodeKind
+    path: str
+
+
+def parse_address(raw: str) -> Address:
+    """Read an address as the SDKs write it: a whole URI (Python, always `amqps://`) or a bare path
+    (JavaScript).
+    """
+    path = entity_path(raw)
+    lowered = path.lower()
+    if lowered == "$cbs":
+        return Address(NodeKind.CBS, "")
+    if lowered == _MANAGEMENT:
+        return Address(NodeKind.MANAGEMENT, "")
+    if lowered.endswith("/" + _MANAGEMENT):
+        return Address(NodeKind.MANAGEMENT, path[: -len(_MANAGEMENT) - 1])
+    return Address(NodeKind.ENTITY, path)
+
+
+def entity_path(raw: str) -> str:
+    """The path of a URI or of a bare path, without scheme, host, port and outer slashes."""
+    if "://" in raw:
+        raw = raw.partition("://")[2].partition("/")[2]
+    return unquote(raw).strip("/")

@@ -1,0 +1,254 @@
+"""What happens when a client attaches a link: find the node, check the claim, put an endpoint behind the
+link, or refuse.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pairbus.amqp import errors as conditions
+from pairbus.amqp.events import LinkAttached, LinkFlowed
+from pairbus.amqp.link import Link
+from pairbus.amqp.performatives import AmqpError, Source, Target
+from pairbus.amqp.types import Described, Symbol, ULong
+from pairbus.broker.address import Address, NodeKind, parse_address
+from pairbus.broker.cbs import TokenNode
+from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.sessions import SessionLock
+from pairbus.broker.faults import Line, Operation
+from pairbus.broker.inbox import SEND_CREDIT, Inbox
+from pairbus.broker.management import ManagementNode
+from pairbus.broker.outbox import Outbox
+from pairbus.broker.requests import REQUEST_CREDIT, AnswerEndpoint, RequestEndpoint, Service
+from pairbus.broker.wire import dotnet_ticks
+
+if TYPE_CHECKING:
+    from pairbus.broker.peer import Peer
+
+__all__ = ["SessionWait", "attach_link"]
+
+_log = logging.getLogger("pairbus.broker")
+SESSION_FILTER = Symbol("com.microsoft:session-filter")
+_SESSION_FILTER_CODE = ULong(0x0000_0137_0000_000C)
+_TIMEOUT = Symbol("com.microsoft:timeout")
+_LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
+_BATCH_SIZE = Symbol("com.microsoft:max-message-batch-size")
+# How long "the next free session" is waited for when the client does not say; the SDKs' own operation time-
+# out.
+SESSION_WAIT = 60.0
+LONGEST_SESSION_WAIT = 3600.0
+
+
+def attach_link(peer: "Peer", event: LinkAttached) -> None:
+    """Answer an attach: accept it, keep it waiting for a session, leave it unanswered, or refuse it."""
+    try:
+        address = _address(event)
+        if address.kind is NodeKind.ENTITY:
+            _attach_entity(peer, event, address.path)
+        else:
+            _attach_node(peer, event.link, address)
+    except Refused as refused:
+        fields = {"namespace": peer.host.name, "connection": peer.name, "condition": refused.condition}
+        _log.info("link refused", extra={"fields": {**fields, "reason": refused.description}})
+        event.link.refuse(AmqpError(refused.condition, refused.description, {}))
+
+
+def _address(event: LinkAttached) -> Address:
+    terminus = event.attach.source if event.link.is_sender else event.attach.target
+    raw = terminus.address if isinstance(terminus, Source | Target) else None
+    if not isinstance(raw, str):
+        raise Refused(
+            conditions.INVALID_FIELD, "A link needs an address: the path of a queue, topic or subscription."
+        )
+    return parse_address(raw)
+
+
+# -- $cbs and $management
+# ----------------------------------------------------------------------------------------------
+
+
+def _attach_node(peer: "Peer", link: Link, address: Address) -> None:
+    name = f"{address.kind.value}:{address.path.lower()}"
+    if address.kind is NodeKind.MANAGEMENT:
+        peer.access.require(address.path, ("Send", "Listen", "Manage"), now=peer.host.now())
+        peer.host.engine.node(address.path)
+        if _is_silent(peer, address.path):
+            return
+    if link.is_sender:
+        peer.add(AnswerEndpoint(link, name))
+        link.accept()
+        return
+    service = _token_node(peer) if address.kind is NodeKind.CBS else _management_node(peer, address.path)
+    peer.add(RequestEndpoint(link, service, peer.find_answers(name)))
+    link.accept(max_message_size=peer.host.max_message_size, initial_credit=REQUEST_CREDIT)
+
+
+def _token_node(peer: "Peer") -> Service:
+    host = peer.host
+
+    def exists(path: str) -> None:
+        host.engine.node(path)
+
+    return TokenNode(
+        check=host.check_token,
+        exists=exists,
+        is_down=lambda path: host.faults.refuses_tokens(path, host.now()),
+        accept=peer.access.add,
+    )
+
+
+def _management_node(peer: "Peer", path: str) -> Service:
+    host = peer.host
+    node = ManagementNode(
+        path=path,
+        engine=host.engine,
+        now=host.now,
+        require=lambda claim: peer.access.require(path, (claim,), now=host.now()),
+        refusal=lambda: _fault_refusal(peer, Operation.MANAGE, path),
+        session_lock=lambda queue, session_id: _held_session(peer, queue, session_id),
+        count=lambda kind, size: host.counters.count(path, peer.name, kind=kind, size=size),
+    )
+    return lambda request: None if _is_silent(peer, path) else node(request)
+
+
+def _held_session(peer: "Peer", queue: MessageQueue, session_id: str) -> SessionLock:
+    for endpoint in peer.endpoints.values():
+        if isinstance(endpoint, Outbox) and endpoint.reads_session(queue, session_id):
+            assert endpoint.session is not None
+            return endpoint.session
+    raise Refused(
+        conditions.SESSION_LOCK_LOST,
+        f"The session lock on '{session_id}' is not held by this connection. Accept the session again.",
+    )
+
+
+# -- entities
+# ----------------------------------------------------------------------------------------------------------
+
+
+def _attach_entity(peer: "Peer", event: LinkAttached, path: str) -> None:
+    link = event.link
+    claim, operation = (
+        ("Listen", Operation.ATTACH_RECEIVER) if link.is_sender else ("Send", Operation.ATTACH_SENDER)
+    )
+    peer.access.require(path, (claim,), now=peer.host.now())
+    if _is_silent(peer, path):
+        return
+    refused = _fault_refusal(peer, operation, path)
+    if refused is not None:
+        raise refused
+    if link.is_sender:
+        _attach_receiver(peer, event, path)
+    else:
+        _attach_sender(peer, link, path)
+
+
+def _attach_sender(peer: "Peer", link: Link, path: str) -> None:
+    node = peer.host.engine.node(path)
+    node.check_send()
+    peer.add(Inbox(peer, link, node.path))
+    most = peer.host.max_message_size
+    link.accept(max_message_size=most, initial_credit=SEND_CREDIT, properties={_BATCH_SIZE: ULong(most)})
+
+
+def _attach_receiver(peer: "Peer", event: LinkAttached, path: str) -> None:
+    queue = peer.host.engine.node(path)
+    if not isinstance(queue, MessageQueue):
+        text = f"'{path}' is a topic. Receive from one of its subscriptions, '{path}/Subscriptions/<name>'."
+        raise Refused(conditions.NOT_ALLOWED, text)
+    queue.check_receive()
+    has_filter, session_id = _session_filter(event)
+    queue.check_receiver(with_session=has_filter)
+    if not has_filter:
+        _begin(peer, event, queue=queue, session=None)
+        return
+    lock = queue.accept_session(session_id, peer.host.now())
+    if lock is not None:
+        _begin(peer, event, queue=queue, session=lock)
+    else:
+        _wait_for_session(peer, event, queue)
+
+
+def _session_filter(event: LinkAttached) -> tuple[bool, str | None]:
+    """Whether the attach asks for a session, and for which; None is the next free one."""
+    source = event.attach.source
+    filters = (source.filter if isinstance(source, Source) else None) or {}
+    if SESSION_FILTER not in filters:
+        return False, None
+    value = filters[SESSION_FILTER]
+    if isinstance(value, Described):
+        value = value.value
+    if value is not None and not isinstance(value, str):
+        raise Refused(
+            conditions.ARGUMENT_ERROR, "A session filter is the session's id, a string, or null for any."
+        )
+    return True, value
+
+
+def _begin(peer: "Peer", event: LinkAttached, *, queue: MessageQueue, session: SessionLock | None) -> None:
+    link, source = event.link, event.attach.source
+    deletes = event.attach.snd_settle_mode == 1
+    outbox = Outbox(peer, link, queue=queue, deletes=deletes, session=session)
+    peer.add(outbox)
+    peer.host.enlist(outbox)
+    if link.credit:  # given before the attach was answered, as it may be while that waits for a session
+        outbox.on_flow(LinkFlowed(link, link.credit, False, False))
+    if session is None:
+        link.accept(max_message_size=peer.host.max_message_size)
+        return
+    # Address as it came, byte for byte; the filter carries the id as a described string, which every client
+    # understands.
+    accepted = {SESSION_FILTER: Described(_SESSION_FILTER_CODE, session.session_id)}
+    link.accept(
+        source=Source(address=source.address if isinstance(source, Source) else None, filter=accepted),
+        properties={_LOCKED_UNTIL: dotnet_ticks(session.locked_until)},
+        max_message_size=peer.host.max_message_size,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class SessionWait:
+    """An attach that waits for the next free session."""
+
+    peer: "Peer"
+    event: LinkAttached
+    queue: MessageQueue
+    timer: asyncio.TimerHandle
+
+    def try_again(self, now: float) -> bool:
+        """Take a session if one is free by now; whether it did."""
+        lock = self.queue.accept_session(None, now)
+        if lock is None:
+            return False
+        self.timer.cancel()
+        _begin(self.peer, self.event, queue=self.queue, session=lock)
+        self.peer.host.touch(self.peer)
+        return True
+
+
+def _wait_for_session(peer: "Peer", event: LinkAttached, queue: MessageQueue) -> None:
+    asked = (event.attach.properties or {}).get(_TIMEOUT)
+    seconds = min(asked / 1000, LONGEST_SESSION_WAIT) if isinstance(asked, int) else SESSION_WAIT
+    timer = peer.host.later(seconds, lambda: _give_up(peer, event.link))
+    peer.host.await_session(SessionWait(peer, event, queue, timer))
+
+
+def _give_up(peer: "Peer", link: Link) -> None:
+    if peer.host.give_up_waiting(link) and peer.is_open:
+        link.refuse(
+            AmqpError(conditions.TIMEOUT, "No session became free in the time that was given to wait.", {})
+        )
+        peer.host.touch(peer)
+
+
+def _fault_refusal(peer: "Peer", operation: Operation, path: str) -> Refused | None:
+    faults = peer.host.faults
+    error = faults.refusal(operation, path, now=peer.host.now()) if faults.any else None
+    return None if error is None else Refused(error.condition, error.description or "")
+
+
+def _is_silent(peer: "Peer", path: str) -> bool:
+    faults = peer.host.faults
+    return faults.any and faults.line(peer.host.now(), path) in (Line.SILENCE, Line.BLACKHOLE)

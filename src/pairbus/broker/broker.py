@@ -1,0 +1,268 @@
+"""Embedded Service Bus namespaces in this process: start, describe, stop.
+
+with Broker({"contoso": 0, "contoso-dr": 0}) as broker:          # on a thread of its own
+    ServiceBusClient.from_connection_string(broker["contoso"].connection_string)
+
+async with Broker({"contoso": 0}) as broker:                      # on the running event loop
+    ...
+"""
+
+import asyncio
+import re
+import secrets
+import shutil
+import ssl
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from pairbus.broker.admin import AdminHttp
+from pairbus.broker.certificate import Certificate, ensure_certificate, load_given, server_context
+from pairbus.broker.control import ControlApi
+from pairbus.broker.engine.settings import STANDARD, Limits
+from pairbus.broker.errors import BrokerError
+from pairbus.broker.handle import NamespaceHandle
+from pairbus.broker.host import NamespaceHost
+from pairbus.broker.listener import Listener
+from pairbus.broker.plan import FaultPlan
+from pairbus.broker.policies import Policies, Policy
+from pairbus.broker.store import MemoryStore, Store
+from pairbus.broker.web_tokens import JwtKey
+from pairbus.clock import Clock, SystemClock
+from pairbus.errors import ConfigurationError
+from pairbus.portal import Portal
+
+__all__ = ["Broker"]
+
+T = TypeVar("T")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
+# Far longer than any start, stop or call takes; a deadline so that nothing waits for ever.
+_DEADLINE = 30.0
+
+
+class Broker:
+    """Namespaces, one port each, and a control address. Use it with `with` or `async with`, once."""
+
+    def __init__(
+        self,
+        namespaces: Mapping[str, int],
+        *,
+        data_dir: Path | str | None = None,
+        policies: Sequence[Policy] = (),
+        host: str = "127.0.0.1",
+        control_port: int = 0,
+        certificate: tuple[Path, Path] | None = None,
+        jwt_key: Path | None = None,
+        fault_plan: FaultPlan | Path | None = None,
+        clock: Clock | None = None,
+        limits: Limits = STANDARD,
+    ) -> None:
+        """`namespaces` maps names to ports (0: any free one). Without `data_dir` everything is in memory.
+
+        `certificate` is a PEM certificate and its key; one is made when it is not given. `jwt_key` is a file with
+        the public key,
+        or the shared secret, that JSON web tokens are verified with; without it they are refused.
+        """
+        for name in namespaces:
+            if not _NAME.fullmatch(name):
+                raise ConfigurationError(
+                    f"{name!r} is no name of a namespace: a letter, then letters, digits, dashes, 50 at most"
+                )
+        if not namespaces:
+            raise ConfigurationError("a broker needs at least one namespace, such as Broker({'contoso': 0})")
+        self.address = host
+        self._ports = dict(namespaces)
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._policies = tuple(policies)
+        self._control_port = control_port
+        self._given_certificate = certificate
+        self._jwt_key = None if jwt_key is None else JwtKey.load(jwt_key)
+        self._plan = FaultPlan.load(fault_plan) if isinstance(fault_plan, Path) else fault_plan
+        self._clock = clock or SystemClock()
+        self._limits = limits
+        self._control_token = secrets.token_urlsafe(24)
+        self._hosts: dict[str, NamespaceHost] = {}
+        self._control: Listener | None = None
+        self._certificate: Certificate | None = None
+        self._context: ssl.SSLContext | None = None
+        self._scratch: Path | None = None
+        self._portal: Portal | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: int | None = None
+
+    # -- life
+    # --------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> "Broker":
+        self._portal = Portal("pairbus-broker")
+        try:
+            self._portal.call(self._start, timeout=_DEADLINE)
+        except BaseException:
+            self._portal.close(timeout=_DEADLINE)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(NamespaceHost.stop)
+
+    async def __aenter__(self) -> "Broker":
+        self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._finish(NamespaceHost.stop)
+        # Transports that were told to close do so on the next turns of the loop.
+        await asyncio.sleep(0)
+
+    def kill(self) -> None:
+        """End as by a power cut: no goodbye, and nothing that was not committed is kept."""
+        self._end(NamespaceHost.kill)
+
+    async def serve_until(self, stop: asyncio.Event) -> None:
+        """Wait for `stop`; for programs whose only work is the broker."""
+        await stop.wait()
+
+    def _end(self, end_host: Callable[[NamespaceHost], None]) -> None:
+        if self._loop is None:
+            return
+        self.call(lambda: self._finish(end_host))
+        if self._portal is not None:
+            self._portal.close(timeout=_DEADLINE)
+
+    def _start(self) -> None:
+        if self._loop is not None:
+            raise BrokerError("a broker is started once; make a new one")
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        try:
+            self._prepare_certificate()
+            for name, port in self._ports.items():
+                host = self._make_host(name)
+                self._hosts[name] = host
+                host.start(self.address, port, tls=self._tls)
+            self._start_control()
+            self._start_plan()
+        except BaseException:
+            self._finish(NamespaceHost.kill)
+            raise
+
+    def _finish(self, end_host: Callable[[NamespaceHost], None]) -> None:
+        for host in self._hosts.values():
+            end_host(host)
+        if self._control is not None:
+            self._control.close()
+            self._control.reset_greeters()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch)
+        self._loop = None
+
+    # -- parts
+    # -------------------------------------------------------------------------------------------------------
+
+    def _prepare_certificate(self) -> None:
+        now = self._clock.now()
+        if self._given_certificate is not None:
+            self._certificate = load_given(*self._given_certificate, now=now)
+            return
+        if self._data_dir is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="pairbus-"))
+        else:
+            self._data_dir.mkdir(parents=True, exist_ok=True)
+        self._certificate = ensure_certificate(self._scratch or self._data_dir or Path(), now=now)
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._context is None:
+            assert self._certificate is not None
+            self._context = server_context(self._certificate)
+        return self._context
+
+    def _make_host(self, name: str) -> NamespaceHost:
+        store: Store = MemoryStore()
+        if self._data_dir is None:
+            policies = Policies.generate(self._policies)
+        else:
+            directory = self._data_dir / name
+            directory.mkdir(exist_ok=True)
+            policies = Policies.load_or_create(directory / "policies.json", given=self._policies)
+        return NamespaceHost(
+            name,
+            store=store,
+            policies=policies,
+            clock=self._clock,
+            limits=self._limits,
+            jwt_key=self._jwt_key,
+        )
+
+    def _start_control(self) -> None:
+        api = ControlApi(self._hosts, token=self._control_token, describe=self.describe)
+        self._control = Listener(
+            self.address, self._control_port, choose=lambda first: AdminHttp(api.handle), tls=self._tls
+        )
+        self._control.open()
+
+    def _start_plan(self) -> None:
+        assert self._loop is not None
+        for step in self._plan.steps if self._plan else ():
+            host = self._hosts.get(step.namespace)
+            if host is None:
+                raise ConfigurationError(
+                    f"the fault plan names {step.namespace!r}, which is no namespace of this broker"
+                )
+            self._loop.call_later(step.at, host.apply_step, step)
+
+    # -- use -------------------------------------------------------------------------------------------------
+    # --------
+
+    def __getitem__(self, name: str) -> NamespaceHandle:
+        return NamespaceHandle(self, self._hosts[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hosts)
+
+    @property
+    def certificate(self) -> Path:
+        """The PEM file that clients must trust to reach the namespaces by TLS."""
+        assert self._certificate is not None, "the broker has not been started"
+        return self._certificate.cert_path
+
+    def describe(self) -> dict[str, Any]:
+        """All that one needs to reach the namespaces, as the ready file has it. It holds secrets."""
+        assert self._control is not None, "the broker has not been started"
+        described: dict[str, Any] = {}
+        for name in self._hosts:
+            handle = self[name]
+            described[name] = {
+                "port": handle.port,
+                "connection_string": handle.connection_string,
+                "cert": str(self.certificate.absolute()),
+                "policies": handle.policies,
+            }
+        url = f"http://{self.address}:{self._control.port}"
+        return {**described, "control": {"url": url, "token": self._control_token}}
+
+    def tick(self) -> None:
+        """Look at the clock again; for tests that pass a manual clock and have moved it."""
+
+        def tick_all() -> None:
+            for host in self._hosts.values():
+                host.tick()
+
+        self.call(tick_all)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function on the broker's event loop, from whatever thread, and return its result."""
+        if threading.get_ident() == self._thread:
+            return function()
+        if self._loop is None:
+            raise BrokerError("the broker is not running")
+
+        async def perform() -> T:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(perform(), self._loop).result(_DEADLINE)

@@ -1,0 +1,186 @@
+"""The control address: faults, counters and state of a running broker, over HTTP and apart from the data
+ports.
+
+It has a port of its own, so that a namespace that refuses everything can still be healed, and a token, so
+that not everybody on the machine can break it. `ControlClient` is the other end, for the command line.
+"""
+
+import hmac
+import http.client
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+from pairbus.broker.admin import Request, Response
+from pairbus.broker.errors import ControlError
+from pairbus.broker.faults import Fault
+from pairbus.broker.host import NamespaceHost
+from pairbus.errors import ConfigurationError
+
+__all__ = ["ControlApi", "ControlClient"]
+
+_ARGUMENTS = ("seconds", "condition", "every", "up", "down")
+_REQUEST_TIMEOUT = 10.0
+
+
+class ControlApi:
+    """Answers the requests of the control address."""
+
+    def __init__(
+        self, hosts: Mapping[str, NamespaceHost], *, token: str, describe: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._hosts = hosts
+        self._token = token
+        self._describe = describe
+
+    def handle(self, request: Request) -> Response:
+        """Answer one request with JSON."""
+        if not hmac.compare_digest((request.token or "").encode(), self._token.encode()):
+            return _json(
+                401,
+                {"error": "the control address needs 'Authorization: Bearer TOKEN'; the ready file has it"},
+            )
+        perform = _ROUTES.get((request.method, request.path))
+        if perform is None:
+            known = ", ".join(f"{method} /{path}" for method, path in _ROUTES)
+            return _json(404, {"error": f"there is no {request.method} /{request.path}; there are {known}"})
+        try:
+            return _json(200, perform(self, request))
+        except ConfigurationError as error:
+            return _json(400, {"error": str(error)})
+
+    def set_fault(self, request: Request) -> Any:
+        body = _body(request)
+        host = self._host(body.pop("namespace", None))
+        kind, entity, duration = body.pop("kind", None), body.pop("entity", None), body.pop("for", None)
+        arguments = {name: body.pop(name) for name in _ARGUMENTS if name in body}
+        if body:
+            raise ConfigurationError(f"a fault does not take {', '.join(sorted(body))}")
+
+        def add(faults: Any, now: float) -> Fault:
+            return faults.set(str(kind), now=now, entity=entity, duration=duration, **arguments)  # type: ignore[no-any-return]
+
+        return {"namespace": host.name, **host.set_fault(add).describe()}
+
+    def clear_faults(self, request: Request) -> Any:
+        query = _query(request)
+        host = self._host(query.get("namespace"))
+        return {"namespace": host.name, "cleared": host.clear_faults(query.get("entity"))}
+
+    def list_faults(self, request: Request) -> Any:
+        hosts = self._chosen(request)
+        return {host.name: [fault.describe() for fault in host.faults.active(host.now())] for host in hosts}
+
+    def list_counters(self, request: Request) -> Any:
+        return {host.name: host.counters.rows() for host in self._chosen(request)}
+
+    def status(self, request: Request) -> Any:
+        return self._describe()
+
+    def _chosen(self, request: Request) -> list[NamespaceHost]:
+        name = _query(request).get("namespace")
+        return list(self._hosts.values()) if name is None else [self._host(name)]
+
+    def _host(self, name: Any) -> NamespaceHost:
+        host = self._hosts.get(str(name))
+        if host is None:
+            raise ConfigurationError(
+                f"there is no namespace {name!r} here; there are {', '.join(self._hosts)}"
+            )
+        return host
+
+
+_ROUTES: dict[tuple[str, str], Callable[[ControlApi, Request], Any]] = {
+    ("POST", "faults"): ControlApi.set_fault,
+    ("DELETE", "faults"): ControlApi.clear_faults,
+    ("GET", "faults"): ControlApi.list_faults,
+    ("GET", "counters"): ControlApi.list_counters,
+    ("GET", "status"): ControlApi.status,
+}
+
+
+def _query(request: Request) -> dict[str, str]:
+    return {name: values[-1] for name, values in parse_qs(urlsplit(request.target).query).items()}
+
+
+def _body(request: Request) -> dict[str, Any]:
+    try:
+        body = json.loads(request.body or b"{}")
+    except ValueError as error:
+        raise ConfigurationError(f"the body is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise ConfigurationError("the body is a JSON object with at least 'namespace' and 'kind'")
+    return body
+
+
+def _json(status: int, value: Any) -> Response:
+    return Response(status, headers={"Content-Type": "application/json"}, body=json.dumps(value).encode())
+
+
+class ControlClient:
+    """Speaks to the control address of a running broker."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url = urlsplit(url)
+        self._token = token
+
+    @classmethod
+    def from_ready_file(cls, path: Path) -> "ControlClient":
+        """Find the address in the file that the broker wrote when it was ready."""
+        try:
+            control = json.loads(path.read_text(encoding="utf-8"))["control"]
+            return cls(control["url"], control["token"])
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot read the ready file {path}: {error.strerror}. "
+                f"Start 'pairbus broker --ready-file {path}' first."
+            ) from error
+        except (ValueError, KeyError, TypeError):
+            raise ConfigurationError(f"{path} is not a ready file: it has no control address") from None
+
+    def set_fault(self, namespace: str, kind: str, *, arguments: Mapping[str, Any]) -> Any:
+        """Set a fault; `arguments` as the control address takes them (entity, for, seconds, condition, every,
+        up, down).
+        """
+        return self._call("POST", "/faults", {"namespace": namespace, "kind": kind, **arguments})
+
+    def clear_faults(self, namespace: str, entity: str | None = None) -> Any:
+        """Clear the faults of a namespace, or of one of its entities."""
+        query = f"?namespace={quote(namespace)}" + (f"&entity={quote(entity)}" if entity else "")
+        return self._call("DELETE", f"/faults{query}")
+
+    def list_faults(self) -> Any:
+        """The faults in force, by namespace."""
+        return self._call("GET", "/faults")
+
+    def counters(self, namespace: str | None = None) -> Any:
+        """The counters of billable operations, by namespace."""
+        return self._call("GET", "/counters" + (f"?namespace={quote(namespace)}" if namespace else ""))
+
+    def status(self) -> Any:
+        """What the ready file says, as it is now."""
+        return self._call("GET", "/status")
+
+    def _call(self, method: str, target: str, body: Any = None) -> Any:
+        connection = http.client.HTTPConnection(
+            self._url.hostname or "", self._url.port, timeout=_REQUEST_TIMEOUT
+        )
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        try:
+            connection.request(method, target, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            status, answer = response.status, json.loads(response.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            where = self._url.geturl()
+            raise ControlError(
+                f"the control address {where} does not answer ({error}); is the broker running?"
+            ) from error
+        finally:
+            connection.close()
+        if status == 400:
+            raise ConfigurationError(answer["error"])
+        if status != 200:
+            raise ControlError(str(answer.get("error", f"status {status}")))
+        return answer

@@ -1,0 +1,34 @@
+"""What stands behind a link: it is told what happens on it. Each kind of endpoint minds what concerns it; the
+rest passes it by.
+"""
+
+from pairbus.amqp.events import LinkFlowed, Received, Settled
+from pairbus.amqp.link import Link
+
+__all__ = ["Endpoint", "Needs"]
+
+Needs = tuple[str, tuple[str, ...]]
+
+
+class Endpoint:
+    """The broker's end of one link. `needs` is a path and the claims on it without which the link may not go
+    on.
+    """
+
+    __slots__ = ("link", "needs")
+
+    def __init__(self, link: Link, needs: Needs | None = None) -> None:
+        self.link = link
+        self.needs = needs
+
+    def on_received(self, event: Received) -> None:
+        """A message has come."""
+
+    def on_flow(self, event: LinkFlowed) -> None:
+        """The other side has told its state, and perhaps granted credit."""
+
+    def on_settled(self, event: Settled) -> None:
+        """The other side has settled deliveries."""
+
+    def on_detached(self) -> None:
+        """The link is gone."""

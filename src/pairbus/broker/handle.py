@@ -1,0 +1,144 @@
+"""What a program holds of one namespace of a broker: its connection strings, faults, counters and entities.
+
+Every method may be called from any thread; it does its work on the broker's event loop and returns when that
+is done.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from pairbus.broker.counters import Counters, Kind, Tally
+from pairbus.broker.engine.namespace import Namespace
+from pairbus.broker.engine.rules import Rule
+from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.broker.faults import Fault, FaultBoard, FaultKind
+from pairbus.broker.host import NamespaceHost
+from pairbus.broker.policies import connection_string
+
+if TYPE_CHECKING:
+    from pairbus.broker.broker import Broker
+
+__all__ = ["Faults", "NamespaceHandle"]
+
+T = TypeVar("T")
+
+
+class Faults:
+    """The faults of one namespace."""
+
+    def __init__(self, broker: "Broker", host: NamespaceHost) -> None:
+        self._broker = broker
+        self._host = host
+
+    def set(
+        self,
+        kind: FaultKind | str,
+        *,
+        entity: str | None = None,
+        duration: float | None = None,
+        seconds: float | None = None,
+        condition: str | None = None,
+        every: int | None = None,
+        up: float | None = None,
+        down: float | None = None,
+    ) -> Fault:
+        """Let something go wrong, for `duration` seconds or until cleared, on open connections as on new
+        ones.
+        """
+
+        def add(board: FaultBoard, now: float) -> Fault:
+            return board.set(
+                kind,
+                now=now,
+                entity=entity,
+                duration=duration,
+                seconds=seconds,
+                condition=condition,
+                every=every,
+                up=up,
+                down=down,
+            )
+
+        return self._broker.call(lambda: self._host.set_fault(add))
+
+    def clear(self, entity: str | None = None) -> int:
+        """End all faults of the namespace, or those of one entity; how many there were."""
+        return self._broker.call(lambda: self._host.clear_faults(entity))
+
+    def list(self) -> "list[Fault]":
+        """The faults in force, the latest first."""
+        return self._broker.call(lambda: self._host.faults.active(self._host.now()))
+
+
+class NamespaceHandle:
+    """One namespace of a running broker."""
+
+    def __init__(self, broker: "Broker", host: NamespaceHost) -> None:
+        self._broker = broker
+        self._host = host
+        self.name = host.name
+        self.faults = Faults(broker, host)
+
+    @property
+    def port(self) -> int:
+        """The port that serves AMQP, TLS and HTTP."""
+        return self._host.port
+
+    @property
+    def connection_string(self) -> str:
+        """A connection string with all rights."""
+        return self.policies["root"]
+
+    @property
+    def policies(self) -> dict[str, str]:
+        """Connection strings by the name of their policy; the one with all rights is called `root` here."""
+        root = self._host.policies.root
+        return {
+            "root" if policy is root else policy.name: connection_string(
+                self._broker.address, self.port, namespace=self.name, policy=policy
+            )
+            for policy in self._host.policies
+        }
+
+    # -- entities
+    # ----------------------------------------------------------------------------------------------------
+
+    def create_queue(self, name: str, settings: QueueSettings | None = None) -> None:
+        """Create a queue, with Azure's defaults unless told otherwise."""
+        self._run(lambda engine, now: engine.create_queue(name, settings or QueueSettings(), now))
+
+    def create_topic(self, name: str, settings: TopicSettings | None = None) -> None:
+        """Create a topic."""
+        self._run(lambda engine, now: engine.create_topic(name, settings or TopicSettings(), now))
+
+    def create_subscription(
+        self, topic: str, name: str, *, settings: SubscriptionSettings | None = None, rule: Rule | None = None
+    ) -> None:
+        """Create a subscription; it takes everything unless it is given a rule."""
+        chosen = settings or SubscriptionSettings()
+        self._run(lambda engine, now: engine.create_subscription(topic, name, chosen, now, rule=rule))
+
+    def message_count(self, path: str) -> int:
+        """How many messages there are at a path, be it a queue, a subscription or a dead-letter sub-queue, in
+        whatever state.
+        """
+
+        def count(engine: Namespace, now: float) -> int:
+            return engine.node(path).counts().total
+
+        return self._run(count)
+
+    # -- counters
+    # ----------------------------------------------------------------------------------------------------
+
+    def counters(self) -> list[Tally]:
+        """The counts of billable operations so far."""
+        return self._broker.call(lambda: list(self._host.counters))
+
+    def count(self, kind: Kind, *, entity: str | None = None, connection: str | None = None) -> int:
+        """How many operations of one kind there were."""
+        counters: Counters = self._host.counters
+        return self._broker.call(lambda: counters.total(kind, entity=entity, connection=connection))
+
+    def _run(self, act: Callable[[Namespace, float], T]) -> T:
+        return self._broker.call(lambda: self._host.run(act))

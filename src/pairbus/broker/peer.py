@@ -1,0 +1,288 @@
+"""One AMQP connection to a namespace: a thin shell between a socket, the protocol machine and the engine.
+
+Bytes go into the machine; its events are handed to the endpoint of the link that they concern. What the
+machine wants to say stays in it until the host flushes the peer at the end of the turn.
+"""
+
+import asyncio
+import logging
+import math
+import socket
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pairbus.amqp import errors as conditions
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.events import (
+    Closed,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    LinkFlowed,
+    Opened,
+    Received,
+    SaslInitReceived,
+    SessionBegun,
+    SessionEnded,
+    Settled,
+)
+from pairbus.amqp.link import Link
+from pairbus.amqp.performatives import AmqpError, Target
+from pairbus.broker.access import Access
+from pairbus.broker.attach import attach_link
+from pairbus.broker.endpoint import Endpoint
+from pairbus.broker.faults import Line
+from pairbus.broker.listener import Direct
+from pairbus.broker.requests import AnswerEndpoint, FindAnswers
+from pairbus.broker.tokens import TokenRejected
+
+if TYPE_CHECKING:
+    from pairbus.broker.host import NamespaceHost
+
+__all__ = ["Peer"]
+
+_log = logging.getLogger("pairbus.broker")
+# Azure closes a connection on which nothing was heard for four minutes.
+IDLE_TIMEOUT = 240.0
+MAX_FRAME_SIZE = 65536
+_CLOSE_WITH_RESET = struct.pack("ii", 1, 0)
+
+
+class Peer(Direct):
+    """A client's connection."""
+
+    def __init__(self, host: "NamespaceHost", number: int) -> None:
+        self.host = host
+        self.name = f"{number}"
+        self.access = Access()
+        self.endpoints: dict[Link, Endpoint] = {}
+        self.machine = Connection(
+            server=True,
+            container_id=host.name,
+            max_frame_size=MAX_FRAME_SIZE,
+            idle_timeout=IDLE_TIMEOUT,
+            limits=host.amqp_limits,
+            now=host.monotonic(),
+        )
+        self._transport: asyncio.Transport | None = None
+        self._doomed = False
+        self._mute = False
+        self._closing = False
+
+    # -- the socket
+    # --------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.host.join(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._mute or self._closing:
+            return
+        self._handle(self.machine.receive_data(data, self.host.monotonic()))
+        self.host.touch(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._drop_endpoints()
+        self.host.part(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the socket is there and nobody has said goodbye."""
+        return self._transport is not None and not self._closing
+
+    def flush(self) -> None:
+        """Write what the machine has to say. Called by the host, after the turn's commit."""
+        if self._transport is None:
+            return
+        if self._doomed:
+            self.reset()
+            return
+        if self._mute or self.host.line() is Line.BLACKHOLE:
+            return
+        data = self.machine.data_to_send()
+        if data:
+            self._transport.write(data)
+        if self._closing:
+            self._transport.close()
+
+    def tick(self) -> float:
+        """Heartbeats, idle time-outs and ended tokens; when to come again, in monotonic time."""
+        self._handle(self.machine.tick(self.host.monotonic()))
+        self._detach_unauthorized()
+        return self.due
+
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do next, in monotonic time."""
+        deadline = self.machine.next_deadline
+        until_expiry = self.access.next_expiry(self.host.now()) - self.host.now()
+        return min(math.inf if deadline is None else deadline, self.host.monotonic() + until_expiry)
+
+    def doom(self) -> None:
+        """Cut the line at the end of the turn, so that what it said is committed but its answers are lost."""
+        self._doomed = True
+
+    def reset(self) -> None:
+        """Cut the line at once, with a reset."""
+        if self._transport is None:
+            return
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _CLOSE_WITH_RESET)
+        self._transport.abort()
+
+    def close(self, error: AmqpError | None) -> None:
+        """Say goodbye in the protocol's words and close the socket, forgetting whatever was not yet said."""
+        self.machine.data_to_send()
+        self.machine.close(error)
+        self._closing = True
+        self._drop_endpoints()
+        self.flush()
+
+    def follow(self, line: Line) -> None:
+        """Do as the namespace's line does from now on."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if line in (Line.REFUSE, Line.RESET) or (self._mute and line is Line.UP):
+            self.reset()  # what a silent line swallowed is lost, so that it cannot be taken up again
+        elif line is Line.SILENCE:
+            self._mute = True
+        elif line is Line.BLACKHOLE:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+            self.host.touch(self)
+
+    # -- events of the machine
+    # ---------------------------------------------------------------------------------------
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            _HANDLERS[type(event)](self, event)
+
+    def _on_sasl_init(self, event: SaslInitReceived) -> None:
+        if event.mechanism != "PLAIN":
+            # Who comes without a name may connect, but attaches nothing before it has put a token.
+            self._handle(self.machine.sasl_outcome(True))
+            return
+        try:
+            self.access.add(self.host.check_plain(event.initial_response or b""))
+        except TokenRejected as rejected:
+            _log.warning("sasl refused", extra={"fields": {**self._fields(), "reason": str(rejected)}})
+            self._handle(self.machine.sasl_outcome(False))
+            self._closing = True
+        else:
+            self._handle(self.machine.sasl_outcome(True))
+
+    def _on_opened(self, event: Opened) -> None:
+        container = event.open.container_id
+        _log.info("connection opened", extra={"fields": {**self._fields(), "container": container}})
+
+    def _on_session_begun(self, event: SessionBegun) -> None:
+        """Sessions need nothing of ours."""
+
+    def _on_link_attached(self, event: LinkAttached) -> None:
+        attach_link(self, event)
+
+    def _on_link_flowed(self, event: LinkFlowed) -> None:
+        endpoint = self.endpoints.get(event.link)
+        if endpoint is not None:
+            endpoint.on_flow(event)
+
+    def _on_received(self, event: Received) -> None:
+        endpoint = self.endpoints.get(event.link)
+        if endpoint is not None:
+            endpoint.on_received(event)
+
+    def _on_settled(self, event: Settled) -> None:
+        endpoint = self.endpoints.get(event.link)
+        if endpoint is not None:
+            endpoint.on_settled(event)
+
+    def _on_link_detached(self, event: LinkDetached) -> None:
+        self.forget(event.link)
+
+    def _on_session_ended(self, event: SessionEnded) -> None:
+        for link in [link for link in self.endpoints if link.session is event.session]:
+            self.forget(link)
+
+    def _on_closed(self, event: Closed) -> None:
+        error = event.error
+        if event.local and error is not None:
+            fields = {**self._fields(), "condition": error.condition, "reason": error.description}
+            _log.warning("connection ended by a protocol error", extra={"fields": fields})
+        self._closing = True
+        self._drop_endpoints()
+
+    # -- links
+    # -------------------------------------------------------------------------------------------------------
+
+    def add(self, endpoint: Endpoint) -> None:
+        """Let `endpoint` stand behind its link."""
+        self.endpoints[endpoint.link] = endpoint
+
+    def forget(self, link: Link) -> None:
+        """A link is gone: so is what stood behind it."""
+        self.host.give_up_waiting(link)
+        endpoint = self.endpoints.pop(link, None)
+        if endpoint is not None:
+            endpoint.on_detached()
+
+    def detach(self, endpoint: Endpoint, error: AmqpError) -> None:
+        """Close one link with an error."""
+        endpoint.link.detach(error)
+        self.forget(endpoint.link)
+        self.host.touch(self)
+
+    def find_answers(self, address: str) -> FindAnswers:
+        """How a node finds the link for its answers: the one named by reply-to, else the newest on its own
+        address.
+        """
+
+        def find(reply_to: str | None) -> AnswerEndpoint | None:
+            links = [endpoint for endpoint in self.endpoints.values() if isinstance(endpoint, AnswerEndpoint)]
+            named = [endpoint for endpoint in links if reply_to and _target(endpoint.link) == reply_to]
+            here = [endpoint for endpoint in links if endpoint.address == address]
+            return next(reversed(named or here), None)
+
+        return find
+
+    def _detach_unauthorized(self) -> None:
+        """A link lives no longer than the token that it was attached with."""
+        now = self.host.now()
+        for endpoint in list(self.endpoints.values()):
+            needed = endpoint.needs
+            if needed is not None and not self.access.allows(*needed, now=now):
+                text = "The token has expired. Put a new one on $cbs before the old one ends."
+                self.detach(endpoint, AmqpError(conditions.UNAUTHORIZED, text, {}))
+
+    def _drop_endpoints(self) -> None:
+        for link in list(self.endpoints):
+            self.forget(link)
+
+    def _fields(self) -> dict[str, Any]:
+        return {"namespace": self.host.name, "connection": self.name}
+
+
+def _target(link: Link) -> str | None:
+    target = link.remote_attach.target if link.remote_attach else None
+    return target.address if isinstance(target, Target) else None
+
+
+_HANDLERS: dict[type[Event], Callable[[Peer, Any], None]] = {
+    SaslInitReceived: Peer._on_sasl_init,
+    Opened: Peer._on_opened,
+    SessionBegun: Peer._on_session_begun,
+    LinkAttached: Peer._on_link_attached,
+    LinkFlowed: Peer._on_link_flowed,
+    Received: Peer._on_received,
+    Settled: Peer._on_settled,
+    LinkDetached: Peer._on_link_detached,
+    SessionEnded: Peer._on_session_ended,
+    Closed: Peer._on_closed,
+}

@@ -1,0 +1,39 @@
+"""Where a namespace's word is kept. A store listens to the engine: it is given the events of a turn and
+commits them all or none.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from pairbus.broker.engine.events import Event
+
+__all__ = ["MemoryStore", "Store"]
+
+
+class Store(Protocol):
+    """Keeps what the engine decided."""
+
+    def load(self) -> Iterable[Event]:
+        """Everything that was committed, as events for `Namespace.replay`."""
+        ...
+
+    def commit(self, events: Sequence[Event]) -> None:
+        """Make a turn's events durable, or raise StoreError and keep none of them."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files."""
+        ...
+
+
+class MemoryStore:
+    """Keeps nothing: a namespace for tests, gone with its process."""
+
+    def load(self) -> Iterable[Event]:
+        return ()
+
+    def commit(self, events: Sequence[Event]) -> None:
+        """In memory the engine itself is the only copy."""
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
