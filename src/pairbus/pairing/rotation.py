@@ -61,7 +61,7 @@ class Rotation:
         return chosen.name
 
     def fail(self, queue: str, now: float, reason: str) -> bool:
-        """A send to the queue failed. True if it leaves the rotation with that, False if it was out before."""
+        """A send to the queue failed. True if it leaves the rotation now, False if it was out before."""
         entry = self._queues[queue]
         left = entry.is_usable(now)
         entry.failures += 1
