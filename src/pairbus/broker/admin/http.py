@@ -157,7 +157,6 @@ class AdminHttp(asyncio.Protocol):
         assert self._transport is not None
         self._answering, self._receiving = True, False
         self._cancel_timer()
-        self._transport.pause_reading()
         request = _request_of(self._head, bytes(self._body))
         try:
             outcome = self._handler(request)
@@ -165,6 +164,7 @@ class AdminHttp(asyncio.Protocol):
             logger.exception("the handler failed on %r", request)
             outcome = _failure()
         if isawaitable(outcome):
+            self._transport.pause_reading()
             asyncio.ensure_future(outcome).add_done_callback(self._release)
         else:
             self._respond(outcome)
@@ -177,20 +177,20 @@ class AdminHttp(asyncio.Protocol):
         if error is not None:
             logger.error("the answer to %r failed", self._head and self._head.target, exc_info=error)
         self._respond(_failure() if error is not None else outcome.result())
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._advance()
 
     def _respond(self, response: Response) -> None:
         if self._transport is None or self._transport.is_closing():
             return
         self._write_response(response)
         self._answering, self._head = False, None
-        self._transport.resume_reading()
         if self._http.our_state is h11.MUST_CLOSE:
             self._close()
             return
         self._http.start_next_cycle()
         self._set_timer(self._limits.idle_timeout)
-        # On the next turn: a handler that answers at once must not recurse through pipelined requests.
-        asyncio.get_running_loop().call_soon(self._advance)
 
     def _write_response(self, response: Response) -> None:
         headers = [
