@@ -29,6 +29,7 @@ from pairbus.broker.host import NamespaceHost
 from pairbus.broker.listener import Listener
 from pairbus.broker.plan import FaultPlan
 from pairbus.broker.policies import Policies, Policy
+from pairbus.broker.sqlite_store import SqliteStore
 from pairbus.broker.store import MemoryStore, Store
 from pairbus.broker.web_tokens import JwtKey
 from pairbus.clock import Clock, SystemClock
@@ -63,8 +64,7 @@ class Broker:
         """`namespaces` maps names to ports (0: any free one). Without `data_dir` everything is in memory.
 
         `certificate` is a PEM certificate and its key; one is made when it is not given. `jwt_key` is a file with
-        the public key,
-        or the shared secret, that JSON web tokens are verified with; without it they are refused.
+        the public key, or the shared secret, that verifies JSON web tokens; without it they are refused.
         """
         for name in namespaces:
             if not _NAME.fullmatch(name):
@@ -183,12 +183,13 @@ class Broker:
         return self._context
 
     def _make_host(self, name: str) -> NamespaceHost:
-        store: Store = MemoryStore()
         if self._data_dir is None:
+            store: Store = MemoryStore()
             policies = Policies.generate(self._policies)
         else:
             directory = self._data_dir / name
             directory.mkdir(exist_ok=True)
+            store = SqliteStore(directory / "store.db")
             policies = Policies.load_or_create(directory / "policies.json", given=self._policies)
         return NamespaceHost(
             name,

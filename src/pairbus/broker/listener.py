@@ -51,7 +51,8 @@ class Listener:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._holder = _bound_socket(host, port)
-        self.host, self.port = self._holder.getsockname()[:2]
+        self.host: str = host
+        self.port: int = self._holder.getsockname()[1]
         self._listening: socket.socket | None = None
         self._fillers: list[socket.socket] = []
         self._line = Line.UP

@@ -1,8 +1,8 @@
 """The `$management` node of an entity: peek, schedule, renew, deferred messages, sessions and rules.
 
-One table says which operation is done by which function and which claim it needs. A function takes the request's
-body, a map, and returns the answer's; what the engine refuses becomes an answer with a status code and the
-condition that the SDKs turn into their exceptions.
+One table says which operation is done by which function and which claim it needs. A function takes the
+request's body, a map, and returns the answer's; what the engine refuses becomes an answer with a status code and
+the condition that the SDKs turn into their exceptions.
 """
 
 import uuid
