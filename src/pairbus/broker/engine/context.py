@@ -19,7 +19,7 @@ __all__ = ["Context", "Space"]
 
 
 class Space:
-    """Bytes that are taken, and the quota. An entity shares it with its sub-queues, a topic with its subscriptions."""
+    """Bytes taken, and the quota. An entity shares it with its sub-queues, a topic with its subscriptions."""
 
     __slots__ = ("limit", "used")
 
@@ -29,9 +29,9 @@ class Space:
 
 
 class Context:
-    """One a namespace. ``find`` and ``retire`` are the namespace's own: look up a path, delete an idle entity."""
+    """One a namespace. ``find`` and ``retire`` are the namespace's: look up a path, delete an idle entity."""
 
-    __slots__ = ("_advanced", "alarms", "events", "find", "limits", "next_token", "ready", "retire")
+    __slots__ = ("advanced", "alarms", "events", "find", "limits", "next_token", "ready", "retire")
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Context:
         next_token: Callable[[], uuid.UUID],
         *,
         find: Callable[[str], Entity | None],
-        retire: Callable[[Entity, float], None],
+        retire: Callable[[Entity], None],
     ) -> None:
         self.limits = limits
         self.next_token = next_token
@@ -49,17 +49,14 @@ class Context:
         # Emptied, never replaced: entities keep the bound methods of these.
         self.events: list[Event] = []
         self.ready: set[Stock] = set()
-        self._advanced: set[Entity] = set()
-
-    def note_number(self, entity: Entity) -> None:
-        """The entity has given out a number; said once a turn, however many there were."""
-        self._advanced.add(entity)
+        # Who has given out numbers; told once a turn, however many there were.
+        self.advanced: set[Entity] = set()
 
     def take_events(self) -> list[Event]:
-        for entity in self._advanced:
+        for entity in self.advanced:
             if not entity.removed:
                 self.events.append(SequenceAdvanced(entity.path, entity.last_sequence))
-        self._advanced.clear()
+        self.advanced.clear()
         taken = self.events.copy()
         self.events.clear()
         return taken

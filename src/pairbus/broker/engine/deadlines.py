@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, TypeVar
@@ -66,7 +67,7 @@ class Deadlines(Generic[Key]):
         heapify(self._heap)
 
 
-class Sleeper:
+class Sleeper(ABC):
     """Something that wants to be woken. ``alarm_at`` is when; only Alarms sets it."""
 
     __slots__ = ("alarm_at",)
@@ -74,9 +75,9 @@ class Sleeper:
     def __init__(self) -> None:
         self.alarm_at = NEVER
 
+    @abstractmethod
     def tick(self, now: float) -> None:
         """Do what is due and set the alarm anew."""
-        raise AssertionError("every sleeper has its own tick")
 
 
 class Alarms:

@@ -15,7 +15,7 @@ from pairbus.broker.engine.topic import Topic
 
 __all__ = ["Directory"]
 
-# Spellings that are remembered; more than a namespace may have paths, so this only bounds what odd clients write.
+# More spellings than any honest client writes; this only bounds what the others do.
 MANY = 100_000
 
 

@@ -54,7 +54,7 @@ def disabled(path: str, operation: str) -> Refused:
     """The entity's status forbids it."""
     return Refused(
         conditions.ENTITY_DISABLED,
-        f"The messaging entity '{path}' is disabled for {operation}. Set its status to Active to use it again.",
+        f"The messaging entity '{path}' is disabled for {operation}. Set its status to Active to use it.",
     )
 
 
@@ -62,8 +62,8 @@ def message_lock_lost() -> Refused:
     """Some clients look for this very text."""
     return Refused(
         conditions.MESSAGE_LOCK_LOST,
-        "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the "
-        "queue. Renew locks before they end, or give the queue a longer lock duration.",
+        "The lock supplied is invalid. Either the lock expired, or the message has already been removed from "
+        "the queue. Renew locks before they end, or give the queue a longer lock duration.",
     )
 
 
@@ -72,8 +72,8 @@ def session_lock_lost(session_id: str | None) -> Refused:
     named = "of the session" if session_id is None else f"of the session '{session_id}'"
     return Refused(
         conditions.SESSION_LOCK_LOST,
-        f"The lock {named} was lost. The lock supplied is invalid. Either the lock expired, or the message has "
-        "already been removed from the queue. Accept the session again, and renew its lock before it ends.",
+        f"The lock {named} was lost. The lock supplied is invalid. Either the lock expired, or the message "
+        "has already been removed from the queue. Accept the session again, and renew its lock in time.",
     )
 
 

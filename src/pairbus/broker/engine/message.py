@@ -53,7 +53,7 @@ class MessageState(enum.IntEnum):
     SCHEDULED = 2
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class StoredMessage:
     """A message in a queue, or one that a topic holds until its time."""
 
@@ -81,6 +81,11 @@ class StoredMessage:
     # Locks end with the process: these two are no part of what a store keeps.
     lock_token: uuid.UUID | None = None
     locked_until: float = 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"<StoredMessage {self.sequence_number} {self.state.name} {self.message_id!r} {self.size} bytes>"
+        )
 
     @property
     def is_locked(self) -> bool:
@@ -125,6 +130,8 @@ class StoredMessage:
 
     def set_properties(self, properties: Properties) -> None:
         """Replace the properties, as an action of a rule does, and what is known from them."""
+        if properties.message_id is None:
+            properties = replace(properties, message_id=self.message_id)
         encoded = encode_properties(properties)
         self.size += len(encoded) - len(self.properties_bytes)
         self.properties_bytes = encoded
@@ -159,7 +166,7 @@ class View:
         return self._sections
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Incoming:
     """A message that a client sends."""
 
@@ -255,8 +262,8 @@ def _scheduled(annotations: Mapping[Any, Any]) -> float | None:
 
 
 def _time_to_live(ttl_ms: int | None, properties: Properties) -> float | None:
-    # A header's ttl ends at 49 days. For a longer life clients write creation and expiry into the properties; their
-    # difference is taken, not the expiry itself, because the clocks of client and broker differ.
+    # A header's ttl ends at 49 days. For a longer life clients write creation and expiry into the properties;
+    # their difference is taken, not the expiry itself, because the clocks of client and broker differ.
     created, expires = properties.creation_time, properties.absolute_expiry_time
     if created is not None and expires is not None and expires >= created:
         return (expires - created) / 1000.0

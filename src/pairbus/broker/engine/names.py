@@ -31,8 +31,8 @@ def check_path(path: str, limits: Limits) -> None:
         )
     if not _PATH.fullmatch(path) or "//" in path:
         raise bad_argument(
-            f"The entity path {path!r} is not valid. It may have letters, digits, periods, hyphens, underscores and "
-            "single slashes, and must start and end with a letter or digit."
+            f"The entity path {path!r} is not valid. It may have letters, digits, periods, hyphens, "
+            "underscores and single slashes, and must start and end with a letter or digit."
         )
 
 
@@ -40,8 +40,8 @@ def check_subscription_name(name: str, limits: Limits) -> None:
     """Raise Refused unless this can be the name of a subscription."""
     if len(name) > limits.max_subscription_name or not _NAME.fullmatch(name):
         raise bad_argument(
-            f"The subscription name {name!r} is not valid. It may have up to {limits.max_subscription_name} letters, "
-            "digits, periods, hyphens and underscores, and must start and end with a letter or digit."
+            f"The subscription name {name!r} is not valid. It may have up to {limits.max_subscription_name} "
+            "letters, digits, periods, hyphens and underscores, starting and ending with a letter or digit."
         )
 
 
@@ -49,6 +49,6 @@ def check_rule_name(name: str, limits: Limits) -> None:
     """Raise Refused unless this can be the name of a rule."""
     if len(name) > limits.max_rule_name or not _RULE_NAME.fullmatch(name):
         raise bad_argument(
-            f"The rule name {name!r} is not valid. It may have up to {limits.max_rule_name} characters, and none of "
-            "/ \\ ? # @ *."
+            f"The rule name {name!r} is not valid. It may have up to {limits.max_rule_name} characters, and "
+            "none of / \\ ? # @ *."
         )

@@ -42,6 +42,7 @@ from pairbus.broker.engine.settings import (
     TopicSettings,
 )
 from pairbus.broker.engine.subscription import SEGMENT, Subscription, subscription_path
+from pairbus.broker.engine.tokens import new_token
 from pairbus.broker.engine.topic import Topic
 from pairbus.broker.engine.validity import check_settings, check_update
 
@@ -52,7 +53,7 @@ class Namespace:
     """One namespace with all its entities."""
 
     def __init__(
-        self, name: str, *, limits: Limits = STANDARD, next_token: Callable[[], uuid.UUID] = uuid.uuid4
+        self, name: str, *, limits: Limits = STANDARD, next_token: Callable[[], uuid.UUID] = new_token
     ) -> None:
         self.name = name
         self.limits = limits
@@ -129,7 +130,8 @@ class Namespace:
 
     def delete_queue(self, name: str, now: float) -> None:
         """Delete a queue with all its messages, or raise Refused."""
-        self._retire(self._directory.queue(name), now)
+        del now
+        self._retire(self._directory.queue(name))
 
     def get_queue(self, name: str) -> MessageQueue:
         """The queue of this name, or Refused."""
@@ -159,7 +161,8 @@ class Namespace:
 
     def delete_topic(self, name: str, now: float) -> None:
         """Delete a topic with its subscriptions, or raise Refused."""
-        self._retire(self._directory.topic(name), now)
+        del now
+        self._retire(self._directory.topic(name))
 
     def get_topic(self, name: str) -> Topic:
         """The topic of this name, or Refused."""
@@ -207,7 +210,8 @@ class Namespace:
 
     def delete_subscription(self, topic: str, name: str, now: float) -> None:
         """Delete a subscription with its messages and rules, or raise Refused."""
-        self._retire(self.get_subscription(topic, name), now)
+        del now
+        self._retire(self.get_subscription(topic, name))
 
     def get_subscription(self, topic: str, name: str) -> Subscription:
         """The subscription of this name, or Refused."""
@@ -311,11 +315,10 @@ class Namespace:
         entity.configure(settings, now)
         self._context.events.append(describe(entity))
 
-    def _retire(self, entity: Entity, now: float) -> None:
-        del now
+    def _retire(self, entity: Entity) -> None:
         if isinstance(entity, Topic):
             for subscription in entity.subscriptions:
-                self._retire(subscription, 0.0)
+                self._retire(subscription)
         if isinstance(entity, Topic | MessageQueue):
             self._drop(entity)
             self._context.events.append(EntityRemoved(entity.path))

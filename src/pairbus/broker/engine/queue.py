@@ -28,17 +28,13 @@ Theory of operation:
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from pairbus.broker.engine.context import Context, Space
-from pairbus.broker.engine.deadlines import Deadlines
 from pairbus.broker.engine.errors import (
-    Refused,
     bad_argument,
     disabled,
-    message_lock_lost,
     message_not_found,
     not_allowed,
     not_found,
@@ -49,17 +45,9 @@ from pairbus.broker.engine.events import SessionStateSet
 from pairbus.broker.engine.message import MessageState, StoredMessage
 from pairbus.broker.engine.sessions import Session, SessionLock, Sessions
 from pairbus.broker.engine.settings import EntitySettings, ReceivableSettings
-from pairbus.broker.engine.stock import Stock
+from pairbus.broker.engine.settlement import Delivery, LockableStock
 
 __all__ = ["Counts", "Delivery", "MessageQueue"]
-
-
-class Delivery(NamedTuple):
-    """A message for a receiver. Without a token it is deleted already."""
-
-    message: StoredMessage
-    lock_token: uuid.UUID | None
-    locked_until: float
 
 
 class Counts(NamedTuple):
@@ -77,10 +65,10 @@ class Counts(NamedTuple):
         return self.active + self.dead_letter + self.scheduled + self.transfer + self.transfer_dead_letter
 
 
-class MessageQueue(Stock):
+class MessageQueue(LockableStock):
     """Something to receive from."""
 
-    __slots__ = ("_lock_duration", "_lock_ends", "_locks", "_max_deliveries", "_receives", "parent")
+    __slots__ = ("_receives", "parent")
     dead_letters: MessageQueue | None
     transfer_dead_letters: MessageQueue | None
 
@@ -95,10 +83,6 @@ class MessageQueue(Stock):
     ) -> None:
         super().__init__(context, path, space=space, now=now)
         self.parent = parent
-        self._locks: dict[uuid.UUID, StoredMessage] = {}
-        self._lock_ends: Deadlines[int] = Deadlines(self._lock_ends_then)
-        self._lock_duration = 60.0
-        self._max_deliveries: int | None = None
         self._receives = True
         if parent is None:
             self.dead_letters = self._sub_queue("$DeadLetterQueue", now)
@@ -120,11 +104,14 @@ class MessageQueue(Stock):
             queue._obey(settings)
 
     def _obey(self, settings: ReceivableSettings) -> None:
-        """What holds for a sub-queue as well: it has its parent's locks and status, and none of its limits."""
+        """What holds for a sub-queue as well: it has its parent's locks and status, not its limits."""
         self.settings = settings
         self._lock_duration = settings.lock_duration
         forwards = self.parent is None and settings.forward_to is not None
         self._receives = not settings.status.forbids_receiving and not forwards
+        if self.active_count:
+            # Receivers that were held off may go on.
+            self._ready.add(self)
 
     def remove(self) -> None:
         super().remove()
@@ -147,8 +134,8 @@ class MessageQueue(Stock):
             raise disabled(self.path, "receiving")
         if self.parent is None and self.settings.forward_to is not None:
             raise not_allowed(
-                f"Cannot create a message receiver on the entity '{self.path}' because auto-forwarding is enabled. "
-                f"Receive from '{self.settings.forward_to}' instead."
+                f"Cannot create a message receiver on the entity '{self.path}' because auto-forwarding is "
+                f"enabled. Receive from '{self.settings.forward_to}' instead."
             )
 
     def check_receiver(self, *, with_session: bool) -> None:
@@ -156,8 +143,8 @@ class MessageQueue(Stock):
         self.check_receive()
         if with_session and self.sessions is None:
             raise not_allowed(
-                f"A sessionful message receiver cannot be created on the entity '{self.path}', which does not "
-                "require sessions. Receive without a session."
+                f"A sessionful message receiver cannot be created on the entity '{self.path}', which does "
+                "not require sessions. Receive without a session."
             )
         if not with_session and self.sessions is not None:
             raise not_allowed(
@@ -248,66 +235,6 @@ class MessageQueue(Stock):
             raise message_not_found(number)
         return message
 
-    # -- settling -----------------------------------------------------------------------------------
-
-    def complete(self, token: uuid.UUID, now: float) -> None:
-        """The message is done with."""
-        self._take_out(self._take_lock(token, now))
-
-    def abandon(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
-        """Give a message back that could not be handled."""
-        message = self._take_lock(token, now)
-        self._change(message, properties)
-        self._give_back(message, now)
-
-    def defer(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
-        """Put a message aside; only its number brings it back."""
-        message = self._take_lock(token, now)
-        self._change(message, properties)
-        if message.state is MessageState.ACTIVE:
-            message.state = MessageState.DEFERRED
-            self.active_count -= 1
-            self.deferred_count += 1
-        self._give_back(message, now)
-
-    def dead_letter(
-        self,
-        token: uuid.UUID,
-        now: float,
-        *,
-        reason: str | None = None,
-        description: str | None = None,
-        properties: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Move a message to the dead letters."""
-        if self.dead_letters is None:
-            raise not_allowed(
-                f"'{self.path}' holds dead letters already. Complete the message, or send it anew."
-            )
-        message = self._take_lock(token, now)
-        self._take_out(message)
-        self.bury(message, now, reason=reason, description=description, properties=properties)
-
-    def release(self, token: uuid.UUID, now: float) -> None:
-        """Give a message back as if it had not been delivered."""
-        self._return(self._take_lock(token, now), now)
-
-    def renew(self, token: uuid.UUID, now: float) -> float:
-        """Lock a message for another lock duration; until when."""
-        if now >= self.alarm_at:
-            self.tick(now)
-        self.accessed_at = now
-        message = self._locks.get(token)
-        if message is None:
-            raise self._lost()
-        if self.sessions is not None:
-            raise not_allowed(
-                "A message of a session has no lock of its own. Renew the session's lock instead."
-            )
-        message.locked_until = now + self._lock_duration
-        self._lock_ends.add(message.locked_until, message.sequence_number, len(self._locks))
-        return message.locked_until
-
     # -- sessions -----------------------------------------------------------------------------------
 
     def accept_session(self, session_id: str | None, now: float) -> SessionLock | None:
@@ -339,7 +266,7 @@ class MessageQueue(Stock):
         return lock.locked_until
 
     def release_session(self, lock: SessionLock, now: float) -> None:
-        """Let a session go; its messages wait again. A lock that is lost already is nothing to complain of."""
+        """Let a session go; its messages wait again. To release a lost lock does nothing."""
         if now >= self.alarm_at:
             self.tick(now)
         self.accessed_at = now
@@ -397,20 +324,6 @@ class MessageQueue(Stock):
             raise session_lock_lost(lock.session_id)
         return session
 
-    def _end_session(self, session: Session, now: float, *, counted: bool) -> None:
-        assert self.sessions is not None
-        for message in self.sessions.unlock(session):
-            if message.lock_token is not None:
-                del self._locks[message.lock_token]
-                message.lock_token = None
-                if counted:
-                    self._give_back(message, now)
-                else:
-                    self._return(message, now)
-        self.sessions.review(session)
-        if session.waiting:
-            self._ready.add(self)
-
     # -- counting -----------------------------------------------------------------------------------
 
     def counts(self) -> Counts:
@@ -423,85 +336,3 @@ class MessageQueue(Stock):
             transfer_dead_letter=0 if transfer is None else transfer.active_count + transfer.deferred_count,
             deferred=self.deferred_count,
         )
-
-    @property
-    def locked_count(self) -> int:
-        return len(self._locks)
-
-    # -- locks --------------------------------------------------------------------------------------
-
-    def _lock(self, message: StoredMessage, until: float, held: Session | None) -> Delivery:
-        token = self._context.next_token()
-        message.lock_token = token
-        message.locked_until = until
-        self._locks[token] = message
-        if held is None:
-            self._lock_ends.add(until, message.sequence_number, len(self._locks))
-            if until < self.alarm_at:
-                self._context.alarms.set(self, until)
-        else:
-            held.held[message.sequence_number] = message
-        return Delivery(message, token, until)
-
-    def _take_lock(self, token: uuid.UUID, now: float) -> StoredMessage:
-        if now >= self.alarm_at:
-            self.tick(now)
-        self.accessed_at = now
-        message = self._locks.pop(token, None)
-        if message is None:
-            raise self._lost()
-        message.lock_token = None
-        if self.sessions is not None:
-            session = self.sessions.get(message.session_id)
-            if session is not None:
-                session.held.pop(message.sequence_number, None)
-        return message
-
-    def _lost(self) -> Refused:
-        if self.removed:
-            return not_found(self.path)
-        return message_lock_lost() if self.sessions is None else session_lock_lost(None)
-
-    def _give_back(self, message: StoredMessage, now: float) -> None:
-        """A delivery has failed: count it, and bury the message if that was the last one."""
-        message.delivery_count += 1
-        most = self._max_deliveries
-        if most is not None and message.delivery_count >= most:
-            self._take_out(message)
-            self.bury(
-                message,
-                now,
-                reason="MaxDeliveryCountExceeded",
-                description=f"Message could not be consumed after {most} delivery attempts.",
-            )
-            return
-        self._tell_change(message)
-        self._return(message, now)
-
-    def _return(self, message: StoredMessage, now: float) -> None:
-        if message.state is MessageState.DEFERRED:
-            return
-        if message.expires_at is not None and message.expires_at <= now:
-            self._expire(message, now)
-        else:
-            self._offer(message)
-
-    def _work_off(self, now: float) -> None:
-        for number in self._lock_ends.pop_due(now):
-            message = self.table.get(number)
-            if message is not None and message.lock_token is not None:
-                del self._locks[message.lock_token]
-                message.lock_token = None
-                self._give_back(message, now)
-        if self.sessions is not None:
-            for session in self.sessions.pop_due(now):
-                self._end_session(session, now, counted=True)
-        super()._work_off(now)
-
-    def _next_deadline(self) -> float:
-        due = min(super()._next_deadline(), self._lock_ends.next())
-        return due if self.sessions is None else min(due, self.sessions.next())
-
-    def _lock_ends_then(self, when: float, number: int) -> bool:
-        message = self.table.get(number)
-        return message is not None and message.lock_token is not None and message.locked_until == when

@@ -115,9 +115,9 @@ class Recovery:
             queue.restore_session_state(event.session_id, event.state, 0.0)
 
     def _see_duplicate(self, event: DuplicateSeen) -> None:
-        entity = self._directory.node(event.queue)
-        if entity.duplicates is not None:
-            entity.restore_duplicate(event.message_id, event.until)
+        history = self._directory.node(event.queue).duplicates
+        if history is not None:
+            history.keep(event.message_id, event.until)
 
     def _forget_duplicates(self, event: DuplicateForgotten) -> None:
         history = self._directory.node(event.queue).duplicates

@@ -114,7 +114,7 @@ class Sessions:
         return self._ends.next()
 
     def listing(self, *, skip: int, top: int, updated_after: float | None) -> list[str]:
-        """Ids in alphabetical order: of all sessions with messages, or of those whose state was set after a time."""
+        """Ids, sorted: of all sessions with messages, or of those whose state was set after a time."""
         if updated_after is None:
             found = sorted(each.session_id for each in self if each.table.count)
         else:

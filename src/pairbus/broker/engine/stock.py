@@ -18,7 +18,7 @@ from pairbus.broker.engine.entity import Entity
 from pairbus.broker.engine.errors import Refused, not_allowed
 from pairbus.broker.engine.events import MessageChanged, MessageRemoved, MessageStored
 from pairbus.broker.engine.line import Line
-from pairbus.broker.engine.message import Incoming, MessageState, StoredMessage, View
+from pairbus.broker.engine.message import Incoming, MessageState, StoredMessage
 from pairbus.broker.engine.sessions import Sessions
 from pairbus.broker.engine.settings import EntitySettings, ReceivableSettings
 
@@ -83,7 +83,7 @@ class Stock(Entity):
 
     # -- coming in ----------------------------------------------------------------------------------
 
-    def _enqueue(self, message: StoredMessage, view: Incoming | View, now: float) -> None:
+    def _enqueue(self, message: StoredMessage, now: float, view: Incoming | None = None) -> None:
         if self._forward_to is not None:
             self._forward(message, self._forward_to, now)
         elif self.sessions is not None and message.session_id is None:
@@ -92,7 +92,7 @@ class Stock(Entity):
                 message,
                 now,
                 reason="Session ID is null.",
-                description="Session enabled entity doesn't allow a message whose session identifier is null.",
+                description="A session-enabled entity takes no message whose session id is null.",
             )
         else:
             self.insert(message)

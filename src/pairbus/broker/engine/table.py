@@ -62,7 +62,7 @@ class MessageTable:
         first = number >> BITS
         for index in range(bisect_left(self._keys, first), len(self._keys)):
             block = self._blocks[self._keys[index]]
-            # Mostly sorted already; numbers come back out of order only into dead-letter queues and by replay.
+            # Mostly sorted already; only dead-letter queues and replays get numbers out of order.
             for each in sorted(block):
                 if each >= number:
                     yield block[each]

@@ -57,13 +57,15 @@ class Topic(Entity):
     def check_receive(self) -> None:
         """Nothing can be received from a topic."""
         raise not_allowed(
-            f"'{self.path}' is a topic, and messages cannot be received from it. Receive from one of its subscriptions."
+            f"'{self.path}' is a topic, and nothing can be received from it. Receive from one of its "
+            "subscriptions."
         )
 
     def counts(self) -> Counts:
         """A topic itself has only the messages that wait for their time."""
         return Counts(scheduled=self.scheduled_count)
 
-    def _enqueue(self, message: StoredMessage, view: Incoming | View, now: float) -> None:
+    def _enqueue(self, message: StoredMessage, now: float, view: Incoming | None = None) -> None:
+        seen = View(message) if view is None else view
         for subscription in self._subscriptions.values():
-            subscription.offer(message, view, now)
+            subscription.offer(message, seen, now)

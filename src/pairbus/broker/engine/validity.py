@@ -28,7 +28,8 @@ def check_settings(settings: EntitySettings, limits: Limits) -> None:
     _check_range(settings, "auto_delete_on_idle", limits.min_auto_delete, FOREVER)
     if len(settings.user_metadata) > limits.max_user_metadata:
         raise bad_argument(
-            f"The user metadata has {len(settings.user_metadata)} characters; it may have {limits.max_user_metadata}."
+            f"The user metadata has {len(settings.user_metadata)} characters; "
+            f"it may have {limits.max_user_metadata} at most."
         )
     if isinstance(settings, ReceivableSettings):
         _check_receivable(settings, limits)
@@ -41,7 +42,7 @@ def check_update(old: EntitySettings, new: EntitySettings) -> None:
     for name in FIXED:
         if getattr(old, name, None) != getattr(new, name, None):
             raise bad_argument(
-                f"The setting {name} cannot be changed once the entity exists. Delete the entity and create it anew."
+                f"The setting {name} cannot be changed once the entity exists. Delete it and create it anew."
             )
 
 

@@ -1,0 +1,210 @@
+"""Locks on messages, and how they end.
+
+A lock has a token, which is all that a receiver has to show. The books of the tokens are here; what a
+settlement does to the message, and the table of the settlements, stands in ``queue``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pairbus.broker.engine.context import Context, Space
+from pairbus.broker.engine.deadlines import Deadlines
+from pairbus.broker.engine.errors import Refused, message_lock_lost, not_allowed, not_found, session_lock_lost
+from pairbus.broker.engine.message import MessageState, StoredMessage
+from pairbus.broker.engine.sessions import Session, Sessions
+from pairbus.broker.engine.stock import Stock
+
+__all__ = ["Delivery", "LockableStock"]
+
+
+class Delivery(NamedTuple):
+    """A message for a receiver. Without a token it is deleted already."""
+
+    message: StoredMessage
+    lock_token: uuid.UUID | None
+    locked_until: float
+
+
+class LockableStock(Stock):
+    """A stock whose messages can be locked and settled."""
+
+    __slots__ = ("_lock_duration", "_lock_ends", "_locks", "_max_deliveries")
+
+    def __init__(self, context: Context, path: str, *, space: Space, now: float) -> None:
+        super().__init__(context, path, space=space, now=now)
+        self._locks: dict[uuid.UUID, StoredMessage] = {}
+        self._lock_ends: Deadlines[int] = Deadlines(self._lock_ends_then)
+        self._lock_duration = 60.0
+        # None in a sub-queue, which keeps its messages however often they fail.
+        self._max_deliveries: int | None = None
+
+    @property
+    def locked_count(self) -> int:
+        """Messages that receivers hold."""
+        return len(self._locks)
+
+    # -- settling ----------------------------------------------------------------------------------------
+
+    def complete(self, token: uuid.UUID, now: float) -> None:
+        """The message is done with."""
+        self._take_out(self._take_lock(token, now))
+
+    def abandon(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
+        """Give a message back that could not be handled."""
+        message = self._take_lock(token, now)
+        self._change(message, properties)
+        self._give_back(message, now)
+
+    def defer(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
+        """Put a message aside; only its number brings it back."""
+        message = self._take_lock(token, now)
+        self._change(message, properties)
+        if message.state is MessageState.ACTIVE:
+            message.state = MessageState.DEFERRED
+            self.active_count -= 1
+            self.deferred_count += 1
+        self._give_back(message, now)
+
+    def dead_letter(
+        self,
+        token: uuid.UUID,
+        now: float,
+        *,
+        reason: str | None = None,
+        description: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Move a message to the dead letters."""
+        if self.dead_letters is None:
+            raise not_allowed(
+                f"'{self.path}' holds dead letters already. Complete the message, or send it anew."
+            )
+        message = self._take_lock(token, now)
+        self._take_out(message)
+        self.bury(message, now, reason=reason, description=description, properties=properties)
+
+    def release(self, token: uuid.UUID, now: float) -> None:
+        """Give a message back as if it had not been delivered."""
+        self._return(self._take_lock(token, now), now)
+
+    def renew(self, token: uuid.UUID, now: float) -> float:
+        """Lock a message for another lock duration; until when."""
+        if now >= self.alarm_at:
+            self.tick(now)
+        self.accessed_at = now
+        message = self._locks.get(token)
+        if message is None:
+            raise self._lost()
+        if self.sessions is not None:
+            raise not_allowed(
+                "A message of a session has no lock of its own. Renew the session's lock instead."
+            )
+        until = message.locked_until = now + self._lock_duration
+        self._lock_ends.add(until, message.sequence_number, len(self._locks))
+        self._wake_at(until)
+        return until
+
+    # -- the books ---------------------------------------------------------------------------------------
+
+    def _lock(self, message: StoredMessage, until: float, held: Session | None) -> Delivery:
+        token = self._context.next_token()
+        message.lock_token = token
+        message.locked_until = until
+        self._locks[token] = message
+        if held is None:
+            self._lock_ends.add(until, message.sequence_number, len(self._locks))
+            if until < self.alarm_at:
+                self._context.alarms.set(self, until)
+        else:
+            held.held[message.sequence_number] = message
+        return Delivery(message, token, until)
+
+    def _take_lock(self, token: uuid.UUID, now: float) -> StoredMessage:
+        if now >= self.alarm_at:
+            self.tick(now)
+        self.accessed_at = now
+        message = self._locks.pop(token, None)
+        if message is None:
+            raise self._lost()
+        message.lock_token = None
+        if self.sessions is not None:
+            session = self.sessions.get(message.session_id)
+            if session is not None:
+                session.held.pop(message.sequence_number, None)
+        return message
+
+    def _drop_lock(self, message: StoredMessage) -> None:
+        if message.lock_token is not None:
+            del self._locks[message.lock_token]
+            message.lock_token = None
+
+    def _lost(self) -> Refused:
+        if self.removed:
+            return not_found(self.path)
+        return message_lock_lost() if self.sessions is None else session_lock_lost(None)
+
+    def _give_back(self, message: StoredMessage, now: float) -> None:
+        """A delivery has failed: count it, and bury the message if that was the last one."""
+        message.delivery_count += 1
+        most = self._max_deliveries
+        if most is not None and message.delivery_count >= most:
+            self._take_out(message)
+            self.bury(
+                message,
+                now,
+                reason="MaxDeliveryCountExceeded",
+                description=f"Message could not be consumed after {most} delivery attempts.",
+            )
+            return
+        self._tell_change(message)
+        self._return(message, now)
+
+    def _return(self, message: StoredMessage, now: float) -> None:
+        if message.state is MessageState.DEFERRED:
+            return
+        if message.expires_at is not None and message.expires_at <= now:
+            self._expire(message, now)
+        else:
+            self._offer(message)
+
+    def _end_session(self, session: Session, now: float, *, counted: bool) -> None:
+        assert self.sessions is not None
+        for message in self.sessions.unlock(session):
+            self._drop_lock(message)
+            if counted:
+                self._give_back(message, now)
+            else:
+                self._return(message, now)
+        self.sessions.review(session)
+        if session.waiting:
+            self._ready.add(self)
+
+    # -- time and end ------------------------------------------------------------------------------------
+
+    def _work_off(self, now: float) -> None:
+        for number in self._lock_ends.pop_due(now):
+            message = self.table.get(number)
+            assert message is not None
+            self._drop_lock(message)
+            self._give_back(message, now)
+        if self.sessions is not None:
+            for session in self.sessions.pop_due(now):
+                self._end_session(session, now, counted=True)
+        super()._work_off(now)
+
+    def _next_deadline(self) -> float:
+        due = min(super()._next_deadline(), self._lock_ends.next())
+        return due if self.sessions is None else min(due, self.sessions.next())
+
+    def _lock_ends_then(self, when: float, number: int) -> bool:
+        message = self.table.get(number)
+        return message is not None and message.lock_token is not None and message.locked_until == when
+
+    def remove(self) -> None:
+        super().remove()
+        self._locks.clear()
+        if self.sessions is not None:
+            self.sessions = Sessions()
