@@ -5,9 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
 from azure.servicebus.management import AuthorizationRule, EntityStatus, ServiceBusAdministrationClient
 
+from pairbus.broker.admin import AdminApi, Request, Unauthorized
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.settings import QueueSettings
 
@@ -273,3 +279,20 @@ def test_without_tls(plain_admin: ServiceBusAdministrationClient) -> None:
     assert [queue.name for queue in plain_admin.list_queues()] == ["orders"]
     plain_admin.delete_queue("orders")
     assert list(plain_admin.list_queues()) == []
+
+
+def test_a_client_without_a_good_token_is_told_so(
+    admin: ServiceBusAdministrationClient, server: AdminServer, namespace: Namespace
+) -> None:
+    seen: list[str | None] = []
+
+    def refuse(request: Request) -> None:
+        seen.append(request.token)
+        raise Unauthorized("The signature does not fit the key.")
+
+    server.api = AdminApi(namespace, authorize=refuse)
+    with pytest.raises(ClientAuthenticationError, match="does not fit"):
+        admin.create_queue("orders")
+    assert seen[0] is not None
+    assert seen[0].startswith("SharedAccessSignature sr=")
+    assert namespace.list_queues() == []
