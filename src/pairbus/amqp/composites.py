@@ -1,8 +1,8 @@
 """Described lists with named fields: how they are read and written.
 
-A composite class is a slots dataclass with a descriptor and one ``Kind`` a field, in wire order. A missing or
-null field reads as the dataclass's default, which is the standard's. Kinds are strict: a field of a wrong type
-is the peer's fault and ends the connection with ``amqp:invalid-field``.
+A composite class is a slots dataclass with a descriptor and one ``Kind`` a field, in wire order. A missing
+or null field reads as the dataclass's default, which is the standard's. Kinds are strict: a field of a wrong
+type is the peer's fault and ends the connection with ``amqp:invalid-field``.
 
 Trailing nulls are written, not trimmed: older releases of the Python SDK index into the raw field list.
 """
@@ -90,7 +90,7 @@ def class_of(descriptor: Any) -> type[Composite] | None:
 
 
 def from_described(value: Any) -> Any:
-    """The composite that a decoded described value stands for; the value itself if it is of no known class."""
+    """The composite that a decoded described value stands for; the value itself if its class is unknown."""
     if not isinstance(value, Described):
         return value
     cls = class_of(value.descriptor)

@@ -260,7 +260,7 @@ def _put_compound_elements(out: bytearray, array: Array) -> None:
     for item in array.items:
         one = bytearray()
         _put(one, item)
-        # Written alone the element may have taken list0 or the 8 bit form; all of an array share the 32 bit form.
+        # Written alone an element takes list0 or the 8 bit form; in an array all share the 32 bit form.
         if one[0] == 0x45:
             out += b"\0\0\0\4\0\0\0\0"
         elif one[0] == code:

@@ -39,8 +39,8 @@ class SessionBegun:
 class LinkAttached:
     """The peer's attach has come.
 
-    ``link.initiated`` tells whether it answers ours. If not, the owner calls ``accept`` or ``refuse``. An answer
-    without source and target is a refusal: the peer's detach with the reason follows.
+    ``link.initiated`` tells whether it answers ours. If not, the owner calls ``accept`` or ``refuse``. An
+    answer without source and target is a refusal: the peer's detach with the reason follows.
     """
 
     link: Link
@@ -51,8 +51,8 @@ class LinkAttached:
 class LinkFlowed:
     """The peer's flow for a link, or a session window that opened again with credit left.
 
-    ``credit`` is what the sender may now send. An echo has been answered already. To ``drain`` on a link where
-    we send: send what there is, then call ``drained``.
+    ``credit`` is what the sender may now send. An echo has been answered already. To ``drain`` on a link
+    where we send: send what there is, then call ``drained``.
     """
 
     link: Link

@@ -23,10 +23,10 @@ from pairbus.amqp.fastframes import (
     ACCEPTED_SUFFIX,
     RELEASED_SUFFIX,
     TransferShape,
-    TransferTail,
     disposition_prefix,
     pack_disposition,
 )
+from pairbus.amqp.outbox import Outgoing
 from pairbus.amqp.performatives import (
     Accepted,
     AmqpError,
@@ -39,20 +39,13 @@ from pairbus.amqp.performatives import (
     Released,
     Source,
     Target,
+    Transfer,
 )
+from pairbus.amqp.serials import MASK, serial_gap
 from pairbus.amqp.types import Described
 
 if TYPE_CHECKING:
     from pairbus.amqp.session import Session
-
-MASK = 0xFFFFFFFF
-"""Counters and ids are serial numbers of 32 bits that wrap (RFC 1982)."""
-
-
-def serial_gap(later: int, earlier: int) -> int:
-    """How far ``later`` is ahead of ``earlier``; negative if it is behind."""
-    gap = (later - earlier) & MASK
-    return gap if gap < 0x80000000 else gap - 0x100000000
 
 
 class LinkState(enum.Enum):
@@ -68,13 +61,11 @@ class Link:
 
     __slots__ = (
         "_alive",
-        "_broken",
         "_drain",
+        "_owner_told",
         "_partial",
         "_prefix",
-        "_remote_handle",
         "_shapes",
-        "_size_limit",
         "_unsettled",
         "_write",
         "context",
@@ -82,11 +73,13 @@ class Link:
         "delivery_count",
         "handle",
         "initiated",
+        "is_plain",
         "is_sender",
         "local_attach",
         "name",
         "remote_attach",
         "session",
+        "size_limit",
         "state",
     )
 
@@ -95,21 +88,21 @@ class Link:
         self.name = name
         self.is_sender = is_sender
         self.initiated = initiated
+        self.handle = handle
         self.state = LinkState.ATTACH_SENT if initiated else LinkState.ATTACH_RECEIVED
         self.credit = 0
         self.delivery_count = 0
         self.remote_attach: Attach | None = None
         self.local_attach: Attach | None = None
         self.context: Any = None
+        self.is_plain = False  # receives, and no unfinished message: the inbox may take the short way
+        self.size_limit = session.limits.max_message_size + session.limits.message_allowance
         self._alive = False
-        self._broken = False
+        self._owner_told = False
         self._drain = False
-        self.handle = handle
-        self._remote_handle: int | None = None
         self._partial: _Partial | None = None
         self._prefix = disposition_prefix(session.channel, receiver=not is_sender)
         self._shapes: dict[int, TransferShape] = {}
-        self._size_limit = session.limits.max_message_size + session.limits.message_allowance
         self._unsettled = session.unsettled_sent if is_sender else session.unsettled_received
         self._write = session.write
 
@@ -130,53 +123,45 @@ class Link:
         offered_capabilities: tuple[str, ...] | None = None,
     ) -> None:
         """Answer the peer's attach; a terminus that is not given is the peer's own."""
-        if self.state is not LinkState.ATTACH_RECEIVED or self.remote_attach is None:
+        if self.state is not LinkState.ATTACH_RECEIVED:
             return
+        attach = self._answer()
         remote = self.remote_attach
-        self.send_attach(
-            Attach(
-                self.name,
-                self.handle,
-                not self.is_sender,
-                remote.snd_settle_mode,
-                remote.rcv_settle_mode,
-                remote.source if source is None else source,
-                remote.target if target is None else target,
-                initial_delivery_count=self.delivery_count if self.is_sender else None,
-                max_message_size=max_message_size,
-                offered_capabilities=offered_capabilities,
-                properties=properties,
-            )
-        )
+        attach.source = remote.source if source is None and remote is not None else source
+        attach.target = remote.target if target is None and remote is not None else target
+        attach.max_message_size = max_message_size
+        attach.offered_capabilities = offered_capabilities
+        attach.properties = properties
+        self.send_attach(attach)
         self.state = LinkState.ATTACHED
         self._alive = True
         if initial_credit:
             self.flow(initial_credit)
 
     def refuse(self, error: AmqpError) -> None:
-        """Answer the peer's attach with null termini, then detach with the reason."""
+        """Answer the peer's attach with null termini, then detach with the reason; no event follows."""
         if self.state is LinkState.ATTACH_RECEIVED:
-            self._send_null_attach()
-            self._send_detach(True, error)
+            self._owner_told = True
+            self.detach(error)
 
-    def _send_null_attach(self) -> None:
+    def _answer(self) -> Attach:
+        """The part of our attach that follows from the peer's; its termini are null."""
         count = self.delivery_count if self.is_sender else None
         attach = Attach(self.name, self.handle, not self.is_sender, initial_delivery_count=count)
         if self.remote_attach is not None:
             attach.snd_settle_mode = self.remote_attach.snd_settle_mode
             attach.rcv_settle_mode = self.remote_attach.rcv_settle_mode
-        self.send_attach(attach)
+        return attach
 
     def send_attach(self, attach: Attach) -> None:
         self.local_attach = attach
         if attach.max_message_size:
-            self._size_limit = attach.max_message_size + self.session.limits.message_allowance
+            self.size_limit = attach.max_message_size + self.session.limits.message_allowance
         self.session.send(attach)
 
     def on_attach(self, attach: Attach, events: list[Event], *, crowded: bool) -> None:
         """The peer's attach; ``crowded`` if the connection has all the links it may have."""
         self.remote_attach = attach
-        self._remote_handle = attach.handle
         if not self.is_sender:
             self.delivery_count = attach.initial_delivery_count or 0
         if self.state is LinkState.DETACH_SENT:  # we gave up before the answer came
@@ -186,8 +171,8 @@ class Link:
             self._alive = True
         if crowded:
             self.refuse(AmqpError(RESOURCE_LIMIT, "the connection has as many links as it may have"))
-            self._broken = True
             return
+        self.is_plain = not self.is_sender
         events.append(LinkAttached(self, attach))
 
     # Flow
@@ -196,9 +181,9 @@ class Link:
     def sendable(self) -> int:
         """How many messages to send now: the credit, or zero while too much waits for the session's window.
 
-        After a zero a LinkFlowed event tells when there is room again.
+        After a zero with credit left, a LinkFlowed event tells when there is room again.
         """
-        if not self._alive or self.credit <= 0 or self.session.is_clogged:
+        if not self._alive or self.credit <= 0 or self.session.outbox.is_clogged:
             return 0
         return self.credit
 
@@ -219,16 +204,13 @@ class Link:
             self._drain = False
 
     def _send_flow(self, *, echo: bool = False) -> None:
-        session = self.session
-        session.send(
-            session.flow_state(
-                handle=self.handle,
-                delivery_count=self.delivery_count,
-                link_credit=max(self.credit, 0),
-                available=0 if self.is_sender else None,
-                drain=self._drain,
-                echo=echo,
-            )
+        self.session.send_flow(
+            handle=self.handle,
+            delivery_count=self.delivery_count,
+            link_credit=max(self.credit, 0),
+            available=0 if self.is_sender else None,
+            drain=self._drain,
+            echo=echo,
         )
 
     def on_flow(self, flow: Flow, events: list[Event]) -> None:
@@ -236,8 +218,8 @@ class Link:
             return
         if self.is_sender:
             # A receiver that has not yet seen our attach does not know the count (part 2.7.4).
-            base = self.delivery_count if flow.delivery_count is None else flow.delivery_count
-            self.credit = max(0, serial_gap(base, self.delivery_count) + (flow.link_credit or 0))
+            ahead = 0 if flow.delivery_count is None else serial_gap(flow.delivery_count, self.delivery_count)
+            self.credit = max(0, ahead + (flow.link_credit or 0))
         elif flow.delivery_count is not None:
             used = serial_gap(flow.delivery_count, self.delivery_count)
             if used > 0:
@@ -252,10 +234,13 @@ class Link:
     def send(self, payload: bytes, *, tag: bytes, settled: bool = False, message_format: int = 0) -> int:
         """Send one message and return its delivery id; -1 if the link is over.
 
-        The owner minds ``sendable``; a message beyond the session's window is held until it opens.
+        The owner minds ``sendable``; what is beyond the session's window waits until it opens.
         """
         if not self._alive:
             return -1
+        shape = self._shapes.get(len(tag) << 34 | message_format << 2 | settled << 1)
+        if shape is None:
+            shape = self.shape(len(tag), message_format, settled=settled, more=False)
         session = self.session
         delivery_id = session.next_delivery_id
         session.next_delivery_id = (delivery_id + 1) & MASK
@@ -263,103 +248,71 @@ class Link:
         self.credit -= 1
         if not settled:
             self._unsettled[delivery_id] = self
-            if not delivery_id & 0xFFF:
-                session.trim(self._unsettled)
-        shape = self._shapes.get(len(tag) << 34 | message_format << 2 | settled << 1)
-        if shape is None:
-            shape = self.shape(len(tag), message_format, settled, False)
+            if not delivery_id & 0xFFF:  # now and then is often enough for a bound
+                self._unsettled.trim(session.limits.max_unsettled)
         size = shape.overhead + len(payload)
-        if size > session.frame_limit or session.remote_window <= 0 or session.held:
-            session.hold(self, delivery_id, tag, payload, settled, message_format)
+        if size > session.frame_limit or session.remote_window <= 0 or session.outbox.items:
+            session.outbox.add(Outgoing(self, delivery_id, tag, payload, settled, message_format))
             return delivery_id
         session.remote_window -= 1
         session.next_outgoing_id = (session.next_outgoing_id + 1) & MASK
-        write = self._write
-        write(shape.pack(size, shape.head, delivery_id, shape.mark, tag, shape.tail))
-        write(payload)
+        self._write(shape.pack(size, shape.head, delivery_id, shape.mark, tag, shape.tail))
+        self._write(payload)
         return delivery_id
 
-    def shape(self, tag_size: int, message_format: int, settled: bool, more: bool) -> TransferShape:
+    def shape(self, tag_size: int, message_format: int, *, settled: bool, more: bool) -> TransferShape:
+        """The frame of our transfers with a tag of that size; made once, then found by ``send``."""
         key = tag_size << 34 | message_format << 2 | settled << 1 | more
-        found = self._shapes.get(key)
-        if found is None:
-            found = self._shapes[key] = TransferShape(
-                self.session.channel,
-                self.handle,
-                tag_size,
-                format_=message_format,
-                settled=settled,
-                more=more,
-            )
-        return found
+        shape = self._shapes.get(key)
+        if shape is None:
+            model = Transfer(0, 0, b"\xff" * tag_size, message_format, settled, more)
+            shape = self._shapes[key] = TransferShape(self.session.channel, self.handle, model)
+        return shape
 
     # Receiving
 
-    def on_transfer(
-        self,
-        delivery_id: int | None,
-        tag: bytes | None,
-        tail: TransferTail,
-        payload: bytes,
-        events: list[Event],
-    ) -> None:
+    def on_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> None:
         """One transfer frame; those that cross our detach on the way are dropped."""
         if not self._alive and self.state is not LinkState.ATTACH_RECEIVED:
             return
-        message_format, settled, more, aborted = tail
-        if self._partial is not None or more or aborted:
-            self._on_part(delivery_id, tag, tail, payload, events)
-            return
-        if delivery_id is None or tag is None:
-            raise ProtocolError(INVALID_FIELD, "the first transfer of a delivery lacks its id or tag")
-        if len(payload) > self._size_limit:
-            self._break(
-                AmqpError(MESSAGE_SIZE_EXCEEDED, "the message is larger than the link allows"), events
-            )
-            return
-        self.delivery_count = (self.delivery_count + 1) & MASK
-        self.credit -= 1
-        if not settled:
-            self._unsettled[delivery_id] = self
-        events.append(Received(self, delivery_id, tag, payload, settled, message_format))
-
-    def _on_part(
-        self,
-        delivery_id: int | None,
-        tag: bytes | None,
-        tail: TransferTail,
-        payload: bytes,
-        events: list[Event],
-    ) -> None:
-        message_format, settled, more, aborted = tail
         partial = self._partial
         if partial is None:
-            if delivery_id is None or tag is None:
+            if transfer.delivery_id is None or transfer.delivery_tag is None:
                 raise ProtocolError(INVALID_FIELD, "the first transfer of a delivery lacks its id or tag")
-            partial = self._partial = _Partial(delivery_id, tag, message_format)
-        elif delivery_id is not None and delivery_id != partial.delivery_id:
+            partial = self._partial = _Partial(transfer.delivery_id, transfer.delivery_tag)
+            partial.message_format = transfer.message_format or 0
+            self.is_plain = False
+        elif transfer.delivery_id not in (None, partial.delivery_id):
             raise ProtocolError(INVALID_FIELD, "a delivery begins before the one before it has ended")
-        partial.settled |= settled
-        if aborted:
-            self._drop_partial()
-            self.delivery_count = (self.delivery_count + 1) & MASK
-            self.credit -= 1
-            return
+        partial.settled |= transfer.settled or False
+        if transfer.aborted:
+            self._count_delivery()
+        elif self._grow(partial, payload, events) and not transfer.more:
+            self._count_delivery()
+            if not partial.settled:
+                self._unsettled[partial.delivery_id] = self
+            events.append(partial.finish(self))
+
+    def _grow(self, partial: _Partial, payload: bytes, events: list[Event]) -> bool:
+        """Add a frame's payload; false if that broke the link."""
         connection = self.session.connection
         partial.data += payload
         connection.partial_bytes += len(payload)
-        if len(partial.data) > self._size_limit:
-            self._break(
-                AmqpError(MESSAGE_SIZE_EXCEEDED, "the message is larger than the link allows"), events
-            )
-            return
+        if len(partial.data) > self.size_limit:
+            error = AmqpError(MESSAGE_SIZE_EXCEEDED, "the message is larger than the link allows")
+            self.detach(error)
+            self._owner_told = True
+            events.append(LinkDetached(self, True, error))
+            return False
         if connection.partial_bytes > self.session.limits.max_partial_bytes:
             raise ProtocolError(RESOURCE_LIMIT, "too many bytes of unfinished messages")
-        if not more:
-            whole = (partial.message_format, partial.settled, False, False)
-            data = bytes(partial.data)
-            self._drop_partial()
-            self.on_transfer(partial.delivery_id, partial.tag, whole, data, events)
+        return True
+
+    def _count_delivery(self) -> None:
+        self._drop_partial()
+        self.is_plain = True
+        self.delivery_count = (self.delivery_count + 1) & MASK
+        self.credit -= 1
 
     def _drop_partial(self) -> None:
         if self._partial is not None:
@@ -388,7 +341,7 @@ class Link:
         """Tell the peer the state of deliveries ``first`` to ``last`` in one frame."""
         if self._alive:
             if settled:
-                self.session.forget(self._unsettled, first, last)
+                self._unsettled.forget(first, last)
             self.session.send(Disposition(not self.is_sender, first, last, settled, state))
 
     # Detaching
@@ -396,43 +349,34 @@ class Link:
     def detach(self, error: AmqpError | None = None, *, closed: bool = True) -> None:
         """Detach; LinkDetached follows when the peer has confirmed."""
         if self.state is LinkState.ATTACH_RECEIVED:
-            self._send_null_attach()
+            self.send_attach(self._answer())
         elif self.state not in (LinkState.ATTACH_SENT, LinkState.ATTACHED):
             return
-        self._send_detach(closed, error)
-
-    def _send_detach(self, closed: bool, error: AmqpError | None) -> None:
-        self.state = LinkState.DETACH_SENT
-        self._retire()
         self.session.send(Detach(self.handle, closed, error))
-
-    def _break(self, error: AmqpError, events: list[Event]) -> None:
-        """The peer went too far on this link: detach it and tell the owner at once."""
-        self.detach(error)
-        self._broken = True
-        events.append(LinkDetached(self, True, error))
+        self._retire(LinkState.DETACH_SENT)
 
     def on_detach(self, detach: Detach, events: list[Event]) -> None:
         if self.state is LinkState.ATTACH_RECEIVED:
-            self._send_null_attach()
+            self.send_attach(self._answer())
         if self.state is not LinkState.DETACH_SENT:
             self.session.send(Detach(self.handle, detach.closed))
-        self.state = LinkState.DETACHED
-        self._retire()
-        if not self._broken:
+        self._retire(LinkState.DETACHED)
+        if not self._owner_told:
             events.append(LinkDetached(self, detach.closed, detach.error))
+
+    def _retire(self, state: LinkState) -> None:
+        """Let go of everything that a link which is over no longer needs."""
+        self.kill()
+        self.state = state
+        self._unsettled.forget_link(self)
+        self.session.outbox.drop(self)
 
     def kill(self) -> None:
         """The session or the connection is over, and the link with it."""
         self.state = LinkState.DETACHED
         self._alive = False
+        self.is_plain = False
         self._drop_partial()
-
-    def _retire(self) -> None:
-        """Let go of everything that a link which is over no longer needs."""
-        self._alive = False
-        self._drop_partial()
-        self.session.forget_link(self)
 
 
 class _Partial:
@@ -440,9 +384,12 @@ class _Partial:
 
     __slots__ = ("data", "delivery_id", "message_format", "settled", "tag")
 
-    def __init__(self, delivery_id: int, tag: bytes, message_format: int) -> None:
+    def __init__(self, delivery_id: int, tag: bytes) -> None:
         self.delivery_id = delivery_id
         self.tag = tag
-        self.message_format = message_format
+        self.message_format = 0
         self.settled = False
         self.data = bytearray()
+
+    def finish(self, link: Link) -> Received:
+        return Received(link, self.delivery_id, self.tag, bytes(self.data), self.settled, self.message_format)

@@ -1,0 +1,203 @@
+"""What comes in on a session: transfers and dispositions.
+
+1. The window is opened again when half of it is used. It bounds frames in flight, not the peer: one that
+   overruns it is not punished, since the Python SDK counts a message of many frames as one.
+2. A frame of the usual shape is read here field by field; ``fastframes`` has the reasons. Every other one
+   takes the way through the general codec, which also fills the memos.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from pairbus.amqp import fastframes
+from pairbus.amqp.errors import UNATTACHED_HANDLE, DecodeError, SessionViolation
+from pairbus.amqp.events import Event, Received, Settled
+from pairbus.amqp.frames import HEADER_SIZE, decode_performative
+from pairbus.amqp.performatives import DeliveryState, Disposition, Transfer
+from pairbus.amqp.serials import MASK
+from pairbus.amqp.unsettled import Unsettled
+
+if TYPE_CHECKING:
+    from pairbus.amqp.link import Link
+    from pairbus.amqp.session import Session
+
+
+class Inbox:
+    """The incoming half of a session."""
+
+    __slots__ = ("_links", "_low_water", "_received", "_sent", "base", "session", "window")
+
+    def __init__(self, session: Session, links: dict[int, Link]) -> None:
+        self.session = session
+        self.base = 0  # the id of the first frame in the present window
+        self.window = session.limits.session_window
+        self._low_water = self.window // 2
+        self._links = links
+        self._sent = session.unsettled_sent
+        self._received = session.unsettled_received
+
+    @property
+    def next_incoming_id(self) -> int:
+        return (self.base + self.session.limits.session_window - self.window) & MASK
+
+    def _open_window(self) -> None:
+        self.base = self.next_incoming_id
+        self.window = self.session.limits.session_window
+        self._received.trim(self.session.limits.max_unsettled)
+        self.session.send_flow()
+
+    def take_transfer(
+        self,
+        data: bytes,
+        at: int,
+        end: int,
+        length: int,
+        count: int,
+        code: int,
+        small: int,
+        events: list[Event],
+    ) -> None:
+        """A transfer frame at ``at`` as ``fastframes.read_head`` saw it. The hottest lines of the package."""
+        try:
+            if code == 0x52:
+                handle, p = small, at + 16
+            elif code == 0x43:
+                handle, p = 0, at + 15
+            else:
+                return self._take_transfer_slowly(data, at, end, 0, 0, events)
+            code = data[p]
+            if code == 0x70:
+                delivery_id, mark, width = fastframes.read_id_and_tag(data, p + 1)
+                tag = p + 7
+            elif code == 0x52:
+                delivery_id, mark, width = data[p + 1], data[p + 2], data[p + 3]
+                tag = p + 4
+            elif code == 0x43:
+                delivery_id, mark, width = 0, data[p + 1], data[p + 2]
+                tag = p + 3
+            else:
+                return self._take_transfer_slowly(data, at, end, 0, 0, events)
+        except (IndexError, struct.error):
+            raise DecodeError("a transfer ends before its fields do") from None
+        stop = at + 13 + length
+        rest = tag + width
+        known = fastframes.transfer_tails.get(data[rest:stop])
+        link = self._links.get(handle)
+        if (
+            known is None
+            or link is None
+            or known[0] != count
+            or mark != 0xA0
+            or not rest <= stop <= end
+            or not link.is_plain
+            or end - stop > link.size_limit
+        ):
+            return self._take_transfer_slowly(data, at, end, rest if mark == 0xA0 else 0, stop, events)
+        self.window -= 1
+        if self.window <= self._low_water:
+            self._open_window()
+        link.delivery_count = (link.delivery_count + 1) & MASK
+        link.credit -= 1
+        _, message_format, settled = known
+        if not settled:
+            self._received[delivery_id] = link
+        events.append(Received(link, delivery_id, data[tag:rest], data[stop:end], settled, message_format))
+        return None
+
+    def _take_transfer_slowly(
+        self, data: bytes, at: int, end: int, rest: int, stop: int, events: list[Event]
+    ) -> None:
+        transfer, start = decode_performative(data, at + HEADER_SIZE, end)
+        if 0 < rest <= stop == start:
+            fastframes.learn_transfer(data[rest:stop], data[at + 13], transfer)
+        self.on_transfer(transfer, data[start:end], events)
+
+    def on_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> None:
+        """Any transfer, decoded by the general codec."""
+        self.window -= 1
+        if self.window <= self._low_water:
+            self._open_window()
+        link = self._links.get(transfer.handle)
+        if link is None or link.is_sender:
+            raise SessionViolation(UNATTACHED_HANDLE, f"handle {transfer.handle} has no link that receives")
+        link.on_transfer(transfer, payload, events)
+
+    def take_disposition(
+        self,
+        data: bytes,
+        at: int,
+        end: int,
+        length: int,
+        count: int,
+        role: int,
+        code: int,
+        events: list[Event],
+    ) -> None:
+        """A disposition frame at ``at`` as ``fastframes.read_head`` saw it."""
+        stop, first, last, rest = at + 13 + length, 0, 0, 0
+        try:
+            if code == 0x70:
+                first, code = fastframes.read_id_and_code(data, at + 16)
+                p = at + 21
+            elif code == 0x52:
+                first, code = data[at + 16], data[at + 17]
+                p = at + 18
+            else:
+                return self._take_disposition_slowly(data, at, end, 0, events)
+            if code == 0x70:
+                last, rest = fastframes.read_uint(data, p)[0], p + 4
+            elif code == 0x52:
+                last, rest = data[p], p + 1
+            elif code == 0x40:
+                last, rest = first, p
+        except (IndexError, struct.error):
+            raise DecodeError("a disposition ends before its fields do") from None
+        known = fastframes.disposition_tails.get(data[rest:stop])
+        if known is None or known[0] != count or not 0 < rest <= stop == end or not 0x41 <= role <= 0x42:
+            return self._take_disposition_slowly(data, at, end, rest, events)
+        unsettled = self._sent if role == 0x41 else self._received
+        link = unsettled.get(first)
+        if first != last or link is None:
+            self._settle(unsettled, first, last, known[1], known[2], events)
+            return None
+        _, settled, state = known
+        if settled:
+            del unsettled[first]
+        events.append(Settled(link, [first], state, settled))
+        return None
+
+    def _take_disposition_slowly(
+        self, data: bytes, at: int, end: int, rest: int, events: list[Event]
+    ) -> None:
+        disposition, reached = decode_performative(data, at + HEADER_SIZE, end)
+        if reached != end:
+            raise DecodeError("bytes follow a disposition")
+        if 0 < rest <= end:
+            fastframes.learn_disposition(data[rest:end], data[at + 13], disposition)
+        self.on_disposition(disposition, events)
+
+    def on_disposition(self, disposition: Disposition, events: list[Event]) -> None:
+        """Any disposition, decoded by the general codec."""
+        first, last = disposition.first, disposition.last
+        unsettled = self._sent if disposition.role else self._received
+        last = first if last is None else last
+        self._settle(unsettled, first, last, disposition.settled, disposition.state, events)
+
+    def _settle(
+        self,
+        unsettled: Unsettled,
+        first: int,
+        last: int,
+        settled: bool,
+        state: DeliveryState | None,
+        events: list[Event],
+    ) -> None:
+        """One event a link, however the peer packs its frames; ids that we do not know are passed over."""
+        by_link: dict[Link, list[int]] = {}
+        for delivery_id in unsettled.pick(first, last):
+            by_link.setdefault(unsettled[delivery_id], []).append(delivery_id)
+            if settled:
+                del unsettled[delivery_id]
+        events.extend(Settled(link, ids, state, settled) for link, ids in by_link.items())

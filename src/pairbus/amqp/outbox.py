@@ -1,0 +1,92 @@
+"""Messages that need more than one frame, or a session window that is open.
+
+Nothing overtakes: while a message waits here, all later ones of its session wait behind it. The frames of one
+message may be written in several goes, as the window allows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pairbus.amqp.link import Link
+    from pairbus.amqp.session import Session
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message on its way out; ``written`` bytes of its payload are in frames already."""
+
+    link: Link
+    delivery_id: int
+    tag: bytes
+    payload: bytes
+    settled: bool
+    message_format: int
+    written: int = 0
+
+
+class Outbox:
+    """The waiting messages of one session, in the order of their delivery ids."""
+
+    __slots__ = ("_session", "_was_clogged", "bytes", "items")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._was_clogged = False
+        self.items: deque[Outgoing] = deque()
+        self.bytes = 0
+
+    @property
+    def is_clogged(self) -> bool:
+        """So much waits that no more should be sent; ``take_relief`` tells when that is over."""
+        if self.bytes > self._session.limits.max_held_bytes:
+            self._was_clogged = True
+            return True
+        return False
+
+    def take_relief(self) -> bool:
+        """Whether somebody was told of a clog that is gone now."""
+        if not self._was_clogged or self.is_clogged:
+            return False
+        self._was_clogged = False
+        return True
+
+    def add(self, item: Outgoing) -> None:
+        self.items.append(item)
+        self.bytes += len(item.payload)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write frames while the window is open."""
+        session, items = self._session, self.items
+        while items and session.remote_window > 0:
+            if self._write_frame(items[0]):
+                self.bytes -= len(items.popleft().payload)
+
+    def _write_frame(self, item: Outgoing) -> bool:
+        """Write the next frame of a message; true if it was the last."""
+        session, left = self._session, len(item.payload) - item.written
+        shape = item.link.shape(len(item.tag), item.message_format, settled=item.settled, more=False)
+        room = session.frame_limit - shape.overhead
+        more = left > room
+        if more:
+            shape = item.link.shape(len(item.tag), item.message_format, settled=item.settled, more=True)
+            left = room
+        session.write(shape.write(item.delivery_id, item.tag, left))
+        session.write(item.payload[item.written : item.written + left])
+        session.count_sent_frame()
+        item.written += left
+        return not more
+
+    def drop(self, link: Link) -> None:
+        """Forget what waits for a link that is over."""
+        if self.items:
+            self.items = deque(item for item in self.items if item.link is not link)
+            self.bytes = sum(len(item.payload) for item in self.items)
+
+    def clear(self) -> None:
+        self.items.clear()
+        self.bytes = 0
