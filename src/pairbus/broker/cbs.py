@@ -50,7 +50,7 @@ class TokenNode:
             if path:
                 self._exists(path)
         except TokenRejected as rejected:
-            return _answer(401, f"InvalidSignature or expired token: {rejected}")
+            return _answer(401, rejected.description)
         except Refused as refused:
             return _answer(404, refused.description)
         self._accept(grant)
