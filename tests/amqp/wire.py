@@ -105,5 +105,3 @@ def _last(events: list[Event], kind: type[E]) -> E:
     found = [event for event in events if isinstance(event, kind)]
     assert found, f"no {kind.__name__} in {events}"
     return found[-1]
-
-

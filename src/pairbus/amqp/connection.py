@@ -45,7 +45,12 @@ from pairbus.amqp.errors import (
 )
 from pairbus.amqp.events import Closed, Event, Opened
 from pairbus.amqp.fastframes import (
+    DISPOSITION_LIST,
+    FLOW_LIST,
     HEAD_SIZE,
+    PLAIN_FRAME,
+    TRANSFER_LIST,
+    read_flow,
     read_head,
 )
 from pairbus.amqp.frames import AMQP_FRAME, HEADER_SIZE
