@@ -1,0 +1,448 @@
+"""The state machine: each row of its table, then the rules of the clock and of the pings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
+from pairbus.pairing.failures import Action, Kind, Verdict
+from pairbus.pairing.health import (
+    TABLE,
+    AbandonAttempts,
+    Effect,
+    EntityHealth,
+    Input,
+    Notify,
+    Route,
+    StartPing,
+    Step,
+    StopPing,
+)
+
+HEALTHY, SUSPECT = EntityState.HEALTHY, EntityState.SUSPECT
+FAILED_OVER, FAULTED = EntityState.FAILED_OVER, EntityState.FAULTED
+
+COUNT = Verdict(Action.COUNT, Kind.CONNECTION)
+UNKNOWN = Verdict(Action.COUNT_UNKNOWN, Kind.TIMEOUT)
+CALLER = Verdict(Action.RAISE, Kind.CALLER)
+MISSING = Verdict(Action.PERMANENT, Kind.MISSING)
+UNAUTHORIZED = Verdict(Action.PERMANENT, Kind.UNAUTHORIZED)
+SPILL = Verdict(Action.SPILL, Kind.FULL)
+
+
+def throttled(wait: float = 2.0) -> Verdict:
+    return Verdict(Action.THROTTLED, Kind.THROTTLED, wait)
+
+
+def make(random: Callable[[], float] = lambda: 0.0, **options: Any) -> EntityHealth:
+    return EntityHealth("orders", SendAvailabilityOptions(**options), random=random)
+
+
+def changes(effects: tuple[Effect, ...]) -> list[tuple[EntityState, EntityState]]:
+    return [(effect.change.old, effect.change.new) for effect in effects if isinstance(effect, Notify)]
+
+
+def pings(effects: tuple[Effect, ...]) -> list[int]:
+    return [effect.number for effect in effects if isinstance(effect, StartPing)]
+
+
+def brought_to(state: EntityState, **options: Any) -> EntityHealth:
+    """An entity in that state at time 100, with no ping under way."""
+    health = make(**options)
+    if state is SUSPECT:
+        health.begin("first", 100)
+        health.record("first", COUNT, now=100, reason="refused")
+    elif state is not HEALTHY:
+        health.force_over(100, "drill")
+    if state is FAULTED:
+        for now in (160, 220, 280):
+            (number,) = pings(health.tick(now))
+            health.ping_failed(number, MISSING, now=now, reason="gone")
+    assert health.state is state
+    return health
+
+
+# --------------------------------------------------------------------------- each row
+
+
+def give(health: EntityHealth, given: Input) -> tuple[Effect, ...]:
+    """Make that input happen, at the time that it takes."""
+    status = health.status()
+    match given:
+        case Input.ATTEMPT_BEGUN:
+            return health.begin("a", 300)
+        case Input.ATTEMPT_SUCCEEDED:
+            health.begin("a", 101)
+            return health.succeed("a", 101)
+        case Input.ATTEMPT_FAILED:
+            health.begin("a", 101)
+            return health.record("a", COUNT, now=101, reason="refused")
+        case Input.INTERVAL_ELAPSED:
+            health.begin("a", 101)
+            return health.tick(1000)
+        case Input.PING_DUE:
+            return health.tick(status.next_ping_at or 102)
+        case Input.PINGS_SUFFICED:
+            numbers = pings(health.tick(status.next_ping_at or 102))
+            return health.ping_succeeded(numbers[0] if numbers else 1, 1001)
+        case Input.PINGS_AGREED:
+            effects: tuple[Effect, ...] = ()
+            for _ in range(3):
+                now = health.status().next_ping_at or 102
+                for number in pings(health.tick(now)):
+                    effects += health.ping_failed(number, MISSING, now=now, reason="gone")
+            return effects
+        case Input.FAILOVER_FORCED:
+            return health.force_over(300, "drill")
+        case Input.MARKED_HEALTHY:
+            return health.mark_healthy(300)
+
+
+@pytest.mark.parametrize("state", list(EntityState), ids=lambda state: state.name)
+@pytest.mark.parametrize("given", list(Input), ids=lambda given: given.name)
+def test_each_row_leads_where_the_table_says(state: EntityState, given: Input) -> None:
+    health = brought_to(state)
+    effects = give(health, given)
+    row = TABLE.get((state, given))
+    expected = row.to if row is not None else state
+    assert health.state is expected
+    assert changes(effects) == ([(state, expected)] if expected is not state else [])
+
+
+@pytest.mark.parametrize(("state", "given"), list(TABLE), ids=lambda value: value.name)
+def test_each_row_takes_its_steps(state: EntityState, given: Input) -> None:
+    health = brought_to(state)
+    effects = give(health, given)
+    steps = TABLE[state, given].steps
+    assert bool(pings(effects)) is (Step.PING in steps)
+    abandons = [effect for effect in effects if isinstance(effect, AbandonAttempts)]
+    # A forced failover of this test meets no attempt, so it has none to give up.
+    gives_up = Step.TURN_AWAY in steps or (Step.ABANDON in steps and given is Input.INTERVAL_ELAPSED)
+    assert abandons == ([AbandonAttempts("orders", ("a",))] if gives_up else [])
+    if Step.STOP_PINGS in steps:
+        assert health.status().next_ping_at is None
+    if Step.PING_LATER in steps:
+        assert health.status().next_ping_at == 360
+
+
+def test_every_step_is_used_by_a_row() -> None:
+    assert {step for row in TABLE.values() for step in row.steps} == set(Step)
+
+
+# --------------------------------------------------------------------------- the failover clock
+
+
+def test_the_clock_runs_from_the_beginning_of_the_attempt_that_fails() -> None:
+    health = make(failover_interval=60, send_timeout=10)
+    health.begin(1, 100)
+    assert health.next_deadline == 160
+    effects = health.record(1, UNKNOWN, now=110, reason="timed out")
+    assert changes(effects) == [(HEALTHY, SUSPECT)]
+    assert health.next_deadline == 160
+    assert health.tick(159.9) == ()
+    assert changes(health.tick(160)) == [(SUSPECT, FAILED_OVER)]
+
+
+def test_a_later_beginning_that_fails_first_does_not_hide_an_earlier_one() -> None:
+    health = make(failover_interval=60)
+    health.begin("early", 100)
+    health.begin("late", 105)
+    health.record("late", COUNT, now=106, reason="refused")
+    assert health.next_deadline == 160
+    health.record("early", COUNT, now=110, reason="refused")
+    assert health.next_deadline == 160
+
+
+def test_a_silent_peer_fails_over_without_any_failure() -> None:
+    health = make(failover_interval=5)
+    health.begin("one", 100)
+    health.begin("two", 103)
+    effects = health.tick(105)
+    assert effects[0] == AbandonAttempts("orders", ("one", "two"))
+    assert pings(effects) == [1]
+    (notice,) = (effect for effect in effects if isinstance(effect, Notify))
+    reason = "no success for 5 s: sends stay unanswered"
+    assert notice.change == StateChange("orders", HEALTHY, FAILED_OVER, 105, reason)
+
+
+def test_what_an_abandoned_attempt_reports_later_is_ignored() -> None:
+    health = make(failover_interval=5)
+    health.begin("one", 100)
+    health.tick(105)
+    assert health.succeed("one", 106) == ()
+    assert health.record("one", COUNT, now=106, reason="late") == ()
+    assert health.state is FAILED_OVER
+
+
+def test_a_success_stops_the_clock() -> None:
+    health = make(failover_interval=60)
+    health.begin(1, 100)
+    health.record(1, COUNT, now=100, reason="refused")
+    health.begin(2, 130)
+    effects = health.succeed(2, 131)
+    assert changes(effects) == [(SUSPECT, HEALTHY)]
+    assert health.next_deadline is None
+    assert health.tick(1000) == ()
+
+
+def test_an_attempt_older_than_a_success_is_taken_to_begin_at_it() -> None:
+    health = make(failover_interval=60)
+    health.begin("stuck", 100)
+    for now in range(110, 400, 10):
+        health.begin(now, now)
+        assert health.succeed(now, now + 1) == ()
+        assert health.next_deadline == now + 1 + 60
+    health.record("stuck", UNKNOWN, now=395, reason="timed out")
+    assert health.state is SUSPECT
+    assert health.next_deadline == 391 + 60
+
+
+def test_an_interval_of_zero_sends_the_very_message_that_failed_to_the_backlog() -> None:
+    health = make(failover_interval=0)
+    health.begin("one", 100)
+    health.begin("two", 100)
+    assert health.next_deadline is None
+    assert health.tick(1000) == ()
+    effects = health.record("one", COUNT, now=1000, reason="refused")
+    assert changes(effects) == [(HEALTHY, FAILED_OVER)]
+    assert effects[0] == AbandonAttempts("orders", ("two",))
+    assert health.route is Route.BACKLOG
+    assert health.status().reason == "refused"
+
+
+def test_a_failure_after_the_interval_fails_over_at_once() -> None:
+    health = make(failover_interval=60)
+    health.begin(1, 100)
+    effects = health.record(1, UNKNOWN, now=170, reason="timed out")
+    assert changes(effects) == [(HEALTHY, FAILED_OVER)]
+    assert health.status().reason == "no success for 60 s: timed out"
+
+
+@pytest.mark.parametrize(
+    "verdict", [CALLER, MISSING, SPILL, throttled()], ids=lambda verdict: verdict.action.name
+)
+@pytest.mark.parametrize("state", [HEALTHY, SUSPECT], ids=lambda state: state.name)
+def test_what_does_not_count_changes_no_state_and_does_not_stop_the_clock(
+    verdict: Verdict, state: EntityState
+) -> None:
+    health = brought_to(state)
+    before = health.next_deadline
+    health.begin("a", 110)
+    assert health.record("a", verdict, now=111, reason="no") == ()
+    assert health.state is state
+    assert health.next_deadline == before
+
+
+def test_a_question_is_not_a_verdict() -> None:
+    health = make()
+    health.begin("a", 1)
+    with pytest.raises(ValueError, match="ASK_BACKLOG"):
+        health.record("a", Verdict(Action.ASK_BACKLOG, Kind.CONNECTION), now=2, reason="x")
+    assert health.status().attempts == 1
+
+
+def test_a_withdrawn_attempt_tells_nothing() -> None:
+    health = make()
+    health.begin("a", 1)
+    health.withdraw("a")
+    assert health.next_deadline is None
+    assert health.succeed("a", 2) == ()
+
+
+def test_throttling_holds_the_clock_of_those_that_wait() -> None:
+    health = make(failover_interval=5)
+    health.begin("head", 100)
+    health.begin("behind", 100)
+    for now in range(101, 200, 10):
+        assert health.record("head", throttled(10), now=now, reason="busy") == ()
+        assert health.tick(now + 10) == ()
+        health.begin("head", now + 10)
+    assert health.state is HEALTHY
+    assert health.next_deadline == 201 + 5
+
+
+def test_throttling_counts_after_a_time_if_an_option_says_so() -> None:
+    health = make(failover_interval=60, count_throttled_after=30)
+    for begun in (100, 110, 120):
+        health.begin("a", begun)
+        assert health.record("a", throttled(), now=begun + 1, reason="busy") == ()
+    health.begin("a", 130)
+    assert changes(health.record("a", throttled(), now=131, reason="busy")) == [(HEALTHY, SUSPECT)]
+    assert health.next_deadline == 190
+
+
+def test_a_success_is_a_break_in_the_throttling() -> None:
+    health = make(count_throttled_after=30)
+    health.begin("a", 100)
+    health.record("a", throttled(), now=101, reason="busy")
+    health.begin("a", 120)
+    health.succeed("a", 121)
+    health.begin("a", 140)
+    assert health.record("a", throttled(), now=141, reason="busy") == ()
+    assert health.state is HEALTHY
+
+
+# --------------------------------------------------------------------------- pings
+
+
+def test_the_first_ping_goes_out_with_the_failover_and_then_one_an_interval() -> None:
+    health = make(failover_interval=5, ping_primary_interval=60)
+    health.begin("a", 100)
+    assert pings(health.tick(105)) == [1]
+    while_pinging = health.next_deadline
+    assert while_pinging is None
+    health.ping_failed(1, COUNT, now=107, reason="refused")
+    assert health.next_deadline == 165
+    assert pings(health.tick(165)) == [2]
+
+
+def test_a_ping_that_takes_longer_than_the_interval_is_followed_at_once() -> None:
+    health = make(failover_interval=0, ping_primary_interval=1)
+    health.begin("a", 100)
+    health.record("a", COUNT, now=100, reason="refused")
+    assert health.tick(105) == ()
+    health.ping_failed(1, UNKNOWN, now=106, reason="timed out")
+    assert health.next_deadline == 101
+    assert pings(health.tick(106)) == [2]
+
+
+@pytest.mark.parametrize(("chance", "due"), [(0.0, 160.0), (0.5, 157.0), (0.999999, 154.000006)])
+def test_jitter_makes_a_ping_early_and_never_late(chance: float, due: float) -> None:
+    health = make(random=lambda: chance, ping_primary_interval=60, ping_jitter=0.1)
+    health.force_over(100, "drill")
+    assert health.next_deadline == pytest.approx(due)
+
+
+def test_one_good_ping_brings_every_send_back() -> None:
+    health = brought_to(FAILED_OVER)
+    (number,) = pings(health.tick(160))
+    effects = health.ping_succeeded(number, 161)
+    assert changes(effects) == [(FAILED_OVER, HEALTHY)]
+    assert health.route is Route.PRIMARY
+    assert health.next_deadline is None
+    assert health.status().reason == "a ping succeeded"
+
+
+def test_a_threshold_wants_good_pings_in_a_row() -> None:
+    health = brought_to(FAILED_OVER, good_pings=2)
+    outcomes = [True, False, True, True]
+    states = []
+    for good in outcomes:
+        now = health.next_deadline
+        assert now is not None
+        (number,) = pings(health.tick(now))
+        if good:
+            health.ping_succeeded(number, now)
+        else:
+            health.ping_failed(number, COUNT, now=now, reason="refused")
+        states.append(health.state)
+    assert states == [FAILED_OVER, FAILED_OVER, FAILED_OVER, HEALTHY]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "state"),
+    [
+        ([MISSING, MISSING], FAILED_OVER),
+        ([MISSING, MISSING, MISSING], FAULTED),
+        ([MISSING, MISSING, UNAUTHORIZED, MISSING, MISSING], FAILED_OVER),
+        ([MISSING, MISSING, COUNT, MISSING, MISSING], FAILED_OVER),
+        ([COUNT] * 10, FAILED_OVER),
+        ([CALLER] * 10, FAILED_OVER),
+        ([throttled()] * 10, FAILED_OVER),
+        ([MISSING, UNAUTHORIZED, UNAUTHORIZED, UNAUTHORIZED], FAULTED),
+    ],
+)
+def test_three_equal_permanent_errors_in_a_row_fault(verdicts: list[Verdict], state: EntityState) -> None:
+    health = brought_to(FAILED_OVER)
+    for verdict in verdicts:
+        now = health.next_deadline
+        assert now is not None
+        (number,) = pings(health.tick(now))
+        health.ping_failed(number, verdict, now=now, reason=verdict.kind.name)
+    assert health.state is state
+
+
+def test_a_faulted_entity_refuses_sends_with_the_cause() -> None:
+    health = brought_to(FAULTED)
+    assert health.route is Route.REFUSED
+    fault = health.fault()
+    assert (fault.path, fault.cause) == ("orders", "gone")
+    assert health.status().reason == "3 pings in a row: gone"
+
+
+def test_a_faulted_entity_sends_to_the_backlog_if_told_to() -> None:
+    assert brought_to(FAULTED, on_permanent="backlog").route is Route.BACKLOG
+
+
+def test_pings_go_on_while_faulted_and_a_good_one_mends() -> None:
+    health = brought_to(FAULTED)
+    for _ in range(3):
+        now = health.next_deadline
+        assert now is not None
+        (number,) = pings(health.tick(now))
+        assert health.ping_failed(number, COUNT, now=now, reason="refused") == ()
+    now = health.next_deadline
+    assert now is not None
+    (number,) = pings(health.tick(now))
+    assert changes(health.ping_succeeded(number, now)) == [(FAULTED, HEALTHY)]
+
+
+def test_a_ping_that_nobody_waits_for_is_ignored() -> None:
+    health = make(failover_interval=0)
+    health.begin("a", 100)
+    health.record("a", COUNT, now=100, reason="refused")
+    effects = health.mark_healthy(101)
+    assert effects[0] == StopPing("orders", 1)
+    assert health.ping_succeeded(1, 102) == ()
+    health.begin("b", 110)
+    health.record("b", COUNT, now=110, reason="refused")
+    assert health.ping_failed(1, MISSING, now=111, reason="late") == ()
+    assert health.ping_succeeded(1, 111) == ()
+    assert health.state is FAILED_OVER
+    assert changes(health.ping_succeeded(2, 112)) == [(FAILED_OVER, HEALTHY)]
+
+
+# --------------------------------------------------------------------------- by hand
+
+
+def test_a_forced_failover_is_not_undone_by_a_ping_at_once() -> None:
+    health = make(ping_primary_interval=60)
+    health.begin("a", 99)
+    effects = health.force_over(100, "drill")
+    assert effects[0] == AbandonAttempts("orders", ("a",))
+    assert pings(effects) == []
+    assert health.tick(159) == ()
+    assert pings(health.tick(160)) == [1]
+
+
+def test_marking_a_suspect_healthy_gives_it_a_fresh_interval() -> None:
+    health = brought_to(SUSPECT)
+    health.begin("waiting", 120)
+    assert changes(health.mark_healthy(150)) == [(SUSPECT, HEALTHY)]
+    assert health.next_deadline == 210
+
+
+def test_a_second_outage_starts_from_nothing() -> None:
+    health = brought_to(FAILED_OVER)
+    for _ in range(2):
+        now = health.next_deadline
+        assert now is not None
+        (number,) = pings(health.tick(now))
+        health.ping_failed(number, MISSING, now=now, reason="gone")
+    health.mark_healthy(500)
+    health.begin("a", 600)
+    assert pings(health.tick(660)) == [3]
+    health.ping_failed(3, MISSING, now=661, reason="gone")
+    assert health.state is FAILED_OVER
+
+
+def test_a_status_shows_what_people_ask_for() -> None:
+    health = brought_to(SUSPECT)
+    health.begin("a", 110)
+    status = health.status()
+    assert (status.path, status.state, status.since) == ("orders", SUSPECT, 100)
+    assert (status.reason, status.last_failure) == ("refused", "refused")
+    assert (status.attempts, status.fails_over_at, status.next_ping_at, status.pings) == (1, 160, None, 0)

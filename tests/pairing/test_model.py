@@ -1,0 +1,266 @@
+"""Health and rotation together against models that are too simple to be wrong.
+
+The model of health keeps every beginning since the last success and derives the deadline anew each time; the
+model of the rotation is a dictionary of absences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pairbus.options import EntityState, SendAvailabilityOptions
+from pairbus.pairing.errors import BacklogUnavailableError
+from pairbus.pairing.failures import Action, Kind, Verdict
+from pairbus.pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
+from pairbus.pairing.rotation import Rotation
+
+QUEUES = ("q0", "q1", "q2")
+COOL_DOWN = 20.0
+COUNT = Verdict(Action.COUNT, Kind.CONNECTION)
+CALLER = Verdict(Action.RAISE, Kind.CALLER)
+MISSING = Verdict(Action.PERMANENT, Kind.MISSING)
+DENIED = Verdict(Action.PERMANENT, Kind.UNAUTHORIZED)
+
+
+@dataclass
+class Model:
+    """What must be true, said in the plainest way."""
+
+    interval: float
+    good_pings: int
+    state: EntityState = EntityState.HEALTHY
+    begun: dict[int, float] = field(default_factory=dict)
+    failed: list[float] = field(default_factory=list)  # beginnings of failed attempts, since the last success
+    success: float = -1.0
+    ping_results: list[str] = field(default_factory=list)  # since the failover
+    absences: dict[str, float] = field(default_factory=dict)
+
+    def deadline(self) -> float | None:
+        if self.state not in (EntityState.HEALTHY, EntityState.SUSPECT):
+            return None
+        waiting = list(self.begun.values()) if self.interval > 0 else []
+        beginnings = [max(begun, self.success) for begun in self.failed + waiting]
+        return min(beginnings) + self.interval if beginnings else None
+
+    def recover(self, now: float) -> None:
+        self.state, self.success = EntityState.HEALTHY, now
+        self.failed, self.ping_results = [], []
+
+    def fail_over(self) -> None:
+        self.state = EntityState.FAILED_OVER
+        self.begun, self.failed, self.ping_results = {}, [], []
+
+
+class PairMachine(RuleBasedStateMachine):
+    """One entity of a client, and the rotation that its senders share."""
+
+    @initialize(
+        interval=st.sampled_from([0.0, 5.0, 30.0]),
+        good_pings=st.integers(1, 2),
+        seed=st.randoms(use_true_random=False),
+    )
+    def begin_history(self, interval: float, good_pings: int, seed: object) -> None:
+        options = SendAvailabilityOptions(
+            failover_interval=interval, ping_primary_interval=10, ping_jitter=0, good_pings=good_pings
+        )
+        chance = seed.random  # type: ignore[attr-defined]
+        self.health = EntityHealth("orders", options, random=chance)
+        self.rotation = Rotation(QUEUES, cool_down=COOL_DOWN, random=chance)
+        self.model = Model(interval, good_pings)
+        self.now = 0.0
+        self.next_attempt = 0
+        self.ended: set[int] = set()
+        self.ping: int | None = None
+        self.last_ping_at: float | None = None
+        self.choices: dict[int, str] = {}
+
+    # ------------------------------------------------------------- carrying effects out
+
+    def carry_out(self, effects: tuple[Effect, ...], *, old: EntityState) -> None:
+        """Check what the effects say against the model, which has already moved on."""
+        told = [effect.change for effect in effects if isinstance(effect, Notify)]
+        if old is self.model.state:
+            assert told == []
+        else:
+            assert [(change.old, change.new, change.at) for change in told] == [
+                (old, self.model.state, self.now)
+            ]
+        for effect in effects:
+            if isinstance(effect, AbandonAttempts):
+                for attempt in effect.attempts:
+                    assert isinstance(attempt, int)
+                    self.end(attempt)
+            elif isinstance(effect, StartPing):
+                assert self.ping is None, "one ping at a time"
+                self.ping, self.last_ping_at = effect.number, self.now
+            elif isinstance(effect, StopPing):
+                assert effect.number == self.ping
+                self.ping = None
+
+    def end(self, attempt: int) -> None:
+        assert attempt not in self.ended, "an attempt ends once"
+        self.ended.add(attempt)
+
+    # ------------------------------------------------------------- attempts
+
+    @rule()
+    def begin(self) -> None:
+        attempt, self.next_attempt = self.next_attempt, self.next_attempt + 1
+        goes_to_primary = self.health.route is Route.PRIMARY
+        if goes_to_primary:
+            self.model.begun[attempt] = self.now
+        effects = self.health.begin(attempt, self.now)
+        self.carry_out(effects, old=self.model.state)
+        assert (attempt in self.ended) is not goes_to_primary
+
+    @precondition(lambda self: self.model.begun)
+    @rule(data=st.data())
+    def succeed(self, data: st.DataObject) -> None:
+        attempt = data.draw(st.sampled_from(sorted(self.model.begun)))
+        old = self.model.state
+        del self.model.begun[attempt]
+        self.end(attempt)
+        self.model.recover(self.now)
+        self.carry_out(self.health.succeed(attempt, self.now), old=old)
+
+    @precondition(lambda self: self.model.begun)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        attempt = data.draw(st.sampled_from(sorted(self.model.begun)))
+        old = self.model.state
+        self.model.failed.append(self.model.begun.pop(attempt))
+        self.end(attempt)
+        self.model.state = EntityState.SUSPECT
+        deadline = self.model.deadline()
+        if deadline is not None and self.now >= deadline:
+            self.model.fail_over()
+        self.carry_out(self.health.record(attempt, COUNT, now=self.now, reason="refused"), old=old)
+
+    @precondition(lambda self: self.model.begun)
+    @rule(data=st.data())
+    def refuse(self, data: st.DataObject) -> None:
+        attempt = data.draw(st.sampled_from(sorted(self.model.begun)))
+        del self.model.begun[attempt]
+        self.end(attempt)
+        assert self.health.record(attempt, CALLER, now=self.now, reason="too large") == ()
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data())
+    def report_late(self, data: st.DataObject) -> None:
+        attempt = data.draw(st.sampled_from(sorted(self.ended)))
+        assert self.health.succeed(attempt, self.now) == ()
+        assert self.health.record(attempt, COUNT, now=self.now, reason="late") == ()
+
+    # ------------------------------------------------------------- time
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 4.0, 7.5]))
+    def pass_time(self, seconds: float) -> None:
+        """Time never jumps over a deadline: that is what next_deadline is for."""
+        goal = self.now + seconds
+        while (deadline := self.health.next_deadline) is not None and deadline <= goal:
+            self.now = max(self.now, deadline)
+            self.tick()
+        self.now = goal
+        self.tick()
+
+    def tick(self) -> None:
+        old, deadline = self.model.state, self.model.deadline()
+        if deadline is not None and self.now >= deadline:
+            self.model.fail_over()
+        self.carry_out(self.health.tick(self.now), old=old)
+
+    # ------------------------------------------------------------- pings
+
+    @precondition(lambda self: self.ping is not None)
+    @rule(result=st.sampled_from(["good", "transient", "missing", "missing", "denied"]))
+    def answer_ping(self, result: str) -> None:
+        old, model = self.model.state, self.model
+        number, self.ping = self.ping, None
+        assert number is not None
+        model.ping_results.append(result)
+        if model.ping_results[-model.good_pings :] == ["good"] * model.good_pings:
+            model.recover(self.now)
+        elif model.ping_results[-3:] in (["missing"] * 3, ["denied"] * 3):
+            model.state = EntityState.FAULTED
+        if result == "good":
+            effects = self.health.ping_succeeded(number, self.now)
+        else:
+            verdict = {"transient": COUNT, "missing": MISSING, "denied": DENIED}[result]
+            effects = self.health.ping_failed(number, verdict, now=self.now, reason=result)
+        self.carry_out(effects, old=old)
+
+    # ------------------------------------------------------------- by hand
+
+    @rule()
+    def force_over(self) -> None:
+        old = self.model.state
+        if old is not EntityState.FAILED_OVER:
+            self.model.fail_over()
+        self.carry_out(self.health.force_over(self.now, "drill"), old=old)
+
+    @rule()
+    def mark_healthy(self) -> None:
+        old = self.model.state
+        self.model.recover(self.now)
+        self.carry_out(self.health.mark_healthy(self.now), old=old)
+
+    # ------------------------------------------------------------- rotation
+
+    def absent(self) -> set[str]:
+        return {queue for queue, until in self.model.absences.items() if self.now < until}
+
+    @rule(sender=st.integers(0, 3))
+    def choose(self, sender: int) -> None:
+        usable = set(QUEUES) - self.absent()
+        if not usable:
+            with pytest.raises(BacklogUnavailableError) as caught:
+                self.rotation.choose(sender, self.now)
+            assert caught.value.retry_after == min(self.model.absences.values()) - self.now
+            return
+        chosen = self.rotation.choose(sender, self.now)
+        assert chosen in usable
+        assert self.choices.get(sender, chosen) == chosen, "a usable choice is kept"
+        self.choices[sender] = chosen
+
+    @rule(queue=st.sampled_from(QUEUES))
+    def fail_queue(self, queue: str) -> None:
+        was_in = queue not in self.absent()
+        if was_in:
+            self.model.absences[queue] = self.now + COOL_DOWN
+            self.choices = {sender: chosen for sender, chosen in self.choices.items() if chosen != queue}
+        assert self.rotation.fail(queue, self.now, "refused") is was_in
+
+    @rule(queue=st.sampled_from(QUEUES))
+    def succeed_queue(self, queue: str) -> None:
+        self.rotation.succeed(queue, self.now)
+
+    # ------------------------------------------------------------- what always holds
+
+    @invariant()
+    def the_state_is_the_models(self) -> None:
+        assert self.health.state is self.model.state
+        assert self.health.status().attempts == len(self.model.begun)
+
+    @invariant()
+    def the_deadline_is_the_models(self) -> None:
+        if self.health.route is Route.PRIMARY:
+            assert self.health.next_deadline == self.model.deadline()
+            assert self.ping is None
+        elif self.ping is None:
+            assert self.health.next_deadline is not None, "a ping is always due while failed over"
+            assert self.health.next_deadline <= self.now + 10
+        else:
+            assert self.health.next_deadline is None
+
+    @invariant()
+    def the_rotation_is_the_models(self) -> None:
+        assert self.rotation.usable(self.now) == [queue for queue in QUEUES if queue not in self.absent()]
+
+
+TestPair = PairMachine.TestCase
+TestPair.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
