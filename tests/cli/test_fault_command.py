@@ -15,7 +15,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from pairbus.broker import FaultKind
 from pairbus.cli.fault import KINDS
 
-from .process import run, running_broker
+from .process import call, running_broker
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def ready_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def contoso(ready_file: Path) -> Iterator[dict[str, Any]]:
     yield json.loads(ready_file.read_text(encoding="utf-8"))["contoso"]
-    assert run("fault", "clear", "contoso", "--ready-file", str(ready_file)).returncode == 0
+    assert call("fault", "clear", "contoso", "--ready-file", str(ready_file)).returncode == 0
 
 
 def test_the_kinds_of_the_help_are_those_of_the_broker() -> None:
@@ -37,24 +37,24 @@ def test_the_kinds_of_the_help_are_those_of_the_broker() -> None:
 
 def test_set_list_clear(ready_file: Path, contoso: dict[str, Any]) -> None:
     variables = {"PAIRBUS_READY_FILE": str(ready_file)}
-    assert run("fault", "list", variables=variables).stdout == "no faults\n"
-    done = run("fault", "set", "contoso", "delay", "--seconds", "2", "--for", "60", variables=variables)
+    assert call("fault", "list", variables=variables).stdout == "no faults\n"
+    done = call("fault", "set", "contoso", "delay", "--seconds", "2", "--for", "60", variables=variables)
     assert (done.returncode, done.stdout) == (0, "contoso: delay for 60 s\n")
-    run("fault", "set", "contoso", "full", "--entity", "orders", variables=variables)
-    listed = json.loads(run("fault", "list", "--json", variables=variables).stdout)
+    call("fault", "set", "contoso", "full", "--entity", "orders", variables=variables)
+    listed = json.loads(call("fault", "list", "--json", variables=variables).stdout)
     assert [(fault["kind"], fault["entity"]) for fault in listed["contoso"]] == [
         ("full", "orders"),
         ("delay", None),
     ]
     assert listed["contoso-dr"] == []
-    table = run("fault", "list", variables=variables).stdout.splitlines()
+    table = call("fault", "list", variables=variables).stdout.splitlines()
     assert table[0].split() == ["NAMESPACE", "ENTITY", "KIND", "SINCE", "UNTIL", "ARGUMENTS"]
     assert [line.split()[:3] for line in table[1:]] == [
         ["contoso", "orders", "full"],
         ["contoso", "*", "delay"],
     ]
-    assert run("fault", "clear", "contoso", "--entity", "orders", variables=variables).returncode == 0
-    listed = json.loads(run("fault", "list", "--json", variables=variables).stdout)
+    assert call("fault", "clear", "contoso", "--entity", "orders", variables=variables).returncode == 0
+    listed = json.loads(call("fault", "list", "--json", variables=variables).stdout)
     assert [fault["kind"] for fault in listed["contoso"]] == ["delay"]
 
 
@@ -70,15 +70,15 @@ def test_the_sdk_feels_a_fault_and_its_end_and_the_broker_counts(
     with ServiceBusClient.from_connection_string(text, retry_total=0) as client:
         sender = client.get_queue_sender("orders")
         sender.send_messages(ServiceBusMessage("before"))
-        run("fault", "set", "contoso", "full", "--entity", "orders", variables=variables)
+        call("fault", "set", "contoso", "full", "--entity", "orders", variables=variables)
         with pytest.raises(ServiceBusQuotaExceededError):
             sender.send_messages(ServiceBusMessage("during"))
-        run("fault", "clear", "contoso", variables=variables)
+        call("fault", "clear", "contoso", variables=variables)
         sender.send_messages(ServiceBusMessage("after"))
-    rows = json.loads(run("counters", "contoso", "--json", variables=variables).stdout)["contoso"]
+    rows = json.loads(call("counters", "contoso", "--json", variables=variables).stdout)["contoso"]
     counted = {row["kind"]: row["count"] for row in rows if row["entity"] == "orders"}
     assert (counted["send"], counted["send_refused"]) == (2, 1)
-    table = [line.split() for line in run("counters", variables=variables).stdout.splitlines()]
+    table = [line.split() for line in call("counters", variables=variables).stdout.splitlines()]
     assert table[0] == ["NAMESPACE", "ENTITY", "KIND", "COUNT", "UNITS", "BYTES"]
     assert ["contoso", "orders", "send", "2", "2"] in [row[:5] for row in table]
 
@@ -94,7 +94,7 @@ def test_the_sdk_feels_a_fault_and_its_end_and_the_broker_counts(
     ],
 )
 def test_a_mistake_is_2(ready_file: Path, arguments: list[str], said: str) -> None:
-    done = run("fault", *arguments, "--ready-file", str(ready_file))
+    done = call("fault", *arguments, "--ready-file", str(ready_file))
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -105,7 +105,7 @@ def test_a_broker_that_is_gone_is_3(tmp_path: Path) -> None:
     with running_broker(path, "--namespace", "contoso=0"):
         remembered = path.read_text(encoding="utf-8")
     path.write_text(remembered, encoding="utf-8")
-    done = run("fault", "list", "--ready-file", str(path))
+    done = call("fault", "list", "--ready-file", str(path))
     assert done.returncode == 3
     assert len(done.stderr.splitlines()) == 1
 
@@ -115,7 +115,7 @@ def test_a_token_of_another_run_is_3(tmp_path: Path, ready_file: Path) -> None:
     described["control"]["token"] = "of another run"
     stale = tmp_path / "stale.json"
     stale.write_text(json.dumps(described), encoding="utf-8")
-    done = run("counters", "--ready-file", str(stale))
+    done = call("counters", "--ready-file", str(stale))
     assert done.returncode == 3
     assert "of another run" not in done.stderr
 
@@ -125,7 +125,7 @@ def test_a_file_that_is_no_ready_file_is_2(tmp_path: Path, content: str | None) 
     path = tmp_path / "ready.json"
     if content is not None:
         path.write_text(content, encoding="utf-8")
-    done = run("fault", "list", "--ready-file", str(path))
+    done = call("fault", "list", "--ready-file", str(path))
     assert done.returncode == 2
     assert str(path) in done.stderr
     assert "Traceback" not in done.stderr

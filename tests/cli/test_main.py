@@ -11,7 +11,7 @@ from pairbus import __version__
 from pairbus.cli import main as entry
 from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 
-from .process import COMMAND, run
+from .process import COMMAND, call, run
 
 
 def test_version() -> None:
@@ -33,7 +33,7 @@ def test_help_lists_the_commands_in_alphabetical_order() -> None:
     "arguments", [["nonsense"], ["broker", "--nonsense"], ["fault", "set"], ["fault", "list"]]
 )
 def test_wrong_usage_is_2(arguments: list[str]) -> None:
-    done = run(*arguments)
+    done = call(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

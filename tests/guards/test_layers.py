@@ -31,7 +31,7 @@ MAY_USE_FACADE = {"cli", "dashboard", "testing"}
 # Rooms that decide and never act: bytes or values in, values out, time as an argument.
 PURE = ("pairbus.amqp", "pairbus.pairing", "pairbus.cost", "pairbus.broker.engine")
 IMPURE_MODULES = {
-    "asyncio", "http", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "select",
+    "asyncio", "http", "logging", "multiprocessing", "os", "pathlib", "secrets", "select",
     "selectors", "signal", "socket", "socketserver", "sqlite3", "ssl", "subprocess", "tempfile", "threading",
     "time", "urllib.request",
 }  # fmt: skip

@@ -34,7 +34,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="A namespace and its port; 0 picks a free one. Repeatable. [default: contoso=5672, contoso-dr=5673]",
 )
 @click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep keys and certificate here."
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep everything in this directory."
 )
 @click.option("--memory", is_flag=True, help="Keep nothing on disk. This is the default.")
 @click.option(
@@ -77,12 +77,13 @@ def broker(
         raise click.UsageError("--data and --memory exclude each other")
     if (cert is None) != (key is None):
         raise click.UsageError("--cert and --key belong together")
+    ports = _parse_namespaces(namespaces)
     remove_stale(ready_file)
     configure_logs(log_level, log_format)
     from ..broker import Broker, Policy  # late: the help of this command needs neither TLS nor an engine
 
     embedded = Broker(
-        _parse_namespaces(namespaces),
+        ports,
         data_dir=data,
         policies=[Policy.parse(text) for text in policies],
         host=host,
