@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["pairbus.testing.fixtures"]
+
 NODE_PROJECT = Path(__file__).parent / "node"
 # A cold cache has to fetch some sixty small packages.
 NPM_TIMEOUT = 300.0
@@ -74,8 +76,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def install_node_packages() -> None:
-    """Run ``npm ci`` unless what is installed came from the same lock."""
-    lock = hashlib.sha256((NODE_PROJECT / "package-lock.json").read_bytes()).hexdigest()
+    """Run ``npm ci`` unless what is installed came from the same lock, or nothing has to be installed."""
+    lock_file = NODE_PROJECT / "package-lock.json"
+    if not lock_file.exists():
+        return
+    lock = hashlib.sha256(lock_file.read_bytes()).hexdigest()
     stamp = NODE_PROJECT / "node_modules" / ".lock-sha256"
     if stamp.exists() and stamp.read_text(encoding="ascii") == lock:
         return
