@@ -35,25 +35,45 @@ class Composite:
     __slots__ = ()
     CODE: ClassVar[int]
     NAME: ClassVar[str]
-    KINDS: ClassVar[tuple[Kind, ...]]
 
 
 C = TypeVar("C", bound=type[Composite])
 
+
+class _Plan:
+    """What reading and writing need to know of a class, looked up once."""
+
+    __slots__ = ("defaults", "factories", "fields", "keyword_only", "mandatory", "names", "takes")
+
+    def __init__(self, cls: type[Composite], kinds: tuple[Kind, ...]) -> None:
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        if len(fields) != len(kinds):
+            raise TypeError(f"{cls.__name__} has {len(fields)} fields and {len(kinds)} kinds")
+        self.names = tuple(field.name for field in fields)
+        self.fields = tuple(zip(self.names, (kind.put for kind in kinds), strict=True))
+        self.takes = tuple(kind.take for kind in kinds)
+        self.defaults = tuple(field.default for field in fields)
+        self.factories = tuple(
+            (index, field.default_factory)
+            for index, field in enumerate(fields)
+            if field.default_factory is not dataclasses.MISSING
+        )
+        without = [index for index, field in enumerate(fields) if field.default is dataclasses.MISSING]
+        self.mandatory = tuple(index for index in without if index not in dict(self.factories))
+        self.keyword_only = any(field.kw_only for field in fields)
+
+
 _CLASSES: dict[Any, type[Composite]] = {}
-_FIELDS: dict[type[Composite], tuple[tuple[str, Kind], ...]] = {}
+_PLANS: dict[type[Composite], _Plan] = {}
 
 
 def composite(code: int, name: str, *kinds: Kind) -> Callable[[C], C]:
     """Class decorator: the descriptor's number and symbol, and the kinds of the fields."""
 
     def register(cls: C) -> C:
-        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        if len(names) != len(kinds):
-            raise TypeError(f"{cls.__name__} has {len(names)} fields and {len(kinds)} kinds")
-        cls.CODE, cls.NAME, cls.KINDS = code, name, kinds
+        cls.CODE, cls.NAME = code, name
         _CLASSES[code] = _CLASSES[name] = cls
-        _FIELDS[cls] = tuple(zip(names, kinds, strict=True))
+        _PLANS[cls] = _Plan(cls, kinds)
         return cls
 
     return register
@@ -71,13 +91,13 @@ def put_composite(out: bytearray, value: Composite) -> None:
     out += b"\x00\x53"
     out.append(value.CODE)
     content = bytearray()
-    fields = _FIELDS[type(value)]
-    for name, kind in fields:
+    fields = _PLANS[type(value)].fields
+    for name, put in fields:
         item = getattr(value, name)
         if item is None:
             content.append(0x40)
         else:
-            kind.put(content, item)
+            put(content, item)
     if fields:
         encoding.put_fields(out, len(fields), content)
     else:
@@ -98,21 +118,35 @@ def from_described(value: Any) -> Any:
 
 
 def from_fields(cls: type[Composite], values: Any) -> Composite:
-    """An instance from a decoded field list."""
-    fields = _FIELDS[cls]
-    if not isinstance(values, list) or len(values) > len(fields):
-        raise DecodeError(f"{cls.NAME} is not a list of at most {len(fields)} fields")
-    given: dict[str, Any] = {}
-    for (name, kind), value in zip(fields, values, strict=False):
-        if value is not None:
-            try:
-                given[name] = kind.take(value)
-            except _WrongType:
-                raise DecodeError(f"{cls.NAME}: {name} has a wrong type", INVALID_FIELD) from None
+    """An instance from a freshly decoded field list, which is used up."""
+    plan = _PLANS[cls]
+    defaults = plan.defaults
+    if type(values) is not list or len(values) > len(defaults):
+        raise DecodeError(f"{cls.NAME} is not a list of at most {len(defaults)} fields")
+    for index, value in enumerate(values):
+        if value is None:
+            values[index] = defaults[index]
+        else:
+            values[index] = take_field(cls, index, value)
+    values += defaults[len(values) :]
+    for index, factory in plan.factories:
+        if values[index] is dataclasses.MISSING:
+            values[index] = factory()
+    for index in plan.mandatory:
+        if values[index] is dataclasses.MISSING:
+            raise DecodeError(f"{cls.NAME}: {plan.names[index]} is missing", INVALID_FIELD)
+    if plan.keyword_only:
+        return cls(**dict(zip(plan.names, values, strict=True)))
+    return cls(*values)
+
+
+def take_field(cls: type[Composite], index: int, value: Any) -> Any:
+    """One field's value, checked."""
+    plan = _PLANS[cls]
     try:
-        return cls(**given)
-    except TypeError:
-        raise DecodeError(f"{cls.NAME}: a mandatory field is missing", INVALID_FIELD) from None
+        return plan.takes[index](value)
+    except _WrongType:
+        raise DecodeError(f"{cls.NAME}: {plan.names[index]} has a wrong type", INVALID_FIELD) from None
 
 
 class _WrongType(Exception):

@@ -216,12 +216,17 @@ def _list(wide: bool) -> Decoder:
         count, at, end = _bounds(buffer, at, wide, depth)
         if count > end - at:
             raise DecodeError("a list claims more elements than it has bytes")
-        values = []
+        values: list[Any] = []
         depth += 1
         decoders = _DECODERS
         for _ in range(count):
-            value, at = decoders[buffer[at]](buffer, at + 1, depth)
-            values.append(value)
+            code = buffer[at]
+            at += 1
+            if code == 0x40:  # most fields of most composites
+                values.append(None)
+            else:
+                value, at = decoders[code](buffer, at, depth)
+                values.append(value)
         if at != end:
             raise DecodeError("the elements of a list do not fill it")
         return values, end

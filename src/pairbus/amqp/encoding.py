@@ -168,10 +168,20 @@ def put_string(out: bytearray, value: str) -> None:
     out += raw
 
 
+_MEMO_SIZE = 1024
+_symbols: dict[str, bytes] = {}  # keys of annotations and capabilities: few, and written for every message
+
+
 def put_symbol(out: bytearray, value: str) -> None:
-    raw = value.encode("ascii")
-    out += _B(0xA3, len(raw)) if len(raw) < 256 else _I(0xB3, len(raw))
-    out += raw
+    known = _symbols.get(value)
+    if known is None:
+        raw = value.encode("ascii")
+        known = (_B(0xA3, len(raw)) if len(raw) < 256 else _I(0xB3, len(raw))) + raw
+        if len(raw) <= 64:
+            if len(_symbols) >= _MEMO_SIZE:
+                _symbols.clear()
+            _symbols[value] = known
+    out += known
 
 
 def _put_compound(out: bytearray, code: int, count: int, content: bytearray) -> None:
@@ -200,9 +210,10 @@ def put_fields(out: bytearray, count: int, content: bytearray) -> None:
 
 def put_map(out: bytearray, value: dict[Any, Any]) -> None:
     content = bytearray()
+    encoders = _ENCODERS
     for key, item in value.items():
-        _put(content, key)
-        _put(content, item)
+        (encoders.get(type(key)) or _encoder_of(type(key)))(content, key)
+        (encoders.get(type(item)) or _encoder_of(type(item)))(content, item)
     _put_compound(out, 0xC1, 2 * len(value), content)
 
 

@@ -10,7 +10,6 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pairbus.amqp import encoding
 from pairbus.amqp.codec import decode, decode_exactly, encode_into, skip
 from pairbus.amqp.composites import (
     ADDRESS,
@@ -26,8 +25,9 @@ from pairbus.amqp.composites import (
     composite,
     encode_composite,
     from_fields,
+    take_field,
 )
-from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.errors import DecodeError, EncodeError
 from pairbus.amqp.limits import MAX_SECTIONS
 from pairbus.amqp.types import Symbol
 
@@ -51,6 +51,7 @@ _NAMES = {
 }
 
 _u32 = struct.Struct(">I").unpack_from
+_pack_u32 = struct.Struct(">I").pack
 
 
 @composite(0x70, "amqp:header:list", BOOLEAN, UBYTE, UINT, BOOLEAN, UINT)
@@ -184,16 +185,19 @@ class MessageSections:
 def scan(payload: bytes) -> MessageSections:
     """Find the sections of an encoded message."""
     spans: dict[int, tuple[int, int]] = {}
-    at, size, last = 0, len(payload), 0
+    at, size, last = 0, len(payload), HEADER - 1
     try:
         while at < size:
-            if payload[at] == 0 and payload[at + 1] == 0x53:
+            if payload[at + 1] == 0x53 and payload[at] == 0:
                 code, start = payload[at + 2], at + 3
             else:
                 code, start = _read_descriptor(payload, at)
-            if code >= DATA:
-                return MessageSections(payload, spans, at, _scan_body(payload, at))
             kind = payload[start]
+            if code >= DATA:
+                # One data section that reaches to the end is what nearly every message has.
+                if code == DATA and kind == 0xB0 and start + 5 + _u32(payload, start + 1)[0] == size:
+                    return MessageSections(payload, spans, at, "data")
+                return MessageSections(payload, spans, at, _scan_body(payload, at))
             if kind == 0xC0 or kind == 0xC1:
                 end = start + 2 + payload[start + 1]
             elif kind == 0xD0 or kind == 0xD1:
@@ -202,7 +206,7 @@ def scan(payload: bytes) -> MessageSections:
                 end = start + 1
             else:
                 raise DecodeError("a section is neither a list nor a map")
-            if code <= last or code < HEADER or end > size:
+            if code <= last or end > size:
                 raise DecodeError("sections are out of order, unknown or cut short")
             spans[code] = at, end
             last = code
@@ -212,25 +216,32 @@ def scan(payload: bytes) -> MessageSections:
     return MessageSections(payload, spans, size, "none")
 
 
+# Which body section may follow which (part 3.2); 0 is the beginning.
+_FOLLOWERS: dict[int, tuple[int, ...]] = {
+    0: (DATA, SEQUENCE, VALUE, FOOTER),
+    DATA: (DATA, FOOTER),
+    SEQUENCE: (SEQUENCE, FOOTER),
+    VALUE: (FOOTER,),
+    FOOTER: (),
+}
+
+
 def _scan_body(payload: bytes, at: int) -> BodyKind:
-    """Check that data+, sequence+ or one value, then perhaps a footer, reach exactly to the end."""
-    size = len(payload)
-    first, _ = _read_descriptor(payload, at)
-    last = 0
+    """Check that the body's sections follow each other and reach exactly to the end."""
+    size, last = len(payload), 0
+    kind: BodyKind = "none"
     for _ in range(MAX_SECTIONS):
         code, start = _read_descriptor(payload, at)
-        if (
-            code not in _BODY_KINDS
-            or (last and code != FOOTER and (code != last or code == VALUE))
-            or last == FOOTER
-        ):
+        if code not in _FOLLOWERS[last]:
             raise DecodeError("body sections are unknown, mixed or out of order")
         if code == DATA and payload[start] not in (0xA0, 0xB0):
             raise DecodeError("a data section is no binary")
+        if not last:
+            kind = _BODY_KINDS[code]
         at = skip(payload, start)
         last = code
         if at == size:
-            return _BODY_KINDS[first]
+            return kind
     raise DecodeError("a message has too many sections")
 
 
@@ -262,15 +273,59 @@ def _read_header(raw: bytes) -> Header:
     return header
 
 
+# Fields of the properties that are strings: to, subject, reply-to, group-id, reply-to-group-id, and the two ids.
+_TEXT_FIELDS = frozenset((0, 2, 3, 4, 5, 10, 12))
+
+
 def _read_properties(payload: bytes, at: int, end: int) -> Properties:
+    """By hand, since it is done for every message, and nearly all fields are null or a short string."""
     start = _read_descriptor(payload, at)[1]
-    found = from_fields(Properties, decode_exactly(payload, start, end))
-    assert isinstance(found, Properties)
-    return found
+    if payload[start] != 0xC0 or payload[start + 2] > 13:
+        found = from_fields(Properties, decode_exactly(payload, start, end))
+        assert isinstance(found, Properties)
+        return found
+    values: list[Any] = []
+    p = start + 3
+    try:
+        for index in range(payload[start + 2]):
+            code = payload[p]
+            if code == 0x40:
+                values.append(None)
+                p += 1
+            elif code == 0xA1 and index in _TEXT_FIELDS:
+                stop = p + 2 + payload[p + 1]
+                values.append(payload[p + 2 : stop].decode())
+                p = stop
+            else:
+                value, p = decode(payload, p)
+                values.append(None if value is None else take_field(Properties, index, value))
+    except (IndexError, UnicodeDecodeError):
+        raise DecodeError("the properties of a message are broken") from None
+    if p != end:
+        raise DecodeError("the properties of a message do not fill their section")
+    return Properties(*values)
 
 
 def encode_header(header: Header) -> bytes:
-    return encode_composite(header)
+    """By hand, since each delivery has a header of its own."""
+    durable, first = 0x42 - header.durable, 0x42 - header.first_acquirer
+    try:
+        if header.ttl is None:
+            return b"\x00\x53\x70\xc0\x0b\x05%c\x50%c\x40%c\x70%b" % (
+                durable,
+                header.priority,
+                first,
+                _pack_u32(header.delivery_count),
+            )
+        return b"\x00\x53\x70\xc0\x0f\x05%c\x50%c\x70%b%c\x70%b" % (
+            durable,
+            header.priority,
+            _pack_u32(header.ttl),
+            first,
+            _pack_u32(header.delivery_count),
+        )
+    except (OverflowError, struct.error):
+        raise EncodeError("a number in a header is out of its range") from None
 
 
 def encode_properties(properties: Properties) -> bytes:
@@ -290,9 +345,9 @@ def encode_application_properties(properties: dict[Any, Any]) -> bytes:
 
 
 def encode_data(data: bytes) -> bytes:
-    out = bytearray(b"\x00\x53\x75")
-    encoding.put_binary(out, data)
-    return bytes(out)
+    if len(data) < 256:
+        return b"\x00\x53\x75\xa0%c%b" % (len(data), data)
+    return b"\x00\x53\x75\xb0%b%b" % (_pack_u32(len(data)), data)
 
 
 def encode_value(value: Any) -> bytes:
