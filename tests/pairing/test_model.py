@@ -224,7 +224,8 @@ class PairMachine(RuleBasedStateMachine):
             return
         chosen = self.rotation.choose(sender, self.now)
         assert chosen in usable
-        assert self.choices.get(sender, chosen) == chosen, "a usable choice is kept"
+        before = self.choices.get(sender)
+        assert before not in usable or chosen == before, "a usable choice is kept"
         self.choices[sender] = chosen
 
     @rule(queue=st.sampled_from(QUEUES))
@@ -232,8 +233,7 @@ class PairMachine(RuleBasedStateMachine):
         was_in = queue not in self.absent()
         if was_in:
             self.model.absences[queue] = self.now + COOL_DOWN
-            self.choices = {sender: chosen for sender, chosen in self.choices.items() if chosen != queue}
-        assert self.rotation.fail(queue, self.now, "refused") is was_in
+        assert self.rotation.fail(queue, self.now, reason="refused") is was_in
 
     @rule(queue=st.sampled_from(QUEUES))
     def succeed_queue(self, queue: str) -> None:

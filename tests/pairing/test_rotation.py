@@ -31,7 +31,7 @@ def test_senders_spread_over_all_queues() -> None:
 def test_a_queue_that_fails_is_left_by_everybody() -> None:
     rotation = make(2)
     before = {sender: rotation.choose(sender, 0) for sender in range(20)}
-    assert rotation.fail(QUEUES[0], 10, "refused")
+    assert rotation.fail(QUEUES[0], 10, reason="refused")
     assert {rotation.choose(sender, 10) for sender in before} == {QUEUES[1]}
 
 
@@ -39,7 +39,7 @@ def test_a_queue_returns_after_its_cool_down_and_those_that_moved_stay() -> None
     rotation = make(2)
     for sender in range(20):
         rotation.choose(sender, 0)
-    rotation.fail(QUEUES[0], 10, "refused")
+    rotation.fail(QUEUES[0], 10, reason="refused")
     moved = {sender: rotation.choose(sender, 11) for sender in range(20)}
     assert rotation.usable(69.9) == [QUEUES[1]]
     assert rotation.usable(70) == QUEUES[:2]
@@ -49,16 +49,16 @@ def test_a_queue_returns_after_its_cool_down_and_those_that_moved_stay() -> None
 
 def test_late_failures_do_not_prolong_an_absence() -> None:
     rotation = make(2)
-    assert rotation.fail(QUEUES[0], 10, "refused")
-    assert not rotation.fail(QUEUES[0], 40, "refused as well")
+    assert rotation.fail(QUEUES[0], 10, reason="refused")
+    assert not rotation.fail(QUEUES[0], 40, reason="refused as well")
     assert rotation.usable(70) == QUEUES[:2]
-    assert rotation.fail(QUEUES[0], 70, "still refused")
+    assert rotation.fail(QUEUES[0], 70, reason="still refused")
 
 
 def test_none_left_says_when_the_next_returns_and_why() -> None:
     rotation = make(2)
-    rotation.fail(QUEUES[0], 10, "first")
-    rotation.fail(QUEUES[1], 20, "second")
+    rotation.fail(QUEUES[0], 10, reason="first")
+    rotation.fail(QUEUES[1], 20, reason="second")
     with pytest.raises(BacklogUnavailableError) as caught:
         rotation.choose("orders", 30)
     assert (caught.value.queues, caught.value.retry_after, caught.value.last_failure) == (2, 40, "second")
@@ -67,7 +67,7 @@ def test_none_left_says_when_the_next_returns_and_why() -> None:
 
 def test_a_success_clears_the_record_but_does_not_end_an_absence() -> None:
     rotation = make(2)
-    rotation.fail(QUEUES[0], 10, "refused")
+    rotation.fail(QUEUES[0], 10, reason="refused")
     rotation.succeed(QUEUES[0], 11)
     assert rotation.usable(11) == [QUEUES[1]]
     assert rotation.status(11)[0].failures == 1

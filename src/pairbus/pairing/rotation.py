@@ -2,7 +2,8 @@
 
 1. A sender that fails over chooses a queue at random and keeps it, so that the load of many senders spreads
    and the messages of one stay together, in order.
-2. A queue that fails leaves the rotation for everybody: whoever had chosen it chooses another one.
+2. A queue that fails leaves the rotation for everybody: whoever had chosen it chooses another one with the
+   next message.
 3. After a cool-down it may be chosen again. Senders that have moved on stay where they are.
 4. When none is left, choosing raises ``BacklogUnavailableError``. The error says when the next one returns.
 """
@@ -60,7 +61,7 @@ class Rotation:
             self._choices[sender] = chosen
         return chosen.name
 
-    def fail(self, queue: str, now: float, reason: str) -> bool:
+    def fail(self, queue: str, now: float, *, reason: str) -> bool:
         """A send to the queue failed. True if it leaves the rotation now, False if it was out before."""
         entry = self._queues[queue]
         left = entry.is_usable(now)
@@ -69,9 +70,6 @@ class Rotation:
         if left:
             # Sends that fail later, begun while it was still in, must not prolong its absence for ever.
             entry.out_until = now + self._cool_down
-            self._choices = {
-                sender: choice for sender, choice in self._choices.items() if choice is not entry
-            }
         return left
 
     def succeed(self, queue: str, now: float) -> None:
