@@ -191,32 +191,36 @@ def unwrap(
     Keys and strings may be bytes, as the SDK gives them. ``enqueued_ms`` is when the backlog queue took the
     message; ``expires_ms`` the absolute expiry that it has there, if any.
     """
+    own, found = _sort_out(application_properties or {})
+    path = _read_path(found)
+    natives = Natives(
+        session_id=_read_session(found), expires_ms=expires_ms, scheduled_ms=_read_timestamp(found)
+    )
+    ttl_ms = _read_ttl(found)
+    expired = False
+    if ttl_ms is not None:
+        # The service counts a scheduled message's time from its scheduled time.
+        begins = max(enqueued_ms, natives.scheduled_ms or 0)
+        left = ttl_ms if policy == "pause" else ttl_ms - max(0, now_ms - begins)
+        expired = policy == "deduct" and left <= 0
+        natives = _with_ttl(natives, left=max(left, 0), now_ms=now_ms)
+    body_size = _read_body_size(found)
+    return Unwrapped(
+        path=path, natives=natives, application_properties=own, body_size=body_size, expired=expired
+    )
+
+
+def _sort_out(properties: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[str, Any]]:
+    """The user's own properties, and those of the envelope."""
     own: dict[Any, Any] = {}
     found: dict[str, Any] = {}
-    for key, value in (application_properties or {}).items():
+    for key, value in properties.items():
         name = _text(key)
         if name in RESERVED_NAMES:
             found[name] = value
         else:
             own[key] = value
-    path = _read_path(found)
-    scheduled_ms = _read_timestamp(found)
-    ttl_ms = _read_ttl(found)
-    natives = Natives(session_id=_read_session(found), expires_ms=expires_ms, scheduled_ms=scheduled_ms)
-    expired = False
-    if ttl_ms is not None:
-        # The service counts a scheduled message's time from its scheduled time.
-        begins = max(enqueued_ms, scheduled_ms or 0)
-        left = ttl_ms if policy == "pause" else ttl_ms - max(0, now_ms - begins)
-        expired = policy == "deduct" and left <= 0
-        natives = _with_ttl(natives, left=max(left, 0), now_ms=now_ms)
-    return Unwrapped(
-        path=path,
-        natives=natives,
-        application_properties=own,
-        body_size=_read_body_size(found),
-        expired=expired,
-    )
+    return own, found
 
 
 def _with_ttl(natives: Natives, *, left: int, now_ms: int) -> Natives:
