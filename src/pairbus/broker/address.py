@@ -26,6 +26,11 @@ class Address:
     kind: NodeKind
     path: str
 
+    @property
+    def resource(self) -> str:
+        """What a token must be for. One for an entity covers its management node too, not the other way."""
+        return f"{self.path}/{_MANAGEMENT}" if self.kind is NodeKind.MANAGEMENT else self.path
+
 
 def parse_address(raw: str) -> Address:
     """Read an address as the SDKs write it: a whole URI (Python, always `amqps://`) or a bare path

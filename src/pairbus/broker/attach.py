@@ -31,7 +31,6 @@ __all__ = ["SessionWait", "attach_link"]
 
 _log = logging.getLogger("pairbus.broker")
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
-_SESSION_FILTER_CODE = ULong(0x0000_0137_0000_000C)
 _TIMEOUT = Symbol("com.microsoft:timeout")
 _LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
 _BATCH_SIZE = Symbol("com.microsoft:max-message-batch-size")
@@ -72,7 +71,7 @@ def _address(event: LinkAttached) -> Address:
 def _attach_node(peer: "Peer", link: Link, address: Address) -> None:
     name = f"{address.kind.value}:{address.path.lower()}"
     if address.kind is NodeKind.MANAGEMENT:
-        peer.access.require(address.path, ("Send", "Listen", "Manage"), now=peer.host.now())
+        peer.access.require(address.resource, ("Send", "Listen", "Manage"), now=peer.host.now())
         peer.host.engine.node(address.path)
         if _is_silent(peer, address.path):
             return
@@ -80,7 +79,7 @@ def _attach_node(peer: "Peer", link: Link, address: Address) -> None:
         peer.add(AnswerEndpoint(link, name))
         link.accept()
         return
-    service = _token_node(peer) if address.kind is NodeKind.CBS else _management_node(peer, address.path)
+    service = _token_node(peer) if address.kind is NodeKind.CBS else _management_node(peer, address)
     peer.add(RequestEndpoint(link, service, peer.find_answers(name)))
     link.accept(max_message_size=peer.host.max_message_size, initial_credit=REQUEST_CREDIT)
 
@@ -99,13 +98,13 @@ def _token_node(peer: "Peer") -> Service:
     )
 
 
-def _management_node(peer: "Peer", path: str) -> Service:
-    host = peer.host
+def _management_node(peer: "Peer", address: Address) -> Service:
+    host, path = peer.host, address.path
     node = ManagementNode(
         path=path,
         engine=host.engine,
         now=host.now,
-        require=lambda claim: peer.access.require(path, (claim,), now=host.now()),
+        require=lambda claim: peer.access.require(address.resource, (claim,), now=host.now()),
         refusal=lambda: _fault_refusal(peer, Operation.MANAGE, path),
         session_lock=lambda queue, session_id: _held_session(peer, queue, session_id),
         count=lambda kind, size: host.counters.count(path, peer.name, kind=kind, size=size),
@@ -198,11 +197,15 @@ def _begin(peer: "Peer", event: LinkAttached, *, queue: MessageQueue, session: S
     if session is None:
         link.accept(max_message_size=peer.host.max_message_size)
         return
-    # Address as it came, byte for byte; the filter carries the id as a described string, which every client
-    # understands.
-    accepted = {SESSION_FILTER: Described(_SESSION_FILTER_CODE, session.session_id)}
+    assert isinstance(source, Source), "only a source has the filter that asks for a session"
+    # Address as it came, byte for byte. The filter in the form that was asked in: the client of JavaScript
+    # takes the id as a bare string only, that of Go as a described one only.
+    asked = (source.filter or {})[SESSION_FILTER]
+    held: object = session.session_id
+    if isinstance(asked, Described):
+        held = Described(asked.descriptor, held)
     link.accept(
-        source=Source(address=source.address if isinstance(source, Source) else None, filter=accepted),
+        source=Source(address=source.address, filter={SESSION_FILTER: held}),
         properties={_LOCKED_UNTIL: dotnet_ticks(session.locked_until)},
         max_message_size=peer.host.max_message_size,
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pairbus.amqp.types import Int
-from pairbus.broker.address import parse_address
+from pairbus.broker.address import Address, parse_address
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.requests import Answer, Request
 from pairbus.broker.tokens import Grant, TokenRejected
@@ -40,13 +40,14 @@ class TokenNode:
             return _answer(
                 400, "put-token needs the audience as application property 'name' and the token as the body."
             )
-        return self._put(parse_address(audience).path, token)
+        return self._put(parse_address(audience), token)
 
-    def _put(self, path: str, token: str) -> Answer:
+    def _put(self, address: Address, token: str) -> Answer:
+        path = address.path
         if self._is_down(path):
             return _answer(401, "The token service is not available.")
         try:
-            grant = self._check(token, path)
+            grant = self._check(token, address.resource)
             if path:
                 self._exists(path)
         except TokenRejected as rejected:
