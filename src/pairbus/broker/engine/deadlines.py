@@ -1,70 +1,99 @@
-"""Deadlines: heaps with lazy deletion.
+"""Deadlines, and who is to be woken for them.
 
-1. A deadline that no longer holds is not searched for. It stays as a dead entry until it comes to the top,
-   where the owner's ``is_live`` sorts it out.
-2. A heap that has more than twice as many entries as there are live things is swept when something is
-   added, so dead entries never outnumber the live ones by much, and the cost is constant on average.
-3. Entries hold keys, never messages: a dead entry keeps no body in memory.
+1. Deadlines are gathered by the second in which they lie. To add or to remove one is a dictionary access,
+   and what is removed is gone: a million settled locks leave nothing behind, and nothing has to be swept.
+2. Only when its second has come is a bucket put into order, in a heap. An entry of the heap that was
+   removed meanwhile is passed over. There are never more of these than fell into the last second or two.
+3. So the next deadline is known exactly within the second that has come, and otherwise by its second: the
+   owner may be woken up to a second too early, never too late, and once for each second at most.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, TypeVar
 
 __all__ = ["NEVER", "Alarms", "Deadlines", "Sleeper"]
 
 NEVER = float("inf")
-# Below this a sweep is not worth its while.
+# Below this, stale entries are not worth a sweep.
 FEW = 64
 
-Key = TypeVar("Key", bound=Hashable)
+Key = TypeVar("Key", int, str)
 
 
 class Deadlines(Generic[Key]):
-    """Points in time, each with the key of what is due then. Keys of one heap must be comparable."""
+    """Points in time, each with the key of what is due then. A key has one deadline at a time."""
 
-    __slots__ = ("_heap", "_is_live")
+    __slots__ = ("_buckets", "_heap", "_opened", "_seconds")
 
-    def __init__(self, is_live: Callable[[float, Key], bool]) -> None:
+    def __init__(self) -> None:
+        self._buckets: dict[int, dict[Key, float]] = {}
+        # The seconds of the buckets; a second whose bucket has become empty may still be among them.
+        self._seconds: list[int] = []
+        self._opened: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
-        self._is_live = is_live
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._opened) + sum(len(bucket) for bucket in self._buckets.values())
 
-    def add(self, when: float, key: Key, live: int) -> None:
-        """Add a deadline; ``live`` is how many live ones there can be."""
-        heap = self._heap
-        heappush(heap, (when, key))
-        if len(heap) > 2 * live + FEW:
-            self._sweep()
+    def add(self, when: float, key: Key) -> None:
+        second = int(when)
+        bucket = self._buckets.get(second)
+        if bucket is not None:
+            bucket[key] = when
+            return
+        self._buckets[second] = {key: when}
+        heappush(self._seconds, second)
+        if len(self._seconds) > 2 * len(self._buckets) + FEW:
+            self._seconds = list(self._buckets)
+            heapify(self._seconds)
+
+    def remove(self, when: float, key: Key) -> None:
+        """Take a deadline back; if it was due already, nothing happens."""
+        second = int(when)
+        bucket = self._buckets.get(second)
+        if bucket is not None and bucket.pop(key, None) is not None:
+            if not bucket:
+                del self._buckets[second]
+        else:
+            self._opened.pop(key, None)
 
     def pop_due(self, now: float) -> Iterator[Key]:
-        """Take off what is due, in order of time. More may be added meanwhile."""
-        heap, is_live = self._heap, self._is_live
-        while heap and heap[0][0] <= now:
-            when, key = heappop(heap)
-            if is_live(when, key):
-                yield key
+        """Take off what is due, in order of time. More may be added and removed meanwhile."""
+        opened = self._opened
+        while self._open(now):
+            heap = self._heap
+            while heap and heap[0][0] <= now:
+                when, key = heappop(heap)
+                if opened.get(key) == when:
+                    del opened[key]
+                    yield key
+            if not self._seconds or self._seconds[0] > now:
+                return
 
     def next(self) -> float:
-        """When the next live one is due; NEVER if there is none."""
-        heap, is_live = self._heap, self._is_live
-        while heap:
-            when, key = heap[0]
-            if is_live(when, key):
-                return when
+        """When there may be something due; NEVER if there is nothing."""
+        heap, opened, seconds, buckets = self._heap, self._opened, self._seconds, self._buckets
+        while heap and opened.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
-        return NEVER
+        while seconds and seconds[0] not in buckets:
+            heappop(seconds)
+        ordered = heap[0][0] if heap else NEVER
+        return min(ordered, float(seconds[0])) if seconds else ordered
 
-    def _sweep(self) -> None:
-        is_live = self._is_live
-        # In place: an iteration of pop_due may be under way.
-        self._heap[:] = {entry for entry in self._heap if is_live(*entry)}
-        heapify(self._heap)
+    def _open(self, now: float) -> bool:
+        """Put the buckets into order whose second has come; whether there is anything to look at."""
+        seconds = self._seconds
+        while seconds and seconds[0] <= now:
+            bucket = self._buckets.pop(heappop(seconds), None)
+            if bucket:
+                self._opened.update(bucket)
+                self._heap += [(when, key) for key, when in bucket.items()]
+                heapify(self._heap)
+        return bool(self._heap)
 
 
 class Sleeper(ABC):

@@ -24,7 +24,7 @@ class DuplicateHistory:
     def __init__(self, window: float) -> None:
         self.window = window
         self._until: dict[str, float] = {}
-        self._ends: Deadlines[str] = Deadlines(lambda when, key: self._until.get(key) == when)
+        self._ends: Deadlines[str] = Deadlines()
 
     def __len__(self) -> int:
         return len(self._until)
@@ -35,8 +35,11 @@ class DuplicateHistory:
 
     def keep(self, key: str, until: float) -> None:
         """Remember an id."""
+        before = self._until.get(key)
+        if before is not None:
+            self._ends.remove(before, key)
         self._until[key] = until
-        self._ends.add(until, key, len(self._until))
+        self._ends.add(until, key)
 
     def forget(self, now: float) -> bool:
         """Drop the ids whose time is over; whether there were any."""

@@ -75,7 +75,7 @@ class Entity(Sleeper):
         self._max_message_size = context.limits.max_message_size
         self._context = context
         self._emit = context.events.append
-        self._schedule: Deadlines[int] = Deadlines(self._is_scheduled)
+        self._schedule: Deadlines[int] = Deadlines()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path!r}>"
@@ -245,8 +245,7 @@ class Entity(Sleeper):
         """Take a message out and tell nobody."""
         message = self.table.get(number)
         if message is not None:
-            self._unindex(message)
-            self.scheduled_count -= 1
+            self._take_scheduled(message)
 
     # -- inside ------------------------------------------------------------------------------------------
 
@@ -333,11 +332,6 @@ class Entity(Sleeper):
 
     # -- scheduled messages
 
-    def _is_scheduled(self, when: float, number: int) -> bool:
-        message = self.table.get(number)
-        scheduled = message is not None and message.state is MessageState.SCHEDULED
-        return scheduled and message is not None and message.scheduled_for == when
-
     def _hold(self, incoming: Incoming, when: float, now: float) -> int:
         message = incoming.store(self._advance(), now, self._expiry(incoming.time_to_live, when))
         message.state = MessageState.SCHEDULED
@@ -347,16 +341,21 @@ class Entity(Sleeper):
         return message.sequence_number
 
     def _place_scheduled(self, message: StoredMessage) -> None:
-        when = message.scheduled_for or 0.0
+        assert message.scheduled_for is not None
         self._index(message)
         self.scheduled_count += 1
-        self._schedule.add(when, message.sequence_number, self.scheduled_count)
-        self._wake_at(when)
+        self._schedule.add(message.scheduled_for, message.sequence_number)
+        self._wake_at(message.scheduled_for)
 
     def _discard_scheduled(self, message: StoredMessage) -> None:
+        self._take_scheduled(message)
+        self._emit(MessageRemoved(self.path, message.sequence_number))
+
+    def _take_scheduled(self, message: StoredMessage) -> None:
+        assert message.scheduled_for is not None
+        self._schedule.remove(message.scheduled_for, message.sequence_number)
         self._unindex(message)
         self.scheduled_count -= 1
-        self._emit(MessageRemoved(self.path, message.sequence_number))
 
     def _activate(self, number: int, now: float) -> None:
         held = self.table.get(number)

@@ -261,8 +261,8 @@ class MessageQueue(LockableStock):
         self.accessed_at = now
         self._held_session(lock)
         assert self.sessions is not None
-        lock.locked_until = now + self._lock_duration
-        self.sessions.note_end(lock)
+        self.sessions.extend(lock, now + self._lock_duration)
+        self._wake_at(lock.locked_until)
         return lock.locked_until
 
     def release_session(self, lock: SessionLock, now: float) -> None:

@@ -51,13 +51,12 @@ class Session:
 class Sessions:
     """All sessions of one queue."""
 
-    __slots__ = ("_all", "_available", "_ends", "_locked")
+    __slots__ = ("_all", "_available", "_ends")
 
     def __init__(self) -> None:
         self._all: dict[str, Session] = {}
         self._available: OrderedDict[str, Session] = OrderedDict()
-        self._locked = 0
-        self._ends: Deadlines[str] = Deadlines(self._ends_then)
+        self._ends: Deadlines[str] = Deadlines()
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._all.values())
@@ -89,21 +88,23 @@ class Sessions:
 
     def lock(self, session: Session, lock: SessionLock) -> None:
         session.lock = lock
-        self._locked += 1
-        self.note_end(lock)
+        self._ends.add(lock.locked_until, session.session_id)
         self.review(session)
 
     def unlock(self, session: Session) -> list[StoredMessage]:
         """Take the lock away; the messages that were held under it, in order."""
-        session.lock = None
-        self._locked -= 1
+        if session.lock is not None:
+            self._ends.remove(session.lock.locked_until, session.session_id)
+            session.lock = None
         held = [session.held[number] for number in sorted(session.held)]
         session.held.clear()
         return held
 
-    def note_end(self, lock: SessionLock) -> None:
-        """The lock ends at another time than it did."""
-        self._ends.add(lock.locked_until, lock.session_id, self._locked)
+    def extend(self, lock: SessionLock, until: float) -> None:
+        """Let a lock end at another time than it did."""
+        self._ends.remove(lock.locked_until, lock.session_id)
+        lock.locked_until = until
+        self._ends.add(until, lock.session_id)
 
     def pop_due(self, now: float) -> Iterator[Session]:
         """The sessions whose locks are over."""
@@ -122,7 +123,3 @@ class Sessions:
                 each.session_id for each in self if each.state is not None and each.updated_at > updated_after
             )
         return found[skip : skip + top]
-
-    def _ends_then(self, when: float, session_id: str) -> bool:
-        session = self._all.get(session_id)
-        return session is not None and session.lock is not None and session.lock.locked_until == when

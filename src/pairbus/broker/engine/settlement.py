@@ -36,7 +36,7 @@ class LockableStock(Stock):
     def __init__(self, context: Context, path: str, *, space: Space, now: float) -> None:
         super().__init__(context, path, space=space, now=now)
         self._locks: dict[uuid.UUID, StoredMessage] = {}
-        self._lock_ends: Deadlines[int] = Deadlines(self._lock_ends_then)
+        self._lock_ends: Deadlines[int] = Deadlines()
         self._lock_duration = 60.0
         # None in a sub-queue, which keeps its messages however often they fail.
         self._max_deliveries: int | None = None
@@ -102,8 +102,9 @@ class LockableStock(Stock):
             raise not_allowed(
                 "A message of a session has no lock of its own. Renew the session's lock instead."
             )
+        self._lock_ends.remove(message.locked_until, message.sequence_number)
         until = message.locked_until = now + self._lock_duration
-        self._lock_ends.add(until, message.sequence_number, len(self._locks))
+        self._lock_ends.add(until, message.sequence_number)
         self._wake_at(until)
         return until
 
@@ -115,7 +116,7 @@ class LockableStock(Stock):
         message.locked_until = until
         self._locks[token] = message
         if held is None:
-            self._lock_ends.add(until, message.sequence_number, len(self._locks))
+            self._lock_ends.add(until, message.sequence_number)
             if until < self.alarm_at:
                 self._context.alarms.set(self, until)
         else:
@@ -130,10 +131,12 @@ class LockableStock(Stock):
         if message is None:
             raise self._lost()
         message.lock_token = None
-        if self.sessions is not None:
-            session = self.sessions.get(message.session_id)
-            if session is not None:
-                session.held.pop(message.sequence_number, None)
+        if self.sessions is None:
+            self._lock_ends.remove(message.locked_until, message.sequence_number)
+            return message
+        session = self.sessions.get(message.session_id)
+        if session is not None:
+            session.held.pop(message.sequence_number, None)
         return message
 
     def _drop_lock(self, message: StoredMessage) -> None:
@@ -198,10 +201,6 @@ class LockableStock(Stock):
     def _next_deadline(self) -> float:
         due = min(super()._next_deadline(), self._lock_ends.next())
         return due if self.sessions is None else min(due, self.sessions.next())
-
-    def _lock_ends_then(self, when: float, number: int) -> bool:
-        message = self.table.get(number)
-        return message is not None and message.lock_token is not None and message.locked_until == when
 
     def remove(self) -> None:
         super().remove()

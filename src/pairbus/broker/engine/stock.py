@@ -57,7 +57,7 @@ class Stock(Entity):
         self.active_count = 0
         self.deferred_count = 0
         self._line = Line()
-        self._expiries: Deadlines[int] = Deadlines(self._expires_then)
+        self._expiries: Deadlines[int] = Deadlines()
         self._dead_letters_expired = False
         self._forward_to: str | None = None
         self._forward_dead_letters_to: str | None = None
@@ -104,7 +104,9 @@ class Stock(Entity):
         self._ready.add(self)
 
     def restore(self, message: StoredMessage) -> None:
-        self.last_sequence = max(self.last_sequence, message.sequence_number)
+        if self.dead_letters is not None:
+            # A sub-queue gives out no numbers: what it holds was numbered by its parent.
+            self.last_sequence = max(self.last_sequence, message.sequence_number)
         if message.state is MessageState.SCHEDULED:
             self._place_scheduled(message)
         else:
@@ -120,11 +122,7 @@ class Stock(Entity):
             return
         if self.sessions is not None and message.state is MessageState.ACTIVE:
             self._leave_session_line(message)
-        self._unindex(message)
-        if message.state is MessageState.DEFERRED:
-            self.deferred_count -= 1
-        else:
-            self.active_count -= 1
+        self._take_off_books(message)
 
     def stored_bytes(self) -> int:
         """Bytes taken by this queue and its sub-queues alone; counted message by message."""
@@ -136,7 +134,7 @@ class Stock(Entity):
         self._index(message)
         expires_at = message.expires_at
         if expires_at is not None:
-            self._expiries.add(expires_at, message.sequence_number, self.table.count)
+            self._expiries.add(expires_at, message.sequence_number)
             if expires_at < self.alarm_at:
                 self._context.alarms.set(self, expires_at)
         if message.state is MessageState.DEFERRED:
@@ -206,10 +204,6 @@ class Stock(Entity):
     def _next_deadline(self) -> float:
         return min(super()._next_deadline(), self._expiries.next())
 
-    def _expires_then(self, when: float, number: int) -> bool:
-        message = self.table.get(number)
-        return message is not None and message.expires_at == when
-
     def _sweep_line(self, session_id: str | None) -> None:
         line, waiting = self._line, self.active_count
         session = self.sessions.get(session_id) if self.sessions is not None else None
@@ -232,12 +226,17 @@ class Stock(Entity):
 
     def _take_out(self, message: StoredMessage) -> None:
         """Remove a message that neither waits nor is locked any more."""
+        self._take_off_books(message)
+        self._emit(MessageRemoved(self.path, message.sequence_number))
+
+    def _take_off_books(self, message: StoredMessage) -> None:
+        if message.expires_at is not None:
+            self._expiries.remove(message.expires_at, message.sequence_number)
         self._unindex(message)
         if message.state is MessageState.DEFERRED:
             self.deferred_count -= 1
         else:
             self.active_count -= 1
-        self._emit(MessageRemoved(self.path, message.sequence_number))
 
     def _unindex(self, message: StoredMessage) -> None:
         self.table.remove(message.sequence_number)

@@ -1,0 +1,89 @@
+"""Everything of a namespace that a client could see, as plain values to compare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pairbus.broker.engine.entity import Entity
+from pairbus.broker.engine.message import MessageState, StoredMessage
+from pairbus.broker.engine.namespace import Namespace
+from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.sessions import Session
+from pairbus.broker.engine.subscription import Subscription
+
+UNSEEN = {"lock_token", "locked_until"}
+
+
+def observe(space: Namespace) -> dict[str, Any]:
+    """All entities with their settings, rules, messages, sessions and histories; locks aside."""
+    seen: dict[str, Any] = {}
+    for queue in space.list_queues():
+        _observe_queue(seen, queue)
+    for topic in space.list_topics():
+        seen[topic.path] = _observe_entity(topic)
+        for subscription in topic.subscriptions:
+            _observe_queue(seen, subscription)
+    return seen
+
+
+def _observe_queue(seen: dict[str, Any], queue: MessageQueue) -> None:
+    for each in (queue, *queue.sub_queues()):
+        seen[each.path] = _observe_entity(each)
+        seen[each.path]["counts"] = each.counts()
+    sessions = queue.sessions or ()
+    seen[queue.path]["states"] = {each.session_id: each.state for each in sessions if each.state is not None}
+    seen[queue.path]["waiting"] = sorted(each.session_id for each in sessions if each.table.count)
+    if isinstance(queue, Subscription):
+        seen[queue.path]["rules"] = queue.rules
+
+
+def _observe_entity(entity: Entity) -> dict[str, Any]:
+    return {
+        "settings": entity.settings,
+        "times": (entity.created_at, entity.updated_at),
+        "size": entity.size_bytes,
+        "last": entity.last_sequence,
+        "messages": [_observe_message(each) for each in entity.table.since(0)],
+        "duplicates": None if entity.duplicates is None else sorted(entity.duplicates.entries()),
+    }
+
+
+def _observe_message(message: StoredMessage) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in StoredMessage.__slots__ if name not in UNSEEN}
+
+
+def check_books(space: Namespace) -> None:
+    """The engine's counters say what its tables hold."""
+    for queue in space.list_queues():
+        _check_queue(queue)
+        assert queue.size_bytes == queue.stored_bytes()
+    for topic in space.list_topics():
+        parts = sum(each.stored_bytes() for each in topic.subscriptions)
+        assert topic.size_bytes == parts + sum(each.size for each in topic.table.since(0))
+        assert topic.scheduled_count == len(topic.table)
+        for subscription in topic.subscriptions:
+            _check_queue(subscription)
+
+
+def _check_queue(queue: MessageQueue) -> None:
+    for each in (queue, *queue.sub_queues()):
+        states = [message.state for message in each.table.since(0)]
+        assert each.active_count == states.count(MessageState.ACTIVE)
+        assert each.deferred_count == states.count(MessageState.DEFERRED)
+        assert each.scheduled_count == states.count(MessageState.SCHEDULED)
+        assert each.locked_count == sum(message.is_locked for message in each.table.since(0))
+    if queue.sessions is not None:
+        assert sum(session.table.count for session in queue.sessions) == queue.table.count
+        for session in queue.sessions:
+            _check_session(queue, session)
+
+
+def _check_session(queue: MessageQueue, session: Session) -> None:
+    assert queue.sessions is not None
+    messages = list(session.table.since(0))
+    waiting = [each for each in messages if each.state is MessageState.ACTIVE and not each.is_locked]
+    assert session.waiting == len(waiting)
+    assert (session.session_id in queue.sessions._available) is bool(waiting and session.lock is None)
+    assert list(session.held.values()) == [each for each in session.held.values() if each.is_locked]
+    assert len(session.held) == sum(each.is_locked for each in messages)
+    assert messages or session.lock is not None or session.state is not None
