@@ -152,6 +152,8 @@ class Connection:
         self._channels = NumberPool()
         self._sessions: dict[int, Session] = {}
         self._by_remote_channel: dict[int, Session] = {}
+        # Channels whose session the peer has ended. The official Python client detaches links after that.
+        self._ended_channels: set[int] = set()
         self._inboxes: dict[int, Inbox] = {}  # of mapped sessions, by remote channel
         self._now = now
         self._last_received = now
@@ -370,6 +372,8 @@ class Connection:
         else:
             session = self._by_remote_channel.get(channel)
             if session is None:
+                if channel in self._ended_channels:
+                    return
                 raise ProtocolError(ILLEGAL_STATE, f"no session has begun on channel {channel}")
             if isinstance(performative, End):
                 self._on_end(session, performative)
@@ -433,6 +437,7 @@ class Connection:
                 raise ProtocolError(ILLEGAL_STATE, "a begin answers a session that we did not begin")
             session = awaited
         self._by_remote_channel[channel] = session
+        self._ended_channels.discard(channel)
         session.on_begin(begin, channel, self._events)
         if session.state is SessionState.MAPPED:
             self._inboxes[channel] = session.inbox
@@ -450,6 +455,7 @@ class Connection:
         self._channels.give_back(session.channel)
         if session.remote_channel is not None:
             del self._by_remote_channel[session.remote_channel]
+            self._ended_channels.add(session.remote_channel)
 
     def retire_inbox(self, session: Session) -> None:
         """A session is no longer mapped: its frames take the way through ``_dispatch``."""

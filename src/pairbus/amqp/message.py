@@ -273,7 +273,7 @@ def _read_header(raw: bytes) -> Header:
     return header
 
 
-# Fields of the properties that are strings: to, subject, reply-to, group-id, reply-to-group-id, and the two ids.
+# Fields of the properties that may be strings: the two ids, to, subject, reply-to and the two groups.
 _TEXT_FIELDS = frozenset((0, 2, 3, 4, 5, 10, 12))
 
 

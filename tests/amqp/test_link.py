@@ -1,0 +1,498 @@
+from __future__ import annotations
+
+import pytest
+
+from pairbus.amqp import (
+    AmqpError,
+    Closed,
+    Limits,
+    Link,
+    LinkAttached,
+    LinkDetached,
+    LinkFlowed,
+    LinkState,
+    Received,
+    Settled,
+    Source,
+    Target,
+    UsageError,
+)
+from pairbus.amqp.errors import (
+    DETACH_FORCED,
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_FOUND,
+    RESOURCE_LIMIT,
+)
+from pairbus.amqp.performatives import (
+    ACCEPTED,
+    RELEASED,
+    SENDER_SETTLED,
+    Attach,
+    Detach,
+    Disposition,
+    Flow,
+    Modified,
+    Rejected,
+    Released,
+    Transfer,
+)
+from pairbus.amqp.types import Symbol, ULong
+from tests.amqp.peer import Peer
+from tests.amqp.wire import Wire
+
+
+def _link(peer: Peer) -> Link:
+    return peer.event(LinkAttached).link
+
+
+# Attaching
+
+
+def test_accepting_echoes_the_peers_termini() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    link = session.attach(
+        name="orders",
+        role_sender=True,
+        source=Source("here"),
+        target=Target("amqps://host/orders"),
+        snd_settle_mode=SENDER_SETTLED,
+        rcv_settle_mode=1,
+        properties={Symbol("k"): "v"},
+    )
+    wire.pump()
+    event = wire.server_event(LinkAttached)
+    assert (event.link.name, event.link.is_sender, event.link.initiated) == ("orders", False, False)
+    assert event.attach.properties == {"k": "v"}
+    assert event.link.remote_attach is event.attach
+    event.link.accept(
+        properties={Symbol("com.microsoft:max-message-batch-size"): ULong(262144)},
+        max_message_size=262144,
+        initial_credit=7,
+    )
+    wire.pump()
+    answer = wire.client_event(LinkAttached)
+    assert answer.link is link
+    assert answer.link.initiated
+    assert (answer.attach.source, answer.attach.target) == (Source("here"), Target("amqps://host/orders"))
+    assert (answer.attach.snd_settle_mode, answer.attach.rcv_settle_mode) == (1, 1)
+    assert answer.attach.max_message_size == 262144
+    assert answer.attach.properties == {"com.microsoft:max-message-batch-size": 262144}
+    assert link.credit == link.sendable == 7
+    assert link.state is event.link.state is LinkState.ATTACHED
+
+
+def test_accepting_may_change_a_terminus() -> None:
+    peer = Peer().open().begin().attach(receiver=True, accept=False)
+    _link(peer).accept(source=Source("q", filter={Symbol("f"): "id"}))
+    peer.collect()
+    attach = peer.answer(Attach)
+    assert attach.source == Source("q", filter={Symbol("f"): "id"})
+    assert attach.target == Target("q")
+    assert attach.initial_delivery_count == 0
+
+
+def test_refusing_attaches_without_termini_and_detaches_with_the_reason() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    link = session.attach(name="x", role_sender=True, source=Source("a"), target=Target("b"))
+    wire.pump()
+    answer = wire.server_event(LinkAttached).link
+    answer.refuse(AmqpError(NOT_FOUND, "no such queue"))
+    answer.accept()
+    wire.pump()
+    attach = wire.client_event(LinkAttached).attach
+    assert (attach.source, attach.target) == (None, None)
+    detached = wire.client_event(LinkDetached)
+    assert (detached.link, detached.closed) == (link, True)
+    assert detached.error == AmqpError(NOT_FOUND, "no such queue", {})
+    assert not wire.server_all(LinkDetached)
+    assert wire.client.link_count == wire.server.link_count == 0
+
+
+def test_a_sender_link_is_refused_with_a_delivery_count() -> None:
+    peer = Peer().open().begin().attach(receiver=True, accept=False)
+    _link(peer).refuse(AmqpError(NOT_FOUND))
+    peer.collect()
+    assert peer.answer(Attach).initial_delivery_count == 0
+    assert peer.answer(Attach).source is None
+
+
+def test_the_server_may_attach_too() -> None:
+    wire = Wire().open()
+    _, session = wire.begin()
+    link = session.attach(name="push", role_sender=True, source=Source("s"), target=Target("t"))
+    wire.pump()
+    answer = wire.client_event(LinkAttached).link
+    answer.accept(initial_credit=1)
+    wire.pump()
+    link.send(b"pushed", tag=b"1", settled=True)
+    wire.pump()
+    assert wire.client_event(Received).payload == b"pushed"
+
+
+# Credit
+
+
+def test_credit_is_reckoned_against_the_senders_count() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    sender, receiver = wire.attach(session, sender=True, credit=5)
+    for number in range(3):
+        sender.send(b"m", tag=b"%d" % number)
+    receiver.flow(5)  # granted before the three have arrived: two of it are new
+    wire.pump()
+    assert (sender.credit, sender.delivery_count) == (2, 3)
+    assert (receiver.credit, receiver.delivery_count) == (2, 3)
+    receiver.flow(10)
+    wire.pump()
+    assert wire.client_event(LinkFlowed).credit == sender.credit == 10
+
+
+def test_a_grant_may_be_taken_back() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    sender, receiver = wire.attach(session, sender=True, credit=5)
+    receiver.flow(0)
+    wire.pump()
+    assert sender.sendable == 0
+
+
+def test_counts_wrap_at_32_bits() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    sender = session.attach(
+        name="w", role_sender=True, source=Source(), target=Target(), initial_delivery_count=0xFFFFFFFE
+    )
+    wire.pump()
+    receiver = wire.server_event(LinkAttached).link
+    receiver.accept(initial_credit=5)
+    wire.pump()
+    session.next_delivery_id = session.next_outgoing_id = 0xFFFFFFFE
+    receiver.session.inbox.base = 0xFFFFFFFE
+    for number in range(4):
+        sender.send(b"m", tag=b"%d" % number)
+    wire.pump()
+    assert (sender.delivery_count, receiver.delivery_count, sender.credit, receiver.credit) == (2, 2, 1, 1)
+    assert [event.delivery_id for event in wire.server_all(Received)] == [0xFFFFFFFE, 0xFFFFFFFF, 0, 1]
+    assert receiver.session.inbox.next_incoming_id == session.next_outgoing_id == 2
+    receiver.settle_range(0xFFFFFFFF, 1, ACCEPTED)
+    wire.pump()
+    assert wire.client_event(Settled).delivery_ids == [0xFFFFFFFF, 0, 1]
+
+
+def test_draining_uses_up_the_credit() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    receiver, sender = wire.attach(session, sender=False)
+    receiver.flow(10, drain=True)
+    wire.pump()
+    asked = wire.server_event(LinkFlowed)
+    assert (asked.link, asked.credit, asked.drain) == (sender, 10, True)
+    sender.send(b"last", tag=b"1")
+    sender.drained()
+    wire.pump()
+    answer = wire.client_event(LinkFlowed)
+    assert (answer.credit, answer.drain) == (0, True)
+    assert (receiver.delivery_count, receiver.credit) == (sender.delivery_count, 0) == (10, 0)
+    receiver.flow(2)
+    wire.pump()
+    assert (sender.credit, wire.server_event(LinkFlowed).drain) == (2, False)
+
+
+def test_draining_without_credit_is_answered() -> None:
+    peer = Peer().open().begin().attach(receiver=True)
+    flow = Flow(
+        next_incoming_id=0,
+        incoming_window=9,
+        next_outgoing_id=0,
+        outgoing_window=9,
+        handle=0,
+        delivery_count=0,
+        link_credit=0,
+        drain=True,
+    )
+    peer.send(flow)
+    _link(peer).drained()
+    peer.collect()
+    answer = peer.answer(Flow)
+    assert (answer.handle, answer.delivery_count, answer.link_credit, answer.drain) == (0, 0, 0, True)
+
+
+def test_a_link_echo_is_answered_with_the_links_state() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    receiver, _ = wire.attach(session, sender=False)
+    receiver.flow(4, echo=True)
+    wire.pump()
+    assert wire.server_event(LinkFlowed).echo
+    assert wire.client_event(LinkFlowed).link is receiver
+
+
+# Messages
+
+
+def test_a_delivery_is_told_whole() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    sender, receiver = wire.attach(session, sender=True, credit=5)
+    assert sender.send(b"one", tag=b"t1", message_format=0x80013700) == 0
+    assert sender.send(b"", tag=b"", settled=True) == 1
+    wire.pump()
+    first, second = wire.server_all(Received)
+    assert first == Received(receiver, 0, b"t1", b"one", False, 0x80013700)
+    assert second == Received(receiver, 1, b"", b"", True, 0)
+
+
+def test_tags_are_bounded() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    sender, _ = wire.attach(session, sender=True, credit=5)
+    sender.send(b"m", tag=b"t" * 32)
+    with pytest.raises(UsageError):
+        sender.send(b"m", tag=b"t" * 33)
+    wire.pump()
+    assert wire.server_event(Received).tag == b"t" * 32
+
+
+def test_parts_of_two_links_may_alternate() -> None:
+    peer = Peer().open().begin().attach()
+    peer.attach(handle=1, name="other")
+    peer.send(Transfer(0, 0, b"a", 0, more=True), b"a1")
+    peer.send(Transfer(1, 1, b"b", 0, more=True), b"b1")
+    peer.send(Transfer(0, more=True), b"a2")
+    peer.send(Transfer(1), b"b2")
+    peer.send(Transfer(0), b"a3")
+    assert [(event.tag, event.payload) for event in peer.all_events(Received)] == [
+        (b"b", b"b1b2"),
+        (b"a", b"a1a2a3"),
+    ]
+
+
+def test_a_message_settled_in_its_last_part_is_settled() -> None:
+    peer = Peer().open().begin().attach()
+    peer.send(Transfer(0, 0, b"a", 5, more=True), b"a1")
+    peer.send(Transfer(0, 0, settled=True), b"a2")
+    event = peer.event(Received)
+    assert (event.settled, event.message_format) == (True, 5)
+
+
+def test_aborted_messages_are_dropped() -> None:
+    peer = Peer().open().begin().attach()
+    peer.send(Transfer(0, 0, b"a", 0, more=True), b"a1")
+    peer.send(Transfer(0, aborted=True), b"a2")
+    peer.send(Transfer(0, 1, b"b", 0, aborted=True), b"b")
+    assert peer.machine.partial_bytes == 0
+    assert not peer.all_events(Received)
+    assert _link(peer).delivery_count == 2
+    peer.transfer(b"whole", delivery_id=2)
+    assert peer.event(Received).payload == b"whole"
+
+
+def test_a_delivery_that_begins_too_early_or_without_id_is_errant() -> None:
+    for second in (Transfer(0, 1, b"b"), None):
+        peer = Peer().open().begin().attach()
+        if second is None:
+            peer.send(Transfer(0), b"x")
+        else:
+            peer.send(Transfer(0, 0, b"a", more=True), b"x")
+            peer.send(second, b"y")
+        peer.assert_closed_with(INVALID_FIELD)
+
+
+@pytest.mark.parametrize("parts", [1, 40])
+def test_a_message_beyond_the_size_detaches_the_link(parts: int) -> None:
+    peer = Peer(limits=Limits(message_allowance=100)).open().begin().attach()
+    body = b"x" * 4097
+    peer.transfer(body)
+    assert peer.event(Received).payload == body
+    huge = b"x" * (5000 // parts)
+    for number in range(parts):
+        peer.send(Transfer(0, 1, b"t", more=number < parts - 1), huge)
+    error = peer.answer(Detach).error
+    assert error is not None
+    assert error.condition == MESSAGE_SIZE_EXCEEDED
+    assert peer.event(LinkDetached) == LinkDetached(_link(peer), True, error)
+    peer.transfer(b"late", delivery_id=2)
+    peer.send(Detach(0, True))
+    assert len(peer.all_events(LinkDetached)) == 1
+    assert len(peer.all_events(Received)) == 1
+    assert peer.machine.partial_bytes == 0
+    assert not peer.all_events(Closed)
+
+
+def test_unfinished_messages_of_a_connection_are_bounded() -> None:
+    peer = Peer(limits=Limits(max_partial_bytes=9000)).open().begin()
+    for handle in range(3):
+        peer.attach(handle=handle, name=str(handle))
+        peer.send(Transfer(handle, handle, b"t", more=True), b"x" * 4000)
+    peer.assert_closed_with(RESOURCE_LIMIT)
+
+
+def test_messages_may_come_before_the_owner_has_answered() -> None:
+    peer = Peer().open().begin().attach(accept=False)
+    peer.transfer(b"early")
+    assert [type(event) for event in peer.events[-2:]] == [LinkAttached, Received]
+
+
+# Settling
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        ACCEPTED,
+        RELEASED,
+        Rejected(),
+        Rejected(AmqpError("com.microsoft:message-lock-lost", "The lock supplied is invalid.")),
+        Modified(True, False),
+        Modified(True, True, {Symbol("k"): "v"}),
+        None,
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("by_sender", [True, False])
+def test_every_state_arrives(state: Released | None, settled: bool, by_sender: bool) -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    sender, receiver = wire.attach(session, sender=True, credit=500)
+    for number in range(300):
+        sender.send(b"m", tag=b"%d" % number)
+    wire.pump()
+    for number in (0, 1, 255, 256, 299):
+        (sender if by_sender else receiver).settle(number, state, settled=settled)
+    wire.pump()
+    events = wire.server_all(Settled) if by_sender else wire.client_all(Settled)
+    assert [(event.delivery_ids, event.state, event.settled) for event in events] == [
+        ([number], state, settled) for number in (0, 1, 255, 256, 299)
+    ]
+
+
+def test_each_settlement_has_a_frame_of_its_own() -> None:
+    peer = Peer().open().begin().attach()
+    for number in range(3):
+        peer.transfer(delivery_id=number)
+    for number in range(3):
+        _link(peer).settle(number, ACCEPTED)
+    peer.collect()
+    found = [answer for _, answer, _ in peer.answers if isinstance(answer, Disposition)]
+    assert found == [Disposition(True, number, number, True, ACCEPTED) for number in range(3)]
+
+
+def test_a_range_is_settled_in_one_frame() -> None:
+    peer = Peer().open().begin().attach()
+    for number in range(3):
+        peer.transfer(delivery_id=number)
+    _link(peer).settle_range(0, 2, ACCEPTED)
+    peer.collect()
+    assert peer.answer(Disposition) == Disposition(True, 0, 2, True, ACCEPTED)
+    assert not _link(peer).session.unsettled_received
+
+
+def test_settled_messages_are_not_remembered() -> None:
+    wire = Wire().open()
+    session, other = wire.begin()
+    sender, _ = wire.attach(session, sender=True, credit=5, settled=True)
+    sender.send(b"m", tag=b"1", settled=True)
+    wire.pump()
+    assert not session.unsettled_sent
+    assert not other.unsettled_received
+
+
+# Detaching
+
+
+def test_detaching_is_confirmed_once() -> None:
+    wire = Wire().open()
+    session, other = wire.begin()
+    link, answer = wire.attach(session, sender=True, credit=5)
+    link.send(b"m", tag=b"1")
+    link.detach()
+    link.detach()
+    wire.pump()
+    assert wire.client_all(LinkDetached) == [LinkDetached(link, True, None)]
+    assert wire.server_all(LinkDetached) == [LinkDetached(answer, True, None)]
+    assert link.state is answer.state is LinkState.DETACHED
+    assert session.links == other.links == []
+    assert not session.unsettled_sent
+    assert not other.unsettled_received
+
+
+def test_a_forced_detach_tells_its_reason() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    link, answer = wire.attach(session, sender=False)
+    answer.detach(AmqpError(DETACH_FORCED, "the queue is gone", {Symbol("k"): 1}))
+    wire.pump()
+    assert wire.client_event(LinkDetached) == LinkDetached(
+        link, True, AmqpError(DETACH_FORCED, "the queue is gone", {Symbol("k"): 1})
+    )
+
+
+def test_a_suspension_is_answered_with_one() -> None:
+    peer = Peer().open().begin().attach()
+    peer.send(Detach(0, False))
+    assert peer.answer(Detach) == Detach(0, False)
+    assert not peer.event(LinkDetached).closed
+
+
+def test_both_sides_may_detach_at_once() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    link, answer = wire.attach(session, sender=True)
+    link.detach()
+    answer.detach()
+    wire.pump()
+    assert len(wire.client_all(LinkDetached)) == len(wire.server_all(LinkDetached)) == 1
+    assert not wire.client_all(Closed)
+
+
+def test_a_peer_that_detaches_before_our_answer_gets_both() -> None:
+    peer = Peer().open().begin().attach(accept=False)
+    peer.send(Detach(0, True))
+    assert [type(answer) for _, answer, _ in peer.answers[-2:]] == [Attach, Detach]
+    assert peer.answer(Attach).target is None
+    before = len(peer.answers)
+    _link(peer).accept(initial_credit=5)
+    _link(peer).refuse(AmqpError(NOT_FOUND))
+    peer.collect()
+    assert len(peer.answers) == before
+
+
+def test_giving_up_before_the_answer() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    link = session.attach(name="x", role_sender=True, source=Source("a"), target=Target("b"))
+    link.detach()
+    wire.pump()
+    assert not wire.client_all(LinkAttached)
+    assert wire.client_all(LinkDetached) == [LinkDetached(link, True, None)]
+    assert wire.client.link_count == wire.server.link_count == 0
+    again, _ = wire.attach(session, sender=True, name="x", credit=1)
+    assert again.sendable == 1
+
+
+def test_messages_held_for_a_link_that_is_over_are_dropped() -> None:
+    peer = Peer().open().begin(window=0).attach(receiver=True)
+    peer.attach(receiver=True, handle=1, name="other")
+    gone, stays = (event.link for event in peer.all_events(LinkAttached))
+    gone.send(b"gone", tag=b"1")
+    stays.send(b"stays", tag=b"2")
+    gone.detach()
+    peer.send(Flow(next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9))
+    sent = [payload for _, answer, payload in peer.answers if isinstance(answer, Transfer)]
+    assert sent == [b"stays"]
+
+
+def test_a_handle_is_used_again() -> None:
+    wire = Wire().open()
+    session, _ = wire.begin()
+    for number in range(10):
+        link, _ = wire.attach(session, sender=True, name=str(number), credit=1)
+        assert link.handle == 0
+        link.send(b"m", tag=b"1")
+        link.detach()
+        wire.pump()
+    assert len(wire.server_all(Received)) == 10

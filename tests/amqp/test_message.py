@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pairbus.amqp.codec import decode, encode
+from pairbus.amqp.composites import encode_composite, from_described
+from pairbus.amqp.errors import DecodeError, EncodeError
+from pairbus.amqp.limits import MAX_SECTIONS
+from pairbus.amqp.message import (
+    Header,
+    Properties,
+    encode_annotations,
+    encode_application_properties,
+    encode_data,
+    encode_delivery_annotations,
+    encode_header,
+    encode_properties,
+    encode_value,
+    scan,
+)
+from pairbus.amqp.types import Described, Symbol, Timestamp, UInt, ULong
+from tests.amqp.values import TEXT, VALUES, same
+
+_IDENTIFIERS = st.none() | TEXT | st.uuids() | st.binary(max_size=20) | st.integers(0, 1 << 60).map(ULong)
+_TEXTS = st.none() | TEXT
+_NAMES = st.none() | st.text(st.characters(codec="ascii"), max_size=20)
+_TIMES = st.none() | st.integers(0, 1 << 50)
+
+HEADERS = st.builds(
+    Header,
+    st.booleans(),
+    st.integers(0, 255),
+    st.none() | st.integers(0, 0xFFFFFFFF),
+    st.booleans(),
+    st.integers(0, 0xFFFFFFFF),
+)
+PROPERTIES = st.builds(
+    Properties,
+    message_id=_IDENTIFIERS,
+    user_id=st.none() | st.binary(max_size=20),
+    to=_TEXTS,
+    subject=_TEXTS,
+    reply_to=_TEXTS,
+    correlation_id=_IDENTIFIERS,
+    content_type=_NAMES,
+    content_encoding=_NAMES,
+    absolute_expiry_time=_TIMES,
+    creation_time=_TIMES,
+    group_id=_TEXTS,
+    group_sequence=st.none() | st.integers(0, 0xFFFFFFFF),
+    reply_to_group_id=_TEXTS,
+)
+ANNOTATIONS = st.dictionaries(
+    st.text(st.characters(codec="ascii"), max_size=20).map(Symbol), VALUES, max_size=3
+)
+
+
+@given(HEADERS, ANNOTATIONS, ANNOTATIONS, PROPERTIES, st.dictionaries(TEXT, VALUES, max_size=3), st.binary())
+def test_every_section_comes_back_as_it_was(
+    header: Header,
+    delivery: dict[Any, Any],
+    annotations: dict[Any, Any],
+    properties: Properties,
+    application: dict[Any, Any],
+    body: bytes,
+) -> None:
+    raw_properties = encode_properties(properties)
+    raw_application = encode_application_properties(application)
+    head = encode_header(header) + encode_delivery_annotations(delivery) + encode_annotations(annotations)
+    found = scan(head + raw_properties + raw_application + encode_data(body))
+    assert found.header == header
+    assert same(found.delivery_annotations, delivery)
+    assert same(found.annotations, annotations)
+    assert found.properties == properties
+    assert type(found.properties.message_id) is type(properties.message_id)
+    assert same(found.application_properties, application)
+    assert found.properties_bytes == raw_properties
+    assert found.application_properties_bytes == raw_application
+    assert found.body_bytes == encode_data(body)
+    assert (found.body_kind, found.data_sections()) == ("data", [body])
+
+
+@given(HEADERS)
+def test_headers_written_by_hand_mean_what_the_codec_writes(header: Header) -> None:
+    assert from_described(decode(encode_header(header))[0]) == header
+    assert from_described(decode(encode_composite(header))[0]) == header
+
+
+@given(PROPERTIES, st.integers(0, 13))
+def test_properties_read_by_hand_mean_what_the_codec_reads(properties: Properties, kept: int) -> None:
+    fields = decode(encode_properties(properties))[0].value[:kept]
+    for raw in (
+        encode(Described(ULong(0x73), fields)),
+        encode(Described(Symbol("amqp:properties:list"), fields)),
+    ):
+        assert scan(raw).properties == from_described(decode(raw)[0])
+
+
+def test_a_message_without_sections_has_defaults() -> None:
+    found = scan(b"")
+    assert found.header == Header(False, 4, None, False, 0)
+    assert found.properties == Properties()
+    assert found.annotations == found.delivery_annotations == found.application_properties == {}
+    assert found.properties_bytes == found.application_properties_bytes == found.body_bytes == b""
+    assert (found.body_kind, found.data_sections()) == ("none", [])
+
+
+def test_batches_are_lists_of_whole_messages() -> None:
+    inner = [encode_data(b"a"), encode_data(b"b" * 300), b""]
+    found = scan(encode_annotations({}) + b"".join(map(encode_data, inner)))
+    assert found.data_sections() == inner
+
+
+@given(VALUES)
+def test_amqp_values(value: Any) -> None:
+    found = scan(encode_header(Header()) + encode_value(value))
+    assert found.body_kind == "value"
+    assert same(found.value(), value)
+
+
+def test_sequences_and_footers() -> None:
+    sequence = encode(Described(ULong(0x76), [1, 2]))
+    footer = encode(Described(ULong(0x78), {}))
+    found = scan(sequence + sequence + footer)
+    assert (found.body_kind, found.body_bytes) == ("sequence", sequence + sequence + footer)
+    assert scan(footer).body_kind == "none"
+    with_footer = scan(encode_data(b"x") + encode_data(b"y") + footer)
+    assert with_footer.data_sections() == [b"x", b"y"]
+    with pytest.raises(DecodeError, match="data"):
+        with_footer.value()
+
+
+def test_descriptors_may_take_their_long_forms() -> None:
+    long = b"\x00\x80" + (0x70).to_bytes(8, "big") + encode([True])
+    assert scan(long).header == Header(durable=True)
+    named = encode(Described(Symbol("amqp:data:binary"), b"x"))
+    assert scan(named).data_sections() == [b"x"]
+
+
+def test_types_of_identifiers_are_kept() -> None:
+    for identifier in ("x", uuid.uuid4(), b"x", ULong(7)):
+        raw = encode_properties(Properties(message_id=identifier, correlation_id=identifier))
+        found = scan(raw).properties
+        assert same(found.message_id, identifier)
+        assert same(found.correlation_id, identifier)
+
+
+_HEADER, _DATA, _VALUE = encode_header(Header()), encode_data(b"x"), encode_value(1)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"x",
+        b"\x00",
+        b"\x00\x53",
+        b"\x00\x53\x75",
+        _HEADER + _HEADER,
+        encode_properties(Properties()) + _HEADER,
+        _DATA + _VALUE,
+        _VALUE + _VALUE,
+        _DATA + _HEADER,
+        encode(Described(ULong(0x78), {})) * 2,
+        encode(Described(ULong(0x75), "text")),
+        encode(Described(ULong(0x70), "text")),
+        encode(Described(ULong(0x6F), [])),
+        encode(Described(ULong(0x79), [])),
+        encode(Described(Symbol("amqp:nothing:list"), [])),
+        encode(Described("text", [])),
+        _HEADER[:-1],
+        _DATA[:-1],
+        encode_data(b"x" * 300)[:-1],
+        encode_data(b"x" * 300) + b"\x00",
+        _DATA + b"\x00",
+    ],
+)
+def test_messages_that_are_broken_are_refused(raw: bytes) -> None:
+    with pytest.raises(DecodeError):
+        scan(raw)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [1.5],
+        [None, "text"],
+        [None, None, b"to"],
+        [None] * 8 + [5],
+        [None] * 10 + [b"group"],
+        [None] * 11 + ["1"],
+        [None] * 14,
+    ],
+)
+def test_properties_of_a_wrong_type_are_refused(fields: list[Any]) -> None:
+    for raw in (encode(Described(ULong(0x73), fields)), b"\x00\x53\x73\xd0" + _wide(fields)):
+        with pytest.raises(DecodeError):
+            _ = scan(raw).properties
+
+
+def _wide(fields: list[Any]) -> bytes:
+    content = b"".join(map(encode, fields))
+    return (len(content) + 4).to_bytes(4, "big") + len(fields).to_bytes(4, "big") + content
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=60).map(lambda tail: b"\x00\x53\x73\xc0" + tail) | st.binary(max_size=80))
+def test_arbitrary_bytes_are_a_message_or_a_decode_error(raw: bytes) -> None:
+    try:
+        found = scan(raw)
+        _ = found.header, found.properties, found.annotations, found.application_properties
+        _ = found.delivery_annotations, found.data_sections()
+    except DecodeError:
+        return
+
+
+def test_sections_are_bounded() -> None:
+    assert len(scan(_DATA * MAX_SECTIONS).data_sections()) == MAX_SECTIONS
+    with pytest.raises(DecodeError, match="too many"):
+        scan(_DATA * (MAX_SECTIONS + 1))
+
+
+def test_maps_that_are_none_are_refused() -> None:
+    raw = encode(Described(ULong(0x72), [1]))
+    with pytest.raises(DecodeError, match="map"):
+        _ = scan(raw).annotations
+
+
+def test_numbers_out_of_range_cannot_be_written() -> None:
+    for header in (Header(priority=256), Header(ttl=-1), Header(delivery_count=1 << 32)):
+        with pytest.raises(EncodeError):
+            encode_header(header)
+
+
+def test_annotations_keep_their_types() -> None:
+    values = {Symbol("a"): 1, Symbol("b"): Timestamp(5), Symbol("c"): UInt(5), Symbol("d"): "s"}
+    assert same(scan(encode_annotations(values)).annotations, values)
