@@ -157,7 +157,6 @@ class Broker:
             end_host(host)
         if self._control is not None:
             self._control.close()
-            self._control.reset_greeters()
         if self._scratch is not None:
             shutil.rmtree(self._scratch)
         self._loop = None
@@ -203,7 +202,7 @@ class Broker:
     def _start_control(self) -> None:
         api = ControlApi(self._hosts, token=self._control_token, describe=self.describe)
         self._control = Listener(
-            self.address, self._control_port, choose=lambda first: AdminHttp(api.handle), tls=self._tls
+            self.address, self._control_port, choose=lambda *_: AdminHttp(api.handle), tls=self._tls
         )
         self._control.open()
 

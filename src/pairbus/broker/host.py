@@ -122,7 +122,6 @@ class NamespaceHost:
             self._timer.cancel()
         if self._listener is not None:
             self._listener.close()
-            self._listener.reset_greeters()
 
     def _load(self) -> Namespace:
         engine = Namespace(self.name, limits=self._limits)
@@ -132,7 +131,7 @@ class NamespaceHost:
     # -- connections
     # -------------------------------------------------------------------------------------------------
 
-    def _choose(self, first: bytes) -> asyncio.Protocol:
+    def _choose(self, first: bytes, transport: asyncio.Transport) -> asyncio.Protocol:
         if not first.startswith(b"AMQP") and first[:1].isalpha():
             return AdminHttp(self._handle_admin)
         self._connections += 1
@@ -315,8 +314,6 @@ class NamespaceHost:
             return
         self._line = line
         self._listener.set_line(line)
-        if line in (Line.REFUSE, Line.RESET):
-            self._listener.reset_greeters()
         for peer in list(self._peers):
             peer.follow(line)
 

@@ -4,11 +4,15 @@ Theory
 1. The first byte decides: 0x16 begins a TLS handshake; inside TLS, or without it, `AMQP` begins AMQP and a
    letter HTTP. One connection string therefore serves data and administration.
 2. A second socket is bound to the port for as long as the listener exists and never listens. While the line
-   refuses, nobody else can take the port, and the kernel itself answers that nothing listens there.
+   refuses, nobody is given the port, and the kernel itself answers that nothing listens there.
 3. A black hole is a listening socket whose queue is full: the kernel then drops whatever wants to connect, so
-   that connecting hangs, as it does behind a broken network. The queue is filled with connections of our own.
-4. Every accepted socket is known here until it is closed, whatever it speaks, so that a fault can cut them
-   all.
+   that connecting hangs, as it does behind a broken network. The queue of the socket that listens already is
+   made short (so there is no moment at which nobody listens) and filled with connections of our own. Who
+   still tries when the line comes up again gets through with the next attempt of the kernel.
+4. A silent line accepts and lets the kernel take the bytes; nobody looks at them.
+5. Every accepted socket is known here, as one of three, until a protocol of its own (`Direct`) takes it over:
+   `_unread` (nothing has come), `_handshakes` (becomes a transport; for TLS that takes a while), `greeters`.
+   A change of the line is told to the first and the last at once, and to the second when it is done.
 """
 
 import asyncio
@@ -19,86 +23,90 @@ import struct
 from collections.abc import Callable
 
 from pairbus.broker.errors import BrokerError
-from pairbus.broker.faults import Line
+from pairbus.broker.fault import Line
 
-__all__ = ["Listener"]
+__all__ = ["Choose", "Direct", "Greeter", "Listener", "cut"]
 
 _log = logging.getLogger("pairbus.broker")
 _TLS_HANDSHAKE = 0x16
 # A client that connects and says nothing is let go after this long.
 FIRST_BYTE_TIMEOUT = 30.0
 TLS_TIMEOUT = 10.0
+# Out of descriptors: how long to leave whoever knocks in the kernel's queue.
+ACCEPT_PAUSE = 0.1
 _BACKLOG = 1024
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _HOLE_FILLERS = 4  # a queue of length 0 holds one or two connections, by kernel; a few more do no harm
+
+# Makes the protocol for a connection from its first bytes.
+Choose = Callable[[bytes, asyncio.Transport], asyncio.Protocol]
 
 
 class Listener:
     """The listening socket of one namespace and the sockets that it accepted."""
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        *,
-        choose: Callable[[bytes], asyncio.Protocol],
-        tls: Callable[[], ssl.SSLContext],
-    ) -> None:
-        """`choose` makes the protocol for a connection from its first bytes; `tls` is asked for at the first
-        handshake.
-        """
-        self._choose = choose
+    def __init__(self, host: str, port: int, *, choose: Choose, tls: Callable[[], ssl.SSLContext]) -> None:
+        """`tls` is asked for its context at the first handshake."""
+        self.choose = choose
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._holder = _bound_socket(host, port)
         self.host: str = host
         self.port: int = self._holder.getsockname()[1]
+        self.line = Line.UP
         self._listening: socket.socket | None = None
         self._fillers: list[socket.socket] = []
-        self._line = Line.UP
-        self._unread: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._unread: dict[socket.socket, asyncio.TimerHandle | None] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
         self.greeters: set[Greeter] = set()
 
     def open(self) -> None:
         """Begin to accept."""
-        self._listen(_BACKLOG)
+        self._listen()
 
     def close(self) -> None:
-        """Stop accepting and drop what has not spoken yet; connections handed on belong to others."""
+        """Stop accepting and cut what is known here; connections taken over belong to others."""
         self._stop_listening()
-        self._drop_unread()
-        for task in self._handshakes:
+        self._cut_unread()
+        for task in list(self._handshakes):
             task.cancel()
+        for greeter in list(self.greeters):
+            greeter.cut()
         self._holder.close()
 
     def set_line(self, line: Line) -> None:
-        """Make the port behave as `line` says, for those who connect from now on."""
-        if line is self._line:
+        """Make the port, and the connections known here, behave as `line` says."""
+        if line is self.line:
             return
-        self._line = line
-        self._stop_listening()
-        if line is Line.BLACKHOLE:
-            self._listen(0)
-            self._fill()
-        elif line is not Line.REFUSE:
-            self._listen(_BACKLOG)
-        if line is not Line.SILENCE:
-            self._drop_unread()
-
-    def reset_greeters(self) -> None:
-        """Cut the connections that nobody has taken over yet, and those that speak HTTP."""
+        was, self.line = self.line, line
+        if line is Line.REFUSE:
+            self._stop_listening()
+        else:
+            self._listen()
+        if line.is_mute:
+            self._ignore_unread()
+        elif line is Line.UP and was is Line.BLACKHOLE:
+            self._watch_unread()
+        else:  # cut, or silent until now
+            self._cut_unread()
         for greeter in list(self.greeters):
-            greeter.reset()
+            greeter.follow(line)
 
     # -- listening
     # ---------------------------------------------------------------------------------------------------
 
-    def _listen(self, backlog: int) -> None:
-        listening = _bound_socket(self.host, self.port)
-        listening.listen(backlog)
-        self._listening = listening
-        if self._line is not Line.BLACKHOLE:
+    def _listen(self) -> None:
+        """Have a socket that listens as the line asks for."""
+        if self._listening is None:
+            self._listening = _bound_socket(self.host, self.port)
+        listening = self._listening
+        if self.line is Line.BLACKHOLE:
+            self._loop.remove_reader(listening.fileno())
+            listening.listen(0)
+            self._fill()
+        else:
+            listening.listen(_BACKLOG)
+            self._drop_fillers()
             self._loop.add_reader(listening.fileno(), self._accept, listening)
 
     def _stop_listening(self) -> None:
@@ -106,9 +114,7 @@ class Listener:
             self._loop.remove_reader(self._listening.fileno())
             self._listening.close()
             self._listening = None
-        for filler in self._fillers:
-            filler.close()
-        self._fillers.clear()
+        self._drop_fillers()
 
     def _fill(self) -> None:
         for _ in range(_HOLE_FILLERS):
@@ -117,32 +123,40 @@ class Listener:
             filler.connect_ex((self.host, self.port))
             self._fillers.append(filler)
 
+    def _drop_fillers(self) -> None:
+        for filler in self._fillers:
+            filler.close()
+        self._fillers.clear()
+
     def _accept(self, listening: socket.socket) -> None:
         try:
             sock, _ = listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return  # whoever knocked has gone again
-        except OSError as error:  # out of descriptors: leave it in the queue, come back in a moment
+        except OSError as error:
             _log.error("cannot accept", extra={"fields": {"port": self.port, "reason": str(error)}})
             self._loop.remove_reader(listening.fileno())
-            self._loop.call_later(0.1, self._accept_again, listening)
+            self._loop.call_later(ACCEPT_PAUSE, self._accept_again, listening)
             return
-        if self._line is Line.RESET:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-            sock.close()
+        if self.line is Line.RESET:
+            _reset(sock)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._unread[sock] = self._loop.call_later(FIRST_BYTE_TIMEOUT, self._forget, sock)
-        if self._line is not Line.SILENCE:  # a silent line takes bytes in the kernel and nobody looks at them
-            self._loop.add_reader(sock.fileno(), self._look, sock)
+        self._unread[sock] = None
+        if self.line is not Line.SILENCE:
+            self._watch(sock)
 
     def _accept_again(self, listening: socket.socket) -> None:
-        if listening is self._listening:
+        if listening is self._listening and self.line is not Line.BLACKHOLE:
             self._loop.add_reader(listening.fileno(), self._accept, listening)
 
     # -- the first byte
     # ----------------------------------------------------------------------------------------------
+
+    def _watch(self, sock: socket.socket) -> None:
+        self._unread[sock] = self._loop.call_later(FIRST_BYTE_TIMEOUT, self._forget, sock)
+        self._loop.add_reader(sock.fileno(), self._look, sock)
 
     def _look(self, sock: socket.socket) -> None:
         try:
@@ -151,11 +165,10 @@ class Listener:
             return
         except OSError:
             first = b""
+        self._take(sock)
         if not first:
-            self._forget(sock)
+            sock.close()
             return
-        self._unread.pop(sock).cancel()
-        self._loop.remove_reader(sock.fileno())
         task = self._loop.create_task(self._hand_on(sock, encrypted=first[0] == _TLS_HANDSHAKE))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
@@ -163,7 +176,7 @@ class Listener:
     async def _hand_on(self, sock: socket.socket, *, encrypted: bool) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                lambda: Greeter(self, self._choose),
+                lambda: Greeter(self),
                 sock,
                 ssl=self._tls() if encrypted else None,
                 ssl_handshake_timeout=TLS_TIMEOUT if encrypted else None,
@@ -171,17 +184,34 @@ class Listener:
         except (OSError, ssl.SSLError) as error:
             _log.info("handshake failed", extra={"fields": {"port": self.port, "reason": str(error)}})
             sock.close()
+        except asyncio.CancelledError:
+            sock.close()
+            raise
 
-    def _forget(self, sock: socket.socket) -> None:
+    def _take(self, sock: socket.socket) -> None:
+        """Look after a socket no longer."""
         timer = self._unread.pop(sock, None)
         if timer is not None:
             timer.cancel()
         self._loop.remove_reader(sock.fileno())
+
+    def _forget(self, sock: socket.socket) -> None:
+        self._take(sock)
         sock.close()
 
-    def _drop_unread(self) -> None:
+    def _ignore_unread(self) -> None:
         for sock in list(self._unread):
-            self._forget(sock)
+            self._take(sock)
+            self._unread[sock] = None
+
+    def _watch_unread(self) -> None:
+        for sock in list(self._unread):
+            self._watch(sock)
+
+    def _cut_unread(self) -> None:
+        for sock in list(self._unread):
+            self._take(sock)
+            _reset(sock)
 
 
 class Greeter(asyncio.Protocol):
@@ -189,26 +219,38 @@ class Greeter(asyncio.Protocol):
     began.
     """
 
-    def __init__(self, listener: Listener, choose: Callable[[bytes], asyncio.Protocol]) -> None:
+    def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._choose = choose
         self._begun = b""
         self._protocol: asyncio.Protocol | None = None
         self._transport: asyncio.Transport | None = None
+        self._mute = False
+        self._held = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._listener.greeters.add(self)
+        if self._listener.line is not Line.UP:
+            self.follow(self._listener.line)
 
     def data_received(self, data: bytes) -> None:
-        if self._protocol is not None:
-            self._protocol.data_received(data)
+        if self._mute:
             return
+        if self._listener.line is Line.BLACKHOLE:
+            # The protocol may have begun to read again of itself, and TLS may have had more in its pocket.
+            self._held += data
+            self.follow(Line.BLACKHOLE)
+        elif self._protocol is not None:
+            self._protocol.data_received(data)
+        else:
+            self._greet(data)
+
+    def _greet(self, data: bytes) -> None:
         self._begun += data
         if len(self._begun) < 4 or self._transport is None:
             return
-        self._protocol = self._choose(self._begun)
+        self._protocol = self._listener.choose(self._begun, self._transport)
         self._protocol.connection_made(self._transport)
         if isinstance(self._protocol, Direct):
             # The hot path: from now on the transport calls the protocol itself.
@@ -217,6 +259,8 @@ class Greeter(asyncio.Protocol):
         self._protocol.data_received(self._begun)
 
     def eof_received(self) -> bool | None:
+        if self._mute:
+            return True  # the line stays as it is
         return None if self._protocol is None else self._protocol.eof_received()
 
     def pause_writing(self) -> None:
@@ -232,14 +276,42 @@ class Greeter(asyncio.Protocol):
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
 
-    def reset(self) -> None:
-        """Cut the connection."""
+    def follow(self, line: Line) -> None:
+        """Do as the line does from now on."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if line in (Line.REFUSE, Line.RESET) or (self._mute and line is Line.UP):
+            self.cut()  # what a silent line swallowed is lost, so that it cannot be taken up again
+        elif line is Line.BLACKHOLE:
+            self._transport.pause_reading()
+        else:
+            self._mute = line is Line.SILENCE
+            self._transport.resume_reading()
+            held, self._held = self._held, b""
+            if held:
+                self.data_received(held)
+
+    def cut(self) -> None:
+        """End the connection with a reset."""
         if self._transport is not None:
-            self._transport.abort()
+            cut(self._transport)
 
 
 class Direct(asyncio.Protocol):
     """A protocol that keeps account of its own connection and so needs nobody in front of it."""
+
+
+def cut(transport: asyncio.Transport) -> None:
+    """End a connection with a reset, whatever was still to be written."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.fileno() >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    transport.abort()
+
+
+def _reset(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    sock.close()
 
 
 def _bound_socket(host: str, port: int) -> socket.socket:

@@ -7,29 +7,32 @@ at = 2.0                    # seconds after the start; [low, high] picks a momen
 namespace = "contoso"
 kind = "refuse"
 for = [5.0, 10.0]           # leave it out to keep the fault
-entity = "orders"           # leave it out for the whole namespace; also: seconds, condition, every, up,
-down
-
+entity = "orders"           # leave it out for the whole namespace
+                            # and what the kind takes: seconds, condition, every, up, down
 [[fault]]
 at = 30
 namespace = "contoso"
-kind = "clear"
+kind = "clear"              # with an entity: only what was set on that
 """
 
+import math
 import random
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pairbus.broker.faults import FaultBoard, FaultKind
+from pairbus.broker.fault import FAULT_ARGUMENTS, FaultKind
+from pairbus.broker.faults import FaultBoard
 from pairbus.errors import ConfigurationError
 
 __all__ = ["FaultPlan", "Step"]
 
 CLEAR = "clear"
-_STEP_FIELDS = {"at", "namespace", "kind", "for", "entity", "seconds", "condition", "every", "up", "down"}
-_ARGUMENTS = ("seconds", "condition", "every", "up", "down")
+_NEEDED = {"at", "namespace", "kind"}
+_FIELDS = _NEEDED | {"for", "entity", *FAULT_ARGUMENTS}
+_FIELDS_OF_CLEAR = _NEEDED | {"entity"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,11 @@ class Step:
         else:
             faults.set(self.kind, now=now, entity=self.entity, duration=self.duration, **self.arguments)
 
+    def describe(self) -> dict[str, Any]:
+        """The step as plain values, for the log."""
+        shown = {"kind": self.kind, "entity": self.entity, "for": self.duration, **self.arguments}
+        return {name: value for name, value in shown.items() if value is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
@@ -64,6 +72,8 @@ class FaultPlan:
             return cls.parse(path.read_text(encoding="utf-8"), seed=seed)
         except OSError as error:
             raise ConfigurationError(f"cannot read the fault plan {path}: {error.strerror}") from error
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{path}: the fault plan is not valid TOML: it is not UTF-8") from None
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}") from None
 
@@ -78,48 +88,76 @@ class FaultPlan:
         if unknown:
             wrong = ", ".join(sorted(unknown))
             raise ConfigurationError(f"a fault plan has 'seed' and [[fault]] tables, not {wrong}")
-        chance = random.Random(document.get("seed", 0) if seed is None else seed)
-        tables = enumerate(document.get("fault", []), start=1)
-        steps = [_step(table, number, chance) for number, table in tables]
+        tables = document.get("fault", [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            raise ConfigurationError("a fault plan is a list of [[fault]] tables")
+        chance = random.Random(_seed(document) if seed is None else seed)
+        steps = [_step(table, number, chance) for number, table in enumerate(tables, start=1)]
         return cls(tuple(sorted(steps, key=lambda step: step.at)))
+
+    def check_namespaces(self, known: Collection[str]) -> None:
+        """Raise ConfigurationError if a step names a namespace that is not known."""
+        for step in self.steps:
+            if step.namespace not in known:
+                raise ConfigurationError(
+                    f"the fault plan names the namespace {step.namespace!r}; there are {', '.join(known)}"
+                )
+
+
+def _seed(document: dict[str, Any]) -> int:
+    seed = document.get("seed", 0)
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ConfigurationError(f"the seed of a fault plan is a whole number, not {seed!r}")
+    return seed
 
 
 def _step(table: dict[str, Any], number: int, chance: random.Random) -> Step:
     where = f"fault {number} of the plan"
-    unknown = table.keys() - _STEP_FIELDS
-    if unknown:
-        wrong, right = ", ".join(sorted(unknown)), ", ".join(sorted(_STEP_FIELDS))
-        raise ConfigurationError(f"{where} does not know {wrong}; it takes {right}")
-    missing = {"at", "namespace", "kind"} - table.keys()
+    missing = _NEEDED - table.keys()
     if missing:
         raise ConfigurationError(f"{where} needs {', '.join(sorted(missing))}")
+    fields = _FIELDS_OF_CLEAR if table["kind"] == CLEAR else _FIELDS
+    unknown = table.keys() - fields
+    if unknown:
+        wrong, right = ", ".join(sorted(unknown)), ", ".join(sorted(fields))
+        raise ConfigurationError(f"{where} does not know {wrong}; it takes {right}")
     step = Step(
         at=_pick(table["at"], f"'at' of {where}", chance),
         namespace=str(table["namespace"]),
         kind=str(table["kind"]),
         entity=table.get("entity"),
         duration=_pick(table["for"], f"'for' of {where}", chance) if "for" in table else None,
-        arguments={name: table[name] for name in _ARGUMENTS if name in table},
+        arguments={name: table[name] for name in FAULT_ARGUMENTS if name in table},
     )
-    _check(step, where)
+    _rehearse(step, where)
     return step
 
 
-def _check(step: Step, where: str) -> None:
+def _rehearse(step: Step, where: str) -> None:
+    """Do the step to an empty board: bad arguments show now, not in the middle of the night."""
     if step.kind != CLEAR and step.kind not in set(FaultKind):
         kinds = ", ".join(FaultKind)
         raise ConfigurationError(
             f"{where}: there is no fault {step.kind!r}; choose {CLEAR} or one of {kinds}"
         )
     try:
-        step.apply(FaultBoard(), 0.0)  # a rehearsal: bad arguments show now, not in the middle of the night
+        step.apply(FaultBoard(), 0.0)
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from None
 
 
 def _pick(value: Any, what: str, chance: random.Random) -> float:
     bounds = value if isinstance(value, list) else [value, value]
-    if len(bounds) != 2 or not all(isinstance(bound, int | float) and bound >= 0 for bound in bounds):
+    if len(bounds) != 2 or not all(_is_time(bound) for bound in bounds):
         raise ConfigurationError(f"{what} is a number of seconds, or two of them to pick a moment in between")
     low, high = sorted(float(bound) for bound in bounds)
     return low if low == high else chance.uniform(low, high)
+
+
+def _is_time(value: Any) -> bool:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and value >= 0
+        and not math.isinf(value)
+    )
