@@ -1,0 +1,325 @@
+"""The paired client for asyncio: the SDK's client and sender, with a backlog behind them."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+
+from ..clock import Clock, SystemClock
+from ..options import SendAvailabilityOptions, StateChange
+from ..pairing.errors import ForkedClientError
+from ..pairing.names import check_distinct
+from ..pairing.names import primary_name as name_primary
+from .entity import Entity
+from .message import PairedMessageBatch, prepare
+from .observer import Observer
+from .pair import Pair
+from .records import NoRecords
+from .side import Side
+from .status import PairStatus
+from .timers import Timers
+
+__all__ = ["MessageTypes", "PairedSender", "PairedServiceBusClient"]
+
+MessageTypes = (
+    Mapping[str, Any]
+    | ServiceBusMessage
+    | AmqpAnnotatedMessage
+    | Iterable[Mapping[str, Any]]
+    | Iterable[ServiceBusMessage]
+    | Iterable[AmqpAnnotatedMessage]
+)
+
+
+class PairedServiceBusClient:
+    """A client that goes on sending while its primary namespace is down.
+
+    It sends as the SDK's client does. When an entity of the primary has failed for `failover_interval`, what
+    is sent to it goes to backlog queues of the secondary namespace, until a ping tells that it is back.
+    Receivers are the SDK's own, on the primary. Making a client does no I/O.
+    """
+
+    def __init__(
+        self,
+        primary_fully_qualified_namespace: str,
+        primary_credential: Any,
+        secondary_fully_qualified_namespace: str,
+        secondary_credential: Any,
+        *,
+        options: SendAvailabilityOptions | None = None,
+        on_state_change: Callable[[StateChange], object] | None = None,
+        primary_name: str | None = None,
+        state_dir: Path | str | None = None,
+        observers: Iterable[Observer] = (),
+        clock: Clock | None = None,
+        timers: Timers | None = None,
+        sdk_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Pair two namespaces that are signed in to with credentials, such as those of azure-identity.
+
+        `sdk_options` are keywords of the SDK's client, for both sides: `logging_enable`, `transport_type`,
+        `http_proxy`, `user_agent`, `connection_verify`, ...
+        """
+        keywords = dict(sdk_options or {})
+        self._set_up(
+            Side(primary_fully_qualified_namespace, primary_credential, keywords=keywords),
+            Side(secondary_fully_qualified_namespace, secondary_credential, keywords=keywords),
+            options=options,
+            on_state_change=on_state_change,
+            primary_name=primary_name,
+            state_dir=state_dir,
+            observers=observers,
+            clock=clock,
+            timers=timers,
+        )
+
+    @classmethod
+    def from_connection_strings(
+        cls,
+        primary: str,
+        secondary: str,
+        *,
+        options: SendAvailabilityOptions | None = None,
+        on_state_change: Callable[[StateChange], object] | None = None,
+        primary_name: str | None = None,
+        state_dir: Path | str | None = None,
+        observers: Iterable[Observer] = (),
+        clock: Clock | None = None,
+        timers: Timers | None = None,
+        sdk_options: Mapping[str, Any] | None = None,
+    ) -> PairedServiceBusClient:
+        """Pair two namespaces by their connection strings."""
+        keywords = dict(sdk_options or {})
+        client = cls.__new__(cls)
+        client._set_up(
+            Side(primary, keywords=keywords),
+            Side(secondary, keywords=keywords),
+            options=options,
+            on_state_change=on_state_change,
+            primary_name=primary_name,
+            state_dir=state_dir,
+            observers=observers,
+            clock=clock,
+            timers=timers,
+        )
+        return client
+
+    def _set_up(
+        self,
+        primary: Side,
+        secondary: Side,
+        *,
+        options: SendAvailabilityOptions | None,
+        on_state_change: Callable[[StateChange], object] | None,
+        primary_name: str | None,
+        state_dir: Path | str | None,
+        observers: Iterable[Observer],
+        clock: Clock | None,
+        timers: Timers | None,
+    ) -> None:
+        check_distinct(primary.endpoint, secondary.endpoint)
+        name = name_primary(primary.parsed or primary.endpoint, alias=primary_name)
+        self._made_in = os.getpid()
+        self._primary = primary
+        self._receiving: ServiceBusClient | None = None
+        self._pair: Pair | None = None
+        self._closed = False
+
+        def make_pair() -> Pair:
+            return Pair(
+                primary,
+                secondary,
+                name=name,
+                options=options or SendAvailabilityOptions(),
+                clock=clock or SystemClock(),
+                records=NoRecords(),
+                on_state_change=on_state_change,
+                observers=observers,
+                timers=timers,
+            )
+
+        self._make_pair = make_pair
+
+    # -- life
+    # --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin: pairing goes on in the background, and no send waits for it."""
+        self.pair  # noqa: B018
+
+    async def close(self) -> None:
+        """Close both sides, stop the pings, end what runs in the background."""
+        self._closed = True
+        pair, self._pair = self._pair, None
+        if pair is not None:
+            await pair.close()
+        receiving, self._receiving = self._receiving, None
+        if receiving is not None:
+            await receiving.close()
+
+    async def __aenter__(self) -> PairedServiceBusClient:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def pair(self) -> Pair:
+        """The pair behind this client, begun with its first use."""
+        if os.getpid() != self._made_in:
+            raise ForkedClientError(self._made_in, os.getpid())
+        if self._closed:
+            raise ValueError("The client has been closed. Make a new one to send again.")
+        if self._pair is None:
+            self._pair = self._make_pair()
+        return self._pair
+
+    # -- senders and receivers
+    # ---------------------------------------------------------------------------------------
+
+    def get_queue_sender(
+        self, queue_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
+    ) -> PairedSender:
+        """A sender for a queue of the primary."""
+        return PairedSender(self, queue_name, is_topic=False, client_identifier=client_identifier)
+
+    def get_topic_sender(
+        self, topic_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
+    ) -> PairedSender:
+        """A sender for a topic of the primary."""
+        return PairedSender(self, topic_name, is_topic=True, client_identifier=client_identifier)
+
+    def get_queue_receiver(self, queue_name: str, **options: Any) -> ServiceBusReceiver:
+        """The SDK's receiver for a queue of the primary, with the SDK's keywords."""
+        return self._receivers().get_queue_receiver(queue_name, **options)
+
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, **options: Any
+    ) -> ServiceBusReceiver:
+        """The SDK's receiver for a subscription of the primary, with the SDK's keywords."""
+        return self._receivers().get_subscription_receiver(topic_name, subscription_name, **options)
+
+    def _receivers(self) -> ServiceBusClient:
+        if self._receiving is None:
+            # Receivers retry as the SDK does by itself; only senders leave that to us.
+            self._receiving = self._primary.make_client()
+        return self._receiving
+
+    # -- state
+    # -------------------------------------------------------------------------------------------------------
+
+    def status(self) -> PairStatus:
+        """A picture of this moment: states, rotation, provisioning."""
+        return self.pair.status()
+
+    def mark_path_healthy(self, path: str) -> None:
+        """Send to an entity of the primary again, at once, whatever the pings say."""
+        self.pair.mark_path_healthy(path)
+
+    def fail_over(self, path: str, *, reason: str = "forced by fail_over") -> None:
+        """Send what is for an entity to the backlog from now on, to test or to drill; a good ping ends it."""
+        self.pair.fail_over(path, reason)
+
+    def fault(self, cause: str, *, side: str = "primary") -> None:
+        """Refuse every send from now on, with this cause."""
+        self.pair.fault(cause, side)
+
+
+class PairedSender:
+    """Sends to one entity: the SDK's sender, with a backlog behind it. Safe for any number of tasks."""
+
+    def __init__(
+        self, client: PairedServiceBusClient, path: str, *, is_topic: bool, client_identifier: str | None
+    ) -> None:
+        self._client = client
+        self._path = path
+        self._is_topic = is_topic
+        self._identifier = client_identifier or f"pairbus-{path}-{id(self):x}"
+        self._closed = False
+
+    @property
+    def fully_qualified_namespace(self) -> str:
+        """The host name of the primary."""
+        return self._client._primary.endpoint.host
+
+    @property
+    def entity_name(self) -> str:
+        """The path of the entity."""
+        return self._path
+
+    @property
+    def client_identifier(self) -> str:
+        """What this sender calls itself."""
+        return self._identifier
+
+    def __str__(self) -> str:
+        return f"Sender client id: {self._identifier}, entity: {self._path}"
+
+    async def send_messages(
+        self, message: MessageTypes | PairedMessageBatch, *, timeout: float | None = None
+    ) -> None:
+        """Send a message, a list or a batch, and return when the primary or a backlog queue has all of it."""
+        _check_timeout(timeout)
+        outgoing = prepare(message)
+        if outgoing.count:
+            await self._client.pair.send(self._entity(), outgoing, timeout)
+
+    async def schedule_messages(
+        self, messages: MessageTypes, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
+    ) -> list[int]:
+        """Schedule a message or several; the sequence numbers, negative for what went to the backlog."""
+        _check_timeout(timeout)
+        outgoing = prepare(messages)
+        if not outgoing.count:
+            return []
+        return await self._client.pair.schedule(
+            self._entity(), outgoing, when=schedule_time_utc, timeout=timeout
+        )
+
+    async def cancel_scheduled_messages(
+        self, sequence_numbers: int | list[int], *, timeout: float | None = None
+    ) -> None:
+        """Cancel scheduled messages; ScheduledInBacklogError for numbers of the backlog."""
+        _check_timeout(timeout)
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        if numbers:
+            await self._client.pair.cancel_scheduled(self._entity(), numbers, timeout)
+
+    async def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
+        """An empty batch, as large as the primary takes and a backlog queue can hold with its envelope."""
+        return await self._client.pair.new_batch(self._entity(), max_size_in_bytes)
+
+    async def close(self) -> None:
+        """Close this sender. The link stays with the client, for the entity's other senders."""
+        self._closed = True
+
+    async def __aenter__(self) -> PairedSender:
+        await self._client.start()
+        self._entity()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _entity(self) -> Entity:
+        if self._closed:
+            raise ValueError("The sender has been closed. Get a new one from the client to send again.")
+        return self._client.pair.entity(self._path, is_topic=self._is_topic)
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and timeout <= 0:
+        raise ValueError("The timeout must be greater than 0.")

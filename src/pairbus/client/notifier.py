@@ -1,0 +1,48 @@
+"""Calls the application's callback on a thread of its own: in order, once a change, and never on the event
+loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from ..options import StateChange
+
+__all__ = ["Notifier"]
+
+log = logging.getLogger("pairbus.client")
+
+
+class Notifier:
+    """Hands changes of state to a callback. The thread is started with the first change."""
+
+    def __init__(self, callback: Callable[[StateChange], object] | None) -> None:
+        self._callback = callback
+        self._changes: queue.SimpleQueue[StateChange | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def tell(self, change: StateChange) -> None:
+        """Have the callback called with this change, soon."""
+        if self._callback is None:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="pairbus-state-changes", daemon=True)
+            self._thread.start()
+        self._changes.put(change)
+
+    def close(self, timeout: float) -> None:
+        """Let the callback have what was told before, but do not wait longer than this."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._changes.put(None)
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while (change := self._changes.get()) is not None:
+            assert self._callback is not None
+            try:
+                self._callback(change)
+            except Exception:
+                log.exception("on_state_change failed for %s", change)

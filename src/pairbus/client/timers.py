@@ -1,0 +1,34 @@
+"""The one place from which the client takes its time, so that a test can put a clock of its own there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["LoopTimers", "TimerHandle", "Timers"]
+
+
+class TimerHandle(Protocol):
+    """Something that will be called, unless it is cancelled first."""
+
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """Tells the time, which never steps back, and calls at a time."""
+
+    def now(self) -> float: ...
+
+    def call_at(self, when: float, act: Callable[[], None]) -> TimerHandle: ...
+
+
+class LoopTimers:
+    """The time of the running event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.now = loop.time
+
+    def call_at(self, when: float, act: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_at(when, act)
