@@ -105,7 +105,7 @@ def test_bytes_sent_ahead_of_the_decision_are_bounded() -> None:
     server.receive_data(SASL_HEADER + _init(), 0.0)
     events = []
     for _ in range(20):
-        events += server.receive_data(b"x" * 8192, 0.0)
+        events += server.receive_data(b"x" * 32768, 0.0)
     assert [type(event) for event in events] == [Closed]
 
 

@@ -290,7 +290,7 @@ class Connection:
         if self.state is not ConnectionState.HANDSHAKE:
             at = self._read_frames(data, at)
         if at < size and self.state is not ConnectionState.CLOSED:
-            if size - at > max(self.max_frame_size, self.limits.max_sasl_frame):
+            if size - at > max(self.max_frame_size, self.limits.max_ahead):
                 raise ProtocolError(FRAMING_ERROR, "too many bytes were sent ahead of the answer")
             self._pending += data[at:]
 

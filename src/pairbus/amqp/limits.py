@@ -57,8 +57,10 @@ class Limits:
     """Transfer frames that the peer may send before it needs a new flow frame."""
 
     max_sasl_frame: int = 16384
-    """Bytes of a SASL frame, or buffered behind one while the owner decides. The standard says 512; MSSBCBS
-    tokens may be longer."""
+    """Bytes of a SASL frame. The standard says 512; a long password is no reason to be turned away."""
+
+    max_ahead: int = 1 << 18
+    """Bytes that a client may send ahead while the owner makes up its mind on SASL: one large read."""
 
     close_timeout: float = 10.0
     """Seconds that the peer has to answer our close frame."""

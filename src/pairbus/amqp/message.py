@@ -280,7 +280,7 @@ _TEXT_FIELDS = frozenset((0, 2, 3, 4, 5, 10, 12))
 def _read_properties(payload: bytes, at: int, end: int) -> Properties:
     """By hand, since it is done for every message, and nearly all fields are null or a short string."""
     start = _read_descriptor(payload, at)[1]
-    if payload[start] != 0xC0 or payload[start + 2] > 13:
+    if payload[start] != 0xC0 or end - start < 3 or payload[start + 2] > 13:
         found = from_fields(Properties, decode_exactly(payload, start, end))
         assert isinstance(found, Properties)
         return found
