@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from pairbus.amqp import errors as conditions
 from pairbus.amqp.message import scan
+from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import MessageState
 from pairbus.broker.engine.queue import MessageQueue
 from tests.engine.samples import START, application_properties, bodies, message, queue, refused
@@ -285,6 +287,28 @@ def test_what_only_the_broker_says_is_not_taken_from_a_sender() -> None:
     (stored,) = orders.peek(0, 1, START)
     assert stored.annotations == {"x-opt-own": "kept"}
     assert stored.sequence_number == 1
+
+
+@pytest.mark.parametrize("odd", [5, b"key", None, ["list"], {"a": 1}])
+def test_odd_annotations_are_passed_on_and_mean_nothing(odd: Any) -> None:
+    space, orders = queue()
+    marks = {"x-opt-partition-key": odd, "x-opt-scheduled-enqueue-time": None if odd == 5 else odd}
+    space.send("orders", [message(annotations=marks)], START)
+    (stored,) = orders.peek(0, 1, START)
+    assert stored.annotations == marks
+    assert (stored.partition_key, stored.scheduled_for, stored.state) == (None, None, MessageState.ACTIVE)
+
+
+def test_a_refusal_says_what_some_clients_look_for_and_survives_pickle() -> None:
+    _, orders = queue()
+    with pytest.raises(Refused) as caught:
+        orders.complete(uuid.uuid4(), START)
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert copied.condition == conditions.MESSAGE_LOCK_LOST
+    assert copied.description.startswith(
+        "The lock supplied is invalid. Either the lock expired, or the message has already been removed from "
+        "the queue"
+    )
 
 
 def test_counts_and_ready() -> None:

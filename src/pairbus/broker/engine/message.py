@@ -193,7 +193,7 @@ class Incoming:
         partition_key: str | None = None
         if annotations:
             annotations = {key: annotations[key] for key in annotations if key not in BROKER_ANNOTATIONS}
-            scheduled, partition_key = _scheduled(annotations), annotations.get(PARTITION_KEY)
+            scheduled, partition_key = _scheduled(annotations), _partition_key(annotations)
         ttl_ms = header.ttl
         return cls(
             sections,
@@ -254,6 +254,11 @@ def identifier(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _partition_key(annotations: Mapping[Any, Any]) -> str | None:
+    value = annotations.get(PARTITION_KEY)
+    return str(value) if isinstance(value, str) else None
 
 
 def _scheduled(annotations: Mapping[Any, Any]) -> float | None:
