@@ -19,6 +19,7 @@ ROWS = (
     {"pairing", "amqp", "ledger", "cost"},
     {"pump", "broker"},
     {"client"},
+    {"aio"},  # the asynchronous client under its public name
     {"spark"},
     {"cli", "dashboard"},
     {"testing"},
