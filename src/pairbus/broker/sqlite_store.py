@@ -135,9 +135,8 @@ class SqliteStore:
 
     def _write_batch(self, batch: "_Batch") -> None:
         db, key = self._db, self._key
-        for kind, write in _OTHER_WRITERS.items():
-            for event in batch.others.get(kind, ()):
-                write(self, event)
+        for event in batch.others:
+            _OTHER_WRITERS[type(event)](self, event)
         gone = batch.removed
         stored = [
             _row(key(queue, number), message)
@@ -268,7 +267,7 @@ class _Batch:
         self.changed: dict[tuple[str, int], MessageChanged] = {}
         self.removed: set[tuple[str, int]] = set()
         self.sequences: dict[str, int] = {}
-        self.others: dict[type[Event], list[Event]] = {}
+        self.others: list[Event] = []  # few, and in their order: a rule may come and go in one turn
 
     def take(self, event: Event) -> None:
         kind = type(event)
@@ -281,10 +280,9 @@ class _Batch:
         elif kind is MessageChanged:
             self.changed[event.queue, event.sequence_number] = event  # type: ignore[union-attr, assignment]
         else:
-            self.others.setdefault(kind, []).append(event)
+            self.others.append(event)
 
 
-# Entities before what belongs to them; a window's end after the ids that were seen in it.
 _OTHER_WRITERS: dict[type[Any], Callable[[SqliteStore, Any], None]] = {
     EntityPut: SqliteStore._put_entity,
     RuleRemoved: SqliteStore._remove_rule,

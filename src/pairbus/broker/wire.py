@@ -90,11 +90,11 @@ def _annotations(message: StoredMessage, locked_until: float | None, *, with_sta
     pairs = [
         _SEQUENCE + _long(message.sequence_number),
         _ENQUEUED + _long(milliseconds(message.enqueued_at)),
+        # Azure writes it always: 0 in a queue, the topic's own number in a subscription.
+        _ENQUEUED_SEQUENCE + _long(message.enqueued_sequence_number),
     ]
     if locked_until is not None:
         pairs.append(_LOCKED + _long(milliseconds(locked_until)))
-    if message.enqueued_sequence_number:
-        pairs.append(_ENQUEUED_SEQUENCE + _long(message.enqueued_sequence_number))
     if with_state:
         pairs.append(_STATE + encode_int(_STATE_NUMBERS[message.state]))
     if message.dead_letter_source:
