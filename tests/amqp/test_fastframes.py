@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.amqp import Closed, LinkAttached, LinkFlowed, Received, Settled, fastframes
+from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.composites import Composite, encode_composite
 from pairbus.amqp.performatives import (
     ACCEPTED,
@@ -150,6 +151,16 @@ def test_broken_frames(performative: Composite, data: st.DataObject) -> None:
         )
     cut = data.draw(st.integers(0, len(raw)) | st.just(len(raw)))
     _compare(bytes(raw[:cut]), performative.CODE, data.draw(st.sampled_from([b"", b"\x40", b"payload"])))
+
+
+@settings(max_examples=60)
+@given(TRANSFERS | DISPOSITIONS | FLOWS)
+def test_booleans_of_two_bytes(performative: Composite) -> None:
+    """The Python SDK writes them so."""
+    fields = decode(encode_composite(performative))[0].value
+    content = b"".join(b"\x56" + bytes([item]) if isinstance(item, bool) else encode(item) for item in fields)
+    if len(content) < 255:
+        _compare(bytes([0xC0, len(content) + 1, len(fields)]) + content, performative.CODE)
 
 
 @pytest.mark.parametrize(

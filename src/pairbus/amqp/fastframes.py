@@ -89,6 +89,34 @@ def _is_constant(state: Any) -> bool:
     )
 
 
+def read_disposition_ids(data: bytes, at: int, byte1: int, byte2: int) -> tuple[bool, int, int, int]:
+    """Role, first, last and the place behind them; that place is 0 if one of them has an unusual form."""
+    if byte1 == 0x41 or byte1 == 0x42:
+        role, code, p = byte1 == 0x41, byte2, at + 16
+    elif byte1 == 0x56 and byte2 <= 1:  # the Python SDK writes booleans so
+        role, code, p = byte2 == 1, data[at + 16], at + 17
+    else:
+        return False, 0, 0, 0
+    if code == 0x70:
+        first, code = read_id_and_code(data, p)
+        p += 5
+    elif code == 0x52:
+        first, code = data[p], data[p + 1]
+        p += 2
+    elif code == 0x43:
+        first, code = 0, data[p]
+        p += 1
+    else:
+        return False, 0, 0, 0
+    if code == 0x70:
+        return role, first, read_uint(data, p)[0], p + 4
+    if code == 0x52:
+        return role, first, data[p], p + 1
+    if code == 0x40 or code == 0x43:
+        return role, first, first if code == 0x40 else 0, p
+    return False, 0, 0, 0
+
+
 def read_flow(data: bytes, at: int, end: int) -> Flow:
     """The flow in a frame at ``at`` whose head is that of FLOW_LIST."""
     try:
@@ -122,6 +150,9 @@ def _read_plain_fields(data: bytes, at: int, end: int) -> list[Any] | None:
             fields.append(0)
         elif code == 0x41 or code == 0x42:
             fields.append(code == 0x41)
+        elif code == 0x56 and data[p] <= 1:  # the Python SDK writes booleans so
+            fields.append(data[p] == 1)
+            p += 1
         else:
             return None
     return fields if p == end == at + 13 + data[at + 12] else None

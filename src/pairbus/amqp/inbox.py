@@ -131,38 +131,25 @@ class Inbox:
         end: int,
         length: int,
         count: int,
-        role: int,
-        code: int,
+        byte1: int,
+        byte2: int,
         events: list[Event],
     ) -> None:
         """A disposition frame at ``at`` as ``fastframes.read_head`` saw it."""
-        stop, first, last, rest = at + 13 + length, 0, 0, 0
         try:
-            if code == 0x70:
-                first, code = fastframes.read_id_and_code(data, at + 16)
-                p = at + 21
-            elif code == 0x52:
-                first, code = data[at + 16], data[at + 17]
-                p = at + 18
-            else:
-                return self._take_disposition_slowly(data, at, end, 0, events)
-            if code == 0x70:
-                last, rest = fastframes.read_uint(data, p)[0], p + 4
-            elif code == 0x52:
-                last, rest = data[p], p + 1
-            elif code == 0x40:
-                last, rest = first, p
+            role, first, last, rest = fastframes.read_disposition_ids(data, at, byte1, byte2)
         except (IndexError, struct.error):
             raise DecodeError("a disposition ends before its fields do") from None
+        stop = at + 13 + length
         known = fastframes.disposition_tails.get(data[rest:stop])
-        if known is None or known[0] != count or not 0 < rest <= stop == end or not 0x41 <= role <= 0x42:
+        if known is None or known[0] != count or not 0 < rest <= stop == end:
             return self._take_disposition_slowly(data, at, end, rest, events)
-        unsettled = self._sent if role == 0x41 else self._received
+        unsettled = self._sent if role else self._received
         link = unsettled.get(first)
-        if first != last or link is None:
-            self._settle(unsettled, first, last, known[1], known[2], events)
-            return None
         _, settled, state = known
+        if first != last or link is None:
+            self._settle(unsettled, first, last, settled, state, events)
+            return None
         if settled:
             del unsettled[first]
         events.append(Settled(link, [first], state, settled))

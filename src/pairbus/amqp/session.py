@@ -245,7 +245,7 @@ class Session:
 
     def on_flow(self, flow: Flow, events: list[Event]) -> None:
         # Before the peer has seen our begin it names no id, and means the first, which is 0 (part 2.7.4).
-        on_the_way = serial_gap(self.next_outgoing_id, flow.next_incoming_id or 0)
+        on_the_way = max(0, serial_gap(self.next_outgoing_id, flow.next_incoming_id or 0))
         self.remote_window = max(0, flow.incoming_window - on_the_way)
         if flow.handle is not None:
             self._find(flow.handle).on_flow(flow, events)
