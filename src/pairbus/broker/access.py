@@ -44,6 +44,10 @@ class Access:
                 f"Resource: '{path}'. Use a policy or a token that carries the claim.",
             )
 
-    def next_expiry(self, now: float) -> float:
+    def expire(self, now: float) -> None:
+        """Forget the grants that have ended."""
+        self._grants = {key: grant for key, grant in self._grants.items() if grant.expires_at > now}
+
+    def next_expiry(self) -> float:
         """When the next grant ends; infinity if none does."""
-        return min((g.expires_at for g in self._grants.values() if g.expires_at > now), default=math.inf)
+        return min((grant.expires_at for grant in self._grants.values()), default=math.inf)

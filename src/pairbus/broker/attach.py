@@ -2,7 +2,6 @@
 link, or refuse.
 """
 
-import asyncio
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -218,32 +217,41 @@ class SessionWait:
     peer: "Peer"
     event: LinkAttached
     queue: MessageQueue
-    timer: asyncio.TimerHandle
+    until: float  # in monotonic time
+
+    @property
+    def link(self) -> Link:
+        """The link that waits for its answer."""
+        return self.event.link
 
     def try_again(self, now: float) -> bool:
-        """Take a session if one is free by now; whether it did."""
-        lock = self.queue.accept_session(None, now)
+        """Whether it need not wait any longer: a session was free, or there will be none."""
+        try:
+            lock = self.queue.accept_session(None, now)
+        except Refused as refused:
+            self.refuse(AmqpError(refused.condition, refused.description, {}))
+            return True
         if lock is None:
             return False
-        self.timer.cancel()
         _begin(self.peer, self.event, queue=self.queue, session=lock)
         self.peer.host.touch(self.peer)
         return True
+
+    def give_up(self) -> None:
+        """Tell the client that its time is over."""
+        text = "No session became free in the time that was given to wait."
+        self.refuse(AmqpError(conditions.TIMEOUT, text, {}))
+
+    def refuse(self, error: AmqpError) -> None:
+        """Answer the attach with a refusal."""
+        self.link.refuse(error)
+        self.peer.host.touch(self.peer)
 
 
 def _wait_for_session(peer: "Peer", event: LinkAttached, queue: MessageQueue) -> None:
     asked = (event.attach.properties or {}).get(_TIMEOUT)
     seconds = min(asked / 1000, LONGEST_SESSION_WAIT) if isinstance(asked, int) else SESSION_WAIT
-    timer = peer.host.later(seconds, lambda: _give_up(peer, event.link))
-    peer.host.await_session(SessionWait(peer, event, queue, timer))
-
-
-def _give_up(peer: "Peer", link: Link) -> None:
-    if peer.host.give_up_waiting(link) and peer.is_open:
-        link.refuse(
-            AmqpError(conditions.TIMEOUT, "No session became free in the time that was given to wait.", {})
-        )
-        peer.host.touch(peer)
+    peer.host.await_session(SessionWait(peer, event, queue, peer.host.monotonic() + seconds))
 
 
 def _fault_refusal(peer: "Peer", operation: Operation, path: str) -> Refused | None:

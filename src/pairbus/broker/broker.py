@@ -63,8 +63,8 @@ class Broker:
     ) -> None:
         """`namespaces` maps names to ports (0: any free one). Without `data_dir` everything is in memory.
 
-        `certificate` is a PEM certificate and its key; one is made when it is not given. `jwt_key` is a file with
-        the public key, or the shared secret, that verifies JSON web tokens; without it they are refused.
+        `certificate` is a PEM certificate and its key; one is made when it is not given. `jwt_key` is a file
+        with the public key, or the shared secret, that verifies JSON web tokens; without it they are refused.
         """
         for name in namespaces:
             if not _NAME.fullmatch(name):
@@ -92,11 +92,13 @@ class Broker:
         self._portal: Portal | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: int | None = None
+        self._was_started = False
 
     # -- life
     # --------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> "Broker":
+        self._claim_start()
         self._portal = Portal("pairbus-broker")
         try:
             self._portal.call(self._start, timeout=_DEADLINE)
@@ -111,6 +113,7 @@ class Broker:
         self._end(NamespaceHost.stop)
 
     async def __aenter__(self) -> "Broker":
+        self._claim_start()
         self._start()
         return self
 
@@ -136,9 +139,12 @@ class Broker:
         if self._portal is not None:
             self._portal.close(timeout=_DEADLINE)
 
-    def _start(self) -> None:
-        if self._loop is not None:
+    def _claim_start(self) -> None:
+        if self._was_started:
             raise BrokerError("a broker is started once; make a new one")
+        self._was_started = True
+
+    def _start(self) -> None:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         try:
             self._prepare_certificate()

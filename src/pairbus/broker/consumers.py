@@ -1,9 +1,10 @@
 """Who waits for messages: the receivers of each queue, in rotation, and attaches that wait for a session."""
 
+import math
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pairbus.amqp.link import Link
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 
@@ -26,6 +27,8 @@ class Consumers:
         self._outboxes: dict[MessageQueue, deque[Outbox]] = {}
         self._waits: dict[MessageQueue, deque[SessionWait]] = {}
         self._wanting: dict[Outbox, None] = {}
+        # When the first wait ends, in monotonic time; at times too early, never too late.
+        self.patience_ends = math.inf
 
     def enlist(self, outbox: "Outbox") -> None:
         """A receiver has attached."""
@@ -40,6 +43,11 @@ class Consumers:
             if not others:
                 del self._outboxes[outbox.queue]
 
+    def touch(self, now: float) -> None:
+        """A queue that somebody waits at is in use, however long nothing comes."""
+        for queue in self._outboxes:
+            queue.touch(now)
+
     def want(self, outbox: "Outbox") -> None:
         """A receiver's credit has changed: see to it at the end of the turn."""
         self._wanting[outbox] = None
@@ -47,18 +55,20 @@ class Consumers:
     def await_session(self, wait: "SessionWait") -> None:
         """An attach waits for the next free session of its queue."""
         self._waits.setdefault(wait.queue, deque()).append(wait)
+        self.patience_ends = min(self.patience_ends, wait.until)
 
-    def give_up_waiting(self, link: Link) -> bool:
-        """Whether `link` was waiting for a session; it does so no longer."""
-        for queue, waits in self._waits.items():
-            for wait in waits:
-                if wait.event.link is link:
-                    wait.timer.cancel()
-                    waits.remove(wait)
-                    if not waits:
-                        del self._waits[queue]
-                    return True
-        return False
+    def take_waits(self, chosen: "Callable[[SessionWait], bool]") -> "list[SessionWait]":
+        """Those attaches that wait for a session and are chosen; they do so no longer."""
+        if not self._waits:
+            return []
+        everybody = [wait for waits in self._waits.values() for wait in waits]
+        taken = {wait: None for wait in everybody if chosen(wait)}
+        self._waits.clear()
+        self.patience_ends = math.inf
+        for wait in everybody:
+            if wait not in taken:
+                self.await_session(wait)
+        return list(taken)
 
     def serve(self, engine: Namespace, now: float) -> "set[Peer]":
         """Give out what there is to whoever has credit; the peers that got something."""
@@ -92,11 +102,12 @@ class Consumers:
         outboxes.rotate(-1)
         while hungry:
             outbox = hungry.popleft()
-            if not outbox.deliver(_SHARE, now):
-                return  # the queue is empty
-            served.add(outbox.peer)
-            if outbox.is_hungry:
-                hungry.append(outbox)
+            if outbox.deliver(_SHARE, now):
+                served.add(outbox.peer)
+                if outbox.is_hungry:
+                    hungry.append(outbox)
+            elif outbox in outboxes:
+                return  # the queue is empty; otherwise it was this receiver that had to go
 
     def _serve_waits(self, queue: MessageQueue, now: float) -> None:
         waits = self._waits.get(queue)

@@ -118,6 +118,30 @@ class NamespaceHandle:
         chosen = settings or SubscriptionSettings()
         self._run(lambda engine, now: engine.create_subscription(topic, name, chosen, now, rule=rule))
 
+    def update_queue(self, name: str, settings: QueueSettings) -> None:
+        """Change the settings of a queue; links that they do not allow are detached."""
+        self._run(lambda engine, now: engine.update_queue(name, settings, now))
+
+    def update_topic(self, name: str, settings: TopicSettings) -> None:
+        """Change the settings of a topic; links that they do not allow are detached."""
+        self._run(lambda engine, now: engine.update_topic(name, settings, now))
+
+    def update_subscription(self, topic: str, name: str, *, settings: SubscriptionSettings) -> None:
+        """Change the settings of a subscription; links that they do not allow are detached."""
+        self._run(lambda engine, now: engine.update_subscription(topic, name, settings, now))
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with all its messages; its links are detached."""
+        self._run(lambda engine, now: engine.delete_queue(name, now))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its subscriptions; their links are detached."""
+        self._run(lambda engine, now: engine.delete_topic(name, now))
+
+    def delete_subscription(self, topic: str, name: str) -> None:
+        """Delete a subscription with its messages; its links are detached."""
+        self._run(lambda engine, now: engine.delete_subscription(topic, name, now))
+
     def message_count(self, path: str) -> int:
         """How many messages there are at a path, be it a queue, a subscription or a dead-letter sub-queue, in
         whatever state.

@@ -15,12 +15,12 @@ import asyncio
 import logging
 import math
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from pairbus.amqp import errors as conditions
 from pairbus.amqp.limits import Limits as AmqpLimits
-from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError
 from pairbus.broker.admin import AdminApi, AdminHttp, Request, Response
 from pairbus.broker.attach import SessionWait
@@ -28,6 +28,7 @@ from pairbus.broker.consumers import Consumers
 from pairbus.broker.counters import Counters, Kind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
+from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import Limits
 from pairbus.broker.errors import StoreError
 from pairbus.broker.faults import Fault, FaultBoard, Line, Operation
@@ -79,7 +80,9 @@ class NamespaceHost:
         self._turn_is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
+        # The next heartbeat or idle time-out, in the machine's monotonic time, and the next end of a token.
         self._peers_due = math.inf
+        self._tokens_end = math.inf
         self._line = Line.UP
         self._listener: Listener | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,7 +110,7 @@ class NamespaceHost:
         self._end_turn()
         for peer in list(self._peers):
             peer.close(AmqpError(conditions.CONNECTION_FORCED, "The namespace is shutting down.", {}))
-        self._store.close()
+        self._rest()
 
     def kill(self) -> None:
         """Go as by a power cut: nothing is said and nothing more is committed."""
@@ -115,17 +118,22 @@ class NamespaceHost:
         self._dirty.clear()
         for peer in list(self._peers):
             peer.reset()
+        self._rest()
+
+    def _rest(self) -> None:
+        # Connections are lost a little later; by then there is no turn and no timer any more.
+        self._loop = None
+        if self._timer is not None:
+            self._timer.cancel()
         self._store.close()
 
     def _stop_listening(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         if self._listener is not None:
             self._listener.close()
 
     def _load(self) -> Namespace:
         engine = Namespace(self.name, limits=self._limits)
-        engine.replay(self._store.load())
+        engine.replay(self._store.load(), now=self.now())
         return engine
 
     # -- connections
@@ -179,9 +187,9 @@ class NamespaceHost:
         """An attach waits for a free session."""
         self._consumers.await_session(wait)
 
-    def give_up_waiting(self, link: Link) -> bool:
-        """Whether `link` was waiting for a session; it does so no longer."""
-        return self._consumers.give_up_waiting(link)
+    def stop_waiting(self, chosen: Callable[[SessionWait], bool]) -> None:
+        """Attaches that wait for a session no longer do, because they are gone."""
+        self._consumers.take_waits(chosen)
 
     # -- the turn
     # ----------------------------------------------------------------------------------------------------
@@ -200,6 +208,8 @@ class NamespaceHost:
 
     def _end_turn(self) -> None:
         self._turn_is_due = False
+        if self._loop is None:
+            return
         self._dirty |= self._consumers.serve(self.engine, self.now())
         try:
             events = self.engine.take_events()
@@ -212,6 +222,7 @@ class NamespaceHost:
         for peer in dirty:
             peer.flush()
             self._peers_due = min(self._peers_due, peer.due)
+            self._tokens_end = min(self._tokens_end, peer.access.next_expiry())
         self._release_answers()
         self._arm_timer()
 
@@ -238,29 +249,45 @@ class NamespaceHost:
     def tick(self) -> None:
         """Let time pass: locks and messages expire, schedules come due, faults change, idle lines end."""
         now = self.now()
+        self._consumers.touch(now)
         self.engine.tick(now)
         self.faults.expire(now)
         self._apply_line()
-        if self.monotonic() >= self._peers_due:
+        if time.monotonic() >= self._peers_due:
             self._tick_peers()
+        if now >= self._tokens_end:
+            self._end_tokens(now)
         self._detach_lost_sessions(now)
+        self._end_waits()
         self._end_turn()
 
     def _tick_peers(self) -> None:
-        due = math.inf
         for peer in list(self._peers):
-            due = min(due, peer.tick())
+            peer.tick()
             self._dirty.add(peer)
-        self._peers_due = due
+        self._peers_due = min((peer.due for peer in self._peers), default=math.inf)
+
+    def _end_tokens(self, now: float) -> None:
+        for peer in list(self._peers):
+            peer.access.expire(now)
+            peer.detach_unauthorized(now)
+        self._tokens_end = min((peer.access.next_expiry() for peer in self._peers), default=math.inf)
+
+    def _end_waits(self) -> None:
+        monotonic = self.monotonic()
+        if monotonic >= self._consumers.patience_ends:
+            for wait in self._consumers.take_waits(lambda wait: wait.until <= monotonic):
+                wait.give_up()
 
     def _arm_timer(self) -> None:
         """Come back when the next thing is due, but no later than now."""
         if self._loop is None:
             return
         now = self.now()
-        moments = (self.engine.next_deadline(), self.faults.next_change(now))
+        moments = (self.engine.next_deadline(), self.faults.next_change(now), self._tokens_end)
         waits = [moment - now for moment in moments if moment is not None]
-        waits.append(self._peers_due - self.monotonic())
+        waits.append(self._consumers.patience_ends - self.monotonic())
+        waits.append(self._peers_due - time.monotonic())
         wait = max(0.0, min(waits))
         at = self._loop.time() + wait
         if self._timer is not None:
@@ -322,29 +349,38 @@ class NamespaceHost:
         now = self.now()
         for peer in list(self._peers):
             for endpoint in list(peer.endpoints.values()):
-                if isinstance(endpoint, Inbox | Outbox):
-                    error = self._objection(endpoint, now)
-                    if error is not None:
-                        peer.detach(endpoint, error)
-
-    def _objection(self, endpoint: Inbox | Outbox, now: float) -> AmqpError | None:
-        sends = isinstance(endpoint, Inbox)
-        try:
-            node = self.engine.node(endpoint.path)
-            if isinstance(endpoint, Outbox) and node is not endpoint.queue:
-                return AmqpError(conditions.NOT_FOUND, f"The entity '{endpoint.path}' was deleted.", {})
-            if sends:
-                node.check_send()
+                error = None
+                if isinstance(endpoint, Inbox):
+                    error = self._objection(endpoint.path, None, now)
+                elif isinstance(endpoint, Outbox):
+                    error = self._objection(endpoint.path, endpoint.queue, now)
+                if error is not None:
+                    peer.detach(endpoint, error)
+        for wait in self._consumers.take_waits(lambda wait: True):
+            error = self._objection(wait.queue.path, wait.queue, now)
+            if error is None:
+                self._consumers.await_session(wait)
             else:
-                node.check_receive()
+                wait.refuse(error)
+
+    def _objection(self, path: str, queue: MessageQueue | None, now: float) -> AmqpError | None:
+        """Why a sender at `path`, or a receiver of `queue`, cannot be there any longer."""
+        try:
+            node = self.engine.node(path)
+            if queue is None:
+                node.check_send()
+            elif node is queue:
+                queue.check_receive()
+            else:
+                return AmqpError(conditions.NOT_FOUND, f"The entity '{path}' was deleted.", {})
         except Refused as refused:
             return AmqpError(refused.condition, refused.description, {})
         if not self.faults.any:
             return None
-        if self.faults.refuses_tokens(endpoint.path, now):
+        if self.faults.refuses_tokens(path, now):
             return AmqpError(conditions.UNAUTHORIZED, "The token of this link is no longer accepted.", {})
-        operation = Operation.ATTACH_SENDER if sends else Operation.ATTACH_RECEIVER
-        return self.faults.severance(operation, endpoint.path, now=now)
+        operation = Operation.ATTACH_SENDER if queue is None else Operation.ATTACH_RECEIVER
+        return self.faults.severance(operation, path, now=now)
 
     def _detach_lost_sessions(self, now: float) -> None:
         for peer in list(self._peers):

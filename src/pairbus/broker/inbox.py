@@ -84,7 +84,7 @@ class Inbox(Endpoint):
             self._host.counters.count(self.path, self._peer.name, kind=Kind.SEND_REFUSED, size=size)
         if event.settled:
             # Nobody waits for an answer; a closed link is the only way to tell.
-            self.link.detach(error)
+            self._peer.detach(self, error)
         else:
             self._answer(event, Rejected(error))
 

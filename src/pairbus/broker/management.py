@@ -1,8 +1,8 @@
 """The `$management` node of an entity: peek, schedule, renew, deferred messages, sessions and rules.
 
 One table says which operation is done by which function and which claim it needs. A function takes the
-request's body, a map, and returns the answer's; what the engine refuses becomes an answer with a status code and
-the condition that the SDKs turn into their exceptions.
+request's body, a map, and returns the answer's; what the engine refuses becomes an answer with a status code
+and the condition that the SDKs turn into their exceptions.
 """
 
 import uuid
@@ -44,6 +44,8 @@ _PREFIX = "com.microsoft:"
 # Answers hold whole messages; a page of a peek ends here, whatever count was asked for.
 MOST_PEEKED_BYTES = 1024 * 1024
 MOST_PER_REQUEST = 4096
+# .NET's last moment in milliseconds, rounded up: clients that list all sessions say it for "updated since".
+END_OF_TIME = 253_402_300_800_000
 
 
 class SessionLocks(Protocol):
@@ -125,9 +127,14 @@ class ManagementNode:
         if not isinstance(entries, list):
             raise Refused(conditions.ARGUMENT_ERROR, "schedule-message needs a list 'messages'.")
         messages = [Incoming.parse(_field(entry, "message", bytes)) for entry in entries]
+        try:
+            numbers = self.engine.schedule(self.path, messages, self.now())
+        except Refused:
+            for message in messages:
+                self.count(Kind.SEND_REFUSED, message.size)
+            raise
         for message in messages:
-            self.count(Kind.SEND, message.size)
-        numbers = self.engine.schedule(self.path, messages, self.now())
+            self.count(Kind.PING if message.is_ping else Kind.SEND, message.size)
         return {"sequence-numbers": _longs(numbers)}
 
     def cancel(self, body: Body) -> dict[str, Any]:
@@ -210,8 +217,12 @@ class ManagementNode:
         return {}
 
     def list_sessions(self, body: Body) -> Found:
-        skip = int(body.get("skip", 0))
-        found = self._queue().list_sessions(skip=skip, top=min(int(body.get("top", 100)), MOST_PER_REQUEST))
+        skip, updated_after = int(body.get("skip", 0)), body.get("last-updated-time")
+        found = self._queue().list_sessions(
+            skip=skip,
+            top=min(int(body.get("top", 100)), MOST_PER_REQUEST),
+            updated_after=_moment(updated_after) if isinstance(updated_after, int) else None,
+        )
         return {"skip": Int(skip + len(found)), "sessions-ids": Array(found, str)} if found else None
 
     # -- rules
@@ -325,6 +336,10 @@ def _tokens(body: Body) -> list[uuid.UUID]:
     if not all(isinstance(token, uuid.UUID) for token in tokens):
         raise Refused(conditions.ARGUMENT_ERROR, "Lock tokens are uuids.")
     return tokens
+
+
+def _moment(timestamp: int) -> float | None:
+    return None if timestamp >= END_OF_TIME else timestamp / 1000
 
 
 def _longs(numbers: list[int]) -> Array:

@@ -84,7 +84,11 @@ class Outbox(Endpoint):
     def deliver(self, most: int, now: float) -> int:
         """Send up to `most` messages as far as there is credit; how many left."""
         wanted = min(most, self.link.sendable)
-        deliveries = self.queue.receive(wanted, now, delete=self._deletes, session=self.session)
+        try:
+            deliveries = self.queue.receive(wanted, now, delete=self._deletes, session=self.session)
+        except Refused as refused:  # the lock on the session has just ended, or the entity was just disabled
+            self.peer.detach(self, AmqpError(refused.condition, refused.description, {}))
+            return 0
         for delivery in deliveries:
             self._send(delivery)
         return len(deliveries)
@@ -117,6 +121,7 @@ class Outbox(Endpoint):
                 self.link.settle(delivery_id, echo)
 
     def on_detached(self) -> None:
+        self.draining = False
         self._end_grant()
         self._host.leave(self)
         if self.session is not None:

@@ -9,6 +9,7 @@ import logging
 import math
 import socket
 import struct
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -60,10 +61,13 @@ class Peer(Direct):
         self.machine = Connection(
             server=True,
             container_id=host.name,
+            # The npm client of a connection string with a signature instead of a key does without SASL. Such
+            # a peer may do no more than one that came as ANONYMOUS: nothing before it has put a token.
+            sasl_optional=True,
             max_frame_size=MAX_FRAME_SIZE,
             idle_timeout=IDLE_TIMEOUT,
             limits=host.amqp_limits,
-            now=host.monotonic(),
+            now=time.monotonic(),
         )
         self._transport: asyncio.Transport | None = None
         self._doomed = False
@@ -81,7 +85,7 @@ class Peer(Direct):
     def data_received(self, data: bytes) -> None:
         if self._mute or self._closing:
             return
-        self._handle(self.machine.receive_data(data, self.host.monotonic()))
+        self._handle(self.machine.receive_data(data, time.monotonic()))
         self.host.touch(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -109,18 +113,15 @@ class Peer(Direct):
         if self._closing:
             self._transport.close()
 
-    def tick(self) -> float:
-        """Heartbeats, idle time-outs and ended tokens; when to come again, in monotonic time."""
-        self._handle(self.machine.tick(self.host.monotonic()))
-        self._detach_unauthorized()
-        return self.due
+    def tick(self) -> None:
+        """Heartbeats and idle time-outs. They concern the socket, whose time is the machine's own clock's."""
+        self._handle(self.machine.tick(time.monotonic()))
 
     @property
     def due(self) -> float:
-        """When `tick` has something to do next, in monotonic time."""
+        """When `tick` has something to do next, in the machine's monotonic time."""
         deadline = self.machine.next_deadline
-        until_expiry = self.access.next_expiry(self.host.now()) - self.host.now()
-        return min(math.inf if deadline is None else deadline, self.host.monotonic() + until_expiry)
+        return math.inf if deadline is None else deadline
 
     def doom(self) -> None:
         """Cut the line at the end of the turn, so that what it said is committed but its answers are lost."""
@@ -208,6 +209,7 @@ class Peer(Direct):
         self.forget(event.link)
 
     def _on_session_ended(self, event: SessionEnded) -> None:
+        self.host.stop_waiting(lambda wait: wait.link.session is event.session)
         for link in [link for link in self.endpoints if link.session is event.session]:
             self.forget(link)
 
@@ -228,7 +230,7 @@ class Peer(Direct):
 
     def forget(self, link: Link) -> None:
         """A link is gone: so is what stood behind it."""
-        self.host.give_up_waiting(link)
+        self.host.stop_waiting(lambda wait: wait.link is link)
         endpoint = self.endpoints.pop(link, None)
         if endpoint is not None:
             endpoint.on_detached()
@@ -252,9 +254,8 @@ class Peer(Direct):
 
         return find
 
-    def _detach_unauthorized(self) -> None:
+    def detach_unauthorized(self, now: float) -> None:
         """A link lives no longer than the token that it was attached with."""
-        now = self.host.now()
         for endpoint in list(self.endpoints.values()):
             needed = endpoint.needs
             if needed is not None and not self.access.allows(*needed, now=now):
@@ -262,6 +263,7 @@ class Peer(Direct):
                 self.detach(endpoint, AmqpError(conditions.UNAUTHORIZED, text, {}))
 
     def _drop_endpoints(self) -> None:
+        self.host.stop_waiting(lambda wait: wait.peer is self)
         for link in list(self.endpoints):
             self.forget(link)
 

@@ -1,0 +1,84 @@
+"""A namespace for one test, with a client of the SDK for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage
+
+from pairbus.broker import Broker
+from pairbus.broker.handle import NamespaceHandle
+from pairbus.clock import ManualClock
+
+from .shells import Farewells, connect, opened
+
+__all__ = ["Bus", "bodies", "eventually", "opened", "receive", "receive_nothing"]
+
+# How long a message that is there may take to arrive; tests end as soon as it does.
+SOON = 10.0
+# How long a test waits for a message that must not come. The wait is the SDK's, in real time.
+NEVER = 0.05
+
+
+class Bus:
+    """One namespace, its clock, and one kind of client."""
+
+    def __init__(self, kind: str, broker: Broker, *, clock: ManualClock, farewells: Farewells) -> None:
+        self.kind = kind
+        self.broker = broker
+        self.clock = clock
+        self.namespace: NamespaceHandle = broker["contoso"]
+        self.farewells = farewells
+        self.client = self.connect()
+
+    def connect(self, connection_string: str | None = None, **settings: Any) -> Any:
+        """Another client of the same kind."""
+        return connect(
+            self.kind, connection_string or self.namespace.connection_string, self.farewells, **settings
+        )
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the broker's clock run on, and have it do what has come due."""
+        self.clock.advance(seconds)
+        self.broker.tick()
+
+    @asynccontextmanager
+    async def queue(self, name: str, **settings: Any) -> AsyncIterator[tuple[Any, Any]]:
+        """A sender and a receiver of a queue."""
+        links = self.client.get_queue_sender(name), self.client.get_queue_receiver(name, **settings)
+        async with opened(*links) as (sender, receiver):
+            yield sender, receiver
+
+    async def send(self, name: str, *texts: str, **settings: Any) -> None:
+        """Send messages to a queue in one batch."""
+        async with self.client.get_queue_sender(name) as sender:
+            await sender.send_messages([ServiceBusMessage(text, **settings) for text in texts])
+
+
+async def receive(receiver: Any, count: int = 1, *, within: float = SOON) -> list[Any]:
+    """Receive until there are so many messages."""
+    received: list[Any] = []
+    while len(received) < count:
+        more = await receiver.receive_messages(max_message_count=count - len(received), max_wait_time=within)
+        assert more, f"{len(received)} of {count} messages came"
+        received += more
+    return received
+
+
+async def receive_nothing(receiver: Any) -> None:
+    """Make sure that there is nothing to receive."""
+    assert bodies(await receiver.receive_messages(max_message_count=10, max_wait_time=NEVER)) == []
+
+
+def bodies(messages: list[Any]) -> list[str]:
+    """The bodies of messages as text."""
+    return [str(message) for message in messages]
+
+
+async def eventually(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so that other threads bring about; the test's time-out ends a vain wait."""
+    while not is_so():
+        await asyncio.sleep(0.05)
