@@ -165,11 +165,34 @@ def test_longer_forms_mean_the_same(raw: str, value: Any) -> None:
         "c1090455015502550155035503",
         "c1050245550145",  # a list as key
         "e0030200",
+        "e00501000053014001"[:-2],  # a described element that ends too early
+        "e0040100000140",  # a descriptor that is described
+        "e003013f00",  # no constructor of elements
+        "e00401500102",  # one element, bytes left over
+        "740000",
+        "940000",
+        "980000",
     ],
 )
 def test_malformed_values_are_refused(raw: str) -> None:
     with pytest.raises(DecodeError):
         decode_exactly(bytes.fromhex(raw), 0, len(raw) // 2)
+
+
+@pytest.mark.parametrize("raw", ["3f", "0000530140", "ff00"])
+def test_what_is_no_value_cannot_be_skipped(raw: str) -> None:
+    with pytest.raises(DecodeError):
+        skip(bytes.fromhex(raw))
+
+
+def test_large_elements_of_arrays() -> None:
+    value = Array([["x" * 300], [], [1]], list)
+    assert same(decode(encode(value))[0], value)
+
+
+def test_symbols_are_remembered_but_not_for_ever() -> None:
+    for number in range(2000):
+        assert decode(encode(Symbol(f"name-{number}")))[0] == f"name-{number}"
 
 
 def test_the_same_key_twice_is_refused() -> None:

@@ -14,7 +14,7 @@ from pairbus.amqp.errors import (
     RESOURCE_LIMIT,
 )
 from pairbus.amqp.frames import AMQP_HEADER, HEARTBEAT, encode_frame
-from pairbus.amqp.performatives import Attach, Begin, Close, End, Open
+from pairbus.amqp.performatives import Attach, Begin, Close, Detach, End, Open
 from pairbus.amqp.types import Symbol
 from tests.amqp.peer import Peer
 from tests.amqp.wire import Wire
@@ -116,6 +116,17 @@ def test_frames_that_cross_our_close_are_passed_over() -> None:
     assert peer.all_events(Closed) == [Closed(None, True)]
 
 
+def test_open_may_be_asked_for_late() -> None:
+    wire = Wire()
+    wire.client.start()
+    wire.pump()
+    assert not wire.server_all(Opened)
+    assert repr(wire.client) == "<Connection client waiting for open>"
+    wire.client.open()
+    wire.pump()
+    assert wire.client_event(Opened)
+
+
 def test_a_client_may_not_begin_before_it_is_open() -> None:
     client = Connection(server=False, container_id="client")
     with pytest.raises(UsageError):
@@ -203,6 +214,16 @@ def test_frames_on_a_channel_without_session_are_errant() -> None:
     peer = Peer().open()
     peer.send(Attach("link", 0, False), channel=9)
     peer.assert_closed_with(ILLEGAL_STATE)
+
+
+def test_frames_behind_the_end_of_a_session_are_passed_over() -> None:
+    """The Python SDK ends its session first and detaches its links afterwards."""
+    peer = Peer().open().begin(channel=2)
+    peer.send(End(), channel=2)
+    peer.send(Detach(0, True), channel=2)
+    assert not peer.all_events(Closed)
+    peer.begin(channel=2)
+    assert len(peer.all_events(SessionBegun)) == 2
 
 
 @pytest.mark.parametrize("remote_channel", [0, 9])

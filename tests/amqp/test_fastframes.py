@@ -179,6 +179,44 @@ def test_transfers_of_odd_shapes(raw: bytes) -> None:
     _compare(raw, Transfer.CODE, b"payload")
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\xc0\x02\x01\x41",
+        b"\xc0\x03\x02\x41\x43",
+        b"\xc0\x04\x03\x41\x43\x40",
+        b"\xc0\x05\x03\x41\x70\x00\x00",
+        b"\xc0\x04\x02\x41\x52\x01surplus",
+        b"\xc0\x05\x02\x56\x01\x52\x01",
+        b"\xc0\x05\x02\x56\x02\x52\x01",
+    ],
+)
+def test_dispositions_of_odd_shapes(raw: bytes) -> None:
+    _compare(raw, Disposition.CODE)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"\x43\x43\x43",
+        b"\x43\x52\x05\x43\x43",
+        b"\x43\x40\x43\x43",
+        b"\x41\x43\x43\x43",
+        b"\x43\x43\x43\x43\x40\x40\x40\x40\x43",
+        b"\x43\x43\x43\x43" + b"\x40" * 8,
+        b"\x43\x43\x43\x43\x40\x40\x40\x40\x56\x02",
+        b"\x43\x43\x43\x70\x00",
+    ],
+)
+def test_flows_of_odd_shapes(fields: bytes) -> None:
+    _compare(bytes([0xC0, len(fields) + 1, _count(fields)]) + fields, Flow.CODE)
+
+
+def _count(fields: bytes) -> int:
+    """Constructors in a row of fields, told from their operands by hand."""
+    return len(fields) - (1 if b"\x52" in fields or b"\x56" in fields or b"\x70" in fields else 0)
+
+
 def test_memos_do_not_grow() -> None:
     peer = _ready()
     for number in range(2000):

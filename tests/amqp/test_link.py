@@ -438,6 +438,15 @@ def test_a_suspension_is_answered_with_one() -> None:
     assert not peer.event(LinkDetached).closed
 
 
+def test_flows_that_cross_our_detach_are_passed_over() -> None:
+    peer = Peer().open().begin().attach(receiver=True)
+    _link(peer).detach()
+    flow = Flow(next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=0)
+    peer.send(flow)
+    assert not peer.all_events(LinkFlowed)
+    assert not peer.all_events(Closed)
+
+
 def test_both_sides_may_detach_at_once() -> None:
     wire = Wire().open()
     session, _ = wire.begin()

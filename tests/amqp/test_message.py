@@ -110,6 +110,18 @@ def test_a_message_without_sections_has_defaults() -> None:
     assert (found.body_kind, found.data_sections()) == ("none", [])
 
 
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 70000])
+def test_bodies_of_all_sizes(size: int) -> None:
+    body = encode_data(b"x" * size)
+    found = scan(encode_header(Header()) + body)
+    assert (found.body_kind, found.body_bytes, found.data_sections()) == ("data", body, [b"x" * size])
+
+
+def test_headers_are_remembered_but_not_for_ever() -> None:
+    for number in range(2000):
+        assert scan(encode_header(Header(delivery_count=number))).header.delivery_count == number
+
+
 def test_batches_are_lists_of_whole_messages() -> None:
     inner = [encode_data(b"a"), encode_data(b"b" * 300), b""]
     found = scan(encode_annotations({}) + b"".join(map(encode_data, inner)))
@@ -216,6 +228,19 @@ def test_arbitrary_bytes_are_a_message_or_a_decode_error(raw: bytes) -> None:
         _ = found.delivery_annotations, found.data_sections()
     except DecodeError:
         return
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x00\x53\x73\xc0\x02\x02\x40",  # two fields in the bytes of one
+        b"\x00\x53\x73\xc0\x03\x01\x40\x40",  # one field, bytes left over
+        b"\x00\x53\x73\xc0\x04\x01\xa1\x01\xff",  # no UTF-8
+    ],
+)
+def test_broken_properties_are_refused(raw: bytes) -> None:
+    with pytest.raises(DecodeError):
+        _ = scan(raw).properties
 
 
 def test_sections_are_bounded() -> None:

@@ -52,13 +52,14 @@ class LinkFlowed:
     """The peer's flow for a link, or a session window that opened again with credit left.
 
     ``credit`` is what the sender may now send. An echo has been answered already. To ``drain`` on a link
-    where we send: send what there is, then call ``drained``.
+    where we send: send what there is, then call ``drained``. ``is_grant`` is false if only the window opened.
     """
 
     link: Link
     credit: int
     drain: bool
     echo: bool
+    is_grant: bool = field(default=True, compare=False)
 
 
 @dataclass(slots=True)

@@ -122,7 +122,7 @@ def read_flow(data: bytes, at: int, end: int) -> Flow:
     try:
         fields = _read_plain_fields(data, at, end)
     except (IndexError, struct.error):
-        raise DecodeError("a flow ends before its fields do") from None
+        fields = None
     flow = None if fields is None else _make_flow(fields)
     if flow is None:
         flow, reached = decode_performative(data, at + HEADER_SIZE, end)

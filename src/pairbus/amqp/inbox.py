@@ -79,8 +79,8 @@ class Inbox:
                 tag = p + 3
             else:
                 return self._take_transfer_slowly(data, at, end, 0, 0, events)
-        except (IndexError, struct.error):
-            raise DecodeError("a transfer ends before its fields do") from None
+        except (IndexError, struct.error):  # fewer fields than usual, at the end of the bytes at hand
+            return self._take_transfer_slowly(data, at, end, 0, 0, events)
         stop = at + 13 + length
         rest = tag + width
         known = fastframes.transfer_tails.get(data[rest:stop])
@@ -138,8 +138,8 @@ class Inbox:
         """A disposition frame at ``at`` as ``fastframes.read_head`` saw it."""
         try:
             role, first, last, rest = fastframes.read_disposition_ids(data, at, byte1, byte2)
-        except (IndexError, struct.error):
-            raise DecodeError("a disposition ends before its fields do") from None
+        except (IndexError, struct.error):  # fewer fields than usual, at the end of the bytes at hand
+            return self._take_disposition_slowly(data, at, end, 0, events)
         stop = at + 13 + length
         known = fastframes.disposition_tails.get(data[rest:stop])
         if known is None or known[0] != count or not 0 < rest <= stop == end:

@@ -255,7 +255,7 @@ class Session:
             self.outbox.flush()
             if self.outbox.take_relief():
                 relieved = [link for link in self._by_handle.values() if link.is_sender and link.sendable]
-                events.extend(LinkFlowed(link, link.credit, False, False) for link in relieved)
+                events.extend(LinkFlowed(link, link.credit, False, False, False) for link in relieved)
 
     def send_flow(
         self,
