@@ -7,7 +7,7 @@ import Long from "long";
 export const connectionString = process.env.PAIRBUS_CONNECTION_STRING;
 
 // A refusal shall be seen at once, not after the client's retries.
-const options = { retryOptions: { maxRetries: 0, timeoutInMs: 10_000 } };
+const options = { retryOptions: { maxRetries: 0, retryDelayInMs: 50, timeoutInMs: 10_000 } };
 
 export const connect = (string = connectionString) => new ServiceBusClient(string, options);
 export const client = connect();
