@@ -317,8 +317,9 @@ def test_session_states_come_back() -> None:
     orders.set_session_state("b", b"2", START)
     orders.set_session_state("b", None, START)
     events = space.take_events()
-    assert SessionStateSet("orders", "b", None) in events
+    assert SessionStateSet("orders", "b", None, START) in events
     again = rebuilt(events).get_queue("orders")
+    assert again.list_sessions(updated_after=START - 1) == ["a"]
     assert (again.get_session_state("a"), again.get_session_state("b")) == (b"1", None)
 
 

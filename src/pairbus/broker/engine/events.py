@@ -109,6 +109,7 @@ class SessionStateSet(NamedTuple):
     queue: str
     session_id: str
     state: bytes | None
+    updated_at: float = 0.0
 
 
 class DuplicateSeen(NamedTuple):

@@ -293,7 +293,7 @@ class MessageQueue(LockableStock):
             raise bad_argument(f"The session state has {len(state)} bytes; it may have {limit} at most.")
         self.accessed_at = now
         self.restore_session_state(session_id, state, now)
-        self._emit(SessionStateSet(self.path, session_id, state))
+        self._emit(SessionStateSet(self.path, session_id, state, now))
 
     def restore_session_state(self, session_id: str, state: bytes | None, now: float) -> None:
         """Put a session's state back as a store had it."""

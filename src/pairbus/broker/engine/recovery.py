@@ -112,7 +112,7 @@ class Recovery:
     def _set_session_state(self, event: SessionStateSet) -> None:
         queue = self._directory.node(event.queue)
         if isinstance(queue, MessageQueue):
-            queue.restore_session_state(event.session_id, event.state, 0.0)
+            queue.restore_session_state(event.session_id, event.state, event.updated_at)
 
     def _see_duplicate(self, event: DuplicateSeen) -> None:
         history = self._directory.node(event.queue).duplicates
@@ -172,6 +172,6 @@ def _contents(entity: Entity) -> Iterator[Event]:
     if isinstance(entity, MessageQueue):
         for session in entity.sessions or ():
             if session.state is not None:
-                yield SessionStateSet(entity.path, session.session_id, session.state)
+                yield SessionStateSet(entity.path, session.session_id, session.state, session.updated_at)
         for queue in entity.sub_queues():
             yield from _contents(queue)
