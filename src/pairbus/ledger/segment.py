@@ -1,0 +1,272 @@
+"""Segments: files of JSON lines that many processes write into one directory without knowing each other.
+
+Theory of operation
+1. A segment has one writer, which appends to it under a hidden name, ``.KIND-….jsonl.open``. When it is full
+   or old it is closed: renamed to ``KIND-….jsonl``. A closed segment never changes again, so that whoever
+   reads closed segments sees whole files only, and hidden ones are passed over by every reader there is.
+2. A row is kept when ``append`` has returned: the bytes are in the file and the file has been fsynced. The
+   directory is fsynced with each new name.
+3. A write that fails is taken back to the end of the last whole row. Where even that fails, or an fsync
+   fails (after which nobody knows what is on the disk), the segment is left behind and the next row begins a
+   new one.
+4. The writer holds a lock on its open segment, which the system lets go when the process ends, however it
+   ends. An open segment whose lock can be had was left behind: it is *adopted*. A torn last line is cut off,
+   the rest is closed as its writer would have done; what has no whole row is removed.
+5. A new file is locked after it was created. An adopter that comes in between removes it, being empty; the
+   writer sees that when it has the lock, and creates another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..clock import Clock, SystemClock
+
+__all__ = ["SegmentRead", "SegmentWriter", "adopt_segments", "closed_segments", "read_segment"]
+
+_SUFFIX = ".jsonl"
+_OPEN = ".open"
+# A few seconds of reading: large enough that files are few, small enough that one is soon looked through.
+MAX_BYTES = 16 * 1024 * 1024
+# Rows can be seen by others when their segment is closed, so it must not stay open for long.
+MAX_AGE = 60.0
+_CHUNK = 64 * 1024
+
+
+class SegmentWriter:
+    """Writes rows of one kind into segments of one directory. Not for several threads at once."""
+
+    def __init__(
+        self,
+        directory: Path,
+        kind: str,
+        *,
+        max_bytes: int = MAX_BYTES,
+        max_age: float = MAX_AGE,
+        clock: Clock | None = None,
+    ) -> None:
+        """``directory`` is made with the first row; ``kind`` begins the name of each file."""
+        if not kind.isalnum():  # a dash ends the kind in the file's name
+            raise ValueError(f"the kind of a segment is made of letters and digits, not {kind!r}")
+        self.directory = directory
+        self.kind = kind
+        self._max_bytes = max_bytes
+        self._max_age = max_age
+        self._clock = clock or SystemClock()
+        self._open: _OpenSegment | None = None
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Keep these rows, in order, in one segment; they are on the disk when this returns."""
+        data = b"".join(map(_encode, rows))
+        if not data:
+            return
+        self.roll()
+        if self._open is None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._open = _create(self.directory, self.kind, self._clock)
+        try:
+            self._open.write(data)
+        except _Unusable as error:
+            self._open.abandon()
+            self._open = None
+            raise error.cause from None
+
+    def roll(self) -> None:
+        """Close the open segment if it is full or old."""
+        segment = self._open
+        if segment is None:
+            return
+        if segment.size >= self._max_bytes or self._clock.monotonic() - segment.begun >= self._max_age:
+            self.close()
+
+    def close(self) -> Path | None:
+        """Close the open segment, so that everybody can read it, and tell its name; rows may still follow."""
+        segment, self._open = self._open, None
+        return segment.close() if segment is not None else None
+
+
+class _Unusable(Exception):
+    """Nothing more can be written to this segment."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@dataclass(slots=True)
+class _OpenSegment:
+    path: Path
+    descriptor: int
+    begun: float
+    size: int = 0
+
+    def write(self, data: bytes) -> None:
+        try:
+            _write_all(self.descriptor, data)
+        except OSError as error:
+            try:
+                os.ftruncate(self.descriptor, self.size)
+                os.lseek(self.descriptor, self.size, os.SEEK_SET)
+            except OSError:
+                raise _Unusable(error) from None
+            raise
+        try:
+            os.fsync(self.descriptor)
+        except OSError as error:
+            raise _Unusable(error) from None
+        self.size += len(data)
+
+    def close(self) -> Path | None:
+        """Give the segment its final name. The lock goes last: nobody must adopt what is being renamed."""
+        try:
+            return _finish(self.path, self.size)
+        finally:
+            os.close(self.descriptor)
+
+    def abandon(self) -> None:
+        """Leave it to whoever adopts it."""
+        with suppress(OSError):
+            os.close(self.descriptor)
+
+
+def _encode(row: Mapping[str, Any]) -> bytes:
+    # In ASCII: whatever text an application puts into an id can be written, a lone surrogate too.
+    return json.dumps(row, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _create(directory: Path, kind: str, clock: Clock) -> _OpenSegment:
+    while True:
+        # Names sort by time; the rest makes them unique among the machines that may share the directory.
+        name = f"{kind}-{int(clock.now() * 1000):013d}-{uuid.uuid4().hex}{_SUFFIX}"
+        path = directory / f".{name}{_OPEN}"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if _is_still(path, descriptor):
+            _sync_directory(directory)
+            return _OpenSegment(path, descriptor, begun=clock.monotonic())
+        os.close(descriptor)
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    """Whether the name still leads to the file that was opened."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    opened = os.fstat(descriptor)
+    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+
+
+def _finish(path: Path, size: int) -> Path | None:
+    if size == 0:
+        path.unlink(missing_ok=True)
+        return None
+    final = path.with_name(path.name.removeprefix(".").removesuffix(_OPEN))
+    path.rename(final)
+    _sync_directory(path.parent)
+    return final
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# --------------------------------------------------------------------------- what dead writers left behind
+
+
+def adopt_segments(directory: Path, kind: str) -> list[Path]:
+    """Close the open segments whose writers are gone, and tell the names of those that hold rows."""
+    adopted = []
+    for path in sorted(directory.glob(f".{kind}-*{_SUFFIX}{_OPEN}")):
+        with _held(path) as descriptor:
+            if descriptor is None:
+                continue
+            size = _cut_torn_line(descriptor)
+            final = _finish(path, size)
+            if final is not None:
+                adopted.append(final)
+    return adopted
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[int | None]:
+    """The file, opened and locked; None if its writer lives or somebody else was quicker."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield descriptor if _is_still(path, descriptor) else None
+    finally:
+        os.close(descriptor)
+
+
+def _cut_torn_line(descriptor: int) -> int:
+    """Truncate the file after its last line feed, and tell its size."""
+    end = size = os.fstat(descriptor).st_size
+    while end > 0:
+        begin = max(0, end - _CHUNK)
+        found = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            end = begin + found + 1
+            break
+        end = begin
+    if end < size:
+        os.ftruncate(descriptor, end)
+    os.fsync(descriptor)
+    return end
+
+
+# --------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRead:
+    """The rows of a segment, and how many lines were none."""
+
+    rows: list[dict[str, Any]]
+    bad: int
+
+
+def closed_segments(directory: Path, kind: str) -> list[Path]:
+    """The closed segments of a kind, the oldest first."""
+    return sorted(directory.glob(f"{kind}-*{_SUFFIX}"))
+
+
+def read_segment(path: Path) -> SegmentRead:
+    """Read a segment; a line that is no JSON object is counted, not raised."""
+    rows, bad = [], 0
+    for line in path.read_bytes().splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            bad += 1
+    return SegmentRead(rows, bad)
