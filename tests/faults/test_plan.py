@@ -121,13 +121,13 @@ def test_a_mistake_is_told_before_anything_happens(text: str, said: str) -> None
 
 def test_a_file_is_named_in_what_is_wrong_with_it(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
-    with pytest.raises(ConfigurationError, match="cannot read the fault plan .*plan.toml"):
+    with pytest.raises(ConfigurationError, match=r"cannot read the fault plan .*plan\.toml"):
         FaultPlan.load(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigurationError, match="plan.toml.*UTF-8"):
+    with pytest.raises(ConfigurationError, match=r"plan\.toml.*UTF-8"):
         FaultPlan.load(path)
     path.write_text("speed = 3", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="plan.toml.*not speed"):
+    with pytest.raises(ConfigurationError, match=r"plan\.toml.*not speed"):
         FaultPlan.load(path)
     path.write_text(PLAN, encoding="utf-8")
     assert FaultPlan.load(path, seed=3) == FaultPlan.parse(PLAN, seed=3)

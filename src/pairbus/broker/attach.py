@@ -13,10 +13,11 @@ from pairbus.amqp.performatives import AmqpError, Source, Target
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.broker.address import Address, NodeKind, parse_address
 from pairbus.broker.cbs import TokenNode
+from pairbus.broker.endpoint import Unanswered
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
-from pairbus.broker.faults import Line, Operation
+from pairbus.broker.fault import Operation
 from pairbus.broker.inbox import SEND_CREDIT, Inbox
 from pairbus.broker.management import ManagementNode
 from pairbus.broker.outbox import Outbox
@@ -71,15 +72,18 @@ def _attach_node(peer: "Peer", link: Link, address: Address) -> None:
     name = f"{address.kind.value}:{address.path.lower()}"
     if address.kind is NodeKind.MANAGEMENT:
         peer.access.require(address.resource, ("Send", "Listen", "Manage"), now=peer.host.now())
-        peer.host.engine.node(address.path)
-        if _is_silent(peer, address.path):
+        path = peer.host.engine.node(address.path).path
+        if _leave_unanswered(peer, link, path):
             return
+        _check_faults(peer, Operation.ATTACH_MANAGEMENT, path)
+    else:
+        path = ""
     if link.is_sender:
-        peer.add(AnswerEndpoint(link, name))
+        peer.add(AnswerEndpoint(link, name, path=path))
         link.accept()
         return
-    service = _token_node(peer) if address.kind is NodeKind.CBS else _management_node(peer, address)
-    peer.add(RequestEndpoint(link, service, peer.find_answers(name)))
+    service = _management_node(peer, address, path) if path else _token_node(peer)
+    peer.add(RequestEndpoint(link, service, peer.find_answers(name), later=peer.later, path=path))
     link.accept(max_message_size=peer.host.max_message_size, initial_credit=REQUEST_CREDIT)
 
 
@@ -97,18 +101,18 @@ def _token_node(peer: "Peer") -> Service:
     )
 
 
-def _management_node(peer: "Peer", address: Address) -> Service:
-    host, path = peer.host, address.path
-    node = ManagementNode(
+def _management_node(peer: "Peer", address: Address, path: str) -> Service:
+    host = peer.host
+    return ManagementNode(
         path=path,
         engine=host.engine,
         now=host.now,
         require=lambda claim: peer.access.require(address.resource, (claim,), now=host.now()),
-        refusal=lambda: _fault_refusal(peer, Operation.MANAGE, path),
+        check_faults=lambda operation: _check_faults(peer, operation, path),
+        delay=lambda: peer.delay_of_answer(path),
         session_lock=lambda queue, session_id: _held_session(peer, queue, session_id),
         count=lambda kind, size: host.counters.count(path, peer.name, kind=kind, size=size),
     )
-    return lambda request: None if _is_silent(peer, path) else node(request)
 
 
 def _held_session(peer: "Peer", queue: MessageQueue, session_id: str) -> SessionLock:
@@ -132,11 +136,9 @@ def _attach_entity(peer: "Peer", event: LinkAttached, path: str) -> None:
         ("Listen", Operation.ATTACH_RECEIVER) if link.is_sender else ("Send", Operation.ATTACH_SENDER)
     )
     peer.access.require(path, (claim,), now=peer.host.now())
-    if _is_silent(peer, path):
+    if _leave_unanswered(peer, link, path):
         return
-    refused = _fault_refusal(peer, operation, path)
-    if refused is not None:
-        raise refused
+    _check_faults(peer, operation, path)
     if link.is_sender:
         _attach_receiver(peer, event, path)
     else:
@@ -226,6 +228,8 @@ class SessionWait:
 
     def try_again(self, now: float) -> bool:
         """Whether it need not wait any longer: a session was free, or there will be none."""
+        if self.peer.host.is_mute(self.queue.path):
+            return False
         try:
             lock = self.queue.accept_session(None, now)
         except Refused as refused:
@@ -254,12 +258,16 @@ def _wait_for_session(peer: "Peer", event: LinkAttached, queue: MessageQueue) ->
     peer.host.await_session(SessionWait(peer, event, queue, peer.host.monotonic() + seconds))
 
 
-def _fault_refusal(peer: "Peer", operation: Operation, path: str) -> Refused | None:
+def _check_faults(peer: "Peer", operation: Operation, path: str) -> None:
     faults = peer.host.faults
     error = faults.refusal(operation, path, now=peer.host.now()) if faults.any else None
-    return None if error is None else Refused(error.condition, error.description or "")
+    if error is not None:
+        raise Refused(error.condition, error.description or "")
 
 
-def _is_silent(peer: "Peer", path: str) -> bool:
-    faults = peer.host.faults
-    return faults.any and faults.line(peer.host.now(), path) in (Line.SILENCE, Line.BLACKHOLE)
+def _leave_unanswered(peer: "Peer", link: Link, path: str) -> bool:
+    """Whether the entity is mute; the link is then kept in mind, to be refused when it is so no longer."""
+    is_mute = peer.host.is_mute(path)
+    if is_mute:
+        peer.add(Unanswered(link, path))
+    return is_mute

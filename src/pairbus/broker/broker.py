@@ -15,6 +15,7 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -81,6 +82,8 @@ class Broker:
         self._given_certificate = certificate
         self._jwt_key = None if jwt_key is None else JwtKey.load(jwt_key)
         self._plan = FaultPlan.load(fault_plan) if isinstance(fault_plan, Path) else fault_plan
+        if self._plan is not None:
+            self._plan.check_namespaces(self._ports)
         self._clock = clock or SystemClock()
         self._limits = limits
         self._control_token = secrets.token_urlsafe(24)
@@ -213,14 +216,9 @@ class Broker:
         self._control.open()
 
     def _start_plan(self) -> None:
-        assert self._loop is not None
         for step in self._plan.steps if self._plan else ():
-            host = self._hosts.get(step.namespace)
-            if host is None:
-                raise ConfigurationError(
-                    f"the fault plan names {step.namespace!r}, which is no namespace of this broker"
-                )
-            self._loop.call_later(step.at, host.apply_step, step)
+            host = self._hosts[step.namespace]
+            host.later(step.at, partial(host.fault_desk.take_step, step))
 
     # -- use -------------------------------------------------------------------------------------------------
     # --------

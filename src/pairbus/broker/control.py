@@ -62,12 +62,12 @@ class ControlApi:
         def add(faults: Any, now: float) -> Fault:
             return faults.set(str(kind), now=now, entity=entity, duration=duration, **arguments)  # type: ignore[no-any-return]
 
-        return {"namespace": host.name, **host.set_fault(add).describe()}
+        return {"namespace": host.name, **host.fault_desk.set(add).describe()}
 
     def clear_faults(self, request: Request) -> Any:
         query = _query(request)
         host = self._host(query.get("namespace"))
-        return {"namespace": host.name, "cleared": host.clear_faults(query.get("entity"))}
+        return {"namespace": host.name, "cleared": host.fault_desk.clear(query.get("entity"))}
 
     def list_faults(self, request: Request) -> Any:
         hosts = self._chosen(request)

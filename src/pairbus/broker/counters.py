@@ -4,16 +4,23 @@ An operation is what Azure bills: a message sent (accepted or refused), a delive
 request, and a credit grant that ended without a delivery (an empty receive). Up to 64 KB is one billed unit,
 above it one for each started 64 KB. The broker counts what crossed the wire, so that whatever a client
 records about itself can be compared with it.
+
+Counters only grow, and no number is ever lost. What a connection did is kept apart from the rest for as long
+as the connection is remembered; after that it is counted under `FORMER`.
 """
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-__all__ = ["UNIT_BYTES", "Counters", "Kind", "Tally"]
+__all__ = ["FORMER", "NAMESPACE", "UNIT_BYTES", "Counters", "Kind", "Tally"]
 
 # Azure's metering unit: an operation on a message of up to 64 KB is billed once.
 UNIT_BYTES = 64 * 1024
+# Stands for the entity where an operation concerns none: no entity can have this name.
+NAMESPACE = "$namespace"
+# Stands for the connection where it has been forgotten.
+FORMER = "former"
 
 
 class Kind(StrEnum):
@@ -45,36 +52,64 @@ class Tally:
     bytes: int
 
 
+_Cells = dict[tuple[str, Kind], list[int]]
+
+
 class Counters:
-    """The counters of one namespace. They start at zero with the broker and only grow."""
+    """The counters of one namespace. They start at zero with the broker."""
 
     __slots__ = ("_cells",)
 
     def __init__(self) -> None:
-        self._cells: dict[tuple[str, str, Kind], list[int]] = {}
+        self._cells: dict[str, _Cells] = {}
 
     def count(self, entity: str, connection: str, *, kind: Kind, size: int = 0) -> None:
-        """Count one operation on `entity` that carried `size` bytes."""
-        cell = self._cells.get((entity, connection, kind))
+        """Count one operation on `entity`, in its canonical spelling, that carried `size` bytes."""
+        cells = self._cells_of(connection)
+        cell = cells.get((entity, kind))
         if cell is None:
-            cell = self._cells[(entity, connection, kind)] = [0, 0, 0]
+            cell = cells[(entity, kind)] = [0, 0, 0]
         cell[0] += 1
-        cell[1] += 1 if size <= UNIT_BYTES else -(-size // UNIT_BYTES)
+        cell[1] += units_of(size)
         cell[2] += size
 
+    def forget(self, connection: str) -> None:
+        """Count what a connection did under `FORMER` from now on."""
+        former = self._cells_of(FORMER)
+        for key, numbers in self._cells.pop(connection, {}).items():
+            before = former.get(key, [0, 0, 0])
+            former[key] = [old + new for old, new in zip(before, numbers, strict=True)]
+
     def __iter__(self) -> Iterator[Tally]:
-        for (entity, connection, kind), (count, units, size) in sorted(self._cells.items()):
-            yield Tally(entity, connection, kind, count, units, size)
+        rows = (
+            Tally(entity, connection, kind, *numbers)
+            for connection, cells in self._cells.items()
+            for (entity, kind), numbers in cells.items()
+        )
+        return iter(sorted(rows, key=lambda tally: (tally.entity, tally.connection, tally.kind)))
 
     def total(self, kind: Kind, *, entity: str | None = None, connection: str | None = None) -> int:
         """How many operations of `kind` there were, over all entities and connections or on those named."""
-        wanted = entity.lower() if entity is not None else None
+        wanted = entity.strip("/").lower() if entity is not None else None
+        chosen = self._cells.values() if connection is None else [self._cells.get(connection, {})]
         return sum(
-            cell[0]
-            for (at, on, of), cell in self._cells.items()
-            if of == kind and wanted in (None, at.lower()) and connection in (None, on)
+            numbers[0]
+            for cells in chosen
+            for (at, of), numbers in cells.items()
+            if of == kind and wanted in (None, at.lower())
         )
 
     def rows(self) -> list[dict[str, str | int]]:
         """The counters as plain rows, for JSON."""
         return [asdict(tally) for tally in self]
+
+    def _cells_of(self, connection: str) -> _Cells:
+        cells = self._cells.get(connection)
+        if cells is None:
+            cells = self._cells[connection] = {}
+        return cells
+
+
+def units_of(size: int) -> int:
+    """How many operations Azure bills for one that carries `size` bytes."""
+    return 1 if size <= UNIT_BYTES else -(-size // UNIT_BYTES)

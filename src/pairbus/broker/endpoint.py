@@ -5,21 +5,24 @@ rest passes it by.
 from pairbus.amqp.events import LinkFlowed, Received, Settled
 from pairbus.amqp.link import Link
 
-__all__ = ["Endpoint", "Needs"]
+__all__ = ["Endpoint", "Needs", "Unanswered"]
 
 Needs = tuple[str, tuple[str, ...]]
 
 
 class Endpoint:
     """The broker's end of one link. `needs` is a path and the claims on it without which the link may not go
-    on.
+    on; `path` is the entity that the link concerns, empty if none; `is_owed_an_answer` tells that a mute line
+    has swallowed something that was asked of it.
     """
 
-    __slots__ = ("link", "needs")
+    __slots__ = ("is_owed_an_answer", "link", "needs", "path")
 
-    def __init__(self, link: Link, needs: Needs | None = None) -> None:
+    def __init__(self, link: Link, needs: Needs | None = None, *, path: str = "") -> None:
         self.link = link
         self.needs = needs
+        self.path = path
+        self.is_owed_an_answer = False
 
     def on_received(self, event: Received) -> None:
         """A message has come."""
@@ -32,3 +35,13 @@ class Endpoint:
 
     def on_detached(self) -> None:
         """The link is gone."""
+
+
+class Unanswered(Endpoint):
+    """Behind a link that its client has attached while the line was mute."""
+
+    __slots__ = ()
+
+    def __init__(self, link: Link, path: str) -> None:
+        super().__init__(link, path=path)
+        self.is_owed_an_answer = True

@@ -119,14 +119,14 @@ _TRAITS: dict[FaultKind, _Trait] = {
     FaultKind.TOKEN: _Trait(
         condition=conditions.UNAUTHORIZED,
         description="The token is not accepted: the token service is not available.",
-        refuses=_ATTACHING | {Operation.MANAGE, Operation.SCHEDULE, Operation.ADMINISTER},
-        severs=_ATTACHING,
+        refuses=frozenset(Operation),
+        severs=_SEVERS_RECEIVERS,
     ),
     FaultKind.DISABLED: _Trait(
         condition=conditions.ENTITY_DISABLED,
         description="Messaging entity is currently disabled.",
         refuses=_SENDING | {Operation.ATTACH_SENDER, Operation.ATTACH_RECEIVER},
-        severs=frozenset({Operation.ATTACH_SENDER, Operation.ATTACH_RECEIVER}),
+        severs=_SEVERS_RECEIVERS,
     ),
     FaultKind.FULL: _Trait(
         condition=conditions.RESOURCE_LIMIT,

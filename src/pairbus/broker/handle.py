@@ -59,11 +59,11 @@ class Faults:
                 down=down,
             )
 
-        return self._broker.call(lambda: self._host.set_fault(add))
+        return self._broker.call(lambda: self._host.fault_desk.set(add))
 
     def clear(self, entity: str | None = None) -> int:
         """End all faults of the namespace, or those of one entity; how many there were."""
-        return self._broker.call(lambda: self._host.clear_faults(entity))
+        return self._broker.call(lambda: self._host.fault_desk.clear(entity))
 
     def list(self) -> "list[Fault]":
         """The faults in force, the latest first."""

@@ -16,30 +16,34 @@ import logging
 import math
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 from pairbus.amqp import errors as conditions
 from pairbus.amqp.limits import Limits as AmqpLimits
 from pairbus.amqp.performatives import AmqpError
-from pairbus.broker.admin import AdminApi, AdminHttp, Request, Response
+from pairbus.broker.administration import Administration, AdminLine
+from pairbus.broker.appointments import Appointments
 from pairbus.broker.attach import SessionWait
+from pairbus.broker.connections import Connections
 from pairbus.broker.consumers import Consumers
-from pairbus.broker.counters import Counters, Kind
+from pairbus.broker.counters import Counters
+from pairbus.broker.endpoint import Endpoint
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import Limits
 from pairbus.broker.errors import StoreError
-from pairbus.broker.faults import Fault, FaultBoard, Line, Operation
+from pairbus.broker.fault import Line, Operation
+from pairbus.broker.fault_desk import FaultDesk
+from pairbus.broker.faults import FaultBoard
 from pairbus.broker.inbox import Inbox
 from pairbus.broker.listener import Listener
 from pairbus.broker.outbox import Outbox
 from pairbus.broker.peer import Peer
-from pairbus.broker.plan import Step
 from pairbus.broker.policies import Policies
 from pairbus.broker.store import Store
-from pairbus.broker.tokens import Grant, JwtKey, TokenRejected, check_authorization, check_plain, check_token
+from pairbus.broker.tokens import Grant, JwtKey, check_plain, check_token
 from pairbus.clock import Clock
 
 __all__ = ["NamespaceHost"]
@@ -64,26 +68,27 @@ class NamespaceHost:
         self.name = name
         self.policies = policies
         self.counters = Counters()
+        self.connections = Connections(forget=self.counters.forget)
         self.faults = FaultBoard()
+        self.fault_desk = FaultDesk(self, self.faults)
+        self.administration = Administration(self)
         self.amqp_limits = AmqpLimits()
         self.max_message_size = limits.max_message_size
         self.now, self.monotonic = clock.now, clock.monotonic
         self._limits = limits
         self._store = store
-        self._jwt_key = jwt_key
+        self.jwt_key = jwt_key
         self.engine = self._load()
         self._consumers = Consumers()
         self._peers: set[Peer] = set()
         self._dirty: set[Peer] = set()
-        self._held: list[tuple[asyncio.Future[Response], Response]] = []
-        self._connections = 0
+        self._appointments = Appointments()
         self._turn_is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         # The next heartbeat or idle time-out, in the machine's monotonic time, and the next end of a token.
         self._peers_due = math.inf
         self._tokens_end = math.inf
-        self._line = Line.UP
         self._listener: Listener | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -141,9 +146,11 @@ class NamespaceHost:
 
     def _choose(self, first: bytes, transport: asyncio.Transport) -> asyncio.Protocol:
         if not first.startswith(b"AMQP") and first[:1].isalpha():
-            return AdminHttp(self._handle_admin)
-        self._connections += 1
-        return Peer(self, self._connections)
+            return AdminLine(self, self._register("http", transport))
+        return Peer(self, self._register("amqp", transport))
+
+    def _register(self, protocol: str, transport: asyncio.Transport) -> str:
+        return self.connections.add(protocol, transport.get_extra_info("peername"), self.now()).name
 
     def join(self, peer: Peer) -> None:
         """A connection has been made."""
@@ -155,6 +162,7 @@ class NamespaceHost:
         """A connection has gone."""
         self._peers.discard(peer)
         self._dirty.discard(peer)
+        self.connections.close(peer.name, self.now())
         # What it held (a session, credit) may now be somebody else's.
         self._schedule_turn()
 
@@ -163,10 +171,10 @@ class NamespaceHost:
         self._dirty.add(peer)
         self._schedule_turn()
 
-    def later(self, seconds: float, act: Callable[[], None]) -> asyncio.TimerHandle:
-        """Do something after a while, in real time."""
-        assert self._loop is not None
-        return self._loop.call_later(seconds, act)
+    def later(self, seconds: float, act: Callable[[], None]) -> None:
+        """Do something after a while, by the broker's clock."""
+        self._appointments.make(self.monotonic() + seconds, act)
+        self._arm_timer()
 
     # -- receivers
     # ---------------------------------------------------------------------------------------------------
@@ -223,7 +231,7 @@ class NamespaceHost:
             peer.flush()
             self._peers_due = min(self._peers_due, peer.due)
             self._tokens_end = min(self._tokens_end, peer.access.next_expiry())
-        self._release_answers()
+        self.administration.release()
         self._arm_timer()
 
     def _refuse_turn(self, error: StoreError) -> None:
@@ -236,9 +244,7 @@ class NamespaceHost:
         for peer in list(self._peers):
             peer.close(refusal)
         self._consumers = Consumers()
-        for future, _ in self._held:
-            future.cancel()
-        self._held.clear()
+        self.administration.drop()
         self._dirty.clear()
         self.engine = self._load()
         self._arm_timer()
@@ -251,8 +257,8 @@ class NamespaceHost:
         now = self.now()
         self._consumers.touch(now)
         self.engine.tick(now)
-        self.faults.expire(now)
-        self._apply_line()
+        self._appointments.keep(self.monotonic())
+        self.fault_desk.keep_time(now)
         if time.monotonic() >= self._peers_due:
             self._tick_peers()
         if now >= self._tokens_end:
@@ -284,9 +290,9 @@ class NamespaceHost:
         if self._loop is None:
             return
         now = self.now()
-        moments = (self.engine.next_deadline(), self.faults.next_change(now), self._tokens_end)
+        moments = (self.engine.next_deadline(), self.fault_desk.next_change, self._tokens_end)
         waits = [moment - now for moment in moments if moment is not None]
-        waits.append(self._consumers.patience_ends - self.monotonic())
+        waits.append(min(self._consumers.patience_ends, self._appointments.next) - self.monotonic())
         waits.append(self._peers_due - time.monotonic())
         wait = max(0.0, min(waits))
         at = self._loop.time() + wait
@@ -304,64 +310,52 @@ class NamespaceHost:
     # -- faults
     # ------------------------------------------------------------------------------------------------------
 
-    def line(self) -> Line:
-        """What the namespace's line does now."""
-        return self._line
+    def is_mute(self, path: str) -> bool:
+        """Whether nothing that is asked of the entity, or of the whole namespace, is answered now."""
+        if not self.faults.any:
+            return False
+        return self.fault_desk.line.is_mute or self.faults.line(self.now(), path).is_mute
 
-    def set_fault(self, add: Callable[[FaultBoard, float], Fault]) -> Fault:
-        """Add a fault; open connections feel it at once."""
-        fault = add(self.faults, self.now())
-        _log.warning("fault set", extra={"fields": {"namespace": self.name, **fault.describe()}})
-        self._faults_changed()
-        return fault
-
-    def apply_step(self, step: Step) -> None:
-        """Do what a plan of faults says."""
-        step.apply(self.faults, self.now())
-        _log.warning(
-            "fault plan", extra={"fields": {"namespace": self.name, "kind": step.kind, "entity": step.entity}}
-        )
-        self._faults_changed()
-
-    def clear_faults(self, entity: str | None = None) -> int:
-        """Take away all faults, or those of one entity."""
-        cleared = self.faults.clear(entity)
-        _log.warning("faults cleared", extra={"fields": {"namespace": self.name, "count": cleared}})
-        self._faults_changed()
-        return cleared
-
-    def _faults_changed(self) -> None:
-        self._apply_line()
-        self._review_links()
-        self._arm_timer()
-
-    def _apply_line(self) -> None:
-        line = self.faults.line(self.now())
-        if line is self._line or self._listener is None:
-            return
-        self._line = line
-        self._listener.set_line(line)
+    def follow_line(self, line: Line) -> None:
+        """Let the port and all connections behave as the line does from now on."""
+        if self._listener is not None:
+            self._listener.set_line(line)
         for peer in list(self._peers):
             peer.follow(line)
+
+    def review(self) -> None:
+        """After a change of entities or faults: see what that means for the links that are open."""
+        self._review_links()
+        self._schedule_turn()
 
     def _review_links(self) -> None:
         """After a change of entities or faults: links that would be refused now are detached."""
         now = self.now()
         for peer in list(self._peers):
             for endpoint in list(peer.endpoints.values()):
-                error = None
-                if isinstance(endpoint, Inbox):
-                    error = self._objection(endpoint.path, None, now)
-                elif isinstance(endpoint, Outbox):
-                    error = self._objection(endpoint.path, endpoint.queue, now)
+                error = self._objection_to(endpoint, now)
                 if error is not None:
                     peer.detach(endpoint, error)
+                elif isinstance(endpoint, Outbox):
+                    self._consumers.want(endpoint)  # it may have been mute until now
         for wait in self._consumers.take_waits(lambda wait: True):
             error = self._objection(wait.queue.path, wait.queue, now)
             if error is None:
                 self._consumers.await_session(wait)
             else:
                 wait.refuse(error)
+
+    def _objection_to(self, endpoint: Endpoint, now: float) -> AmqpError | None:
+        if endpoint.is_owed_an_answer and not self.is_mute(endpoint.path):
+            text = "The link was silent for a while. What was asked of it meanwhile is lost; attach it again."
+            return AmqpError(conditions.DETACH_FORCED, text, {})
+        if isinstance(endpoint, Inbox):
+            return self._objection(endpoint.path, None, now)
+        if isinstance(endpoint, Outbox):
+            return self._objection(endpoint.path, endpoint.queue, now)
+        if endpoint.path and self.faults.any:
+            return self.faults.severance(Operation.ATTACH_MANAGEMENT, endpoint.path, now=now)
+        return None
 
     def _objection(self, path: str, queue: MessageQueue | None, now: float) -> AmqpError | None:
         """Why a sender at `path`, or a receiver of `queue`, cannot be there any longer."""
@@ -377,8 +371,6 @@ class NamespaceHost:
             return AmqpError(refused.condition, refused.description, {})
         if not self.faults.any:
             return None
-        if self.faults.refuses_tokens(path, now):
-            return AmqpError(conditions.UNAUTHORIZED, "The token of this link is no longer accepted.", {})
         operation = Operation.ATTACH_SENDER if queue is None else Operation.ATTACH_RECEIVER
         return self.faults.severance(operation, path, now=now)
 
@@ -394,40 +386,8 @@ class NamespaceHost:
 
     def check_token(self, token: str, path: str) -> Grant:
         """The grant that a token gives on `path`; raises TokenRejected."""
-        return check_token(token, entity=path, now=self.now(), policies=self.policies, jwt_key=self._jwt_key)
+        return check_token(token, entity=path, now=self.now(), policies=self.policies, jwt_key=self.jwt_key)
 
     def check_plain(self, response: bytes) -> Grant:
         """The grant that SASL PLAIN gives; raises TokenRejected."""
         return check_plain(response, policies=self.policies)
-
-    # -- administration
-    # ----------------------------------------------------------------------------------------------
-
-    def _handle_admin(self, request: Request) -> Response | Awaitable[Response]:
-        assert self._loop is not None
-        answer: asyncio.Future[Response] = self._loop.create_future()
-        if self._line in (Line.SILENCE, Line.BLACKHOLE):
-            return answer
-        self.counters.count(request.path, "http", kind=Kind.ADMIN, size=len(request.body))
-        api = AdminApi(self.engine, authorize=self._authorize_admin)
-        self._held.append((answer, api.handle(request, self.now())))
-        self._review_links()
-        self._schedule_turn()
-        return answer
-
-    def _authorize_admin(self, request: Request) -> None:
-        if self.faults.refuses_tokens(request.path, self.now()):
-            raise TokenRejected("The token service is not available.")
-        check_authorization(
-            request.headers,
-            entity=request.path,
-            now=self.now(),
-            policies=self.policies,
-            jwt_key=self._jwt_key,
-        )
-
-    def _release_answers(self) -> None:
-        held, self._held = self._held, []
-        for future, response in held:
-            if not future.done():
-                future.set_result(response)

@@ -14,7 +14,7 @@ from pairbus.broker.counters import Kind
 from pairbus.broker.endpoint import Endpoint
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
-from pairbus.broker.faults import Line, Operation
+from pairbus.broker.fault import Operation
 
 if TYPE_CHECKING:
     from pairbus.broker.peer import Peer
@@ -30,11 +30,10 @@ SEND_CREDIT = 5000
 class Inbox(Endpoint):
     """Takes the messages of one sender link for one queue or topic."""
 
-    __slots__ = ("_host", "_peer", "_since_flow", "path")
+    __slots__ = ("_host", "_peer", "_since_flow")
 
     def __init__(self, peer: "Peer", link: Link, path: str) -> None:
-        super().__init__(link, needs=(path, ("Send",)))
-        self.path = path
+        super().__init__(link, needs=(path, ("Send",)), path=path)
         self._peer = peer
         self._host = peer.host
         self._since_flow = 0
@@ -42,8 +41,6 @@ class Inbox(Endpoint):
     def on_received(self, event: Received) -> None:
         """Take a message or a batch, whole or not at all."""
         host, now = self._host, self._host.now()
-        if host.faults.any and host.faults.line(now, self.path) in (Line.SILENCE, Line.BLACKHOLE):
-            return
         messages: list[Incoming] = []
         try:
             messages = _parse(event)
@@ -58,7 +55,11 @@ class Inbox(Endpoint):
         count, connection = host.counters.count, self._peer.name
         for message in messages:
             count(self.path, connection, kind=Kind.PING if message.is_ping else Kind.SEND, size=message.size)
-        self._accept(event, now)
+        delay = self._peer.delay_of_answer(self.path)
+        if delay > 0:
+            self._peer.later(delay, lambda: self._answer(event, ACCEPTED))
+        else:
+            self._answer(event, ACCEPTED)
 
     def _check_faults(self, now: float) -> None:
         faults = self._host.faults
@@ -66,18 +67,6 @@ class Inbox(Endpoint):
             error = faults.refusal(Operation.SEND, self.path, now=now)
             if error is not None:
                 raise Refused(error.condition, error.description or "")
-
-    def _accept(self, event: Received, now: float) -> None:
-        faults = self._host.faults
-        if faults.any:
-            if faults.drops(self.path, now):
-                self._peer.doom()
-                return
-            delay = faults.delay(self.path, now)
-            if delay > 0:
-                self._host.later(delay, lambda: self._answer_late(event))
-                return
-        self._answer(event, ACCEPTED)
 
     def _refuse(self, event: Received, messages: list[Incoming], error: AmqpError) -> None:
         for size in [message.size for message in messages] or [len(event.payload)]:
@@ -95,11 +84,6 @@ class Inbox(Endpoint):
         if self._since_flow >= SEND_CREDIT // 2:
             self._since_flow = 0
             self.link.flow(SEND_CREDIT)
-
-    def _answer_late(self, event: Received) -> None:
-        if self._peer.is_open:
-            self._answer(event, ACCEPTED)
-            self._host.touch(self._peer)
 
 
 def _parse(event: Received) -> list[Incoming]:

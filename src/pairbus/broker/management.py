@@ -19,6 +19,7 @@ from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import Delivery, MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
+from pairbus.broker.fault import Operation
 from pairbus.broker.requests import Answer, Request
 from pairbus.broker.rule_codec import decode_rule, encode_rule
 from pairbus.broker.wire import milliseconds, render_delivery, render_peeked
@@ -41,6 +42,7 @@ _STATUS = {
     conditions.INTERNAL_ERROR: 500,
 }
 _PREFIX = "com.microsoft:"
+_SCHEDULE = "schedule-message"
 # Answers hold whole messages; a page of a peek ends here, whatever count was asked for.
 MOST_PEEKED_BYTES = 1024 * 1024
 MOST_PER_REQUEST = 4096
@@ -69,15 +71,17 @@ class ManagementNode:
     engine: Namespace
     now: Callable[[], float]
     require: Callable[[str], None]
-    refusal: Callable[[], Refused | None]
+    check_faults: Callable[[Operation], None]
+    delay: Callable[[], float]
     session_lock: SessionLocks
     count: Count
 
     def __call__(self, request: Request) -> Answer:
-        name = str(request.properties.get("operation", ""))
-        self.count(Kind.MANAGEMENT, request.size)
+        name = str(request.properties.get("operation", "")).removeprefix(_PREFIX)
+        # What it carries to be scheduled is counted as sends, not twice.
+        self.count(Kind.MANAGEMENT, 0 if name == _SCHEDULE else request.size)
         try:
-            body = self._do(name.removeprefix(_PREFIX), request)
+            body = self._do(name, request)
         except Refused as refused:
             return _refusal(refused)
         except DecodeError as error:
@@ -85,7 +89,8 @@ class ManagementNode:
                 Refused(conditions.ARGUMENT_ERROR, f"The request cannot be read: {error.description}")
             )
         # 204 tells the SDKs that a peek or a listing found nothing; any other success is a 200.
-        return Answer({"statusCode": Int(204 if body is None else 200), "statusDescription": "OK"}, body)
+        properties = {"statusCode": Int(204 if body is None else 200), "statusDescription": "OK"}
+        return Answer(properties, body, delay=self.delay() if name == _SCHEDULE else 0.0)
 
     def _do(self, name: str, request: Request) -> Found:
         operation = _OPERATIONS.get(name)
@@ -93,9 +98,8 @@ class ManagementNode:
             raise Refused(conditions.ARGUMENT_ERROR, f"There is no operation {name!r}.")
         perform, claim = operation
         self.require(claim)
-        refused = self.refusal()
-        if refused is not None:
-            raise refused
+        if name != _SCHEDULE:
+            self.check_faults(Operation.MANAGE)
         body = request.body if request.sections.body_kind == "value" else {}
         if not isinstance(body, dict):
             raise Refused(conditions.ARGUMENT_ERROR, "The body of a management request is a map.")
@@ -128,6 +132,7 @@ class ManagementNode:
             raise Refused(conditions.ARGUMENT_ERROR, "schedule-message needs a list 'messages'.")
         messages = [Incoming.parse(_field(entry, "message", bytes)) for entry in entries]
         try:
+            self.check_faults(Operation.SCHEDULE)
             numbers = self.engine.schedule(self.path, messages, self.now())
         except Refused:
             for message in messages:
@@ -274,7 +279,7 @@ def _split_subscription(path: str) -> tuple[str, str, str]:
 _Operation = Callable[[ManagementNode, Body], Found]
 _OPERATIONS: dict[str, tuple[_Operation, str]] = {
     "peek-message": (ManagementNode.peek, "Listen"),
-    "schedule-message": (ManagementNode.schedule, "Send"),
+    _SCHEDULE: (ManagementNode.schedule, "Send"),
     "cancel-scheduled-message": (ManagementNode.cancel, "Send"),
     "receive-by-sequence-number": (ManagementNode.receive_deferred, "Listen"),
     "renew-lock": (ManagementNode.renew, "Listen"),

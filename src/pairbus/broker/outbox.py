@@ -47,7 +47,6 @@ class Outbox(Endpoint):
         "_host",
         "_unsettled",
         "draining",
-        "path",
         "peer",
         "queue",
         "session",
@@ -56,9 +55,8 @@ class Outbox(Endpoint):
     def __init__(
         self, peer: "Peer", link: Link, *, queue: MessageQueue, deletes: bool, session: SessionLock | None
     ) -> None:
-        super().__init__(link, needs=(queue.path, ("Listen",)))
+        super().__init__(link, needs=(queue.path, ("Listen",)), path=queue.path)
         self.queue = queue
-        self.path = queue.path
         self.session = session
         self.draining = False
         self._deletes = deletes
@@ -70,8 +68,8 @@ class Outbox(Endpoint):
 
     @property
     def is_hungry(self) -> bool:
-        """Whether there is credit for another message."""
-        return self.link.sendable > 0
+        """Whether there is credit for another message, and nothing keeps it from leaving."""
+        return self.link.sendable > 0 and not self._host.is_mute(self.path)
 
     def reads_session(self, queue: MessageQueue, session_id: str) -> bool:
         """Whether this receiver reads that session of that queue."""
@@ -103,12 +101,18 @@ class Outbox(Endpoint):
     # -----------------------------------------------------------------------------------------
 
     def on_flow(self, event: LinkFlowed) -> None:
-        if self._granted and not self._delivered_in_grant:
-            self._end_grant()
+        if event.is_grant:
+            self._note_grant(event)
+        self._host.want(self)
+
+    def _note_grant(self, event: LinkFlowed) -> None:
+        """A grant ends with the next one; a drain is its end, not the next one, if there is one to end."""
+        self.draining = event.drain
+        if event.drain and self._granted:
+            return
+        self._end_grant()
         self._granted = event.credit > 0
         self._delivered_in_grant = False
-        self.draining = event.drain
-        self._host.want(self)
 
     def on_settled(self, event: Settled) -> None:
         now = self._host.now()

@@ -7,8 +7,6 @@ machine wants to say stays in it until the host flushes the peer at the end of t
 import asyncio
 import logging
 import math
-import socket
-import struct
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -33,8 +31,8 @@ from pairbus.amqp.performatives import AmqpError, Target
 from pairbus.broker.access import Access
 from pairbus.broker.attach import attach_link
 from pairbus.broker.endpoint import Endpoint
-from pairbus.broker.faults import Line
-from pairbus.broker.listener import Direct
+from pairbus.broker.fault import Line
+from pairbus.broker.listener import Direct, cut
 from pairbus.broker.requests import AnswerEndpoint, FindAnswers
 from pairbus.broker.tokens import TokenRejected
 
@@ -47,15 +45,14 @@ _log = logging.getLogger("pairbus.broker")
 # Azure closes a connection on which nothing was heard for four minutes.
 IDLE_TIMEOUT = 240.0
 MAX_FRAME_SIZE = 65536
-_CLOSE_WITH_RESET = struct.pack("ii", 1, 0)
 
 
 class Peer(Direct):
     """A client's connection."""
 
-    def __init__(self, host: "NamespaceHost", number: int) -> None:
+    def __init__(self, host: "NamespaceHost", name: str) -> None:
         self.host = host
-        self.name = f"{number}"
+        self.name = name
         self.access = Access()
         self.endpoints: dict[Link, Endpoint] = {}
         self.machine = Connection(
@@ -105,7 +102,7 @@ class Peer(Direct):
         if self._doomed:
             self.reset()
             return
-        if self._mute or self.host.line() is Line.BLACKHOLE:
+        if self._is_held:
             return
         data = self.machine.data_to_send()
         if data:
@@ -127,14 +124,29 @@ class Peer(Direct):
         """Cut the line at the end of the turn, so that what it said is committed but its answers are lost."""
         self._doomed = True
 
+    def delay_of_answer(self, path: str) -> float:
+        """How much later than usual the answer to this send leaves. It may be lost, and the line with it."""
+        faults, now = self.host.faults, self.host.now()
+        if not faults.any:
+            return 0.0
+        if faults.drops(path, now):
+            self.doom()
+        return faults.delay(path, now)
+
+    def later(self, seconds: float, act: Callable[[], None]) -> None:
+        """Say something after a while, if the line is there then."""
+
+        def act_if_open() -> None:
+            if self.is_open:
+                act()
+                self.host.touch(self)
+
+        self.host.later(seconds, act_if_open)
+
     def reset(self) -> None:
         """Cut the line at once, with a reset."""
-        if self._transport is None:
-            return
-        sock = self._transport.get_extra_info("socket")
-        if sock is not None and sock.fileno() >= 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _CLOSE_WITH_RESET)
-        self._transport.abort()
+        if self._transport is not None:
+            cut(self._transport)
 
     def close(self, error: AmqpError | None) -> None:
         """Say goodbye in the protocol's words and close the socket, forgetting whatever was not yet said."""
@@ -142,7 +154,14 @@ class Peer(Direct):
         self.machine.close(error)
         self._closing = True
         self._drop_endpoints()
-        self.flush()
+        if self._is_held:
+            self.reset()  # a mute line says no goodbye
+        else:
+            self.flush()
+
+    @property
+    def _is_held(self) -> bool:
+        return self._mute or self.host.fault_desk.line is Line.BLACKHOLE
 
     def follow(self, line: Line) -> None:
         """Do as the namespace's line does from now on."""
@@ -151,11 +170,10 @@ class Peer(Direct):
             return
         if line in (Line.REFUSE, Line.RESET) or (self._mute and line is Line.UP):
             self.reset()  # what a silent line swallowed is lost, so that it cannot be taken up again
-        elif line is Line.SILENCE:
-            self._mute = True
         elif line is Line.BLACKHOLE:
             transport.pause_reading()
         else:
+            self._mute = line is Line.SILENCE
             transport.resume_reading()
             self.host.touch(self)
 
@@ -181,7 +199,8 @@ class Peer(Direct):
             self._handle(self.machine.sasl_outcome(True))
 
     def _on_opened(self, event: Opened) -> None:
-        container = event.open.container_id
+        container, client = event.open.container_id, event.open.properties or {}
+        self.host.connections.introduce(self.name, container_id=container, client=client)
         _log.info("connection opened", extra={"fields": {**self._fields(), "container": container}})
 
     def _on_session_begun(self, event: SessionBegun) -> None:
@@ -191,19 +210,29 @@ class Peer(Direct):
         attach_link(self, event)
 
     def _on_link_flowed(self, event: LinkFlowed) -> None:
-        endpoint = self.endpoints.get(event.link)
+        endpoint = self._attentive(event.link)
         if endpoint is not None:
             endpoint.on_flow(event)
 
     def _on_received(self, event: Received) -> None:
-        endpoint = self.endpoints.get(event.link)
+        endpoint = self._attentive(event.link)
         if endpoint is not None:
             endpoint.on_received(event)
 
     def _on_settled(self, event: Settled) -> None:
-        endpoint = self.endpoints.get(event.link)
+        endpoint = self._attentive(event.link)
         if endpoint is not None:
             endpoint.on_settled(event)
+
+    def _attentive(self, link: Link) -> Endpoint | None:
+        """What stands behind a link, unless its entity is mute: then what was asked is lost."""
+        endpoint = self.endpoints.get(link)
+        if endpoint is None or not self.host.faults.any or not endpoint.path:
+            return endpoint
+        if not self.host.is_mute(endpoint.path):
+            return endpoint
+        endpoint.is_owed_an_answer = True
+        return None
 
     def _on_link_detached(self, event: LinkDetached) -> None:
         self.forget(event.link)

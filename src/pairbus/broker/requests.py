@@ -48,14 +48,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a node says to a request."""
+    """What a node says to a request, and how much later than usual it says it."""
 
     properties: dict[str, Any]
     body: Any = None
+    delay: float = 0.0
 
 
 Service = Callable[[Request], Answer | None]
 FindAnswers = Callable[[str | None], "AnswerEndpoint | None"]
+Later = Callable[[float, Callable[[], None]], None]
 
 
 class AnswerEndpoint(Endpoint):
@@ -63,8 +65,8 @@ class AnswerEndpoint(Endpoint):
 
     __slots__ = ("_next_tag", "_waiting", "address")
 
-    def __init__(self, link: Link, address: str) -> None:
-        super().__init__(link)
+    def __init__(self, link: Link, address: str, *, path: str = "") -> None:
+        super().__init__(link, path=path)
         self.address = address
         self._waiting: deque[bytes] = deque(maxlen=MOST_WAITING_ANSWERS)
         self._next_tag = 0
@@ -88,12 +90,15 @@ class AnswerEndpoint(Endpoint):
 class RequestEndpoint(Endpoint):
     """Our end of the link on which requests arrive for a node."""
 
-    __slots__ = ("_find_answers", "_service", "_taken")
+    __slots__ = ("_find_answers", "_later", "_service", "_taken")
 
-    def __init__(self, link: Link, service: Service, find_answers: FindAnswers) -> None:
-        super().__init__(link)
+    def __init__(
+        self, link: Link, service: Service, find_answers: FindAnswers, *, later: Later, path: str = ""
+    ) -> None:
+        super().__init__(link, path=path)
         self._service = service
         self._find_answers = find_answers
+        self._later = later
         self._taken = 0
 
     def on_received(self, event: Received) -> None:
@@ -107,7 +112,9 @@ class RequestEndpoint(Endpoint):
         if not event.settled:
             self.link.settle(event.delivery_id, ACCEPTED)
         self._replenish()
-        if answer is not None:
+        if answer is not None and answer.delay > 0:
+            self._later(answer.delay, lambda: self._reply(request, answer))
+        elif answer is not None:
             self._reply(request, answer)
 
     def _replenish(self) -> None:

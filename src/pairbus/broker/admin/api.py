@@ -25,7 +25,7 @@ from .exchange import Request, Response
 from .markup import branch, leaf
 from .subscriptions import Rules, Subscriptions
 
-__all__ = ["AdminApi", "Authorize"]
+__all__ = ["AdminApi", "Authorize", "status_of"]
 
 Authorize = Callable[[Request], None]
 
@@ -40,6 +40,11 @@ _STATUS: Final = {
 }
 # Everything else that the engine refuses is something wrong with the request.
 _OTHERWISE: Final = 400
+
+
+def status_of(condition: str) -> int:
+    """The HTTP status that says what an AMQP condition says."""
+    return _STATUS.get(condition, _OTHERWISE)
 
 
 class AdminApi:
@@ -76,7 +81,7 @@ class AdminApi:
         except AdminRefused as refused:
             return _refusal(refused.status, refused.detail)
         except Refused as refused:
-            return _refusal(_STATUS.get(refused.condition, _OTHERWISE), refused.description)
+            return _refusal(status_of(refused.condition), refused.description)
 
     def _check_authorization(self, request: Request) -> None:
         if self._authorize is None:
