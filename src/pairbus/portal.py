@@ -1,22 +1,129 @@
-"""A way from ordinary threads into one event loop: an asyncio loop on a daemon thread of its own, and calls
-with a deadline.
+"""A way from ordinary threads into one event loop, on a daemon thread of its own.
+
+Theory of operation
+1. A call is handed to the loop and its caller waits on a lock: one wake-up of the loop's thread and one of
+   the caller's. The lock is the cheapest thing that a signal interrupts; a future with its condition costs
+   about twice as much.
+2. What is handed over is a function, not a coroutine. The coroutine is made on the loop, so that a call that
+   never gets there leaves none behind that was never awaited. It runs in a copy of the caller's context,
+   which carries the caller's trace.
+3. An interrupted caller (Ctrl-C) cancels its call and goes; the loop and everybody else's calls live on.
+4. A call on the loop's own thread would wait for itself, and is refused.
+5. Work for other threads (names to look up, tokens to fetch) gets daemon threads. Those of the usual executor
+   are refused once the main thread has ended, though other threads of the application may still be at work,
+   and one that hangs would hold up the end of the process.
+6. When the loop ends, what still runs on it is cancelled, and whoever still waits is told.
 """
+
+from __future__ import annotations
 
 import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from pairbus.errors import PairbusError
 
-__all__ = ["Portal", "PortalClosed"]
+__all__ = ["Portal", "PortalClosed", "PortalReentered"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
+# What is cancelled may begin new work to clean up, which is cancelled in its turn; but not without end.
+_CANCEL_ROUNDS = 5
 
 
 class PortalClosed(PairbusError):
     """The event loop behind the call has ended, or did not answer in time."""
+
+
+class PortalReentered(PairbusError):
+    """A call was made on the very thread that would have to carry it out."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This call would wait for the event loop on whose thread it is made, and so for ever. Observers "
+            "run there: let them hand such work to another thread, or use on_state_change, which has its own."
+        )
+
+
+class _Errand(Generic[T]):
+    """One call on its way through the loop."""
+
+    __slots__ = ("_done", "_error", "_is_called_off", "_task", "_value", "_work")
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._work = work
+        self._is_called_off = False
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._task: asyncio.Task[None] | None = None
+        self._value: T | None = None
+        self._error: BaseException | None = None
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is done, for ever if `timeout` is -1; whether it is."""
+        return self._done.acquire(timeout=timeout)
+
+    def result(self) -> T:
+        """What came of it, once it is done."""
+        if self._error is None:
+            return self._value  # type: ignore[return-value]  # of the type T, which may be None
+        error, self._error = self._error, None
+        try:
+            raise error
+        finally:
+            del error  # or its traceback would hold this frame, and this frame the error
+
+    # -- on the loop's thread
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the work, in the context that the caller had."""
+        if not self._is_called_off:
+            self._task = loop.create_task(self._perform())
+
+    def call_off(self) -> None:
+        """Nobody waits for it any more."""
+        self._is_called_off = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def fail(self, error: BaseException) -> None:
+        """End it from outside, unless it has ended."""
+        if self._done.locked():
+            self._error = error
+            self._done.release()
+
+    async def _perform(self) -> None:
+        try:
+            self._value = await self._work()
+        except asyncio.CancelledError:
+            self._error = PortalClosed("The event loop was closed while this call was under way.")
+        except BaseException as error:  # noqa: BLE001 - it is raised where the caller waits
+            self._error = error
+        self._done.release()
+
+
+class _Threads(concurrent.futures.ThreadPoolExecutor):
+    """A daemon thread for each piece of work: asyncio takes no other kind of executor than this one."""
+
+    def submit(
+        self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> concurrent.futures.Future[T]:
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the future is awaited
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=work, name="pairbus-work", daemon=True).start()
+        return future
 
 
 class Portal:
@@ -24,27 +131,21 @@ class Portal:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(_Threads(1))
+        self._errands: set[_Errand[Any]] = set()
+        self._is_ending = False
+        self._has_ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        self._ident = self._thread.ident
 
-    def run(self, coroutine: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
-        """Run a coroutine on the loop and wait for its result; cancelled when the time is over or the caller
-        is interrupted.
-        """
-        if self._loop.is_closed():
-            coroutine.close()
-            raise PortalClosed("the event loop has been closed")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result(timeout)
-        except concurrent.futures.TimeoutError:
-            if future.done():
-                raise  # the coroutine's own time-out
-            future.cancel()
-            raise PortalClosed(f"the event loop did not answer within {timeout:g} s") from None
-        except BaseException:
-            future.cancel()
-            raise
+    def run(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Have a coroutine function run on the loop, and wait for its result."""
+        return self._carry(_Errand(lambda: function(*args, **kwargs)), None)
+
+    def run_within(self, seconds: float, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The same, but cancelled and refused with PortalClosed when the time is over."""
+        return self._carry(_Errand(function), seconds)
 
     def call(self, function: Callable[[], T], *, timeout: float | None = None) -> T:
         """Call a plain function on the loop's thread and wait for its result."""
@@ -52,24 +153,89 @@ class Portal:
         async def perform() -> T:
             return function()
 
-        return self.run(perform(), timeout=timeout)
+        return self._carry(_Errand(perform), timeout)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the loop's own thread."""
+        return threading.get_ident() == self._ident
+
+    def leave(self, farewell: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Run a last coroutine function and end the loop; nobody waits for that here."""
+
+        async def part() -> None:
+            try:
+                await farewell()
+            finally:
+                self._loop.stop()
+
+        self._schedule(self._begin, _Errand(part))
 
     def close(self, *, timeout: float) -> None:
         """Cancel what still runs on the loop, end it, and wait for its thread."""
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout)
+        self._schedule(self._loop.stop)
+        self.join(timeout)
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end of the loop; whether it has ended."""
+        if not self.is_here:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # -- a call
+    # ------------------------------------------------------------------------------------------------------
+
+    def _carry(self, errand: _Errand[T], timeout: float | None) -> T:
+        if self.is_here:
+            raise PortalReentered
+        is_done = False
+        # Among those who are told of the end before the end is looked for: one of the two sees the other.
+        self._errands.add(errand)
+        try:
+            if self._has_ended or not self._schedule(self._begin, errand):
+                raise PortalClosed("The event loop has been closed.")
+            is_done = errand.wait(-1 if timeout is None else timeout)
+        finally:
+            self._errands.discard(errand)
+            if not is_done:  # its time is over, or its caller was interrupted
+                self._schedule(errand.call_off)
+        if not is_done:
+            raise PortalClosed(f"The event loop did not answer within {timeout:g} s.")
+        return errand.result()
+
+    def _schedule(self, function: Callable[..., object], *args: Any) -> bool:
+        """Have something called on the loop's thread; False if it has ended."""
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            return False
+        return True
+
+    # -- the thread
+    # --------------------------------------------------------------------------------------------------
+
+    def _begin(self, errand: _Errand[Any]) -> None:
+        if not self._is_ending:
+            errand.begin(self._loop)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
-            tasks = asyncio.all_tasks(self._loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self._is_ending = True
+            self._cancel_all()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
+            self._has_ended = True
             self._loop.close()
+            for errand in list(self._errands):
+                errand.fail(PortalClosed("The event loop has been closed."))
+
+    def _cancel_all(self) -> None:
+        for _ in range(_CANCEL_ROUNDS):
+            tasks = asyncio.all_tasks(self._loop)
+            if not tasks:
+                return
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))

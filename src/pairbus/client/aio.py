@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
+from azure.core.async_paging import AsyncItemPaged
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -22,6 +23,7 @@ from .entity import Entity
 from .message import PairedMessageBatch, prepare
 from .observer import Observer
 from .pair import Pair
+from .receiving import AioReceiverOptions
 from .records import NoRecords
 from .side import Side
 from .status import PairStatus
@@ -200,15 +202,42 @@ class PairedServiceBusClient:
         """A sender for a topic of the primary."""
         return PairedSender(self, topic_name, is_topic=True, client_identifier=client_identifier)
 
-    def get_queue_receiver(self, queue_name: str, **options: Any) -> ServiceBusReceiver:
+    def get_queue_receiver(
+        self, queue_name: str, **options: Unpack[AioReceiverOptions]
+    ) -> ServiceBusReceiver:
         """The SDK's receiver for a queue of the primary, with the SDK's keywords."""
         return self._receivers().get_queue_receiver(queue_name, **options)
 
     def get_subscription_receiver(
-        self, topic_name: str, subscription_name: str, **options: Any
+        self, topic_name: str, subscription_name: str, **options: Unpack[AioReceiverOptions]
     ) -> ServiceBusReceiver:
         """The SDK's receiver for a subscription of the primary, with the SDK's keywords."""
         return self._receivers().get_subscription_receiver(topic_name, subscription_name, **options)
+
+    def list_queue_sessions(
+        self,
+        queue_name: str,
+        *,
+        state_updated_after: datetime.datetime | None = None,
+        timeout: float | None = None,
+    ) -> AsyncItemPaged[str]:
+        """The sessions of a queue of the primary, as the SDK lists them."""
+        return self._receivers().list_queue_sessions(
+            queue_name, state_updated_after=state_updated_after, timeout=timeout
+        )
+
+    def list_subscription_sessions(
+        self,
+        topic_name: str,
+        subscription_name: str,
+        *,
+        state_updated_after: datetime.datetime | None = None,
+        timeout: float | None = None,
+    ) -> AsyncItemPaged[str]:
+        """The sessions of a subscription of the primary, as the SDK lists them."""
+        return self._receivers().list_subscription_sessions(
+            topic_name, subscription_name, state_updated_after=state_updated_after, timeout=timeout
+        )
 
     def _receivers(self) -> ServiceBusClient:
         if self._receiving is None:

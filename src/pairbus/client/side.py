@@ -8,6 +8,7 @@ from typing import Any, cast
 from azure.servicebus.aio import ServiceBusClient
 
 from ..pairing.names import ConnectionString, Endpoint, endpoint_of, parse_connection_string
+from .credentials import for_event_loop
 from .link import SdkSender
 
 __all__ = ["Side"]
@@ -47,7 +48,7 @@ class Side:
         chosen = {**self._keywords, **keywords}
         if self._credential is None:
             return ServiceBusClient.from_connection_string(self._address, **chosen)
-        return ServiceBusClient(self._address, self._credential, **chosen)
+        return ServiceBusClient(self._address, for_event_loop(self._credential), **chosen)
 
     def open_sender(
         self, path: str, *, is_topic: bool = False, keywords: Mapping[str, Any] | None = None
