@@ -204,6 +204,9 @@ class Provisioner:
         async with gate or asyncio.Semaphore():
             try:
                 return await self._look_or_create(admin, name)
+            except AttributeError:
+                # How the SDK answers who asks for a queue and gets the description of a topic.
+                return BacklogQueueReport(name=name, error="a topic has this name")
             except Exception as error:
                 trouble = judge_trouble(error)
                 if trouble is None:
@@ -219,7 +222,7 @@ class Provisioner:
                 created = await self._create(admin, name)
                 return BacklogQueueReport(name=name, created=True, differences=self._compare(created))
             except ResourceExistsError as error:
-                # Somebody else was quicker, or a topic has the name.
+                # Somebody else was quicker.
                 found = await self._look(admin, name)
                 if found is None:
                     return BacklogQueueReport(name=name, error=describe_trouble(error))

@@ -1,0 +1,114 @@
+"""How the administration client reaches a namespace, and what its failures are taken for."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import pytest
+from azure.core.credentials import AccessToken
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+)
+
+from pairbus.broker import Broker
+from pairbus.client.administration import Trouble, describe_trouble, judge_trouble, open_administration
+from pairbus.client.credential import ThreadedCredential, awaitable_credential
+
+
+async def test_an_embedded_namespace_is_asked_over_plain_http(broker: Broker) -> None:
+    async with open_administration(broker["contoso"].connection_string) as admin:
+        await admin.create_queue("orders")
+    assert broker["contoso"].message_count("orders") == 0
+
+
+async def test_a_proxy_of_the_environment_is_not_asked_for_the_loopback(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    async with open_administration(broker["contoso"].connection_string) as admin:
+        assert (await admin.get_namespace_properties()).name == "contoso"
+
+
+async def test_without_the_emulators_flag_it_is_https_and_the_certificate_counts(broker: Broker) -> None:
+    text = broker["contoso"].connection_string.replace("UseDevelopmentEmulator=true;", "")
+    async with open_administration(text) as admin:
+        with pytest.raises(ServiceRequestError) as raised:
+            await admin.get_namespace_properties()
+    assert judge_trouble(raised.value) is Trouble.UNREACHABLE
+    assert isinstance(raised.value.inner_exception, OSError | ssl.SSLError)
+    keywords = {"connection_verify": str(broker.certificate), "transport_type": "for the other client"}
+    async with open_administration(text, keywords=keywords) as admin:
+        assert (await admin.get_namespace_properties()).name == "contoso"
+
+
+def _answer(status: int) -> HttpResponseError:
+    error = HttpResponseError(f"status {status}")
+    error.status_code = status
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "trouble"),
+    [
+        (ClientAuthenticationError("no"), Trouble.NOT_PERMITTED),
+        (_answer(401), Trouble.NOT_PERMITTED),
+        (_answer(403), Trouble.NOT_PERMITTED),
+        (_answer(429), Trouble.UNREACHABLE),
+        (_answer(500), Trouble.UNREACHABLE),
+        (_answer(503), Trouble.UNREACHABLE),
+        (_answer(400), Trouble.REFUSED),
+        (_answer(409), Trouble.REFUSED),
+        (ResourceNotFoundError("gone"), Trouble.REFUSED),
+        (ServiceRequestError("no way"), Trouble.UNREACHABLE),
+        (TimeoutError(), Trouble.UNREACHABLE),
+        (ConnectionResetError(), Trouble.UNREACHABLE),
+        (ValueError("ours"), None),
+    ],
+)
+def test_what_failures_tell(error: Exception, trouble: Trouble | None) -> None:
+    assert judge_trouble(error) is trouble
+
+
+def test_the_services_words_are_freed_from_their_markup() -> None:
+    text = "<Error><Code>400</Code><Detail>SubCode=40000. Too\n large. TrackingId:1, Timestamp:x</Detail>"
+    assert describe_trouble(HttpResponseError(text)) == "Too large."
+    assert describe_trouble(TimeoutError()) == "no answer in time"
+    assert describe_trouble(OSError()) == "OSError"
+
+
+class Blocking:
+    def __init__(self) -> None:
+        self.asked: list[tuple[tuple[str, ...], dict[str, Any]]] = []
+
+    def get_token(self, *scopes: str, **settings: Any) -> AccessToken:
+        self.asked.append((scopes, settings))
+        return AccessToken("secret", 2_000_000_000)
+
+
+class Awaitable:
+    async def get_token(self, *scopes: str, **settings: Any) -> AccessToken:
+        return AccessToken("secret", 2_000_000_000)
+
+
+async def test_a_credential_that_blocks_is_asked_on_a_thread() -> None:
+    blocking = Blocking()
+    credential = awaitable_credential(blocking)
+    assert isinstance(credential, ThreadedCredential)
+    async with credential:
+        assert (await credential.get_token("scope", tenant_id="t")).token == "secret"
+    assert blocking.asked == [(("scope",), {"tenant_id": "t"})]
+    assert "secret" not in repr(credential)
+
+
+def test_a_credential_that_can_be_awaited_is_used_as_it_is() -> None:
+    given = Awaitable()
+    assert awaitable_credential(given) is given
+    key = object()
+    assert awaitable_credential(key) is key
