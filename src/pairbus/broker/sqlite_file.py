@@ -84,7 +84,10 @@ def _inspect(path: Path) -> None:
     """Refuse a file that is not for us without touching it."""
     if not path.exists() or path.stat().st_size == 0:
         return
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro"
+    # Without a WAL the file alone says everything, and SQLite need not even make its own files beside it.
+    wal = path.with_name(f"{path.name}-wal")
+    immutable = not wal.exists() or wal.stat().st_size == 0
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable={int(immutable)}"
     with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=LOCK_PATIENCE)) as database:
         version, owner = _pragma(database, "user_version"), _pragma(database, "application_id")
         (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()

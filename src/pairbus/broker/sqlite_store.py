@@ -64,9 +64,13 @@ class SqliteStore:
         self._path = path
         self._sql = load_statements()
         self._database = open_database(path)
-        self._places: dict[str, int] = {}
-        self._read_places()
         self.commits = 0
+        self._places: dict[str, int] = {}
+        try:
+            self._read_places()
+        except sqlite3.Error as error:
+            self.close()
+            raise store_error(path, error) from error
 
     def close(self) -> None:
         """Let go of the file."""

@@ -1,0 +1,51 @@
+"""Stores in files, and what to look for in them."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from pairbus.broker.engine.events import Event
+from pairbus.broker.engine.namespace import Namespace
+from pairbus.broker.sqlite_store import SqliteStore
+from tests.engine.samples import namespace
+
+
+def store_path(directory: Path) -> Path:
+    """Where a namespace's store lies in a data directory."""
+    path = directory / "contoso" / "store.db"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def write(path: Path, *turns: Iterable[Event]) -> None:
+    """Commit some turns and let go of the file."""
+    with closing(SqliteStore(path)) as store:
+        for turn in turns:
+            store.commit(list(turn))
+
+
+def load(path: Path, *, now: float = 0.0) -> Namespace:
+    """The namespace that a restarted broker would have."""
+    space = namespace()
+    with closing(SqliteStore(path)) as store:
+        space.replay(store.load(), now=now)
+    return space
+
+
+def query(path: Path, sql: str) -> list[tuple[object, ...]]:
+    """Ask a closed store with a connection of one's own."""
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute(sql).fetchall()
+
+
+def fingerprint(directory: Path) -> dict[str, str]:
+    """What lies in a directory, byte for byte."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }

@@ -1,0 +1,221 @@
+"""Opening a store: shapes and migration, files that are not for us, and one broker at a time."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pairbus.broker import Broker
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.broker.errors import StoreError
+from pairbus.broker.sqlite_file import APPLICATION_ID
+from pairbus.broker.sqlite_store import SqliteStore
+from pairbus.broker.statements import load_migrations
+from tests.engine.samples import START, message, namespace
+from tests.store.files import fingerprint, load, query, store_path, write
+
+NEWEST = len(load_migrations())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return store_path(tmp_path)
+
+
+@pytest.fixture
+def quick_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pairbus.broker.sqlite_file.LOCK_PATIENCE", 0.05)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(StoreError) as caught:
+        SqliteStore(path)
+    return str(caught.value)
+
+
+# -- shapes
+
+
+def test_a_new_file_gets_the_newest_shape(path: Path) -> None:
+    SqliteStore(path).close()
+    assert query(path, "PRAGMA user_version") == [(NEWEST,)]
+    assert query(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
+    assert query(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+def test_an_empty_file_is_a_new_one(path: Path) -> None:
+    path.touch()
+    SqliteStore(path).close()
+    assert query(path, "PRAGMA user_version") == [(NEWEST,)]
+
+
+def test_every_commit_is_synced(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        assert store._database.execute("PRAGMA synchronous").fetchone() == (2,), "FULL"
+        assert store._database.execute("PRAGMA locking_mode").fetchone() == ("exclusive",)
+
+
+@pytest.mark.parametrize("shape", range(1, NEWEST))
+def test_an_older_file_is_brought_up_to_date(path: Path, shape: int) -> None:
+    """Made by hand with the scripts that there were then, and with rows that only they knew."""
+    space = namespace()
+    space.create_queue("orders", QueueSettings(requires_session=True), START)
+    write(path, space.take_events())
+    settings = query(path, "SELECT settings FROM entity")[0][0]
+    path.unlink()
+    with closing(sqlite3.connect(path)) as old:
+        for script in load_migrations()[:shape]:
+            old.executescript(script)
+        old.execute(f"PRAGMA user_version = {shape}")
+        old.execute("INSERT INTO entity VALUES ('orders', 'queue', ?, 1, 2, 3)", (settings,))
+        old.execute("INSERT INTO place VALUES (1, 'orders', 7)")
+        old.execute("INSERT INTO session_state (place, session_id, state) VALUES (1, 's', x'01')")
+        old.commit()
+    write(path)
+    assert query(path, "PRAGMA user_version") == [(NEWEST,)]
+    assert query(path, "SELECT * FROM session_state") == [(1, "s", b"\x01", 0.0)]
+    queue = load(path).get_queue("orders")
+    assert (queue.created_at, queue.updated_at, queue.last_sequence) == (1.0, 2.0, 7)
+
+
+def test_a_migration_is_whole_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SqliteStore(path).close()
+    broken = (*load_migrations(), "CREATE TABLE half (x); INSERT INTO nowhere VALUES (1);")
+    monkeypatch.setattr("pairbus.broker.sqlite_file.load_migrations", lambda: broken)
+    assert "nowhere" in refusal(path)
+    monkeypatch.undo()
+    assert query(path, "PRAGMA user_version") == [(NEWEST,)]
+    assert query(path, "SELECT name FROM sqlite_master WHERE name = 'half'") == []
+    SqliteStore(path).close()
+
+
+# -- files that are not for us
+
+
+def test_a_newer_file_is_refused_and_left_as_it_is(path: Path, tmp_path: Path) -> None:
+    SqliteStore(path).close()
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute(f"PRAGMA user_version = {NEWEST + 1}")
+    before = fingerprint(tmp_path)
+    text = refusal(path)
+    assert f"number {NEWEST + 1}" in text
+    assert f"knows {NEWEST}" in text
+    assert "newer Pairbus" in text
+    assert fingerprint(tmp_path) == before
+
+
+def test_a_newer_file_whose_last_words_are_in_the_wal_is_left_as_it_is_too(
+    path: Path, tmp_path: Path
+) -> None:
+    """As after a crash of the newer broker: its version is not in the database file yet."""
+    SqliteStore(path).close()
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute(f"PRAGMA user_version = {NEWEST + 1}")
+        crashed = store_path(tmp_path / "crashed")
+        for name in ("store.db", "store.db-wal"):
+            shutil.copy(path.with_name(name), crashed.with_name(name))
+    before = fingerprint(tmp_path / "crashed")
+    assert "newer Pairbus" in refusal(crashed)
+    after = fingerprint(tmp_path / "crashed")
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(path: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE invoices (total)")
+    before = fingerprint(tmp_path)
+    assert "another program" in refusal(path)
+    assert fingerprint(tmp_path) == before
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path: Path, tmp_path: Path) -> None:
+    path.write_bytes(b"Dear diary, " * 1000)
+    before = fingerprint(tmp_path)
+    text = refusal(path)
+    assert "no store" in text
+    assert "move it away" in text
+    assert fingerprint(tmp_path) == before
+
+
+def test_a_damaged_file_is_told_of_and_not_taken_for_an_empty_one(path: Path) -> None:
+    space = namespace()
+    space.create_queue("orders", None, START)
+    space.send("orders", [message(b"x" * 3000) for _ in range(50)], START)
+    write(path, space.take_events())
+    content = bytearray(path.read_bytes())
+    content[8192:] = b"\xff" * (len(content) - 8192)
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="damaged"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE entity SET settings = 'no json'",
+        "UPDATE entity SET settings = '{}'",
+        "UPDATE entity SET kind = 'cupboard'",
+        "UPDATE message SET state = 9",
+        "UPDATE message SET annotations = x'ff'",
+        "DELETE FROM place",
+    ],
+)
+def test_rows_that_cannot_be_read_are_told_of(path: Path, sql: str) -> None:
+    space = namespace()
+    space.create_queue("orders", None, START)
+    space.send("orders", [message()], START)
+    write(path, space.take_events())
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(sql)
+        other.commit()
+    with pytest.raises(StoreError, match="cannot be read"):
+        load(path)
+
+
+def test_a_directory_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+    assert "directory" in refusal(tmp_path / "nowhere" / "store.db")
+
+
+# -- one broker at a time
+
+
+@pytest.mark.usefixtures("quick_lock")
+def test_a_second_store_on_the_same_file_is_refused(path: Path) -> None:
+    with closing(SqliteStore(path)):
+        assert "Another broker is using it" in refusal(path)
+    SqliteStore(path).close()
+
+
+@pytest.mark.usefixtures("quick_lock")
+def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    with Broker({"contoso": 0}, data_dir=tmp_path) as first:
+        with pytest.raises(StoreError, match="Another broker is using it"):
+            Broker({"contoso": 0}, data_dir=tmp_path).__enter__()
+        first["contoso"].create_queue("still-works")
+    with Broker({"contoso": 0}, data_dir=tmp_path) as second:
+        assert second["contoso"].message_count("still-works") == 0
+
+
+@pytest.mark.usefixtures("quick_lock")
+def test_a_store_of_another_process_is_refused_until_that_process_is_gone(path: Path) -> None:
+    program = (
+        "import pathlib, sys\nfrom pairbus.broker.sqlite_store import SqliteStore\n"
+        "store = SqliteStore(pathlib.Path(sys.argv[1]))\nprint('open', flush=True)\nsys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"open\n"
+        assert "Another broker is using it" in refusal(path)
+    finally:
+        holder.kill()
+        holder.communicate(timeout=30)
+    SqliteStore(path).close()

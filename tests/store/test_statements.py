@@ -1,0 +1,50 @@
+"""The SQL files: every statement is named, valid and used."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sqlite3
+
+from pairbus.broker import sqlite_file, sqlite_store
+from pairbus.broker.statements import load_migrations, load_statements, parse_statements
+
+
+def test_a_block_begins_with_its_name_and_ends_before_the_next() -> None:
+    first, second = "-- name: one\n-- Why.\nSELECT 1\n  AS x;\n\n", "-- name: two\nSELECT 2;\n"
+    text = f"-- About the file.\n\n{first}-- == A part ==\n\n{second}"
+    assert parse_statements(text) == {"one": "SELECT 1\n  AS x", "two": "SELECT 2"}
+
+
+def test_every_statement_is_understood_by_the_newest_shape() -> None:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    for script in load_migrations():
+        database.executescript(script)
+    for name, statement in load_statements().items():
+        if name not in ("begin", "commit", "roll_back"):
+            database.execute(f"EXPLAIN {statement}", (None,) * statement.count("?"))
+
+
+def test_every_statement_is_used_and_every_used_one_exists() -> None:
+    source = inspect.getsource(sqlite_store)
+    quoted = set(re.findall(r'"(\w+)"', source))
+    assert set(load_statements()) <= quoted
+    named = re.findall(r'(?:_sql\[|_write_one\(|_write_many\(|rows\()\s*"(\w+)"', source)
+    assert len(named) > 15
+    assert set(named) <= set(load_statements())
+
+
+def test_lookups_use_an_index() -> None:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    for script in load_migrations():
+        database.executescript(script)
+    for name, statement in load_statements().items():
+        if statement.startswith(("UPDATE", "DELETE")):
+            plan = database.execute(f"EXPLAIN QUERY PLAN {statement}", (None,) * statement.count("?"))
+            assert all("SEARCH" in row[3] for row in plan), name
+
+
+def test_the_first_script_marks_the_file_as_ours() -> None:
+    database = sqlite3.connect(":memory:")
+    database.executescript(load_migrations()[0])
+    assert database.execute("PRAGMA application_id").fetchone() == (sqlite_file.APPLICATION_ID,)
