@@ -18,13 +18,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ..pairing.errors import ForkedClientError
 from ..portal import Portal, PortalClosed, PortalReentered
 
 __all__ = ["Lifetime"]
 
+T = TypeVar("T")
+P = ParamSpec("P")
 log = logging.getLogger("pairbus.client")
 # How long closing may take. The client has limits of its own, which come first; this one is for a loop that
 # something blocks.
@@ -48,36 +50,68 @@ class Lifetime:
         self._portal: Portal | None = None
         self._is_over = False
 
+    # -- calls
+    # -------------------------------------------------------------------------------------------------------
+
+    def run(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Have a coroutine function run on the loop, and wait for its result."""
+        return self.portal.run(function, *args, **kwargs)
+
+    def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Have a plain function called on the loop, and wait for its result."""
+        return self.portal.call(lambda: function(*args, **kwargs))
+
+    def run_if_open(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Have a coroutine function run on the loop, unless that has ended or is not ours."""
+        if self.is_ours and not self._is_over:
+            self.portal.run(function)
+
     @property
     def portal(self) -> Portal:
         """The loop; begun if it has not."""
+        self.check()
+        return self._portal or self._begin()
+
+    def check(self) -> None:
+        """Refuse a client that is closed, or that another process made."""
         if os.getpid() != self._made_in:
             raise ForkedClientError(self._made_in, os.getpid())
-        if self._portal is None or self._is_over:
-            return self._begin()
-        return self._portal
+        if self._is_over:
+            raise ValueError("The client has been closed. Make a new one to send again.")
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process made it."""
+        return os.getpid() == self._made_in
 
     def _begin(self) -> Portal:
         with self._lock:
-            if self._is_over:
-                raise ValueError("The client has been closed. Make a new one to send again.")
+            self.check()
             if self._portal is None:
                 self._portal = Portal("pairbus-client")
                 _running.add(self)
             return self._portal
 
-    def close(self) -> None:
-        """Say farewell, end the loop, and wait for it."""
+    # -- the end
+    # -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> bool:
+        """Say farewell, end the loop and wait for it. False if that was done before or is not ours to do."""
         if self._portal is not None and self._portal.is_here:
             raise PortalReentered
-        if not self._claim_end() or self._portal is None:
-            return
+        if not self._claim_end():
+            return False
+        if self._portal is not None:
+            self._part_from(self._portal)
+        return True
+
+    def _part_from(self, portal: Portal) -> None:
         try:
-            self._portal.run_within(_CLOSE_LIMIT, self._farewell)
+            portal.run_within(_CLOSE_LIMIT, self._farewell)
         except PortalClosed as error:
             log.warning("the client did not close in time, its connections are dropped: %s", error)
         finally:
-            self._portal.close(timeout=_CANCEL_LIMIT)
+            portal.close(timeout=_CANCEL_LIMIT)
             _running.discard(self)
 
     def leave(self) -> None:
@@ -89,11 +123,6 @@ class Lifetime:
         """Wait for the end of the loop; what is left on it when the time is over is cancelled."""
         if self._portal is not None and not self._portal.join(timeout):
             self._portal.close(timeout=_CANCEL_LIMIT)
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether this process began it."""
-        return os.getpid() == self._made_in
 
     def _claim_end(self) -> bool:
         """Whether the caller is the first to end it. From now on the client is closed."""
