@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ssl
+import time
+from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from azure.core.credentials import AccessToken
 from azure.core.exceptions import (
@@ -16,7 +19,7 @@ from azure.core.exceptions import (
 
 from pairbus.broker import Broker
 from pairbus.client.administration import Trouble, describe_trouble, judge_trouble, open_administration
-from pairbus.client.credential import ThreadedCredential, awaitable_credential
+from pairbus.client.provisioner import Provisioner
 
 
 async def test_an_embedded_namespace_is_asked_over_plain_http(broker: Broker) -> None:
@@ -83,32 +86,34 @@ def test_the_services_words_are_freed_from_their_markup() -> None:
     assert describe_trouble(OSError()) == "OSError"
 
 
-class Blocking:
-    def __init__(self) -> None:
-        self.asked: list[tuple[tuple[str, ...], dict[str, Any]]] = []
+class Credential:
+    """Hands out one JSON web token, as a managed identity does, and blocks as many of them do."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
 
     def get_token(self, *scopes: str, **settings: Any) -> AccessToken:
-        self.asked.append((scopes, settings))
-        return AccessToken("secret", 2_000_000_000)
+        assert scopes == ("https://servicebus.azure.net//.default",)
+        return AccessToken(self._token, int(time.time()) + 3600)
 
 
-class Awaitable:
-    async def get_token(self, *scopes: str, **settings: Any) -> AccessToken:
-        return AccessToken("secret", 2_000_000_000)
-
-
-async def test_a_credential_that_blocks_is_asked_on_a_thread() -> None:
-    blocking = Blocking()
-    credential = awaitable_credential(blocking)
-    assert isinstance(credential, ThreadedCredential)
-    async with credential:
-        assert (await credential.get_token("scope", tenant_id="t")).token == "secret"
-    assert blocking.asked == [(("scope",), {"tenant_id": "t"})]
-    assert "secret" not in repr(credential)
-
-
-def test_a_credential_that_can_be_awaited_is_used_as_it_is() -> None:
-    given = Awaitable()
-    assert awaitable_credential(given) is given
-    key = object()
-    assert awaitable_credential(key) is key
+@pytest.mark.parametrize(
+    ("role", "trouble"),
+    [("Azure Service Bus Data Owner", None), ("Azure Service Bus Data Sender", Trouble.NOT_PERMITTED)],
+)
+async def test_the_provisioner_needs_the_role_of_an_owner(
+    tmp_path: Path, role: str, trouble: Trouble | None
+) -> None:
+    secret = "a shared secret that is long enough for HS256"
+    key = tmp_path / "jwt-key"
+    key.write_text(secret)
+    claims = {"aud": "https://servicebus.azure.net", "exp": time.time() + 3600, "roles": [role]}
+    credential = Credential(jwt.encode(claims, secret, algorithm="HS256"))
+    with Broker({"contoso-dr": 0}, jwt_key=key) as broker:
+        address = f"127.0.0.1:{broker['contoso-dr'].port}"
+        keywords = {"connection_verify": str(broker.certificate)}
+        provisioner = Provisioner(
+            lambda: open_administration(address, credential, keywords=keywords), "contoso", count=1
+        )
+        report = await provisioner.run()
+    assert report.state == ("ready" if trouble is None else trouble.value)

@@ -19,7 +19,7 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from ..pairing.names import parse_connection_string
-from .credential import awaitable_credential
+from .credentials import for_event_loop
 
 __all__ = ["REQUEST_LIMIT", "Trouble", "ask", "describe_trouble", "judge_trouble", "open_administration"]
 
@@ -51,7 +51,7 @@ def open_administration(
     """
     settings = _settings(keywords or {})
     if credential is not None:
-        return ServiceBusAdministrationClient(address, awaitable_credential(credential), **settings)
+        return ServiceBusAdministrationClient(address, for_event_loop(credential), **settings)
     parsed = parse_connection_string(address)
     if parsed.emulator and _is_loopback(parsed.endpoint.host):
         settings["transport"] = _PlainTransport()
