@@ -1,8 +1,13 @@
 // What the scenarios share. A script is a list of checks; each runs on entities of its own and prints one line
 // of JSON with what it has seen. Whether that is right is decided by the test of the same name in Python.
 
+import { webcrypto } from "node:crypto";
+
 import { ServiceBusAdministrationClient, ServiceBusClient } from "@azure/service-bus";
 import Long from "long";
+
+// The administration client needs this global, which the Node 18 of Debian 12 does not have yet.
+globalThis.crypto ??= webcrypto;
 
 export const connectionString = process.env.PAIRBUS_CONNECTION_STRING;
 

@@ -148,7 +148,8 @@ await check("fewer messages than asked for", async () => {
   });
 });
 
-// Handlers for subscribe() that resolve `done` when `count` messages have been processed.
+// Handlers for subscribe() that resolve `done` when `count` messages have been processed. The errors are to be
+// copied before the receiver is closed: the client reports the credit that it can no longer give as one.
 function handlersFor(count, processMessage = async () => {}) {
   const seen = [];
   const errors = [];
@@ -173,8 +174,9 @@ await check("subscribe", () =>
     const subscription = receiver.subscribe(handlers);
     await done;
     await untilEmpty(queue);
+    const outcome = { bodies: bodies(seen), errors: [...errors] };
     await subscription.close();
-    return { bodies: bodies(seen), errors };
+    return outcome;
   }),
 );
 
@@ -186,7 +188,7 @@ await check("subscribe before there is a message", async () => {
     await send(queue, [{ body: "a" }, { body: "b" }]);
     await done;
     await untilEmpty(queue);
-    return { bodies: bodies(seen), errors };
+    return { bodies: bodies(seen), errors: [...errors] };
   });
 });
 
@@ -198,8 +200,9 @@ await check("subscribe with a handler that fails", () =>
     const subscription = receiver.subscribe(handlers);
     await done;
     await untilEmpty(queue);
+    const outcome = { deliveryCounts: seen.map((message) => message.deliveryCount), errors: [...errors] };
     await subscription.close();
-    return { deliveryCounts: seen.map((message) => message.deliveryCount), errors };
+    return outcome;
   }),
 );
 
