@@ -1,0 +1,30 @@
+"""Where a pair keeps what must outlive a process: redirect records, the spool, the status of running clients.
+
+DIR/records/   redirect records
+DIR/status/    one file a running client
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["default_state_dir", "records_dir", "status_dir"]
+
+
+def default_state_dir(primary: str) -> Path:
+    """The state directory of a pair, by the name of its primary: below XDG_STATE_HOME."""
+    home = os.environ.get("XDG_STATE_HOME", "")
+    # The standard has relative values ignored.
+    base = Path(home) if home.startswith("/") else Path.home() / ".local" / "state"
+    return base / "pairbus" / primary
+
+
+def records_dir(state_dir: Path) -> Path:
+    """Where redirect records lie."""
+    return state_dir / "records"
+
+
+def status_dir(state_dir: Path) -> Path:
+    """Where running clients write their status."""
+    return state_dir / "status"

@@ -1,0 +1,187 @@
+"""The status of a client as a file: whole, fresh, written with every change, gone with the client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pairbus.client.state_dir import default_state_dir, records_dir, status_dir
+from pairbus.client.status import PairStatus
+from pairbus.client.status_file import StatusFile, read_status_files
+from pairbus.clock import ManualClock
+from pairbus.options import EntityState, StateChange
+from pairbus.pairing.rotation import QueueStatus
+
+
+def picture(at: float = 0.0) -> PairStatus:
+    return PairStatus(
+        at=at,
+        primary="127.0.0.1:1",
+        secondary="127.0.0.1:2",
+        primary_name="contoso",
+        fault=None,
+        provisioning="ready",
+        had_success=True,
+        backlog_limit=262_144,
+        entities=(),
+        rotation=(QueueStatus(name="q", usable=True, returns_at=None, failures=0, last_failure=None),),
+    )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def change() -> StateChange:
+    return StateChange("orders", EntityState.HEALTHY, EntityState.SUSPECT, 1.0, "a reason")
+
+
+async def test_the_file_is_there_while_the_client_runs(tmp_path: Path) -> None:
+    directory = tmp_path / "state" / "status"
+    file = StatusFile(directory, picture)
+    file.start()
+    file.start()
+    await until(lambda: (directory / f"{os.getpid()}.json").exists())
+    assert [path.name for path in directory.iterdir()] == [f"{os.getpid()}.json"]
+    found = json.loads((directory / f"{os.getpid()}.json").read_text())
+    assert (found["pid"], found["host"]) == (os.getpid(), socket.gethostname())
+    assert found["status"]["primary_name"] == "contoso"
+    assert found["status"]["rotation"][0]["usable"] is True
+    await file.close()
+    assert list(directory.iterdir()) == []
+    await file.close()
+
+
+async def test_changes_are_written_at_once_and_otherwise_now_and_then(tmp_path: Path) -> None:
+    taken: list[float] = []
+
+    def take() -> PairStatus:
+        taken.append(asyncio.get_running_loop().time())
+        return picture()
+
+    file = StatusFile(tmp_path, take, interval=3600.0)
+    file.start()
+    for number, event in enumerate(
+        [lambda: file.state_changed(change()), lambda: file.rotation_changed(9, 10), file.touch], start=1
+    ):
+        await until(lambda number=number: len(taken) == number)  # type: ignore[misc]
+        event()
+    await until(lambda: len(taken) == 4)
+    await file.close()
+    again = StatusFile(tmp_path, take, interval=0.02)
+    again.start()
+    await until(lambda: len(taken) >= 8)
+    await again.close()
+
+
+async def test_changes_in_a_storm_are_written_a_few_times_a_second(tmp_path: Path) -> None:
+    taken = 0
+
+    def take() -> PairStatus:
+        nonlocal taken
+        taken += 1
+        return picture()
+
+    file = StatusFile(tmp_path, take)
+    file.start()
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + 0.35
+    while loop.time() < ends:
+        file.state_changed(change())
+        await asyncio.sleep(0)
+    await file.close()
+    assert 2 <= taken <= 5
+
+
+async def test_two_clients_of_a_process_have_a_file_each(tmp_path: Path) -> None:
+    one, two = StatusFile(tmp_path, picture), StatusFile(tmp_path, picture)
+    one.start()
+    two.start()
+    await until(lambda: len(list(tmp_path.glob("*.json"))) == 2)
+    assert len(read_status_files(tmp_path, now=0.0)) == 2
+    await one.close()
+    await two.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_file_of_another_container_with_the_same_pid_is_not_written_over(tmp_path: Path) -> None:
+    clock = ManualClock()
+    path = tmp_path / f"{os.getpid()}.json"
+    foreign = {
+        "pid": os.getpid(),
+        "host": "another",
+        "written_at": clock.now(),
+        "interval": 5.0,
+        "status": {},
+    }
+    path.write_text(json.dumps(foreign))
+    file = StatusFile(tmp_path, picture, clock=clock)
+    file.start()
+    await until(lambda: len(list(tmp_path.glob("*.json"))) == 2)
+    await file.close()
+    assert json.loads(path.read_text())["host"] == "another"
+    clock.advance(60.0)
+    file = StatusFile(tmp_path, picture, clock=clock)
+    file.start()
+    await until(lambda: json.loads(path.read_text())["host"] != "another")
+    await file.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_directory_that_cannot_be_written_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_the_way = tmp_path / "status"
+    in_the_way.write_text("a file")
+    file = StatusFile(in_the_way, picture, interval=0.01)
+    with caplog.at_level(logging.WARNING, logger="pairbus.client"):
+        file.start()
+        await until(lambda: bool(caplog.records))
+        await asyncio.sleep(0.1)
+        await file.close()
+    assert len(caplog.records) == 1
+    assert "cannot write the status" in caplog.text
+
+
+def test_what_a_dead_client_left_is_told_by_its_age(tmp_path: Path) -> None:
+    def write(name: str, **fields: object) -> None:
+        found = {
+            "pid": 7,
+            "host": "h",
+            "written_at": 1000.0,
+            "interval": 5.0,
+            "status": {"at": 1.0},
+            **fields,
+        }
+        (tmp_path / name).write_text(json.dumps(found))
+
+    write("7.json")
+    write("8.json", pid=8, written_at=1014.0)
+    write("9.json", pid=9, written_at=1012.0)
+    (tmp_path / "10.json").write_text('{"pid": 10')
+    (tmp_path / "11.json").write_text("[]")
+    (tmp_path / ".12.json").write_text("{}")
+    found = read_status_files(tmp_path, now=1016.0)
+    assert [(entry.pid, entry.is_stale) for entry in found] == [(8, False), (9, False), (7, True)]
+    assert read_status_files(tmp_path / "missing", now=0.0) == []
+
+
+def test_the_state_directory_lies_below_that_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert default_state_dir("contoso") == tmp_path / "pairbus" / "contoso"
+    assert records_dir(tmp_path) == tmp_path / "records"
+    assert status_dir(tmp_path) == tmp_path / "status"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_state_dir("contoso") == tmp_path / ".local" / "state" / "pairbus" / "contoso"
