@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pairbus.broker.admin import AdminApi, AdminHttp, AdminRefused, Request, Response
 from pairbus.broker.admin.address import parse_address
 from pairbus.broker.admin.api import status_of
+from pairbus.broker.admin.atom import error_response
 from pairbus.broker.counters import NAMESPACE, Kind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.subscription import subscription_path
@@ -47,11 +48,11 @@ class Administration:
             if not future.done():
                 future.set_result(response)
 
-    def drop(self) -> None:
-        """Give no answers: the turn could not be committed."""
-        for future, _ in self._held:
-            future.cancel()
-        self._held.clear()
+    def refuse(self) -> None:
+        """Take the answers back: the turn could not be committed."""
+        text = "The namespace could not store the request, and nothing of it was kept. Its log says why."
+        self._held = [(future, error_response(500, text)) for future, _ in self._held]
+        self.release()
 
     def _authorize(self, request: Request) -> None:
         host, now = self._host, self._host.now()

@@ -9,6 +9,9 @@ The turn
 3. If the commit fails the turn has not happened: its answers are thrown away, the engine is rebuilt from the
    store, and every connection is closed with an error, so that each client finds its request unanswered or
    refused, never wrongly confirmed.
+4. A store that cannot even be read leaves the namespace with nothing to stand on. Every turn is then refused,
+   and the store is tried again with each of them and every second. What is due by time is not tried more
+   often than that either, so that a full disk does not keep a core busy.
 """
 
 import asyncio
@@ -50,6 +53,8 @@ __all__ = ["NamespaceHost"]
 
 T = TypeVar("T")
 _log = logging.getLogger("pairbus.broker")
+# After a failed commit, seconds before what is due by time is tried again.
+RETRY_PAUSE = 1.0
 
 
 class NamespaceHost:
@@ -79,6 +84,9 @@ class NamespaceHost:
         self._store = store
         self.jwt_key = jwt_key
         self.engine = self._load()
+        # Why the store could not be read after a failed commit; the engine is then an empty one.
+        self._unread: StoreError | None = None
+        self._pause_until = 0.0
         self._consumers = Consumers()
         self._peers: set[Peer] = set()
         self._dirty: set[Peer] = set()
@@ -138,7 +146,10 @@ class NamespaceHost:
 
     def _load(self) -> Namespace:
         engine = Namespace(self.name, limits=self._limits)
-        engine.replay(self._store.load(), now=self.now())
+        try:
+            engine.replay(self._store.load(), now=self.now())
+        except Refused as error:
+            raise StoreError(f"the store of {self.name} contradicts itself: {error}") from error
         return engine
 
     # -- connections
@@ -204,9 +215,15 @@ class NamespaceHost:
 
     def run(self, act: Callable[[Namespace, float], T]) -> T:
         """Do something to the engine, have its links reviewed, and commit before returning."""
+        if self._unread is not None:
+            self._rebuild()
+            if self._unread is not None:
+                raise self._unread
         result = act(self.engine, self.now())
         self._review_links()
-        self._end_turn()
+        refused = self._end_turn()
+        if refused is not None:
+            raise refused
         return result
 
     def _schedule_turn(self) -> None:
@@ -214,18 +231,21 @@ class NamespaceHost:
             self._turn_is_due = True
             self._loop.call_soon(self._end_turn)
 
-    def _end_turn(self) -> None:
+    def _end_turn(self) -> StoreError | None:
+        """Give out, commit and flush; why the turn was refused, if it was."""
         self._turn_is_due = False
         if self._loop is None:
-            return
+            return None
         self._dirty |= self._consumers.serve(self.engine, self.now())
         try:
+            if self._unread is not None:
+                raise self._unread
             events = self.engine.take_events()
             if events:
                 self._store.commit(events)
         except StoreError as error:
             self._refuse_turn(error)
-            return
+            return error
         dirty, self._dirty = self._dirty, set()
         for peer in dirty:
             peer.flush()
@@ -233,6 +253,7 @@ class NamespaceHost:
             self._tokens_end = min(self._tokens_end, peer.access.next_expiry())
         self.administration.release()
         self._arm_timer()
+        return None
 
     def _refuse_turn(self, error: StoreError) -> None:
         _log.error(
@@ -244,10 +265,24 @@ class NamespaceHost:
         for peer in list(self._peers):
             peer.close(refusal)
         self._consumers = Consumers()
-        self.administration.drop()
+        self.administration.refuse()
         self._dirty.clear()
-        self.engine = self._load()
+        self._rebuild()
         self._arm_timer()
+
+    def _rebuild(self) -> None:
+        """Take the engine back to what the store holds."""
+        assert self._loop is not None
+        self._pause_until = self._loop.time() + RETRY_PAUSE
+        self.engine = Namespace(self.name, limits=self._limits)
+        try:
+            self.engine = self._load()
+            self._unread = None
+        except StoreError as error:
+            self._unread = error
+            _log.error(
+                "the store cannot be read", extra={"fields": {"namespace": self.name, "reason": str(error)}}
+            )
 
     # -- time
     # --------------------------------------------------------------------------------------------------------
@@ -294,8 +329,8 @@ class NamespaceHost:
         waits = [moment - now for moment in moments if moment is not None]
         waits.append(min(self._consumers.patience_ends, self._appointments.next) - self.monotonic())
         waits.append(self._peers_due - time.monotonic())
-        wait = max(0.0, min(waits))
-        at = self._loop.time() + wait
+        wait = 0.0 if self._unread is not None else max(0.0, min(waits))
+        at = max(self._loop.time() + wait, self._pause_until)
         if self._timer is not None:
             # Deadlines mostly move away; a timer that comes a little early is cheaper than one set each turn.
             if not self._timer.cancelled() and self._loop.time() < self._timer_at <= at:
@@ -315,6 +350,10 @@ class NamespaceHost:
         if not self.faults.any:
             return False
         return self.fault_desk.line.is_mute or self.faults.line(self.now(), path).is_mute
+
+    def withholds(self, path: str) -> bool:
+        """Whether the entity's receivers get nothing for the time being."""
+        return self.faults.any and (self.is_mute(path) or self.faults.withholds(path, self.now()))
 
     def follow_line(self, line: Line) -> None:
         """Let the port and all connections behave as the line does from now on."""

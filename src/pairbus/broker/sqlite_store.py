@@ -85,7 +85,8 @@ class SqliteStore:
             execute(self._sql["commit"])
         except sqlite3.Error as error:
             self._roll_back()
-            raise store_error(self._path, error) from error
+            # Clients are told of this too, and where the file lies is none of their business.
+            raise store_error(Path(self._path.name), error) from error
         self.commits += 1
 
     def _roll_back(self) -> None:
