@@ -80,7 +80,6 @@ def test_a_mute_entity_refuses_nothing_and_severs_nothing(kind: FaultKind) -> No
     ("kind", "condition"),
     [
         (FaultKind.ERROR, conditions.INTERNAL_ERROR),
-        (FaultKind.BUSY, conditions.SERVER_BUSY),
         (FaultKind.TOKEN, conditions.UNAUTHORIZED),
     ],
 )
@@ -88,6 +87,14 @@ def test_some_refuse_everything_and_tell_receivers(kind: FaultKind, condition: s
     board = board_with(kind)
     assert conditions_of(board) == dict.fromkeys(Operation, condition)
     assert severed_by(board) == {Operation.ATTACH_RECEIVER}
+
+
+def test_busy_refuses_everything_and_lets_receivers_starve() -> None:
+    board = board_with("busy", entity="orders")
+    assert conditions_of(board) == dict.fromkeys(Operation, conditions.SERVER_BUSY)
+    assert severed_by(board) == set()
+    assert board.withholds("orders", NOW)
+    assert not board.withholds("invoices", NOW)
 
 
 def test_error_has_the_condition_that_was_asked_for() -> None:

@@ -1,6 +1,7 @@
 """Embedded Service Bus namespaces that the official SDKs take for the real thing."""
 
 from pairbus.broker.broker import Broker
+from pairbus.broker.connections import ConnectionInfo
 from pairbus.broker.counters import Kind, Tally
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.errors import BrokerError, ControlError, StoreError
@@ -12,6 +13,7 @@ from pairbus.broker.policies import Policy
 __all__ = [
     "Broker",
     "BrokerError",
+    "ConnectionInfo",
     "ControlError",
     "EntityStatus",
     "Fault",

@@ -11,18 +11,19 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from pairbus.broker.admin import Request, Response
 from pairbus.broker.errors import ControlError
-from pairbus.broker.faults import Fault
+from pairbus.broker.fault import FAULT_ARGUMENTS, Fault
+from pairbus.broker.faults import FaultBoard
 from pairbus.broker.host import NamespaceHost
 from pairbus.errors import ConfigurationError
 
 __all__ = ["ControlApi", "ControlClient"]
 
-_ARGUMENTS = ("seconds", "condition", "every", "up", "down")
 _REQUEST_TIMEOUT = 10.0
+_MOST_FIELDS = 20
 
 
 class ControlApi:
@@ -42,10 +43,15 @@ class ControlApi:
                 401,
                 {"error": "the control address needs 'Authorization: Bearer TOKEN'; the ready file has it"},
             )
-        perform = _ROUTES.get((request.method, request.path))
+        methods = _ROUTES.get(request.path)
+        if methods is None:
+            known = ", ".join(f"/{path}" for path in _ROUTES)
+            return _json(404, {"error": f"there is no /{request.path}; there are {known}"})
+        perform = methods.get(request.method)
         if perform is None:
-            known = ", ".join(f"{method} /{path}" for method, path in _ROUTES)
-            return _json(404, {"error": f"there is no {request.method} /{request.path}; there are {known}"})
+            possible = ", ".join(methods)
+            error = {"error": f"{request.method} is not possible on /{request.path}; {possible} is"}
+            return _json(405, error, headers={"Allow": possible})
         try:
             return _json(200, perform(self, request))
         except ConfigurationError as error:
@@ -55,17 +61,17 @@ class ControlApi:
         body = _body(request)
         host = self._host(body.pop("namespace", None))
         kind, entity, duration = body.pop("kind", None), body.pop("entity", None), body.pop("for", None)
-        arguments = {name: body.pop(name) for name in _ARGUMENTS if name in body}
+        arguments = {name: body.pop(name, None) for name in FAULT_ARGUMENTS}
         if body:
             raise ConfigurationError(f"a fault does not take {', '.join(sorted(body))}")
 
-        def add(faults: Any, now: float) -> Fault:
-            return faults.set(str(kind), now=now, entity=entity, duration=duration, **arguments)  # type: ignore[no-any-return]
+        def add(faults: FaultBoard, now: float) -> Fault:
+            return faults.set(kind, now=now, entity=entity, duration=duration, **arguments)
 
         return {"namespace": host.name, **host.fault_desk.set(add).describe()}
 
     def clear_faults(self, request: Request) -> Any:
-        query = _query(request)
+        query = _query(request, "namespace", "entity")
         host = self._host(query.get("namespace"))
         return {"namespace": host.name, "cleared": host.fault_desk.clear(query.get("entity"))}
 
@@ -76,54 +82,75 @@ class ControlApi:
     def list_counters(self, request: Request) -> Any:
         return {host.name: host.counters.rows() for host in self._chosen(request)}
 
+    def list_connections(self, request: Request) -> Any:
+        hosts = self._chosen(request)
+        return {host.name: [connection.describe() for connection in host.connections] for host in hosts}
+
     def status(self, request: Request) -> Any:
+        _query(request)
         return self._describe()
 
     def _chosen(self, request: Request) -> list[NamespaceHost]:
-        name = _query(request).get("namespace")
+        name = _query(request, "namespace").get("namespace")
         return list(self._hosts.values()) if name is None else [self._host(name)]
 
     def _host(self, name: Any) -> NamespaceHost:
-        host = self._hosts.get(str(name))
+        host = self._hosts.get(name) if isinstance(name, str) else None
         if host is None:
-            raise ConfigurationError(
-                f"there is no namespace {name!r} here; there are {', '.join(self._hosts)}"
-            )
+            wrong = "name a namespace" if name is None else f"there is no namespace {name!r} here"
+            raise ConfigurationError(f"{wrong}; there are {', '.join(self._hosts)}")
         return host
 
 
-_ROUTES: dict[tuple[str, str], Callable[[ControlApi, Request], Any]] = {
-    ("POST", "faults"): ControlApi.set_fault,
-    ("DELETE", "faults"): ControlApi.clear_faults,
-    ("GET", "faults"): ControlApi.list_faults,
-    ("GET", "counters"): ControlApi.list_counters,
-    ("GET", "status"): ControlApi.status,
+_Perform = Callable[[ControlApi, Request], Any]
+_ROUTES: dict[str, dict[str, _Perform]] = {
+    "faults": {
+        "GET": ControlApi.list_faults,
+        "POST": ControlApi.set_fault,
+        "DELETE": ControlApi.clear_faults,
+    },
+    "counters": {"GET": ControlApi.list_counters},
+    "connections": {"GET": ControlApi.list_connections},
+    "status": {"GET": ControlApi.status},
 }
 
 
-def _query(request: Request) -> dict[str, str]:
-    return {name: values[-1] for name, values in parse_qs(urlsplit(request.target).query).items()}
+def _query(request: Request, *known: str) -> dict[str, str]:
+    """The query of a request, or ConfigurationError if there is more in it than is `known`."""
+    try:
+        pairs = parse_qsl(
+            request.target.partition("?")[2], keep_blank_values=True, max_num_fields=_MOST_FIELDS
+        )
+    except ValueError:
+        raise ConfigurationError("the query has too many fields") from None
+    unknown = sorted({name for name, _ in pairs} - set(known))
+    if unknown:
+        raise ConfigurationError(f"/{request.path} does not take {', '.join(unknown)}")
+    return dict(pairs)
 
 
 def _body(request: Request) -> dict[str, Any]:
     try:
-        body = json.loads(request.body or b"{}")
-    except ValueError as error:
+        body = json.loads(request.body)
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise ConfigurationError("the body is a JSON object with at least 'namespace' and 'kind'")
     return body
 
 
-def _json(status: int, value: Any) -> Response:
-    return Response(status, headers={"Content-Type": "application/json"}, body=json.dumps(value).encode())
+def _json(status: int, value: Any, *, headers: Mapping[str, str] | None = None) -> Response:
+    kind = {"Content-Type": "application/json"}
+    return Response(status, headers={**kind, **(headers or {})}, body=json.dumps(value).encode())
 
 
 class ControlClient:
     """Speaks to the control address of a running broker."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._url = urlsplit(url)
+        self._url = url
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "", parts.port
         self._token = token
 
     @classmethod
@@ -159,23 +186,24 @@ class ControlClient:
         """The counters of billable operations, by namespace."""
         return self._call("GET", "/counters" + (f"?namespace={quote(namespace)}" if namespace else ""))
 
+    def connections(self, namespace: str | None = None) -> Any:
+        """Who is connected, and who was, by namespace."""
+        return self._call("GET", "/connections" + (f"?namespace={quote(namespace)}" if namespace else ""))
+
     def status(self) -> Any:
         """What the ready file says, as it is now."""
         return self._call("GET", "/status")
 
     def _call(self, method: str, target: str, body: Any = None) -> Any:
-        connection = http.client.HTTPConnection(
-            self._url.hostname or "", self._url.port, timeout=_REQUEST_TIMEOUT
-        )
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=_REQUEST_TIMEOUT)
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         try:
             connection.request(method, target, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
             status, answer = response.status, json.loads(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            where = self._url.geturl()
             raise ControlError(
-                f"the control address {where} does not answer ({error}); is the broker running?"
+                f"the control address {self._url} does not answer ({error}); is the broker running?"
             ) from error
         finally:
             connection.close()

@@ -70,13 +70,17 @@ _ON_LINKS = frozenset(Operation) - {Operation.ADMINISTER}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trait:
-    """What a kind of fault does: to the line, to what is asked, and to links that are open already."""
+    """What a kind of fault does: to the line, to what is asked, and to links that are open already.
+
+    One that withholds gives nothing to receivers that have asked for messages, and says nothing either.
+    """
 
     line: Line = Line.UP
     condition: str = ""
     description: str = ""
     refuses: frozenset[Operation] = frozenset()
     severs: frozenset[Operation] = frozenset()
+    withholds: bool = False
     arguments: frozenset[str] = frozenset()
 
 
@@ -114,7 +118,8 @@ _TRAITS: dict[FaultKind, _Trait] = {
         description="The request was terminated because the namespace is being throttled. Error code: 50009. "
         "Please wait 2 seconds and try again.",
         refuses=frozenset(Operation),
-        severs=_SEVERS_RECEIVERS,
+        # No link is lost: the Python SDK expects that of this condition, and would use a lost one for ever.
+        withholds=True,
     ),
     FaultKind.TOKEN: _Trait(
         condition=conditions.UNAUTHORIZED,
@@ -212,6 +217,11 @@ class Fault:
     def severance(self, operation: Operation, now: float) -> AmqpError | None:
         """The error with which an open link of that sort is detached, if this fault does not let it be."""
         return self._error(now) if operation in _TRAITS[self.kind].severs else None
+
+    @property
+    def withholds(self) -> bool:
+        """Whether open receivers get nothing."""
+        return _TRAITS[self.kind].withholds
 
     def describe(self) -> dict[str, Any]:
         """The fault as plain values, for JSON; only the arguments that its kind knows."""

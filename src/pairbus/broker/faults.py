@@ -89,6 +89,10 @@ class FaultBoard:
         errors = (fault.severance(operation, now) for fault in self._answering(entity, now))
         return next((error for error in errors if error is not None), None)
 
+    def withholds(self, entity: str, now: float) -> bool:
+        """Whether the receivers of `entity` get nothing for the time being."""
+        return any(fault.withholds for fault in self._relevant(entity, now))
+
     def delay(self, entity: str, now: float) -> float:
         """How much later than usual a send to `entity` is answered."""
         return next((f.seconds for f in self._relevant(entity, now) if f.kind is FaultKind.DELAY), 0.0)

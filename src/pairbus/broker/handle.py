@@ -7,6 +7,7 @@ is done.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from pairbus.broker.connections import ConnectionInfo
 from pairbus.broker.counters import Counters, Kind, Tally
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.rules import Rule
@@ -163,6 +164,10 @@ class NamespaceHandle:
         """How many operations of one kind there were."""
         counters: Counters = self._host.counters
         return self._broker.call(lambda: counters.total(kind, entity=entity, connection=connection))
+
+    def connections(self) -> list[ConnectionInfo]:
+        """Who is connected, and who was: which client is behind the `connection` of a counter."""
+        return self._broker.call(lambda: list(self._host.connections))
 
     def _run(self, act: Callable[[Namespace, float], T]) -> T:
         return self._broker.call(lambda: self._host.run(act))

@@ -69,7 +69,7 @@ class Outbox(Endpoint):
     @property
     def is_hungry(self) -> bool:
         """Whether there is credit for another message, and nothing keeps it from leaving."""
-        return self.link.sendable > 0 and not self._host.is_mute(self.path)
+        return self.link.sendable > 0 and not self._host.withholds(self.path)
 
     def reads_session(self, queue: MessageQueue, session_id: str) -> bool:
         """Whether this receiver reads that session of that queue."""
