@@ -31,6 +31,7 @@ INTERRUPTED = 130
 class _Commands(LazyGroup):
     entries = {  # noqa: RUF012  (a class constant; the base declares it as a Mapping)
         "broker": Entry("pairbus.cli.broker", "broker", "Run embedded Service Bus namespaces until stopped."),
+        "cost": Entry("pairbus.cli.cost", "cost", "Reckon what a paired system costs."),
         "counters": Entry(
             "pairbus.cli.counters", "counters", "Show the billable operations a broker counted."
         ),

@@ -1,0 +1,133 @@
+"""``pairbus cost``: what it will cost, before anybody sends a bill."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..cost import Estimate, PriceSheet, System, default_sheet, estimate, parse_sheet, parse_system
+from ..errors import ConfigurationError
+from .tables import json_option, print_json, print_table
+
+__all__ = ["cost"]
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_BAR = 40
+_FOUND = 1
+
+
+@click.group()
+def cost() -> None:
+    """Reckon what a paired system costs.
+
+    Prices are a dated sheet that you can replace with your own.
+    """
+
+
+@cost.command("estimate")
+@click.option(
+    "--system", "system_file", type=_FILE, help="A TOML file that describes the system; options go above it."
+)
+@click.option("--prices", type=_FILE, help="A price sheet of your own (TOML).")
+@click.option("--pairs", type=int, help="Pairs of namespaces (1).")
+@click.option("--entities", type=int, help="Queues and topics of each primary that are sent to (1).")
+@click.option(
+    "--subscriptions", type=int, help="Copies of each message that are received; 1 for a queue (1)."
+)
+@click.option("--clients", type=int, help="Sending processes of each pair (1).")
+@click.option("--rate", type=float, help="Messages a second, over all entities of a pair (0).")
+@click.option("--size", type=int, help="Bytes of a message (1024).")
+@click.option("--days", type=int, help="Days of the month (30).")
+@click.option("--backlog-queues", type=int, help="Backlog queues of each pair (10).")
+@click.option("--poll", type=float, help="Seconds that an idle receive of the syphon waits (900).")
+@click.option("--ping-interval", type=float, help="Seconds between pings of an entity that is down (60).")
+@click.option("--outages", type=float, help="Outages a month (0).")
+@click.option("--outage-hours", type=float, help="Hours that an outage lasts (0).")
+@click.option("--batch-size", type=int, help="Messages that are sent together (1).")
+@click.option(
+    "--batch-billing",
+    type=click.Choice(["per_message", "per_batch"]),
+    help="How a batch bills (per_message).",
+)
+@click.option("--connections", type=int, help="Connections at the peak; reckoned from the rest if left out.")
+@click.option(
+    "--same-region", is_flag=True, default=None, help="Both sides are in one region: transfer is free."
+)
+@click.option("--budget", metavar="MONEY", help="Exit with 1 if the month costs more than this.")
+@json_option
+def estimate_command(
+    *, system_file: Path | None, prices: Path | None, budget: str | None, as_json: bool, **given: Any
+) -> int:
+    """Reckon what a month costs: stage by stage, and what other ways would cost.
+
+    With no option it is one pair with all defaults, 30 days without an outage.
+    """
+    limit = _budget(budget)
+    system = System() if system_file is None else parse_system(_read(system_file))
+    system = replace(system, **{name: value for name, value in given.items() if value is not None})
+    sheet = default_sheet() if prices is None else parse_sheet(_read(prices))
+    month = estimate(system, sheet)
+    if as_json:
+        print_json(month.to_dict())
+    else:
+        _print(month, sheet)
+    if limit is not None and month.total > limit:
+        click.echo(
+            f"pairbus: {month.total:.2f} {month.currency} is above the budget of {limit:.2f}", err=True
+        )
+        return _FOUND
+    return 0
+
+
+def _print(month: Estimate, sheet: PriceSheet) -> None:
+    most = max((row.operations for row in month.stages), default=0)
+    print_table(
+        ("STAGE", "OPERATIONS", month.currency, ""),
+        [
+            (row.stage.value, f"{row.operations:,}", f"{row.cost:.2f}", _bar(row.operations, most))
+            for row in month.stages
+        ],
+    )
+    click.echo()
+    rows = [
+        ("operations", month.operations_cost),
+        ("base charge", month.base),
+        ("connections", month.connections_cost),
+        ("between regions", month.bandwidth_cost),
+        (f"total of {month.days} days", month.total),
+    ]
+    print_table(("SUM", month.currency), [(name, f"{amount:.2f}") for name, amount in rows])
+    click.echo()
+    print_table(
+        ("INSTEAD", month.currency, "WHAT IT IS"),
+        [(other.name, f"{other.cost:.2f}", other.note) for other in month.alternatives],
+    )
+    hour = month.idle_per_hour
+    click.echo(f"\nIdle receives: {hour:,} an hour, {hour * 24:,} a day, {hour * 720:,} in 30 days.")
+    click.echo(f"Prices of {sheet.as_of.isoformat()}: {'; '.join(sheet.sources)}.")
+
+
+def _bar(amount: int, most: int) -> str:
+    return "█" * round(_BAR * amount / most) if most else ""
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _budget(text: str | None) -> Decimal | None:
+    if text is None:
+        return None
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        raise ConfigurationError(f"--budget is an amount of money, such as 120.50, not {text!r}") from None
+    return amount
+
+
+# The options that describe a system are the fields of `System`, by name; a test holds the two equal.
+SYSTEM_OPTIONS = frozenset(entry.name for entry in fields(System))

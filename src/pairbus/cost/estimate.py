@@ -1,0 +1,233 @@
+"""The model: from a described system to operations, bytes and money, stage by stage.
+
+Rules
+1. An operation on a message of up to 64 KB is one, above it one for each started 64 KB. Received under peek-
+   lock, a message costs a delivery and a completion; the completion is one, whatever the size.
+2. On its normal way a message costs a send, and a delivery and a completion for each copy. Through the
+   backlog it costs these too, and before them a send to the backlog, a delivery and a completion there.
+3. Idle, the syphon's receives end empty: one each `poll` seconds for each backlog queue. An empty receive is
+   one.
+4. In an outage each client pings each entity once an interval, beginning at once. A ping is a message.
+5. Operations are priced by the month and graduated, over all namespaces of the subscription together. A stage
+   bears its share of that sum by its operations: no stage has the free ones for itself.
+6. What crosses from the secondary's region to the primary's is priced by the gigabyte, as is what goes the
+   other way.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+from enum import StrEnum
+from typing import Any
+
+from .sheet import PriceSheet
+from .system import System
+
+__all__ = ["UNIT_BYTES", "Alternative", "Estimate", "Stage", "StageCost", "estimate", "units"]
+
+UNIT_BYTES = 64 * 1024
+# The aliases and the path around a message in the backlog; about what they take for ordinary names.
+ENVELOPE_BYTES = 200
+_GB = Decimal(10**9)
+_MILLION = Decimal(10**6)
+_CENT = Decimal("0.01")
+
+
+class Stage(StrEnum):
+    """What an operation is for."""
+
+    SEND = "send to the primary"
+    RECEIVE = "receive from the primary"
+    COMPLETE = "complete at the primary"
+    IDLE = "idle receives of the syphon"
+    BACKLOG_SEND = "send to the backlog"
+    BACKLOG_RECEIVE = "receive from the backlog"
+    BACKLOG_COMPLETE = "complete at the backlog"
+    PING = "pings"
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """What one stage comes to in the month."""
+
+    stage: Stage
+    operations: int
+    bytes: int
+    cost: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another way to run the same system, and what that costs a month."""
+
+    name: str
+    cost: Decimal
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A month of a system, in money."""
+
+    currency: str
+    as_of: str
+    stages: tuple[StageCost, ...]
+    base: Decimal
+    operations_cost: Decimal
+    connections_cost: Decimal
+    bandwidth_cost: Decimal
+    idle_per_hour: int
+    days: int
+    alternatives: tuple[Alternative, ...]
+
+    @property
+    def total(self) -> Decimal:
+        return self.base + self.operations_cost + self.connections_cost + self.bandwidth_cost
+
+    @property
+    def operations(self) -> int:
+        return sum(stage.operations for stage in self.stages)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for JSON; money as text, so that no binary fraction comes between."""
+        return {
+            "currency": self.currency,
+            "prices_as_of": self.as_of,
+            "days": self.days,
+            "idle_receives": {
+                "per_hour": self.idle_per_hour,
+                "per_day": self.idle_per_hour * 24,
+                "per_30_days": self.idle_per_hour * 24 * 30,
+            },
+            "stages": [
+                {
+                    "stage": row.stage.value,
+                    "operations": row.operations,
+                    "bytes": row.bytes,
+                    "cost": _text(row.cost),
+                }
+                for row in self.stages
+            ],
+            "operations": self.operations,
+            "base": _text(self.base),
+            "operations_cost": _text(self.operations_cost),
+            "connections_cost": _text(self.connections_cost),
+            "bandwidth_cost": _text(self.bandwidth_cost),
+            "total": _text(self.total),
+            "alternatives": [
+                {"name": other.name, "cost": _text(other.cost), "note": other.note}
+                for other in self.alternatives
+            ],
+        }
+
+
+def units(size: int) -> int:
+    """How many operations one on a message of this size is billed as."""
+    return max(1, -(-size // UNIT_BYTES))
+
+
+def estimate(system: System, sheet: PriceSheet) -> Estimate:
+    """What a month of the system costs, and what other ways would."""
+    counted = _count(system)
+    total = sum(operations for operations, _ in counted.values())
+    operations_cost = sheet.standard_operations.cost(Decimal(total) / _MILLION)
+    return Estimate(
+        currency=sheet.currency,
+        as_of=sheet.as_of.isoformat(),
+        stages=tuple(
+            StageCost(stage, operations, size, _share(operations_cost, operations, total))
+            for stage, (operations, size) in counted.items()
+        ),
+        base=sheet.standard_base_per_hour * 24 * system.days,
+        operations_cost=operations_cost,
+        connections_cost=sheet.standard_connections.cost(Decimal(_connections(system))),
+        bandwidth_cost=_bandwidth(system, sheet),
+        idle_per_hour=_idle_per_hour(system),
+        days=system.days,
+        alternatives=_alternatives(system, sheet),
+    )
+
+
+def _count(system: System) -> dict[Stage, tuple[int, int]]:
+    """Operations and bytes of each stage, over all pairs."""
+    month = system.days * 86400
+    messages = round(system.rate * month) * system.pairs
+    redirected = min(
+        round(system.rate * system.outages * system.outage_hours * 3600) * system.pairs, messages
+    )
+    copies = messages * system.subscriptions
+    unit, wrapped = units(system.size), system.size + ENVELOPE_BYTES
+    pings = _pings(system)
+    idle = _idle_per_hour(system) * 24 * system.days
+    return {
+        Stage.SEND: (_sends(messages, unit, system), messages * system.size),
+        Stage.RECEIVE: (copies * unit, copies * system.size),
+        Stage.COMPLETE: (copies, 0),
+        Stage.IDLE: (idle, 0),
+        Stage.BACKLOG_SEND: (_sends(redirected, units(wrapped), system), redirected * wrapped),
+        Stage.BACKLOG_RECEIVE: (redirected * units(wrapped), redirected * wrapped),
+        Stage.BACKLOG_COMPLETE: (redirected, 0),
+        Stage.PING: (pings, 0),
+    }
+
+
+def _sends(messages: int, unit: int, system: System) -> int:
+    if system.batch_billing == "per_message" or system.batch_size == 1:
+        return messages * unit
+    batches = -(-messages // system.batch_size)
+    return batches * units(system.size * system.batch_size)
+
+
+def _pings(system: System) -> int:
+    an_outage = math.ceil(system.outage_hours * 3600 / system.ping_interval)
+    return round(an_outage * system.outages) * system.entities * system.clients * system.pairs
+
+
+def _idle_per_hour(system: System) -> int:
+    return round(system.pairs * system.backlog_queues * 3600 / system.poll)
+
+
+def _connections(system: System) -> int:
+    if system.connections is not None:
+        return system.connections
+    return system.pairs * (system.clients * system.entities + 2)
+
+
+def _bandwidth(system: System, sheet: PriceSheet) -> Decimal:
+    if system.same_region:
+        return Decimal(0)
+    counted = _count(system)
+    # Senders and syphon stand beside the primary: what is redirected crosses over and comes back.
+    crossing = counted[Stage.BACKLOG_SEND][1] + counted[Stage.BACKLOG_RECEIVE][1]
+    return Decimal(crossing) / _GB * sheet.between_regions_per_gb
+
+
+def _alternatives(system: System, sheet: PriceSheet) -> tuple[Alternative, ...]:
+    calm = _count(system.without_outages())
+    plain = sum(operations for stage, (operations, _) in calm.items() if stage is not Stage.IDLE)
+    hours = 24 * system.days
+    without = (
+        sheet.standard_base_per_hour * hours
+        + sheet.standard_operations.cost(Decimal(plain) / _MILLION)
+        + sheet.standard_connections.cost(Decimal(_connections(system)))
+    )
+    replicated = Decimal(calm[Stage.SEND][1]) / _GB * sheet.geo_replication_per_gb
+    premium = sheet.premium_unit_per_hour * hours * 2 * system.pairs + replicated
+    return (
+        Alternative("no pairing", without, "one namespace, and nothing is sent while it is down"),
+        Alternative(
+            "Premium with Geo-Replication",
+            premium,
+            "one messaging unit in each of two regions, failed over by hand",
+        ),
+    )
+
+
+def _share(total: Decimal, part: int, whole: int) -> Decimal:
+    return total * part / whole if whole else Decimal(0)
+
+
+def _text(amount: Decimal) -> str:
+    return str(amount.quantize(_CENT, rounding=ROUND_HALF_EVEN))

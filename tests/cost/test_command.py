@@ -1,0 +1,69 @@
+"""``pairbus cost estimate`` as people and programs use it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pairbus.cli.cost import SYSTEM_OPTIONS, estimate_command
+from pairbus.cli.main import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["cost", "estimate", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_with_no_arguments_it_reckons_one_idle_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--json")
+    assert code == 0
+    assert json.loads(out)["idle_receives"] == {"per_hour": 40, "per_day": 960, "per_30_days": 28800}
+
+
+def test_people_get_a_table_with_bars_and_the_date_of_the_prices(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--rate", "50", "--outages", "1", "--outage-hours", "3")
+    assert code == 0
+    assert "send to the backlog" in out
+    assert "█" in out
+    assert "40 an hour, 960 a day, 28,800 in 30 days" in out
+    assert "2026-10-05" in out
+
+
+def test_a_budget_that_is_not_kept_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--rate", "50", "--budget", "1000")[0] == 0
+    code, _, err = run(capsys, "--rate", "50", "--budget", "20")
+    assert code == 1
+    assert "above the budget of 20.00" in err
+    assert run(capsys, "--budget", "plenty")[0] == 2
+
+
+def test_options_go_above_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    described = tmp_path / "system.toml"
+    described.write_text("backlog_queues = 20\nentities = 4\n", encoding="utf-8")
+    assert json.loads(run(capsys, "--system", str(described), "--json")[1])["idle_receives"]["per_hour"] == 80
+    shown = json.loads(run(capsys, "--system", str(described), "--backlog-queues", "5", "--json")[1])
+    assert shown["idle_receives"]["per_hour"] == 20
+
+
+def test_a_sheet_of_ones_own_takes_the_place_of_ours(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sheet = tmp_path / "prices.toml"
+    ours = Path(__file__).parents[2] / "src" / "pairbus" / "cost" / "prices.toml"
+    sheet.write_text(ours.read_text(encoding="utf-8").replace('"0.013441"', '"1"'), encoding="utf-8")
+    assert json.loads(run(capsys, "--prices", str(sheet), "--json")[1])["base"] == "720.00"
+
+
+def test_a_mistake_ends_with_2_and_says_how_to_mend_it(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "--pairs", "0")
+    assert code == 2
+    assert "1 and up" in err
+
+
+def test_every_field_of_a_system_is_an_option() -> None:
+    offered = {parameter.name for parameter in estimate_command.params}
+    assert offered >= SYSTEM_OPTIONS
+    assert offered - SYSTEM_OPTIONS == {"system_file", "prices", "budget", "as_json"}

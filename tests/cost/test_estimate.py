@@ -1,0 +1,139 @@
+"""The model against examples worked by hand, and against its own laws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbus.cost import System, default_sheet, estimate
+from pairbus.cost.estimate import Estimate, Stage, units
+
+SHEET = default_sheet()
+
+
+def month(**system: float) -> Estimate:
+    return estimate(System(**system), SHEET)  # type: ignore[arg-type]
+
+
+def operations(reckoned: Estimate, stage: Stage) -> int:
+    return next(row.operations for row in reckoned.stages if row.stage is stage)
+
+
+def test_ten_idle_queues_cost_what_the_original_page_says() -> None:
+    reckoned = month()
+    assert reckoned.to_dict()["idle_receives"] == {"per_hour": 40, "per_day": 960, "per_30_days": 28800}
+    assert operations(reckoned, Stage.IDLE) == 28800
+    # 24 hours * 30 days * 0.013441, and 28,800 operations are among the free ones.
+    assert reckoned.total == Decimal("9.677520")
+
+
+@pytest.mark.parametrize(
+    ("size", "billed"),
+    [(0, 1), (1, 1), (65536, 1), (65537, 2), (131072, 2), (131073, 3), (262144, 4)],
+)
+def test_an_operation_is_billed_for_each_started_64_kb(size: int, billed: int) -> None:
+    assert units(size) == billed
+
+
+def test_a_message_costs_three_operations_on_its_normal_way_and_three_more_through_the_backlog() -> None:
+    # One message a second for a day is 86,400; one hour of outage redirects 3,600 of them.
+    reckoned = month(rate=1, days=1, outages=1, outage_hours=1)
+    assert operations(reckoned, Stage.SEND) == 86_400
+    assert operations(reckoned, Stage.RECEIVE) == 86_400
+    assert operations(reckoned, Stage.COMPLETE) == 86_400
+    for stage in (Stage.BACKLOG_SEND, Stage.BACKLOG_RECEIVE, Stage.BACKLOG_COMPLETE):
+        assert operations(reckoned, stage) == 3_600
+
+
+def test_each_client_pings_each_entity_once_an_interval() -> None:
+    # 2 h 40 at a ping a minute: 160 pings, for 3 entities and 4 clients.
+    reckoned = month(outages=1, outage_hours=160 / 60, entities=3, clients=4)
+    assert operations(reckoned, Stage.PING) == 160 * 3 * 4
+
+
+def test_a_topic_costs_one_send_and_a_delivery_and_completion_for_each_subscription() -> None:
+    reckoned = month(rate=1, days=1, subscriptions=3)
+    assert operations(reckoned, Stage.SEND) == 86_400
+    assert operations(reckoned, Stage.RECEIVE) == operations(reckoned, Stage.COMPLETE) == 3 * 86_400
+
+
+@pytest.mark.parametrize(
+    ("millions", "cost"),
+    [
+        ("0", "0"),
+        ("13", "0"),
+        ("13.000001", "0.0000008"),
+        ("14", "0.80"),
+        ("100", "69.60"),  # 87 million at 0.80
+        ("101", "70.10"),
+        ("2500", "1269.60"),  # and 2,400 million at 0.50
+        ("2501", "1269.80"),
+    ],
+)
+def test_operations_are_priced_by_monthly_steps(millions: str, cost: str) -> None:
+    assert SHEET.standard_operations.cost(Decimal(millions)) == Decimal(cost)
+
+
+@pytest.mark.parametrize(("connections", "cost"), [(1000, "0"), (1001, "0.03"), (100_000, "2970.00")])
+def test_connections_are_priced_by_monthly_steps(connections: int, cost: str) -> None:
+    assert month(connections=connections).connections_cost == Decimal(cost)
+
+
+def test_a_batch_bills_by_its_messages_or_as_one_as_the_parameter_says() -> None:
+    # 100 messages of 1 KB are two units of 64 KB if the batch counts as one.
+    by_message = System(rate=1, days=1, batch_size=100)
+    assert operations(estimate(by_message, SHEET), Stage.SEND) == 86_400
+    by_batch = replace(by_message, batch_billing="per_batch")
+    assert operations(estimate(by_batch, SHEET), Stage.SEND) == 864 * 2
+
+
+def test_transfer_between_regions_is_paid_there_and_back() -> None:
+    reckoned = month(rate=100, size=100_000 - 200, outages=1, outage_hours=1)
+    # 360,000 messages of 100,000 bytes, twice: 72 GB at 0.02.
+    assert reckoned.bandwidth_cost == Decimal("1.44")
+    assert month(rate=100, outages=1, outage_hours=1, same_region=True).bandwidth_cost == 0
+
+
+def test_the_stages_bear_the_cost_of_operations_between_them() -> None:
+    reckoned = month(rate=50, outages=1, outage_hours=3, entities=5, clients=20, subscriptions=2)
+    assert abs(sum(row.cost for row in reckoned.stages) - reckoned.operations_cost) < Decimal("0.000001")
+
+
+def test_the_alternatives_are_what_a_hand_reckons() -> None:
+    reckoned = month(rate=10)
+    plain, premium = reckoned.alternatives
+    # 10 a second for 30 days: 25.92 million messages, 77.76 million operations, 64.76 of them at 0.80.
+    assert plain.cost == Decimal("9.677520") + Decimal("51.808")
+    # Two units for 720 hours, and 26.54208 GB of replication.
+    assert premium.cost == Decimal("1335.60") + Decimal("26.54208") * Decimal("0.09")
+
+
+systems = st.builds(
+    System,
+    pairs=st.integers(1, 5),
+    entities=st.integers(1, 20),
+    subscriptions=st.integers(0, 4),
+    clients=st.integers(1, 50),
+    rate=st.integers(0, 500).map(float),
+    size=st.integers(0, 262_144),
+    outages=st.integers(0, 3).map(float),
+    outage_hours=st.integers(0, 48).map(float),
+)
+
+
+@given(
+    systems, st.sampled_from(["rate", "outages", "entities", "clients", "size", "pairs", "backlog_queues"])
+)
+def test_more_of_anything_never_costs_less(system: System, name: str) -> None:
+    more = replace(system, **{name: getattr(system, name) * 2 + 1})
+    assert estimate(more, SHEET).total >= estimate(system, SHEET).total
+
+
+@given(systems)
+def test_two_pairs_do_twice_the_operations_of_one(system: System) -> None:
+    one, two = replace(system, pairs=1), replace(system, pairs=2)
+    assert estimate(two, SHEET).operations == 2 * estimate(one, SHEET).operations
