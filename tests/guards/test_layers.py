@@ -46,10 +46,16 @@ HOMES = {
     "cryptography": {"broker", "testing"},
     "h11": {"broker"},
     "jwt": {"broker", "testing"},
+    "opentelemetry": {"client"},
+    "prometheus_client": {"client"},
     "pyspark": {"spark"},
     "pytest": {"testing"},
 }
-DISTRIBUTIONS = {"jwt": "pyjwt"}
+DISTRIBUTIONS = {
+    "jwt": "pyjwt",
+    "opentelemetry": "opentelemetry-api",
+    "prometheus_client": "prometheus-client",
+}
 # Not imported by us: the asynchronous transport of azure-core is made of it, and leaves it to us to bring.
 BROUGHT = {"aiohttp"}
 

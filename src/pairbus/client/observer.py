@@ -7,14 +7,18 @@ neither the others nor the send.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ..options import StateChange
+from ..options import EntityState, StateChange
 from ..pairing.headroom import HeadroomNotice
 
-__all__ = ["LogObserver", "Observer", "Observers", "Outcome", "Route", "Sending"]
+if TYPE_CHECKING:
+    from .provisioner import ProvisioningReport
+
+__all__ = ["LogObserver", "Observer", "Observers", "Outcome", "Route", "Sending", "Undertaking"]
 
 Route = Literal["primary", "backlog", "spool"]
 Outcome = Literal["ok", "failed", "unknown"]
@@ -24,7 +28,11 @@ log = logging.getLogger("pairbus.client")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """One attempt to send. `unknown`: there was no answer, so that the messages may have been taken."""
+    """One attempt to send that reached the wire, or the spool.
+
+    `failed`: what was sent was certainly not taken. `unknown`: it may have been. `size` is that of the bodies
+    as far as they are bytes.
+    """
 
     path: str
     route: Route
@@ -34,8 +42,28 @@ class Sending:
     seconds: float
 
 
+@dataclass(slots=True, kw_only=True)
+class Undertaking:
+    """One call of the application, from beginning to end. `route` is the way that was taken last, None before
+    the first; `state` is that of the entity.
+    """
+
+    operation: Literal["send", "schedule"]
+    path: str
+    messages: int
+    route: Route | None = None
+    state: EntityState = EntityState.HEALTHY
+
+
 class Observer:
     """Hears of everything; override what is of interest."""
+
+    def paired(self, primary_name: str, backlog_queues: int) -> None:
+        """The client has begun; all that it tells comes after this."""
+
+    def around(self, undertaking: Undertaking) -> AbstractContextManager[object]:
+        """Entered when a call begins and left when it ends, in the context of its caller."""
+        return nullcontext()
 
     def state_changed(self, change: StateChange) -> None:
         """An entity has changed its state."""
@@ -50,7 +78,13 @@ class Observer:
         """A backlog queue has left the rotation or come back."""
 
     def headroom_lacked(self, notice: HeadroomNotice) -> None:
-        """A message was sent that would not fit a backlog queue as it is."""
+        """A message was sent that would not fit a backlog queue as it is; told once an entity."""
+
+    def oversized(self, path: str, messages: int) -> None:
+        """Messages were sent that would not fit a backlog queue as they are; told every time."""
+
+    def provisioned(self, report: ProvisioningReport) -> None:
+        """The backlog queues have been looked after, or could not be."""
 
 
 class LogObserver(Observer):
@@ -68,6 +102,10 @@ class LogObserver(Observer):
             extra={"fields": {"path": change.path, "old": change.old.value, "new": change.new.value}},
         )
 
+    def rotation_changed(self, usable: int, total: int) -> None:
+        level = logging.INFO if usable == total else logging.WARNING
+        log.log(level, "%d of %d backlog queues are in the rotation", usable, total)
+
     def headroom_lacked(self, notice: HeadroomNotice) -> None:
         log.warning("%s", notice, extra={"fields": {"path": notice.path, "size": notice.size}})
 
@@ -75,14 +113,38 @@ class LogObserver(Observer):
 class Observers:
     """All observers of a client."""
 
-    __slots__ = ("_all",)
+    __slots__ = ("_all", "_around", "_of_sends", "hear_sends", "surround")
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self._all = tuple(observers)
+        self._of_sends = tuple(one for one in self._all if type(one).sent is not Observer.sent)
+        #: Whether anybody listens to sends; describing one costs more than all else that a send does here.
+        self.hear_sends = bool(self._of_sends)
+        self._around = tuple(one for one in self._all if type(one).around is not Observer.around)
+        #: Whether anybody wants to be around calls.
+        self.surround = bool(self._around)
+
+    @contextmanager
+    def around(self, undertaking: Undertaking) -> Iterator[None]:
+        """Have those who want it around a call. One that fails to begin is left out."""
+        with ExitStack() as stack:
+            for observer in self._around:
+                try:
+                    stack.enter_context(observer.around(undertaking))
+                except Exception:
+                    log.exception("an observer failed: %r", observer)
+            yield
 
     def tell(self, event: Callable[[Observer], None]) -> None:
         """Call each of them."""
-        for observer in self._all:
+        self._tell(self._all, event)
+
+    def tell_sent(self, sending: Sending) -> None:
+        """Call each that listens to sends."""
+        self._tell(self._of_sends, lambda observer: observer.sent(sending))
+
+    def _tell(self, observers: tuple[Observer, ...], event: Callable[[Observer], None]) -> None:
+        for observer in observers:
             try:
                 event(observer)
             except Exception:
