@@ -53,7 +53,8 @@ def modules_loaded_by(statement: str) -> set[str]:
 
 HEAVY = {
     "aiohttp", "asyncio", "azure", "click", "cryptography", "h11", "http", "jwt", "opentelemetry", "pandas",
-    "prometheus_client", "pyarrow", "pyspark", "pytest", "requests", "rich", "sqlite3", "ssl", "starlette", "typer",
+    "prometheus_client", "pyarrow", "pyspark", "pytest", "requests", "rich", "sqlite3", "ssl", "starlette",
+    "typer",
 }  # fmt: skip
 
 
