@@ -136,6 +136,10 @@ class MessageSections:
         return self._map(APPLICATION_PROPERTIES)
 
     @property
+    def annotations_bytes(self) -> bytes:
+        return self._raw(ANNOTATIONS)
+
+    @property
     def properties_bytes(self) -> bytes:
         return self._raw(PROPERTIES)
 

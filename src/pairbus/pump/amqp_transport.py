@@ -1,0 +1,372 @@
+"""The transport on our own AMQP: one line to the namespace, shared by all its ends, opened again when lost."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from pairbus.amqp import errors as conditions
+from pairbus.amqp.message import scan
+from pairbus.amqp.performatives import ACCEPTED, RELEASED, AmqpError, DeliveryState, Modified, Rejected
+from pairbus.amqp.types import Array, Int, Symbol, UInt
+
+from ..clock import Clock, SystemClock
+from .errors import UNANSWERED, TransportError
+from .line import Line, Place
+from .links import BATCH_FORMAT, ReceiverLink, RequestLink, SenderLink, encode_batch
+from .tokens import TokenSource
+from .transport import Delivery, Outcome, Peeked, Unit
+
+__all__ = ["AmqpDestination", "AmqpSource", "AmqpTransport"]
+
+T = TypeVar("T")
+L = TypeVar("L", SenderLink, ReceiverLink, RequestLink)
+_DEFERRED = Modified(delivery_failed=True, undeliverable_here=True)
+# Requests for many messages are cut into pieces: the answer is one message, and there is a limit for those.
+FETCH_AT_ONCE = 100
+SETTLE_AT_ONCE = 500
+# Azure detaches a link on which nothing happens for ten minutes; a minute less is safe.
+SERVICE_LINK_IDLE = 540.0
+_SEQUENCE = Symbol("x-opt-sequence-number")
+_STATE = Symbol("x-opt-message-state")
+_STATE_DEFERRED = 1
+
+
+class AmqpTransport:
+    """One namespace, over one line."""
+
+    def __init__(
+        self,
+        place: Place,
+        tokens: TokenSource,
+        *,
+        timeout: float = 10.0,
+        clock: Clock | None = None,
+        container_id: str = "pairbus-pump",
+    ) -> None:
+        """`timeout` is the deadline of a single answer. Does no I/O."""
+        self.timeout = timeout
+        #: How long a receive may wait: the service closes links that idle for ten minutes.
+        self.longest_wait = math.inf if place.tls is None else SERVICE_LINK_IDLE
+        self._place = place
+        self._tokens = tokens
+        self._clock = clock or SystemClock()
+        self._container_id = container_id
+        self._connecting: asyncio.Task[Line] | None = None
+
+    def __repr__(self) -> str:
+        return f"<AmqpTransport {self._place.host}:{self._place.port}>"
+
+    def source(self, queue: str) -> AmqpSource:
+        return AmqpSource(self, queue)
+
+    def destination(self, path: str) -> AmqpDestination:
+        return AmqpDestination(self, path)
+
+    async def close(self) -> None:
+        task, self._connecting = self._connecting, None
+        if task is None:
+            return
+        if not task.done():
+            task.cancel()
+        (found,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(found, Line):
+            await found.close()
+
+    async def line(self, path: str) -> Line:
+        """The line, open, with a token for an entity put."""
+        task = self._connecting
+        if task is None or (task.done() and _is_over(task)):
+            task = self._connecting = asyncio.get_running_loop().create_task(self._connect())
+        line = await asyncio.shield(task)
+        await line.authorize(path)
+        return line
+
+    async def _connect(self) -> Line:
+        line = await Line.connect(
+            self._place,
+            self._tokens,
+            timeout=self.timeout,
+            container_id=self._container_id,
+            clock=self._clock,
+        )
+        try:
+            cbs = await RequestLink.open(line, "$cbs", timeout=self.timeout)
+        except BaseException:
+            line.cut(UNANSWERED, "no $cbs links")
+            raise
+
+        async def put(audience: str, kind: str, token: str) -> None:
+            request = {"operation": "put-token", "type": kind, "name": audience}
+            answer, _ = await cbs.ask(request, token, timeout=self.timeout)
+            status = answer.get("status-code")
+            if not isinstance(status, int) or not 200 <= status < 300:
+                raise _token_refusal(line, status, str(answer.get("status-description") or ""))
+
+        line.put_token = put
+        return line
+
+
+def _is_over(task: asyncio.Task[Line]) -> bool:
+    return task.cancelled() or task.exception() is not None or task.result().lost is not None
+
+
+def _token_refusal(line: Line, status: Any, description: str) -> TransportError:
+    if status == 404:
+        return TransportError(conditions.NOT_FOUND, description)
+    # Where another entity's token was taken, it is this entity that we may not use; else it is the key.
+    unauthorized = conditions.UNAUTHORIZED if line.has_been_granted else conditions.AUTH_FAILED
+    return TransportError(
+        unauthorized if status in (401, 403) else conditions.INTERNAL_ERROR, f"{status}: {description}"
+    )
+
+
+class _Slot:
+    """A link that is opened when needed, once for all who need it, and again after it was lost."""
+
+    def __init__(self, open_link: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._open = open_link
+        self._task: asyncio.Task[Any] | None = None
+
+    async def get(self) -> Any:
+        task = self._task
+        if task is None or (task.done() and (_failed(task) or task.result().lost is not None)):
+            task = self._task = asyncio.get_running_loop().create_task(self._open())
+        return await asyncio.shield(task)
+
+    @property
+    def present(self) -> Any:
+        """The link, if it was opened, be it lost or not."""
+        task = self._task
+        return task.result() if task is not None and task.done() and not _failed(task) else None
+
+    def drop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None and not task.done():
+            task.cancel()
+        elif task is not None and not _failed(task) and task.result().lost is None:
+            task.result().abandon()
+
+
+def _failed(task: asyncio.Task[Any]) -> bool:
+    return task.cancelled() or task.exception() is not None
+
+
+class AmqpSource:
+    """A backlog queue."""
+
+    def __init__(self, transport: AmqpTransport, queue: str) -> None:
+        self._transport = transport
+        self._queue = queue
+        self._receiver = _Slot(self._open_receiver)
+        self._management = _Slot(self._open_management)
+
+    async def _open_receiver(self) -> ReceiverLink:
+        line = await self._transport.line(self._queue)
+        return await ReceiverLink.open(line, self._queue, timeout=self._transport.timeout)
+
+    async def _open_management(self) -> RequestLink:
+        line = await self._transport.line(self._queue)
+        return await RequestLink.open(line, f"{self._queue}/$management", timeout=self._transport.timeout)
+
+    # -- receiving
+
+    async def receive(self, limit: int, wait: float) -> list[Delivery]:
+        held: ReceiverLink | None = self._receiver.present
+        if held is not None and held.buffer:
+            return self._take(held, limit)
+        link: ReceiverLink = await self._receiver.get()
+        link.grant(limit)  # also if credit is left: a poll is one grant
+        return self._take(link, limit) if await link.arrival(wait) else []
+
+    def _take(self, link: ReceiverLink, limit: int) -> list[Delivery]:
+        taken = [link.buffer.popleft() for _ in range(min(limit, len(link.buffer)))]
+        return [Delivery(event.payload, event.tag, (link, event.delivery_id)) for event in taken]
+
+    async def stop_receiving(self) -> list[Delivery]:
+        link: ReceiverLink | None = self._receiver.present
+        if link is None:
+            return []
+        try:
+            await link.drain(self._transport.timeout)
+        finally:
+            left = [Delivery(event.payload, event.tag, (link, event.delivery_id)) for event in link.buffer]
+            link.buffer.clear()
+        return left
+
+    # -- settling
+
+    async def complete(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+        return await self._settle(deliveries, ACCEPTED, "completed")
+
+    async def defer(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+        return await self._settle(deliveries, _DEFERRED, "defered")  # the protocol's own spelling
+
+    async def release(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+        return await self._settle(deliveries, RELEASED, "abandoned")
+
+    async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Outcome:
+        info = {Symbol("DeadLetterReason"): reason, Symbol("DeadLetterErrorDescription"): description}
+        state = Rejected(AmqpError(conditions.DEAD_LETTER, "", info))
+        extra = {"deadletter-reason": reason, "deadletter-description": description}
+        (outcome,) = await self._settle([delivery], state, "suspended", extra)
+        return outcome
+
+    async def _settle(
+        self,
+        deliveries: Sequence[Delivery],
+        state: DeliveryState,
+        status: str,
+        extra: dict[str, str] | None = None,
+    ) -> list[Outcome]:
+        """Over the link where the lock was got, as long as it is there, else by the lock's token."""
+        outcomes: list[Outcome] = [None] * len(deliveries)
+        by_link: dict[ReceiverLink, list[int]] = {}
+        by_token: list[int] = []
+        for index, delivery in enumerate(deliveries):
+            link = delivery.handle[0] if isinstance(delivery.handle, tuple) else None
+            if link is not None and link.lost is None:
+                by_link.setdefault(link, []).append(index)
+            else:
+                by_token.append(index)
+        for link, places in by_link.items():
+            ids = [deliveries[place].handle[1] for place in places]  # type: ignore[index]
+            failed = await link.settle(ids, state, timeout=self._transport.timeout)
+            for at, error in failed.items():
+                if link.lost is not None:
+                    by_token.append(places[at])
+                else:
+                    outcomes[places[at]] = error
+        for begin in range(0, len(by_token), SETTLE_AT_ONCE):
+            places = sorted(by_token)[begin : begin + SETTLE_AT_ONCE]
+            found = await self._settle_by_token([deliveries[place] for place in places], status, extra or {})
+            for place, outcome in zip(places, found, strict=True):
+                outcomes[place] = outcome
+        return outcomes
+
+    async def _settle_by_token(
+        self, deliveries: Sequence[Delivery], status: str, extra: dict[str, str]
+    ) -> list[Outcome]:
+        body = {"disposition-status": status, "lock-tokens": _tokens(deliveries), **extra}
+        try:
+            await self._ask("update-disposition", body)
+        except TransportError as error:
+            if len(deliveries) == 1 or error.condition != conditions.MESSAGE_LOCK_LOST:
+                return [error] * len(deliveries)
+            # One lock that is lost fails the request: find out which.
+            singly = [await self._settle_by_token([delivery], status, extra) for delivery in deliveries]
+            return [outcome for (outcome,) in singly]
+        return [None] * len(deliveries)
+
+    # -- deferred messages, peeks and locks
+
+    async def fetch(self, sequence_numbers: Sequence[int]) -> list[Delivery | TransportError]:
+        found: list[Delivery | TransportError] = []
+        for begin in range(0, len(sequence_numbers), FETCH_AT_ONCE):
+            found += await self._fetch(sequence_numbers[begin : begin + FETCH_AT_ONCE])
+        return found
+
+    async def _fetch(self, numbers: Sequence[int]) -> list[Delivery | TransportError]:
+        body = {"sequence-numbers": Array(numbers, int), "receiver-settle-mode": UInt(1)}
+        try:
+            answer = await self._ask("receive-by-sequence-number", body)
+        except TransportError as error:
+            if error.condition != conditions.MESSAGE_NOT_FOUND:
+                raise
+            if len(numbers) == 1:
+                return [error]
+            singly = [await self._fetch([number]) for number in numbers]
+            return [one for some in singly for one in some]
+        fetched = {
+            _number(message["message"]): Delivery(message["message"], message["lock-token"].bytes_le)
+            for message in answer.get("messages", ())
+        }
+        missing = TransportError(conditions.MESSAGE_NOT_FOUND, "the answer does not have it")
+        return [fetched.get(number, missing) for number in numbers]
+
+    async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]:
+        answer = await self._ask(
+            "peek-message", {"from-sequence-number": from_sequence_number, "message-count": Int(limit)}
+        )
+        return [_peeked(message["message"]) for message in answer.get("messages", ())]
+
+    async def renew(self, deliveries: Sequence[Delivery]) -> list[float | TransportError]:
+        renewed: list[float | TransportError] = []
+        for begin in range(0, len(deliveries), SETTLE_AT_ONCE):
+            renewed += await self._renew(deliveries[begin : begin + SETTLE_AT_ONCE])
+        return renewed
+
+    async def _renew(self, deliveries: Sequence[Delivery]) -> list[float | TransportError]:
+        try:
+            answer = await self._ask("renew-lock", {"lock-tokens": _tokens(deliveries)})
+        except TransportError as error:
+            if len(deliveries) == 1 or error.condition != conditions.MESSAGE_LOCK_LOST:
+                return [error] * len(deliveries)
+            singly = [await self._renew([delivery]) for delivery in deliveries]
+            return [one for some in singly for one in some]
+        return [float(until) / 1000 for until in answer.get("expirations", ())]
+
+    async def _ask(self, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+        link: RequestLink = await self._management.get()
+        request = {"operation": f"com.microsoft:{operation}"}
+        answer, found = await link.ask(request, body, timeout=self._transport.timeout)
+        status = answer.get("statusCode")
+        if not isinstance(status, int) or not 200 <= status < 300:
+            condition = str(answer.get("errorCondition") or conditions.INTERNAL_ERROR)
+            raise TransportError(condition, f"{status}: {answer.get('statusDescription') or ''}")
+        return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
+
+    async def close(self) -> None:
+        self._receiver.drop()
+        self._management.drop()
+
+
+class AmqpDestination:
+    """A queue or topic."""
+
+    def __init__(self, transport: AmqpTransport, path: str) -> None:
+        self._transport = transport
+        self._path = path
+        self._sender = _Slot(self._open)
+
+    async def _open(self) -> SenderLink:
+        line = await self._transport.line(self._path)
+        return await SenderLink.open(line, self._path, timeout=self._transport.timeout)
+
+    @property
+    def max_size(self) -> int | None:
+        link: SenderLink | None = self._sender.present
+        return link.max_message_size if link is not None else None
+
+    async def send(self, units: Sequence[Unit]) -> list[Outcome]:
+        try:
+            link: SenderLink = await self._sender.get()
+        except TransportError as error:
+            return [error] * len(units)
+        return await link.send([_transfer(unit) for unit in units], timeout=self._transport.timeout)
+
+    async def close(self) -> None:
+        self._sender.drop()
+
+
+def _transfer(unit: Unit) -> tuple[bytes, int]:
+    if len(unit.payloads) == 1:
+        return unit.payloads[0], 0
+    return encode_batch(unit.payloads, session_id=unit.session_id), BATCH_FORMAT
+
+
+def _tokens(deliveries: Sequence[Delivery]) -> Array:
+    return Array([uuid.UUID(bytes_le=delivery.lock_token) for delivery in deliveries], uuid.UUID)
+
+
+def _number(payload: bytes) -> int:
+    return int(scan(payload).annotations.get(_SEQUENCE, 0))
+
+
+def _peeked(payload: bytes) -> Peeked:
+    annotations = scan(payload).annotations
+    is_deferred = annotations.get(_STATE) == _STATE_DEFERRED
+    return Peeked(int(annotations.get(_SEQUENCE, 0)), is_deferred, payload)

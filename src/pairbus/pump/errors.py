@@ -1,0 +1,24 @@
+"""What can go wrong on the way to a namespace.
+
+    PairbusError
+      TransportError        a peer refused something, or cannot be reached; `condition` says what it was
+"""
+
+from __future__ import annotations
+
+from ..errors import PairbusError
+
+__all__ = ["CONNECTION_LOST", "UNANSWERED", "TransportError"]
+
+# Two conditions of our own beside those of AMQP: the line broke, or nothing came back in time.
+CONNECTION_LOST = "pairbus:connection-lost"
+UNANSWERED = "pairbus:unanswered"
+
+
+class TransportError(PairbusError):
+    """A peer refused something, or cannot be reached."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        self.condition = condition
+        self.description = description
+        super().__init__(f"{condition}: {description}" if description else condition)

@@ -1,0 +1,356 @@
+"""A line: one AMQP connection in the client's role, on the event loop, with everything under a deadline.
+
+Theory of operation
+1. `pairbus.amqp.Connection` knows the protocol and does no I/O. The line gives it the bytes of a socket and
+   the time, hands its events to the links that they concern, and writes what it has to say once a turn of the
+   loop, however many links spoke in that turn.
+2. Events are handled where they arrive, in `data_received`, by plain function calls. A future is made for a
+   *call* (attach, a wave of sends, a range of settlements), never for a single message: a message costs a
+   dictionary entry and no turn of the loop.
+3. Nothing waits for ever. Each call has a deadline. Where a deadline passes while the peer said nothing at all
+   since the call began, the whole line is taken for dead and cut, for a peer that is silent on one link
+   would have said something on another.
+4. When the line ends, every call that waits ends with `TransportError(CONNECTION_LOST)`. A line is not opened
+   again: its owner opens another.
+5. Before a link is attached, a token for its entity is put on `$cbs`. It is renewed when three quarters of its
+   life are over, and again and again until that succeeds: links live only as long as their token.
+6. Links are spread over sessions, since a session has room for a limited number of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pairbus.amqp import errors as conditions
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.errors import UsageError
+from pairbus.amqp.events import (
+    Closed,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    LinkFlowed,
+    Opened,
+    Received,
+    SessionEnded,
+    Settled,
+)
+from pairbus.amqp.link import Link
+from pairbus.amqp.performatives import AmqpError
+from pairbus.amqp.session import Session
+
+from ..clock import Clock, SystemClock
+from .errors import CONNECTION_LOST, UNANSWERED, TransportError
+from .tokens import TokenSource
+
+__all__ = ["Endpoint", "Line", "Place"]
+
+_log = logging.getLogger("pairbus.pump")
+# Nothing heard for so long, and the peer is gone. It is told half of it and sends something in between.
+IDLE_TIMEOUT = 120.0
+# How often heart-beats are looked after: well within the idle time-outs of all services.
+_TICK = 10.0
+# The service allows 255 links a session; each of ours has one that sends and one that receives at most.
+LINKS_A_SESSION = 120
+# A token is renewed when this part of its life is over, and tried again after so long if that fails.
+_RENEW_AFTER = 0.75
+_RENEW_AGAIN = 10.0
+_MAX_FRAME = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a namespace listens; `tls` is None for a plain line."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+
+class Endpoint(Protocol):
+    """What stands behind a link."""
+
+    def on_attached(self, event: LinkAttached) -> None: ...
+    def on_received(self, event: Received) -> None: ...
+    def on_settled(self, event: Settled) -> None: ...
+    def on_flowed(self, event: LinkFlowed) -> None: ...
+    def on_lost(self, error: TransportError) -> None: ...
+
+
+class Line(asyncio.Protocol):
+    """One connection. Made by `connect`."""
+
+    def __init__(self, place: Place, tokens: TokenSource, *, clock: Clock, container_id: str) -> None:
+        self.place = place
+        self.lost: TransportError | None = None
+        self._tokens = tokens
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._machine = Connection(
+            server=False,
+            container_id=container_id,
+            hostname=place.host,
+            max_frame_size=_MAX_FRAME,
+            idle_timeout=IDLE_TIMEOUT,
+            now=self._loop.time(),
+        )
+        self._transport: asyncio.Transport | None = None
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._names = itertools.count()
+        self._sessions: list[Session] = []
+        self._links: dict[Link, Endpoint] = {}
+        self._is_flush_due = False
+        self._heard = 0.0
+        self._ticker: asyncio.TimerHandle | None = None
+        self._grants: dict[str, asyncio.Task[float]] = {}
+        self._renewals: dict[str, asyncio.TimerHandle] = {}
+        #: How tokens are put; set by whoever opens the `$cbs` links.
+        self.put_token: Callable[[str, str, str], Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Line {self.place.host}:{self.place.port} {'lost' if self.lost else 'open'}>"
+
+    @classmethod
+    async def connect(
+        cls,
+        place: Place,
+        tokens: TokenSource,
+        *,
+        timeout: float,
+        container_id: str = "pairbus-pump",
+        clock: Clock | None = None,
+    ) -> Line:
+        """Open a connection; TransportError if that does not work in time."""
+        line = cls(place, tokens, clock=clock or SystemClock(), container_id=container_id)
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.get_running_loop().create_connection(
+                    lambda: line, place.host, place.port, ssl=place.tls
+                )
+                await line._opened
+        except TimeoutError:
+            line.cut(UNANSWERED, f"{place.host}:{place.port} did not answer within {timeout:g} s")
+            raise line._error() from None
+        except OSError as error:  # refused, unreachable, no such name, TLS
+            raise TransportError(CONNECTION_LOST, f"{place.host}:{place.port}: {error}") from error
+        except asyncio.CancelledError:
+            line.cut(CONNECTION_LOST, "called off")
+            raise
+        return line
+
+    async def close(self, timeout: float = 2.0) -> None:
+        """Say goodbye, and wait a little for the answer."""
+        if self._transport is None:
+            return
+        self._machine.close()
+        self._flush()
+        await asyncio.wait({self._closed}, timeout=timeout)
+        self.cut(CONNECTION_LOST, "closed")
+
+    def cut(self, condition: str, description: str) -> None:
+        """Be done with this line, without a word."""
+        self._end(TransportError(condition, description))
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- for links
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def attach(self, endpoint: Endpoint, make: Callable[[Session, str], Link]) -> Link:
+        """Ask for a link; `make` is given a session with room and a name of its own."""
+        if self.lost is not None:
+            raise self._error()
+        link = make(self._session(), f"pairbus-{next(self._names)}")
+        self._links[link] = endpoint
+        self.flush_soon()
+        return link
+
+    def forget(self, link: Link) -> None:
+        """Events of this link concern nobody any more."""
+        self._links.pop(link, None)
+
+    def flush_soon(self) -> None:
+        """Write what the machine has to say at the end of this turn."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    async def answer(self, future: asyncio.Future[Any], timeout: float) -> Any:
+        """Wait for what a peer's answer completes; rule 3."""
+        begun = self._loop.time()
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        except TimeoutError:
+            if self._heard < begun:
+                self.cut(UNANSWERED, f"nothing was heard for {timeout:g} s")
+            raise TransportError(UNANSWERED, f"no answer within {timeout:g} s") from None
+
+    # -- tokens
+
+    async def authorize(self, path: str) -> None:
+        """See to it that a token for this entity is in force."""
+        task = self._grants.get(path)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = self._grants[path] = self._loop.create_task(self._put(path))
+        await asyncio.shield(task)
+
+    @property
+    def has_been_granted(self) -> bool:
+        """Whether any token was accepted on this line."""
+        return any(
+            task.done() and not task.cancelled() and task.exception() is None
+            for task in self._grants.values()
+        )
+
+    async def _put(self, path: str) -> float:
+        assert self.put_token is not None, "the $cbs links are opened first"
+        audience = f"sb://{self.place.host}/{path}"
+        token = await self._tokens.token(audience, self._clock.now())
+        await self.put_token(audience, token.kind, token.value)
+        left = max(1.0, token.expires_at - self._clock.now())
+        if self.lost is None:
+            self._renewals[path] = self._loop.call_later(left * _RENEW_AFTER, self._renew, path)
+        return token.expires_at
+
+    def _renew(self, path: str) -> None:
+        if self.lost is None:
+            self._loop.create_task(self._put(path)).add_done_callback(lambda task: self._renewed(path, task))
+
+    def _renewed(self, path: str, task: asyncio.Task[float]) -> None:
+        if task.cancelled() or self.lost is not None:
+            return
+        error = task.exception()
+        if error is not None:
+            _log.warning("a token could not be renewed: %s", error)
+            self._renewals[path] = self._loop.call_later(_RENEW_AGAIN, self._renew, path)
+
+    # -- the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self.lost is not None:
+            transport.abort()
+            return
+        self._machine.start()
+        self._machine.open()
+        self._flush()
+        self._ticker = self._loop.call_later(_TICK, self._tick)
+
+    def data_received(self, data: bytes) -> None:
+        now = self._heard = self._loop.time()
+        self._handle(self._machine.receive_data(data, now))
+        self.flush_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._end(TransportError(CONNECTION_LOST, str(exc) if exc else "the peer hung up"))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        if self._transport is not None:
+            data = self._machine.data_to_send()
+            if data:
+                self._transport.write(data)
+
+    def _tick(self) -> None:
+        self._handle(self._machine.tick(self._loop.time()))
+        self._flush()
+        if self.lost is None:
+            opening = self._machine.remote_open
+            idle = (opening.idle_time_out or 0) / 1000 if opening is not None else 0
+            self._ticker = self._loop.call_later(min(_TICK, idle / 4) if idle else _TICK, self._tick)
+
+    # -- the machine
+
+    def _handle(self, events: list[Event]) -> None:
+        links = self._links
+        for event in events:
+            kind = type(event)
+            endpoint = links.get(getattr(event, "link", None))  # type: ignore[arg-type]
+            if endpoint is None:
+                self._handle_unlinked(event)
+            elif kind is Received:
+                endpoint.on_received(event)  # type: ignore[arg-type]
+            elif kind is Settled:
+                endpoint.on_settled(event)  # type: ignore[arg-type]
+            elif kind is LinkFlowed:
+                endpoint.on_flowed(event)  # type: ignore[arg-type]
+            elif kind is LinkAttached:
+                endpoint.on_attached(event)  # type: ignore[arg-type]
+            elif isinstance(event, LinkDetached):
+                del links[event.link]
+                endpoint.on_lost(_refusal(event.error, "the peer detached the link"))
+
+    def _handle_unlinked(self, event: Event) -> None:
+        """What concerns the connection or a session; events of links that nobody minds any more are none."""
+        match event:
+            case SessionEnded():
+                self._lose_session(event)
+            case Opened() if not self._opened.done():
+                self._opened.set_result(None)
+            case Closed():
+                self._flush()
+                self._end(_refusal(event.error, "the peer closed the connection"))
+                if self._transport is not None:
+                    self._transport.close()
+
+    def _lose_session(self, event: SessionEnded) -> None:
+        if event.session in self._sessions:
+            self._sessions.remove(event.session)
+        error = _refusal(event.error, "the peer ended the session")
+        for link in [link for link in self._links if link.session is event.session]:
+            self._links.pop(link).on_lost(error)
+
+    def _session(self) -> Session:
+        for session in reversed(self._sessions):
+            if len(session.links) < LINKS_A_SESSION:
+                return session
+        try:
+            session = self._machine.begin()
+        except UsageError as error:
+            raise TransportError(conditions.NOT_ALLOWED, str(error)) from error
+        self._sessions.append(session)
+        return session
+
+    # -- the end
+
+    def _end(self, error: TransportError) -> None:
+        if self.lost is not None:
+            return
+        self.lost = error
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for timer in self._renewals.values():
+            timer.cancel()
+        for task in self._grants.values():
+            task.cancel()
+        links, self._links = self._links, {}
+        for endpoint in links.values():
+            endpoint.on_lost(error)
+        if not self._opened.done():
+            self._opened.set_exception(error)
+            self._opened.exception()  # looked at: whoever connects may have gone
+
+    def _error(self) -> TransportError:
+        assert self.lost is not None
+        return TransportError(self.lost.condition, self.lost.description)
+
+
+def _refusal(error: AmqpError | None, otherwise: str) -> TransportError:
+    if error is None:
+        return TransportError(CONNECTION_LOST, otherwise)
+    return TransportError(error.condition, error.description or otherwise)

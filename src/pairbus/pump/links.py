@@ -1,0 +1,469 @@
+"""Links of a line: a sender, a receiver, and a pair of both for requests and their answers.
+
+1. A *wave* is a list of transfers, or of settlements, with one future for all of them. It ends when the last
+   outcome is in, or with its deadline: what was not answered then has failed as unanswered, the rest keeps
+   its outcome.
+2. A sender minds its credit. What is beyond it waits, in order, and leaves when a flow brings more.
+3. A receiver settles in two steps: ours, then the peer's echo. Only the echo ends the wave, since only then
+   is it certain that a message is gone. Runs of neighbouring deliveries are settled with one frame.
+4. A link that is lost fails its waves. Messages that a receiver has already got stay in its buffer: their
+   locks outlive the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pairbus.amqp import errors as conditions
+from pairbus.amqp.errors import DecodeError, UsageError
+from pairbus.amqp.events import LinkAttached, LinkFlowed, Received, Settled
+from pairbus.amqp.link import Link
+from pairbus.amqp.message import (
+    Properties,
+    encode_application_properties,
+    encode_data,
+    encode_properties,
+    encode_value,
+    scan,
+)
+from pairbus.amqp.performatives import (
+    ACCEPTED,
+    RECEIVER_SECOND,
+    SENDER_UNSETTLED,
+    Accepted,
+    DeliveryState,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+    Target,
+)
+from pairbus.amqp.session import Session
+
+from .errors import CONNECTION_LOST, UNANSWERED, TransportError
+from .line import Line
+
+__all__ = ["BATCH_FORMAT", "ReceiverLink", "RequestLink", "SenderLink", "Wave", "encode_batch"]
+
+# Microsoft's message format of a batch: an envelope whose data sections are each a whole encoded message.
+BATCH_FORMAT = 0x80013700
+_ANSWER_CREDIT = 100
+
+
+class Wave:
+    """Outcomes of several deliveries, and a future that is done when all are in."""
+
+    __slots__ = ("errors", "future", "left")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, size: int) -> None:
+        self.errors: dict[int, TransportError] = {}
+        self.left = size
+        self.future: asyncio.Future[None] = loop.create_future()
+
+    def settle(self, index: int, error: TransportError | None) -> None:
+        if error is not None:
+            self.errors[index] = error
+        self.left -= 1
+        if not self.left and not self.future.done():
+            self.future.set_result(None)
+
+
+class _LinkEnd:
+    """What all links share: being attached, and being lost."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.lost: TransportError | None = None
+        self._attached: asyncio.Future[None] = line.loop.create_future()
+        self.link: Link
+
+    async def _await_attached(self, timeout: float) -> None:
+        try:
+            await self.line.answer(self._attached, timeout)
+        except (TransportError, asyncio.CancelledError):
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Detach without waiting for the answer."""
+        self.link.detach()
+        self.line.flush_soon()
+        self.line.forget(self.link)
+        self.on_lost(TransportError(CONNECTION_LOST, "the link was detached by us"))
+
+    def on_attached(self, event: LinkAttached) -> None:
+        # Null termini are a refusal, whose reason comes with the detach that follows.
+        granted = event.attach.target if self.link.is_sender else event.attach.source
+        if granted is not None and not self._attached.done():
+            self._attached.set_result(None)
+
+    def on_lost(self, error: TransportError) -> None:
+        if self.lost is None:
+            self.lost = error
+        if not self._attached.done():
+            self._attached.set_exception(error)
+            self._attached.exception()
+
+    def on_received(self, event: Received) -> None:
+        """Senders receive nothing."""
+
+    def on_settled(self, event: Settled) -> None:
+        """Receivers of answers settle nothing in two steps."""
+
+    def on_flowed(self, event: LinkFlowed) -> None:
+        """Only senders and draining receivers care."""
+
+    def _check(self) -> None:
+        if self.lost is not None:
+            raise TransportError(self.lost.condition, self.lost.description)
+
+
+class SenderLink(_LinkEnd):
+    """Sends, with as many transfers on the way as there is credit for."""
+
+    def __init__(self, line: Line, address: str) -> None:
+        super().__init__(line)
+        self._waves: dict[int, tuple[Wave, int]] = {}
+        self._waiting: deque[tuple[bytes, int, Wave, int]] = deque()
+        self._tags = itertools.count()
+
+        def make(session: Session, name: str) -> Link:
+            return _attach(session, name, sends=True, address=address, other=name)
+
+        self.link = line.attach(self, make)
+
+    @classmethod
+    async def open(cls, line: Line, address: str, *, timeout: float) -> SenderLink:
+        """A link that is attached."""
+        sender = cls(line, address)
+        await sender._await_attached(timeout)
+        return sender
+
+    @property
+    def max_message_size(self) -> int | None:
+        """The largest message that the peer takes, if it says."""
+        attach = self.link.remote_attach
+        return (attach.max_message_size or None) if attach is not None else None
+
+    async def send(
+        self, transfers: Sequence[tuple[bytes, int]], *, timeout: float
+    ) -> list[TransportError | None]:
+        """Send payloads, each with its message format; the outcome of each, None being success."""
+        if self.lost is not None:
+            return [self.lost] * len(transfers)
+        wave = Wave(self.line.loop, len(transfers))
+        self._waiting.extend((payload, form, wave, index) for index, (payload, form) in enumerate(transfers))
+        self._send_waiting()
+        try:
+            await self.line.answer(wave.future, timeout)
+        except TransportError as error:
+            self._give_up(wave, error, len(transfers))
+        except asyncio.CancelledError:
+            self._give_up(wave, TransportError(UNANSWERED, "called off"), len(transfers))
+            raise
+        return [wave.errors.get(index) for index in range(len(transfers))]
+
+    def _send_waiting(self) -> None:
+        waiting, link, waves = self._waiting, self.link, self._waves
+        room = link.sendable
+        while waiting and room > 0:
+            payload, message_format, wave, index = waiting.popleft()
+            number = next(self._tags) & 0xFFFFFFFF
+            delivery_id = link.send(payload, tag=number.to_bytes(4, "big"), message_format=message_format)
+            waves[delivery_id] = wave, index
+            room -= 1
+            if not room:
+                room = link.sendable
+        self.line.flush_soon()
+
+    def _give_up(self, wave: Wave, error: TransportError, size: int) -> None:
+        """The deadline has passed: what is not answered by now has failed."""
+        open_ones = {delivery_id: index for delivery_id, (of, index) in self._waves.items() if of is wave}
+        for delivery_id, index in open_ones.items():
+            del self._waves[delivery_id]
+            wave.errors[index] = error
+        for _, _, of, index in self._waiting:
+            if of is wave:
+                wave.errors[index] = error
+        self._waiting = deque(item for item in self._waiting if item[2] is not wave)
+
+    def on_flowed(self, event: LinkFlowed) -> None:
+        if self._waiting:
+            self._send_waiting()
+
+    def on_settled(self, event: Settled) -> None:
+        error = None if type(event.state) is Accepted else _send_error(event.state)
+        for delivery_id in event.delivery_ids:
+            found = self._waves.pop(delivery_id, None)
+            if found is not None:
+                found[0].settle(found[1], error)
+            if not event.settled:
+                self.link.settle(delivery_id, event.state)
+
+    def on_lost(self, error: TransportError) -> None:
+        super().on_lost(error)
+        waves, self._waves = self._waves, {}
+        waiting, self._waiting = self._waiting, deque()
+        for wave, index in waves.values():
+            wave.settle(index, error)
+        for _, _, wave, index in waiting:
+            wave.settle(index, error)
+
+
+class ReceiverLink(_LinkEnd):
+    """Receives under peek-lock."""
+
+    def __init__(self, line: Line, address: str) -> None:
+        super().__init__(line)
+        self.buffer: deque[Received] = deque()
+        self._arrived: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._waves: dict[int, tuple[Wave, int]] = {}
+
+        def make(session: Session, name: str) -> Link:
+            return _attach(session, name, sends=False, address=address, other=name)
+
+        self.link = line.attach(self, make)
+
+    @classmethod
+    async def open(cls, line: Line, address: str, *, timeout: float) -> ReceiverLink:
+        """A link that is attached; it has no credit yet."""
+        receiver = cls(line, address)
+        await receiver._await_attached(timeout)
+        return receiver
+
+    @property
+    def outstanding(self) -> int:
+        """Messages that are in the buffer or may still come."""
+        return len(self.buffer) + max(0, self.link.credit)
+
+    def grant(self, credit: int) -> None:
+        """Let this many messages come from now on."""
+        self.link.flow(credit)
+        self.line.flush_soon()
+
+    async def arrival(self, wait: float) -> bool:
+        """Wait until something is in the buffer; whether there is. Raises if the link is lost meanwhile."""
+        if self.buffer:
+            return True
+        self._check()
+        self._arrived = self.line.loop.create_future()
+        timer = self.line.loop.call_later(wait, _finish, self._arrived)
+        try:
+            await self._arrived
+        finally:
+            timer.cancel()
+            self._arrived = None
+        if not self.buffer:
+            self._check()
+        return bool(self.buffer)
+
+    async def drain(self, timeout: float) -> None:
+        """Take back what credit is left; what is on its way has then arrived."""
+        if self.lost is None and self.link.credit > 0:
+            self._drained = self.line.loop.create_future()
+            self.link.flow(self.link.credit, drain=True)
+            self.line.flush_soon()
+            await self.line.answer(self._drained, timeout)
+
+    async def settle(
+        self, ids: Sequence[int], state: DeliveryState, *, timeout: float
+    ) -> dict[int, TransportError]:
+        """Settle deliveries alike and wait for the echoes; those that failed, by their place in `ids`."""
+        if self.lost is not None:
+            return dict.fromkeys(range(len(ids)), self.lost)
+        wave = Wave(self.line.loop, len(ids))
+        for index, delivery_id in enumerate(ids):
+            self._waves[delivery_id] = wave, index
+        for first, last in _runs(ids):
+            self.link.settle_range(first, last, state, settled=False)
+        self.line.flush_soon()
+        try:
+            await self.line.answer(wave.future, timeout)
+        except TransportError as error:
+            for delivery_id in ids:
+                found = self._waves.pop(delivery_id, None)
+                if found is not None:
+                    wave.errors[found[1]] = error
+        return wave.errors
+
+    def on_received(self, event: Received) -> None:
+        self.buffer.append(event)
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+
+    def on_settled(self, event: Settled) -> None:
+        error = _settle_error(event.state) if type(event.state) is Rejected else None
+        for delivery_id in event.delivery_ids:
+            found = self._waves.pop(delivery_id, None)
+            if found is not None:
+                found[0].settle(found[1], error)
+
+    def on_flowed(self, event: LinkFlowed) -> None:
+        if self._drained is not None and self.link.credit <= 0 and not self._drained.done():
+            self._drained.set_result(None)
+
+    def on_lost(self, error: TransportError) -> None:
+        super().on_lost(error)
+        waves, self._waves = self._waves, {}
+        for wave, index in waves.values():
+            wave.settle(index, error)
+        for future in (self._arrived, self._drained):
+            if future is not None and not future.done():
+                future.set_result(None)
+
+
+class RequestLink:
+    """Requests to a node, `$cbs` or `…/$management`, and its answers."""
+
+    def __init__(self, line: Line, sender: SenderLink, answers: _AnswerLink) -> None:
+        self._line = line
+        self._sender = sender
+        self._answers = answers
+        self._ids = itertools.count(1)
+
+    @classmethod
+    async def open(cls, line: Line, address: str, *, timeout: float) -> RequestLink:
+        """Both links, attached."""
+        sender = SenderLink(line, address)
+        answers = _AnswerLink(line, address)
+        await asyncio.gather(
+            sender._await_attached(timeout), answers._await_attached(timeout), return_exceptions=True
+        )
+        sender._check()
+        answers._check()
+        answers.link.flow(_ANSWER_CREDIT)
+        line.flush_soon()
+        return cls(line, sender, answers)
+
+    @property
+    def lost(self) -> TransportError | None:
+        """Why no more requests can be made, if so."""
+        return self._sender.lost or self._answers.lost
+
+    async def ask(
+        self, properties: dict[str, Any], body: Any, *, timeout: float
+    ) -> tuple[dict[str, Any], Any]:
+        """Make a request; the answer's application properties and body."""
+        number = f"{next(self._ids)}"
+        future: asyncio.Future[bytes] = self._line.loop.create_future()
+        self._answers.waiting[number] = future
+        payload = b"".join(
+            (
+                encode_properties(Properties(message_id=number, reply_to=self._answers.address)),
+                encode_application_properties(properties),
+                encode_value(body),
+            )
+        )
+        try:
+            (refusal,) = await self._sender.send([(payload, 0)], timeout=timeout)
+            if refusal is not None:
+                raise TransportError(refusal.condition, refusal.description)
+            answer = scan(await self._line.answer(future, timeout))
+            found = {str(key): value for key, value in answer.application_properties.items()}
+            return found, answer.value() if answer.body_kind == "value" else None
+        except DecodeError as error:
+            raise TransportError(error.condition, error.description) from error
+        finally:
+            self._answers.waiting.pop(number, None)
+
+    def abandon(self) -> None:
+        """Detach both links."""
+        self._sender.abandon()
+        self._answers.abandon()
+
+
+class _AnswerLink(_LinkEnd):
+    def __init__(self, line: Line, node: str) -> None:
+        super().__init__(line)
+        self.waiting: dict[str, asyncio.Future[bytes]] = {}
+        self.address = ""
+
+        def make(session: Session, name: str) -> Link:
+            self.address = name
+            return _attach(session, name, sends=False, address=node, other=name, mode=0)
+
+        self.link = line.attach(self, make)
+
+    def on_received(self, event: Received) -> None:
+        if not event.settled:
+            self.link.settle(event.delivery_id, ACCEPTED)
+        if self.link.credit < _ANSWER_CREDIT // 2:
+            self.link.flow(_ANSWER_CREDIT)
+        try:
+            number = str(scan(event.payload).properties.correlation_id)
+        except DecodeError:
+            return  # whoever asked hears nothing and says so
+        future = self.waiting.get(number)
+        if future is not None and not future.done():
+            future.set_result(event.payload)
+
+    def on_lost(self, error: TransportError) -> None:
+        super().on_lost(error)
+        for future in self.waiting.values():
+            if not future.done():
+                future.set_exception(TransportError(error.condition, error.description))
+                future.exception()
+
+
+def encode_batch(payloads: Iterable[bytes], *, session_id: str | None) -> bytes:
+    """Several messages as one atomic transfer; the session on the outside lets the service route it."""
+    head = [encode_properties(Properties(group_id=session_id))] if session_id is not None else []
+    return b"".join((*head, *map(encode_data, payloads)))
+
+
+def _attach(
+    session: Session, name: str, *, sends: bool, address: str, other: str, mode: int = RECEIVER_SECOND
+) -> Link:
+    source, target = (other, address) if sends else (address, other)
+    try:
+        return session.attach(
+            name=name,
+            role_sender=sends,
+            source=Source(address=source),
+            target=Target(address=target),
+            snd_settle_mode=SENDER_UNSETTLED,
+            rcv_settle_mode=0 if sends else mode,
+        )
+    except UsageError as error:
+        raise TransportError(conditions.NOT_ALLOWED, str(error)) from error
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _runs(ids: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """Neighbouring delivery ids as ranges."""
+    first = last = None
+    for number in sorted(ids):
+        if last is not None and number == last + 1:
+            last = number
+            continue
+        if first is not None and last is not None:
+            yield first, last
+        first = last = number
+    if first is not None and last is not None:
+        yield first, last
+
+
+def _send_error(state: DeliveryState | None) -> TransportError:
+    match state:
+        case Rejected(error=error) if error is not None:
+            return TransportError(error.condition, error.description)
+        case Released() | Modified():
+            return TransportError(conditions.INTERNAL_ERROR, "the peer gave the message back")
+        case _:
+            return TransportError(conditions.INTERNAL_ERROR, f"the peer answered {state}")
+
+
+def _settle_error(state: DeliveryState | None) -> TransportError | None:
+    """The echo of a dead-lettering is a rejection without an error; with one, the settlement failed."""
+    if isinstance(state, Rejected) and state.error is not None:
+        return TransportError(state.error.condition, state.error.description)
+    return None

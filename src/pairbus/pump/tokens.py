@@ -1,0 +1,79 @@
+"""Where tokens for `$cbs` come from: signed with a policy's key, or asked of a credential."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import inspect
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import quote
+
+__all__ = ["CredentialTokens", "FixedToken", "SasTokens", "Token", "TokenSource"]
+
+# As long as the SDKs ask for; tokens are renewed long before.
+SAS_LIFETIME = 3600.0
+_SCOPE = "https://servicebus.azure.net/.default"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token, its kind in the words of `$cbs`, and when it ends (Unix seconds)."""
+
+    value: str = field(repr=False)
+    kind: str
+    expires_at: float
+
+
+class TokenSource(Protocol):
+    """Gives tokens."""
+
+    async def token(self, audience: str, now: float) -> Token:
+        """A token for an audience, such as `sb://host/queue`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SasTokens:
+    """Signs tokens with the key of a shared access policy."""
+
+    key_name: str
+    key: str = field(repr=False)
+
+    async def token(self, audience: str, now: float) -> Token:
+        expires = int(now + SAS_LIFETIME)
+        resource = quote(audience, safe="")
+        signed = hmac.new(self.key.encode(), f"{resource}\n{expires}".encode(), hashlib.sha256).digest()
+        signature = quote(base64.b64encode(signed), safe="")
+        name = quote(self.key_name, safe="")
+        text = f"SharedAccessSignature sr={resource}&sig={signature}&se={expires}&skn={name}"
+        return Token(text, "servicebus.windows.net:sastoken", expires)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedToken:
+    """A signature that was made elsewhere; it cannot be renewed."""
+
+    signature: str = field(repr=False)
+
+    async def token(self, audience: str, now: float) -> Token:
+        return Token(self.signature, "servicebus.windows.net:sastoken", now + SAS_LIFETIME)
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialTokens:
+    """Asks a `TokenCredential`, of either kind, for tokens."""
+
+    credential: Any = field(repr=False)
+
+    async def token(self, audience: str, now: float) -> Token:
+        ask = self.credential.get_token
+        if inspect.iscoroutinefunction(ask):
+            given = await ask(_SCOPE)
+        else:  # it may block for seconds
+            given = await asyncio.get_running_loop().run_in_executor(None, ask, _SCOPE)
+            if inspect.isawaitable(given):  # a coroutine function behind a decorator does not look like one
+                given = await given
+        return Token(given.token, "jwt", float(given.expires_on))

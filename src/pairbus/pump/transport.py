@@ -1,0 +1,133 @@
+"""What the pump needs of a namespace, and nothing more.
+
+A transport has two kinds of ends. A *source* is a backlog queue: messages are received from it under a lock
+and settled. A *destination* is a queue or topic: messages are sent to it. Both deal in lists, so that the
+price of a call is shared by many messages. A message is the bytes of an encoded AMQP message.
+
+The contract, which one suite of tests holds against every transport:
+
+1. Calls that fail as a whole raise `TransportError`; where messages of one call can fare differently, the
+   outcome of each is in the answer.
+2. `receive` returns as soon as there is anything, and an empty list when the wait is over. A wait without a
+   message is one empty receive on the service's bill.
+3. A lock outlives the link that it was got on: what was received can be settled after the link was lost.
+4. `stop_receiving` takes back credit that is granted; what came in the meantime is returned.
+5. `release` gives messages back as far as the service can, without counting the delivery.
+6. Ends may be used again after an error: they connect again with the next call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from .errors import TransportError
+
+__all__ = ["Delivery", "Destination", "Outcome", "Peeked", "Source", "Transport", "Unit"]
+
+#: None for success.
+Outcome = TransportError | None
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """A message under lock. `handle` is the transport's own."""
+
+    payload: bytes = field(repr=False)
+    lock_token: bytes
+    handle: object = field(default=None, repr=False)
+
+
+class Peeked(NamedTuple):
+    """A message that was only looked at."""
+
+    sequence_number: int
+    is_deferred: bool
+    payload: bytes
+
+
+class Unit(NamedTuple):
+    """What is sent in one transfer: one message, or several of one session that are taken whole or not."""
+
+    payloads: Sequence[bytes]
+    session_id: str | None = None
+
+
+class Source(Protocol):
+    """A backlog queue."""
+
+    async def receive(self, limit: int, wait: float) -> list[Delivery]:
+        """Up to `limit` messages; an empty list if none has come within `wait` seconds."""
+        ...
+
+    async def stop_receiving(self) -> list[Delivery]:
+        """Take back what credit is left, and hand out what came."""
+        ...
+
+    async def complete(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+        """The messages are done with."""
+        ...
+
+    async def defer(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+        """Put messages aside; only their numbers bring them back."""
+        ...
+
+    async def release(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+        """Give messages back."""
+        ...
+
+    async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Outcome:
+        """Move a message to the dead letters of the queue."""
+        ...
+
+    async def fetch(self, sequence_numbers: Sequence[int]) -> list[Delivery | TransportError]:
+        """Deferred messages by their numbers, in this order; an error in the place of one that is missing."""
+        ...
+
+    async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]:
+        """Look at messages from a number on: waiting, locked and deferred ones alike; empty at the end."""
+        ...
+
+    async def renew(self, deliveries: Sequence[Delivery]) -> list[float | TransportError]:
+        """Lock messages for another while; until when (Unix seconds)."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the links."""
+        ...
+
+
+class Destination(Protocol):
+    """A queue or topic that messages are sent to."""
+
+    async def send(self, units: Sequence[Unit]) -> list[Outcome]:
+        """Send units, all on the way at once and in order; what became of each."""
+        ...
+
+    @property
+    def max_size(self) -> int | None:
+        """The largest transfer that is taken, once it is known."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the links."""
+        ...
+
+
+class Transport(Protocol):
+    """A namespace. `longest_wait` is how long a receive may wait before the service closes its link."""
+
+    longest_wait: float
+
+    def source(self, queue: str) -> Source:
+        """A backlog queue; does no I/O."""
+        ...
+
+    def destination(self, path: str) -> Destination:
+        """A queue or topic; does no I/O."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...

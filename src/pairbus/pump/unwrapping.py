@@ -1,0 +1,266 @@
+"""Unwrapping at the level of message sections: what a backlog message was, as bytes to send.
+
+1. Sections are found, not decoded. The body's bytes, and the user's properties entry by entry, are passed on
+   as they came, so that types stay what they were and nothing is rebuilt that need not be.
+2. Written anew are: the header (the time to live; deliveries at the primary start at nought), the annotations
+   (without those that the backlog queue added), the properties if session or expiry change, and the map of
+   application properties without the aliases.
+3. Envelopes repeat: a sender's messages for one path differ in their bodies, while the section with the
+   aliases often is the same to the byte. What was read from a section is kept for the next one.
+4. Whatever cannot be read is `MalformedEnvelope`, never another exception: its place is the dead letters.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from pairbus.amqp.codec import decode, encode, skip
+from pairbus.amqp.errors import DecodeError, EncodeError
+from pairbus.amqp.message import Header, MessageSections, encode_header, encode_properties, scan
+from pairbus.amqp.types import Symbol, Timestamp
+
+from ..options import TtlPolicy
+from ..pairing.envelope import RESERVED_NAMES, Unwrapped, expand_body, unwrap
+from ..pairing.errors import MalformedEnvelope
+
+__all__ = ["Opened", "Postmark", "open_envelope", "read_postmark"]
+
+_SCHEDULED = b"x-opt-scheduled-enqueue-time"
+# What a queue writes on a message. The partition key and the rest are the sender's and go on.
+_POSTMARKS = {
+    b"x-opt-sequence-number",
+    b"x-opt-enqueued-time",
+    b"x-opt-enqueue-sequence-number",
+    b"x-opt-locked-until",
+    b"x-opt-message-state",
+    b"x-opt-deadletter-source",
+}
+_RESERVED = {name.encode() for name in RESERVED_NAMES}
+_ALIASES_WITH_TIME = (b"x-ms-timetolive",)
+_MEMO_SIZE = 4096
+_MEMO_BYTES = 1024
+_long = struct.Struct(">q").unpack_from
+_u32 = struct.Struct(">I").unpack_from
+_map32 = struct.Struct(">II").pack
+
+
+class Postmark(NamedTuple):
+    """What the backlog queue says of a message; times are Unix milliseconds."""
+
+    sequence_number: int
+    enqueued_ms: int
+    locked_until_ms: int
+    own: bytes  # the sender's annotations, entry by entry
+    own_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A message as the primary is to get it."""
+
+    path: str
+    session_id: str | None
+    message_id: str
+    payload: bytes = field(repr=False)
+    expired: bool = False
+
+
+class _Letter(NamedTuple):
+    """What a section of application properties says: the aliases, and the user's own entries as bytes."""
+
+    aliases: dict[str, Any]
+    own: bytes
+    own_count: int
+    plain: Unwrapped | None  # the whole answer, if it does not depend on the time
+
+
+PolicyOf = Callable[[str], TtlPolicy]
+_letters: dict[bytes, _Letter] = {}
+
+
+def read_postmark(sections: MessageSections) -> Postmark:
+    """The annotations of a delivery or of a peeked message."""
+    try:
+        return _read_postmark(sections)
+    except (DecodeError, IndexError, struct.error) as error:
+        raise MalformedEnvelope(f"its annotations cannot be read ({error})") from error
+
+
+def open_envelope(sections: MessageSections, mark: Postmark, *, policy_of: PolicyOf, now_ms: int) -> Opened:
+    """Unwrap one message; MalformedEnvelope if that cannot be done."""
+    try:
+        letter = _read_letter(sections.application_properties_bytes)
+        properties = sections.properties
+        found = letter.plain
+        expires = properties.absolute_expiry_time
+        if found is None or expires is not None:
+            found = _unwrap(letter, policy_of, now_ms=now_ms, mark=mark, expires=expires)
+        return Opened(
+            found.path,
+            found.natives.session_id,
+            "" if properties.message_id is None else str(properties.message_id),
+            _write(sections, mark, letter, found),
+            found.expired,
+        )
+    except (DecodeError, EncodeError, IndexError, struct.error, UnicodeDecodeError) as error:
+        raise MalformedEnvelope(f"it cannot be read ({error})") from error
+
+
+def _unwrap(
+    letter: _Letter, policy_of: PolicyOf, *, now_ms: int, mark: Postmark, expires: int | None
+) -> Unwrapped:
+    path = letter.aliases.get("x-ms-path")
+    return unwrap(
+        letter.aliases,
+        policy=policy_of(path) if isinstance(path, str) else "pause",
+        now_ms=now_ms,
+        enqueued_ms=mark.enqueued_ms,
+        expires_ms=expires,
+    )
+
+
+# --------------------------------------------------------------------------- reading
+
+
+def _entries(data: bytes, start: int) -> tuple[int, int]:
+    """Where the entries of a map begin, and how many values there are."""
+    code = data[start]
+    if code == 0xC1:
+        return start + 3, data[start + 2]
+    if code == 0xD1:
+        return start + 9, _u32(data, start + 5)[0]
+    raise DecodeError("a section that must be a map is none")
+
+
+def _read_postmark(sections: MessageSections) -> Postmark:
+    data = sections.annotations_bytes
+    number = enqueued = locked = 0
+    own: list[bytes] = []
+    if data:
+        at, count = _entries(data, 3 if data[1] == 0x53 else skip(data, 1))
+        for _ in range(count // 2):
+            begin = at
+            width = data[at + 1]
+            key = data[at + 2 : at + 2 + width] if data[at] in (0xA3, 0xA1) else b""
+            at = at + 2 + width if key else skip(data, at)
+            code = data[at]
+            if code in (0x81, 0x83):
+                value, at = _long(data, at + 1)[0], at + 9
+            elif code == 0x55:  # a small long
+                value, at = data[at + 1], at + 2
+            else:
+                value, at = 0, skip(data, at)
+            if key == b"x-opt-sequence-number":
+                number = value
+            elif key == b"x-opt-enqueued-time":
+                enqueued = value
+            elif key == b"x-opt-locked-until":
+                locked = value
+            elif key not in _POSTMARKS and key != _SCHEDULED:
+                own.append(data[begin:at])
+    return Postmark(number, enqueued, locked, b"".join(own), len(own))
+
+
+def _read_letter(data: bytes) -> _Letter:
+    letter = _letters.get(data)
+    if letter is None:
+        letter = _decode_letter(data)
+        if len(data) <= _MEMO_BYTES:
+            if len(_letters) >= _MEMO_SIZE:
+                _letters.clear()
+            _letters[data] = letter
+    return letter
+
+
+def _decode_letter(data: bytes) -> _Letter:
+    aliases: dict[str, Any] = {}
+    own: list[bytes] = []
+    if data:
+        at, count = _entries(data, 3 if data[1] == 0x53 else skip(data, 1))
+        for _ in range(count // 2):
+            begin = at
+            key = data[at + 2 : at + 2 + data[at + 1]] if data[at] == 0xA1 else b""
+            at = skip(data, at)
+            if key in _RESERVED:
+                aliases[key.decode()], at = decode(data, at)
+            else:
+                at = skip(data, at)
+                own.append(data[begin:at])
+    return _Letter(aliases, b"".join(own), len(own), _plain(aliases))
+
+
+def _plain(aliases: dict[str, Any]) -> Unwrapped | None:
+    """What the envelope says if it says it at any time; None if it must be asked anew, or is malformed."""
+    if any(name.decode() in aliases for name in _ALIASES_WITH_TIME):
+        return None
+    try:
+        return unwrap(aliases, policy="pause", now_ms=0, enqueued_ms=0)
+    except MalformedEnvelope:
+        return None  # it is raised for each message anew, with its reason
+
+
+# --------------------------------------------------------------------------- writing
+
+
+def _write(sections: MessageSections, mark: Postmark, letter: _Letter, found: Unwrapped) -> bytes:
+    natives = found.natives
+    header = sections.header
+    body = sections.body_bytes
+    if found.body_size is not None:
+        body = _expand(sections, found.body_size)
+    return b"".join(
+        (
+            _header(header, natives.ttl_ms),
+            _annotations(mark, natives.scheduled_ms),
+            _properties(sections, found),
+            _map(b"\x00\x53\x74", letter.own, letter.own_count) if letter.own_count else b"",
+            body,
+        )
+    )
+
+
+_headers: dict[tuple[bool, int, int | None], bytes] = {}
+
+
+def _header(header: Header, ttl_ms: int | None) -> bytes:
+    key = header.durable, header.priority, ttl_ms
+    found = _headers.get(key)
+    if found is None:
+        found = encode_header(Header(durable=header.durable, priority=header.priority, ttl=ttl_ms))
+        if len(_headers) >= _MEMO_SIZE:
+            _headers.clear()
+        _headers[key] = found
+    return found
+
+
+def _annotations(mark: Postmark, scheduled_ms: int | None) -> bytes:
+    own, count = mark.own, mark.own_count
+    if scheduled_ms is not None:
+        own += encode(Symbol(_SCHEDULED.decode())) + encode(Timestamp(scheduled_ms))
+        count += 1
+    return _map(b"\x00\x53\x72", own, count) if count else b""
+
+
+def _properties(sections: MessageSections, found: Unwrapped) -> bytes:
+    natives, properties = found.natives, sections.properties
+    if natives.session_id == properties.group_id and natives.expires_ms == properties.absolute_expiry_time:
+        return sections.properties_bytes
+    return encode_properties(
+        replace(properties, group_id=natives.session_id, absolute_expiry_time=natives.expires_ms)
+    )
+
+
+def _map(descriptor: bytes, entries: bytes, count: int) -> bytes:
+    if len(entries) < 255 and count < 128:
+        return b"%b\xc1%c%c%b" % (descriptor, len(entries) + 1, 2 * count, entries)
+    return b"%b\xd1%b%b" % (descriptor, _map32(len(entries) + 4, 2 * count), entries)
+
+
+def _expand(sections: MessageSections, size: int) -> bytes:
+    data = sections.data_sections()
+    if len(data) != 1:
+        raise MalformedEnvelope("a compressed body stands in one data section, and this message has another")
+    return expand_body(data[0], size)
