@@ -16,17 +16,23 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from ..clock import Clock, SystemClock
 from ..options import SendAvailabilityOptions, StateChange
+from ..errors import ConfigurationError
 from ..pairing.errors import ForkedClientError
 from ..pairing.names import check_distinct
 from ..pairing.names import primary_name as name_primary
+from .calls import ScheduleCall, SendCall
 from .entity import Entity
+from .errors import ClientClosedError
 from .message import PairedMessageBatch, prepare
 from .observer import Observer
 from .pair import Pair
 from .receiving import AioReceiverOptions
-from .records import NoRecords
+from .records import NoRecords, Records, SegmentRecords
 from .side import Side
+from .spool import Spool
+from .state_dir import records_dir, status_dir
 from .status import PairStatus
+from .status_file import StatusFile
 from .timers import Timers
 
 __all__ = ["MessageTypes", "PairedSender", "PairedServiceBusClient"]
@@ -127,24 +133,35 @@ class PairedServiceBusClient:
         clock: Clock | None,
         timers: Timers | None,
     ) -> None:
+        chosen = options or SendAvailabilityOptions()
+        directory = None if state_dir is None else Path(state_dir)
         check_distinct(primary.endpoint, secondary.endpoint)
+        _check_options(chosen, directory)
+        _check_secondary(secondary)
         name = name_primary(primary.parsed or primary.endpoint, alias=primary_name)
+        wall = clock or SystemClock()
         self._made_in = os.getpid()
         self._primary = primary
         self._receiving: ServiceBusClient | None = None
         self._pair: Pair | None = None
+        self._status_file: StatusFile | None = None
         self._closed = False
 
         def make_pair() -> Pair:
+            heard = list(observers)
+            if directory is not None:
+                self._status_file = StatusFile(status_dir(directory), self.status, clock=wall)
+                heard.append(self._status_file)
             return Pair(
                 primary,
                 secondary,
                 name=name,
-                options=options or SendAvailabilityOptions(),
-                clock=clock or SystemClock(),
-                records=NoRecords(),
+                options=chosen,
+                clock=wall,
+                records=_open_records(directory, wall),
+                spool=_open_spool(directory, chosen),
                 on_state_change=on_state_change,
-                observers=observers,
+                observers=heard,
                 timers=timers,
             )
 
@@ -154,13 +171,23 @@ class PairedServiceBusClient:
     # --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin: pairing goes on in the background, and no send waits for it."""
-        self.pair  # noqa: B018
+        """Begin: the backlog queues are seen to in the background, and no send waits for it."""
+        pair = self.pair
+        pair.check_loop()
+        pair.start()
+        if self._status_file is not None:
+            self._status_file.start()
 
     async def close(self) -> None:
-        """Close both sides, stop the pings, end what runs in the background."""
+        """Close both sides, stop the pings, end what runs in the background.
+
+        A send that is under way is given a moment to end; one that only waits raises ClientClosedError.
+        """
+        self._check_process()
         self._closed = True
         pair, self._pair = self._pair, None
+        if self._status_file is not None:
+            await self._status_file.close()
         if pair is not None:
             await pair.close()
         receiving, self._receiving = self._receiving, None
@@ -178,14 +205,17 @@ class PairedServiceBusClient:
 
     @property
     def pair(self) -> Pair:
-        """The pair behind this client, begun with its first use."""
-        if os.getpid() != self._made_in:
-            raise ForkedClientError(self._made_in, os.getpid())
+        """The pair behind this client, begun with its first use, on the event loop that runs then."""
+        self._check_process()
         if self._closed:
-            raise ValueError("The client has been closed. Make a new one to send again.")
+            raise ClientClosedError("The client has been closed. Make a new one to send again.")
         if self._pair is None:
             self._pair = self._make_pair()
         return self._pair
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._made_in:
+            raise ForkedClientError(self._made_in, os.getpid())
 
     # -- senders and receivers
     # ---------------------------------------------------------------------------------------
@@ -193,14 +223,30 @@ class PairedServiceBusClient:
     def get_queue_sender(
         self, queue_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
     ) -> PairedSender:
-        """A sender for a queue of the primary."""
-        return PairedSender(self, queue_name, is_topic=False, client_identifier=client_identifier)
+        """A sender for a queue of the primary.
+
+        All senders of a client for one entity share its links. The links take the identifier and the socket's
+        time-out from the first sender that names one.
+        """
+        return PairedSender(
+            self,
+            queue_name,
+            is_topic=False,
+            client_identifier=client_identifier,
+            socket_timeout=socket_timeout,
+        )
 
     def get_topic_sender(
         self, topic_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
     ) -> PairedSender:
-        """A sender for a topic of the primary."""
-        return PairedSender(self, topic_name, is_topic=True, client_identifier=client_identifier)
+        """A sender for a topic of the primary; what is said of `get_queue_sender` holds for it too."""
+        return PairedSender(
+            self,
+            topic_name,
+            is_topic=True,
+            client_identifier=client_identifier,
+            socket_timeout=socket_timeout,
+        )
 
     def get_queue_receiver(
         self, queue_name: str, **options: Unpack[AioReceiverOptions]
@@ -240,6 +286,9 @@ class PairedServiceBusClient:
         )
 
     def _receivers(self) -> ServiceBusClient:
+        self._check_process()
+        if self._closed:
+            raise ClientClosedError("The client has been closed. Make a new one to receive again.")
         if self._receiving is None:
             # Receivers retry as the SDK does by itself; only senders leave that to us.
             self._receiving = self._primary.make_client()
@@ -266,15 +315,28 @@ class PairedServiceBusClient:
 
 
 class PairedSender:
-    """Sends to one entity: the SDK's sender, with a backlog behind it. Safe for any number of tasks."""
+    """Sends to one entity: the SDK's sender, with a backlog behind it. Safe for any number of tasks.
+
+    The methods are those of the SDK's sender. Where the SDK takes any keyword and warns of those that it does
+    not know, a TypeError tells of them here.
+    """
 
     def __init__(
-        self, client: PairedServiceBusClient, path: str, *, is_topic: bool, client_identifier: str | None
+        self,
+        client: PairedServiceBusClient,
+        path: str,
+        *,
+        is_topic: bool,
+        client_identifier: str | None,
+        socket_timeout: float | None = None,
     ) -> None:
+        client._primary.check_entity(path)
         self._client = client
         self._path = path
         self._is_topic = is_topic
+        self._given = {"client_identifier": client_identifier, "socket_timeout": socket_timeout}
         self._identifier = client_identifier or f"pairbus-{path}-{id(self):x}"
+        self._entity: Entity | None = None
         self._closed = False
 
     @property
@@ -298,36 +360,47 @@ class PairedSender:
     async def send_messages(
         self, message: MessageTypes | PairedMessageBatch, *, timeout: float | None = None
     ) -> None:
-        """Send a message, a list or a batch, and return when the primary or a backlog queue has all of it."""
-        _check_timeout(timeout)
+        """Send a message, a list or a batch, and return when the primary or a backlog queue has all of it.
+
+        A message without an id is given one, which it keeps however often it is tried; the object itself is
+        not changed. OperationTimeoutError if `timeout` runs out; what was sent may then still arrive.
+        """
+        pair = self._client.pair
+        entity = self._entity or self._find_entity()
+        pair.check_loop()
+        if self._closed or (timeout is not None and timeout <= 0):
+            self._refuse(timeout)
         outgoing = prepare(message)
-        if outgoing.count:
-            await self._client.pair.send(self._entity(), outgoing, timeout)
+        if outgoing.messages:
+            await entity.perform(SendCall(pair, entity, outgoing), timeout)
 
     async def schedule_messages(
         self, messages: MessageTypes, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
     ) -> list[int]:
         """Schedule a message or several; the sequence numbers, negative for what went to the backlog."""
-        _check_timeout(timeout)
+        pair, entity = self._begin(timeout)
+        if isinstance(messages, PairedMessageBatch):
+            raise TypeError("A batch cannot be scheduled. Schedule a list of messages instead.")
         outgoing = prepare(messages)
-        if not outgoing.count:
+        if not outgoing.messages:
             return []
-        return await self._client.pair.schedule(
-            self._entity(), outgoing, when=schedule_time_utc, timeout=timeout
-        )
+        call = ScheduleCall(pair, entity, outgoing, when=schedule_time_utc)
+        numbers: list[int] = await entity.perform(call, timeout)
+        return numbers
 
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None
     ) -> None:
         """Cancel scheduled messages; ScheduledInBacklogError for numbers of the backlog."""
-        _check_timeout(timeout)
+        pair, entity = self._begin(timeout)
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         if numbers:
-            await self._client.pair.cancel_scheduled(self._entity(), numbers, timeout)
+            await pair.cancel_scheduled(entity, numbers, timeout)
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
         """An empty batch, as large as the primary takes and a backlog queue can hold with its envelope."""
-        return await self._client.pair.new_batch(self._entity(), max_size_in_bytes)
+        pair, entity = self._begin(None)
+        return await pair.new_batch(entity, max_size_in_bytes)
 
     async def close(self) -> None:
         """Close this sender. The link stays with the client, for the entity's other senders."""
@@ -335,7 +408,7 @@ class PairedSender:
 
     async def __aenter__(self) -> PairedSender:
         await self._client.start()
-        self._entity()
+        self._begin(None)
         return self
 
     async def __aexit__(
@@ -343,12 +416,57 @@ class PairedSender:
     ) -> None:
         await self.close()
 
-    def _entity(self) -> Entity:
+    def _begin(self, timeout: float | None) -> tuple[Pair, Entity]:
+        """What every call begins with."""
+        pair = self._client.pair
+        pair.check_loop()
+        self._refuse(timeout)
+        pair.check()
+        return pair, self._entity or self._find_entity()
+
+    def _refuse(self, timeout: float | None) -> None:
         if self._closed:
-            raise ValueError("The sender has been closed. Get a new one from the client to send again.")
-        return self._client.pair.entity(self._path, is_topic=self._is_topic)
+            raise ClientClosedError(
+                "The sender has been closed. Get a new one from the client to send again."
+            )
+        if timeout is not None and timeout <= 0:
+            raise ValueError("The timeout must be greater than 0.")
+
+    def _find_entity(self) -> Entity:
+        entity = self._client.pair.entity(self._path, is_topic=self._is_topic)
+        entity.settings.take(**self._given)
+        self._entity = entity
+        return entity
 
 
-def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and timeout <= 0:
-        raise ValueError("The timeout must be greater than 0.")
+def _check_options(options: SendAvailabilityOptions, state_dir: Path | None) -> None:
+    if options.enable_syphon:
+        raise ConfigurationError(
+            "enable_syphon=True is not available yet. Leave it off; what is in the backlog stays there until a "
+            "syphon moves it"
+        )
+    if options.ordering != "none":
+        raise ConfigurationError(
+            f'ordering="{options.ordering}" is not available yet. Use ordering="none", which sends to the '
+            "primary again as soon as it is back"
+        )
+    if options.enable_spool and state_dir is None:
+        raise ConfigurationError("enable_spool=True needs state_dir=, the directory that the spool lies in")
+
+
+def _check_secondary(secondary: Side) -> None:
+    if secondary.parsed is not None and secondary.parsed.entity_path is not None:
+        raise ConfigurationError(
+            "The connection string of the secondary has an EntityPath= field, and so is good for one entity. "
+            "Use one of the whole namespace: there are several backlog queues"
+        )
+
+
+def _open_records(state_dir: Path | None, clock: Clock) -> Records:
+    return NoRecords() if state_dir is None else SegmentRecords(records_dir(state_dir), clock=clock)
+
+
+def _open_spool(state_dir: Path | None, options: SendAvailabilityOptions) -> Spool | None:
+    if not options.enable_spool or state_dir is None:
+        return None
+    return Spool(state_dir / "spool", limit=options.spool_max_bytes)

@@ -1,60 +1,85 @@
 """One entity of the primary: every send of the client for its path goes through here.
 
 Theory of operation
-1. `EntityHealth` decides; this carries out what it decides, and tells it what happened. It holds no rule of
+-------------------
+
+1. `EntityHealth` decides; this carries out what it decides and tells it what happened. It holds no rule of
    its own.
-2. A send is a loop: take the route of the moment; on the primary make an attempt; by how it ended return,
-   raise, wait and try again, or go to the backlog. In `hold` mode the loop ends only with the message taken,
-   an error that is the caller's, or the caller's time over.
-3. An attempt exists from the moment it joins the FIFO. A failover abandons all of them at once, each wakes
-   up, finds the route changed and takes its message to the backlog.
-4. One timer an entity. It is set when there is something to wait for and may come too early; then it is set
+2. A call is a loop: take the route of the moment; on the primary line up, and make an attempt with the turn;
+   by how that ended return, raise, try again or go to the backlog. In `hold` mode the loop ends only with the
+   message taken, an error that is the caller's, or the caller's time over.
+3. A call has one ticket, which is its attempt as the health sees it, from the moment it joins the line. A
+   failover abandons all of them at once; each wakes up, finds the route changed and takes its message to the
+   backlog, in the order of the line.
+4. After a failure the link rests for a while, longer each time. The call that failed keeps its turn and is
+   the first to try again, so that a connection that was lost costs no order. If that fails too it goes to the
+   end of the line: a message that alone is refused must not hold up the others.
+5. One timer an entity. It is set when there is something to wait for and may come too early; then it is set
    again.
+6. A caller that is cancelled takes its attempt back, which then tells nothing. But one that has waited on the
+   wire for `_PATIENCE` has seen a peer that does not answer. That counts, or a program that puts limits of
+   its own around its sends would never fail over.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from ..options import EntityState
 from ..pairing.failures import Action, Failure, Kind, Verdict, describe, is_idle_closure, judge
 from ..pairing.headroom import MAX_OVERHEAD, HeadroomNotice
-from ..pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing
-from .link import Attempt, Ending, Operation, Result, SdkSender, SendLink
+from ..pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
+from .link import Ending, Operation, SdkSender, SendLink, Ticket
 from .message import body_bytes, measure
-from .observer import Sending
+from .observer import Outcome, Sending
+from .pinger import Pinger
+from .status import EntityStatus, new_counts
 from .timers import TimerHandle
 
 if TYPE_CHECKING:
     from .message import Message
     from .pair import Pair
 
-__all__ = ["Call", "Entity"]
+__all__ = ["Call", "Entity", "LinkSettings"]
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
-_PING_LIFE = timedelta(seconds=1)
 # Only what comes this near to the limit of a backlog queue is measured: all headers together end at 64 KB.
 _CERTAIN_ROOM = 68 * 1024
+# Far longer than a healthy primary takes to answer.
+_PATIENCE = 1.0
 _UNANSWERED = Verdict(Action.COUNT_UNKNOWN, Kind.TIMEOUT)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What a caller wants: done on the primary by `operation`, or else by `redirect`, which gets the
-    deadline.
-    """
+class Call(Protocol):
+    """What a caller wants: done on the primary by `transmit`, or else by `redirect`."""
 
-    messages: list[Message]
-    operation: Operation
-    redirect: Callable[[float | None], Awaitable[Any]]
+    @property
+    def messages(self) -> list[Message]: ...
+
+    async def transmit(self, sender: SdkSender) -> Any:
+        """Have the primary do it."""
+        ...
+
+    async def redirect(self, deadline: float | None) -> Any:
+        """Have the backlog do it."""
+        ...
+
+
+class LinkSettings:
+    """How the SDK senders of an entity are opened; the first sender that says something is heard."""
+
+    def __init__(self, *, is_topic: bool) -> None:
+        self.is_topic = is_topic
+        self.keywords: dict[str, Any] = {}
+
+    def take(self, *, client_identifier: str | None, socket_timeout: float | None) -> None:
+        """Use these for links that are opened from now on, where nothing was said before."""
+        given = {"client_identifier": client_identifier, "socket_timeout": socket_timeout}
+        for name, value in given.items():
+            if value is not None:
+                self.keywords.setdefault(name, value)
 
 
 class Entity:
@@ -62,175 +87,255 @@ class Entity:
 
     def __init__(self, path: str, *, pair: Pair, is_topic: bool) -> None:
         self.path = path
+        self.settings = LinkSettings(is_topic=is_topic)
+        self.counts = new_counts()
         self._pair = pair
         self._options = pair.options
         self._timers = pair.timers
+        self._limit = pair.options.attempt_timeout
         self.health = EntityHealth(path, pair.options, random=pair.random)
-
-        def open_sender() -> SdkSender:
-            return pair.primary.open_sender(path, is_topic=is_topic)
-
-        self._links = [self._new_link(open_sender) for _ in range(self._options.links_per_entity)]
-        self._ping_link = self._new_link(open_sender)
-        self._pings: set[asyncio.Task[None]] = set()
-        self._held: set[Attempt] = set()
+        self._links = [self._new_link() for _ in range(self._options.links_per_entity)]
+        self._only_link = self._links[0] if len(self._links) == 1 else None
+        self._pinger = Pinger(
+            self._new_link(), options=pair.options, timers=pair.timers, on_end=self._ping_ended
+        )
         self._alarm: TimerHandle | None = None
         self._alarm_at = 0.0
-        self._throttled_until = 0.0
         self._batch_limit: int | None = None
 
-    def _new_link(self, open_sender: Callable[[], SdkSender]) -> SendLink:
-        return SendLink(open_sender, graveyard=self._pair.graveyard, timers=self._timers)
+    def _new_link(self) -> SendLink:
+        def open_sender() -> SdkSender:
+            settings = self.settings
+            return self._pair.primary.open_sender(
+                self.path, is_topic=settings.is_topic, keywords=settings.keywords
+            )
 
-    # -- sending
-    # -----------------------------------------------------------------------------------------------------
+        def is_idle(error: BaseException, idle_for: float) -> bool:
+            return is_idle_closure(describe(error), self._options, idle_for=idle_for)
+
+        return SendLink(
+            open_sender, graveyard=self._pair.graveyard, timers=self._timers, is_idle_closure=is_idle
+        )
+
+    # ------------------------------------------------------------- sending
 
     async def perform(self, call: Call, timeout: float | None) -> Any:
         """Do what the caller wants, on the primary or, if it is down, in the backlog."""
         deadline = None if timeout is None else self._timers.now() + timeout
-        failures = 0
+        ticket = Ticket()
         while True:
+            self._pair.check()
             route = self.health.route
-            if route is Route.BACKLOG:
+            if route is not Route.PRIMARY:
+                if route is Route.REFUSED:
+                    raise self.health.fault()
                 return await call.redirect(deadline)
-            if route is Route.REFUSED:
-                raise self.health.fault()
-            wait = self._throttled_until - self._timers.now()
-            if wait > 0:
-                await self.pause(wait, deadline)
-                continue
-            result = await self._attempt(call, deadline)
-            if result.ending is Ending.DONE:
-                return result.value
-            if result.ending is Ending.ABANDONED:
-                continue
-            failures += 1
-            if await self._cope(result, deadline) is Action.SPILL:
+            link = self._only_link or min(self._links, key=_length)
+            self._begin(ticket)
+            try:
+                action = await self._line_up(link, ticket, call, deadline)
+            except asyncio.CancelledError:
+                self._take_back(ticket)
+                raise
+            if action is None:
+                return ticket.value
+            if action is Action.SPILL:
                 return await call.redirect(deadline)
-            if self.health.route is Route.PRIMARY and self._throttled_until <= self._timers.now():
-                await self.pause(self._options.retry_delay_after(failures), deadline)
 
-    async def _attempt(self, call: Call, deadline: float | None) -> Result:
-        attempt, began = Attempt(), self._timers.now()
-        self.carry_out(self.health.begin(attempt, began))
-        link = self._links[0] if len(self._links) == 1 else min(self._links, key=_length)
-        idle_since = link.last_success
+    async def _line_up(
+        self, link: SendLink, ticket: Ticket, call: Call, deadline: float | None
+    ) -> Action | None:
+        """Wait for the turn and try: None if it is done, else what to do next."""
+        if link.is_busy:
+            ending = await link.wait_turn(ticket, deadline)
+            if ending is not Ending.TURN:
+                return self._left(ticket, ending)
+        link.is_busy = True
         try:
-            result = await link.run(
-                attempt, call.operation, limit=self._options.attempt_timeout, deadline=deadline
-            )
-            if result.error is not None and self._was_idle(result.error, idle_since, began):
-                link.discard()
-                result = await link.run(
-                    attempt, call.operation, limit=self._options.attempt_timeout, deadline=deadline
-                )
-        except asyncio.CancelledError:
-            self.health.withdraw(attempt)
-            raise
-        self._observe(call, result, began)
-        await self._report(attempt, result, link)
-        return result
+            while True:
+                if link.is_resting:
+                    ending = await link.rest_out(ticket, deadline)
+                    if ending is not Ending.RESTED:
+                        return self._left(ticket, ending)
+                    if not self._is_open_to(ticket):
+                        return Action.COUNT
+                action = await self._attempt(link, ticket, call, deadline)
+                if action is None or action is Action.SPILL or not self._tries_first(ticket):
+                    return action
+                self._begin(ticket)
+        finally:
+            link.pass_turn()
 
-    def _was_idle(self, error: BaseException, idle_since: float | None, began: float) -> bool:
-        if idle_since is None:
-            return False
-        return is_idle_closure(describe(error), self._options, idle_for=began - idle_since)
+    def _is_open_to(self, ticket: Ticket) -> bool:
+        return self.health.route is Route.PRIMARY and not ticket.is_abandoned
 
-    async def _report(self, attempt: Attempt, result: Result, link: SendLink) -> None:
-        """Tell the health how the attempt ended."""
+    def _tries_first(self, ticket: Ticket) -> bool:
+        """Rule 4: whether the call keeps its turn."""
+        return ticket.failures == 1 and self._is_open_to(ticket)
+
+    def _begin(self, ticket: Ticket) -> None:
+        ticket.is_abandoned = False
+        ticket.called_at = None
+        effects = self.health.begin(ticket, self._timers.now())
+        if effects or self._alarm is None:
+            self.carry_out(effects)
+
+    def _left(self, ticket: Ticket, ending: Ending) -> Action:
+        """The call was never made: its time is over, or it was called away."""
+        self.health.withdraw(ticket)
+        if ending is Ending.OUT_OF_TIME:
+            raise _timed_out(self.path)
+        return Action.COUNT
+
+    def _take_back(self, ticket: Ticket) -> None:
+        """Rule 6."""
         now = self._timers.now()
-        if result.ending is Ending.DONE:
-            self._pair.had_success = True
-            self.carry_out(self.health.succeed(attempt, now))
-        elif result.ending is Ending.OUT_OF_TIME and not result.on_wire:
-            self.health.withdraw(attempt)
-        elif result.ending is Ending.OUT_OF_TIME:
-            reason = f"no answer within {self._options.attempt_timeout:g} s"
-            self.carry_out(self.health.record(attempt, _UNANSWERED, now=now, reason=reason))
-        elif result.error is not None:
-            failure = describe(result.error)
-            verdict = await self._judge(failure)
-            if verdict.is_counted:
-                link.discard()
-            self.carry_out(
-                self.health.record(attempt, verdict, now=self._timers.now(), reason=failure.summary)
-            )
+        called_at = ticket.called_at
+        if called_at is None or now - called_at < min(_PATIENCE, self._limit):
+            self.health.withdraw(ticket)
+            return
+        self._record(ticket, _UNANSWERED, None)
 
-    async def _judge(self, failure: Failure) -> Verdict:
+    # ------------------------------------------------------------- one attempt
+
+    async def _attempt(
+        self, link: SendLink, ticket: Ticket, call: Call, deadline: float | None
+    ) -> Action | None:
+        ending = await link.call(ticket, call.transmit, limit=self._limit, deadline=deadline)
+        if ending is Ending.DONE:
+            self._succeeded(link, ticket, call)
+            return None
+        if ticket.called_at is None:
+            return self._left(ticket, ending)
+        failure = None if ticket.error is None else describe(ticket.error)
+        verdict = _UNANSWERED if failure is None else await self._judge(failure, deadline)
+        self._observe(call, ticket, "unknown" if verdict.action is Action.COUNT_UNKNOWN else "failed")
+        if ending is Ending.ABANDONED:
+            return Action.COUNT
+        self._record(ticket, verdict, failure)
+        if verdict.is_counted:
+            link.discard()
+        return self._cope(link, ticket, verdict, deadline)
+
+    def _record(self, ticket: Ticket, verdict: Verdict, failure: Failure | None) -> None:
+        now = self._timers.now()
+        waited = now - (ticket.called_at or now)
+        reason = f"no answer for {waited:.3g} s" if failure is None else failure.summary
+        self.carry_out(self.health.record(ticket, verdict, now=now, reason=reason))
+
+    def _succeeded(self, link: SendLink, ticket: Ticket, call: Call) -> None:
+        link.failures = 0
+        self._pair.had_success = True
+        effects = self.health.succeed(ticket, self._timers.now())
+        if effects:
+            self.carry_out(effects)
+        self._observe(call, ticket, "ok")
+
+    async def _judge(self, failure: Failure, deadline: float | None) -> Verdict:
         had_success = self._pair.had_success
         verdict = judge(failure, self._options, had_success=had_success)
         if verdict.action is Action.ASK_BACKLOG:
-            opened = await self._pair.backlog.ask()
+            opened = await self._pair.was_paired_before(deadline)
             verdict = judge(failure, self._options, had_success=had_success, backlog_opened=opened)
         return verdict
 
-    async def _cope(self, result: Result, deadline: float | None) -> Action:
-        """After a failure that has been reported: raise if it is the caller's, else say what to do."""
-        now = self._timers.now()
-        if result.error is None:
-            if deadline is not None and now >= deadline:
-                raise _timed_out(self.path)
-            if self._raises(Action.COUNT_UNKNOWN):
-                raise _timed_out(self.path)
-            return Action.COUNT_UNKNOWN
-        verdict = await self._judge(describe(result.error))
-        if verdict.action is Action.THROTTLED:
-            self._throttled_until = now + verdict.wait
-        if verdict.action in (Action.RAISE, Action.PERMANENT) or self._raises(verdict.action):
-            raise result.error
-        return verdict.action
+    def _cope(self, link: SendLink, ticket: Ticket, verdict: Verdict, deadline: float | None) -> Action:
+        """After a failure that has been recorded: raise if the caller is to see it, else say what to do."""
+        action, error = verdict.action, ticket.error
+        if error is not None and action in (Action.RAISE, Action.PERMANENT):
+            raise error
+        if action is Action.SPILL or self.health.route is not Route.PRIMARY:
+            return action
+        if self._options.on_suspect == "raise":
+            raise error if error is not None else _timed_out(self.path)
+        if deadline is not None and self._timers.now() >= deadline:
+            raise _timed_out(self.path) from error
+        if action is Action.THROTTLED:
+            for each in self._links:
+                each.rest(verdict.wait)
+            ticket.failures = 1  # its turn is kept, however often it is told to wait
+            return action
+        ticket.failures += 1
+        link.failures += 1
+        link.rest(self._options.retry_delay_after(link.failures))
+        return action
 
-    def _raises(self, action: Action) -> bool:
-        """Whether the caller wants to see failures before the failover, as the original showed them."""
-        return (
-            self._options.on_suspect == "raise"
-            and action is not Action.SPILL
-            and self.health.route is Route.PRIMARY
-        )
+    def _observe(self, call: Call, ticket: Ticket, outcome: Outcome) -> None:
+        messages = call.messages
+        count = len(messages)
+        self.counts["primary"][outcome] += count
+        size = body_bytes(messages[0]) if count == 1 else sum(map(body_bytes, messages))
+        if size > self._pair.backlog.limit - _CERTAIN_ROOM and outcome == "ok":
+            self._watch_headroom(messages)
+        if self._pair.observers.hear_sends:
+            began = ticket.called_at or 0.0
+            self._pair.observers.tell_sent(
+                Sending(
+                    path=self.path,
+                    route="primary",
+                    outcome=outcome,
+                    messages=count,
+                    size=size,
+                    seconds=self._timers.now() - began,
+                )
+            )
 
-    async def pause(self, seconds: float, deadline: float | None) -> None:
-        """Wait, until the time has passed, the entity's state changes, or the caller's time is over, which
-        raises.
-        """
-        now = self._timers.now()
-        if deadline is not None and now >= deadline:
-            raise _timed_out(self.path)
-        until = now + seconds if deadline is None else min(now + seconds, deadline)
-        sleeper = Attempt()
-        waiter = sleeper.waiter(asyncio.get_running_loop())
-        timer = self._timers.call_at(until, sleeper.expire)
-        self._held.add(sleeper)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            self._held.discard(sleeper)
+    def _watch_headroom(self, messages: list[Message]) -> None:
+        limit = self._pair.backlog.limit
+        for message in messages:
+            notice = self._pair.headroom.observe(
+                self.path, size=measure(message), overhead=MAX_OVERHEAD, backlog_limit=limit
+            )
+            if notice is not None:
+                self._tell_headroom(notice)
 
-    # -- effects
-    # -----------------------------------------------------------------------------------------------------
+    def _tell_headroom(self, notice: HeadroomNotice) -> None:
+        self._pair.observers.tell(lambda observer: observer.headroom_lacked(notice))
+
+    # ------------------------------------------------------------- effects
 
     def carry_out(self, effects: tuple[Effect, ...]) -> None:
         """Do what the health says is to be done."""
+        if any(isinstance(effect, Notify) for effect in effects):
+            # Whoever rests has the turn, and so comes before those that wait in line.
+            for link in self._links:
+                link.wake()
+            if self._alarm is not None:  # it was set for what this state waits for no more
+                self._alarm.cancel()
+                self._alarm = None
         for effect in effects:
-            if isinstance(effect, AbandonAttempts):
-                for attempt in effect.attempts:
-                    cast(Attempt, attempt).abandon()
-            elif isinstance(effect, StartPing):
-                self._start(self._ping(effect.number))
-            elif isinstance(effect, Notify):
-                self._pair.notify(effect.change)
-                for sleeper in list(self._held):
-                    sleeper.expire()
-                if effect.change.new is EntityState.HEALTHY:
-                    self._ping_link.discard()
-            # A ping that is called off answers to a number that nobody waits for.
+            match effect:
+                case AbandonAttempts(attempts=attempts):
+                    for ticket in attempts:
+                        cast(Ticket, ticket).abandon()
+                case StartPing(number=number):
+                    self._pinger.start(number)
+                case StopPing():
+                    self._pinger.stop()
+                case Notify(change=change):
+                    if change.new is EntityState.HEALTHY:
+                        self._pinger.stop()
+                    elif change.new is EntityState.FAILED_OVER:
+                        self._drop_links()
+                    self._pair.notify(change)
         self._set_alarm()
+
+    def _drop_links(self) -> None:
+        """What comes back is not what went away: begin anew when the primary is back."""
+        for link in self._links:
+            link.failures = 0
+            link.discard()
 
     def _set_alarm(self) -> None:
         due = self.health.next_deadline
-        if due is None or (self._alarm is not None and self._alarm_at <= due):
+        if due is None:
             return
+        if self.health.route is Route.PRIMARY:
+            # Not later than for an attempt that begins now, so that those to come need not look at it.
+            due = min(due, self._timers.now() + self._options.failover_interval)
         if self._alarm is not None:
+            if self._alarm_at <= due:
+                return
             self._alarm.cancel()
         self._alarm_at = due
         self._alarm = self._timers.call_at(due, self._tick)
@@ -239,121 +344,99 @@ class Entity:
         self._alarm = None
         self.carry_out(self.health.tick(self._timers.now()))
 
-    # -- pings
-    # -------------------------------------------------------------------------------------------------------
+    def wake(self) -> None:
+        """Let all who wait look again: the client has been closed, or has faulted."""
+        for link in self._links:
+            link.wake()
+            link.send_away()
 
-    def _start(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._pings.add(task)
-        task.add_done_callback(self._pings.discard)
+    # ------------------------------------------------------------- pings
 
-    async def _ping(self, number: int) -> None:
-        began = self._timers.now()
-        operation = _open_link if self._options.probe == "link" else _send_ping
-        result = await self._ping_link.run(
-            Attempt(), operation, limit=self._options.attempt_timeout, deadline=None
-        )
+    def _ping_ended(self, number: int, ending: Ending, error: BaseException | None, seconds: float) -> None:
         now = self._timers.now()
-        succeeded = result.ending is Ending.DONE
+        succeeded = ending is Ending.DONE
         self._pair.observers.tell(
-            lambda observer: observer.pinged(self.path, succeeded=succeeded, seconds=now - began)
+            lambda observer: observer.pinged(self.path, succeeded=succeeded, seconds=seconds)
         )
         if succeeded:
+            self._pair.had_success = True
             self.carry_out(self.health.ping_succeeded(number, now))
             return
-        self._ping_link.discard()
-        failure = None if result.error is None else describe(result.error)
+        failure = None if error is None else describe(error)
         verdict = _UNANSWERED if failure is None else judge(failure, self._options, had_success=True)
-        reason = (
-            f"no answer within {self._options.attempt_timeout:g} s" if failure is None else failure.summary
-        )
+        reason = f"no answer within {self._pinger.limit:g} s" if failure is None else failure.summary
         self.carry_out(self.health.ping_failed(number, verdict, now=now, reason=reason))
 
-    # -- the rest
-    # ----------------------------------------------------------------------------------------------------
-
-    def _observe(self, call: Call, result: Result, began: float) -> None:
-        size = sum(map(body_bytes, call.messages))
-        if result.ending is Ending.DONE and size > self._pair.backlog.limit - _CERTAIN_ROOM:
-            self._watch_headroom(call)
-        sending = Sending(
-            path=self.path,
-            route="primary",
-            outcome=result.outcome,
-            messages=len(call.messages),
-            size=size,
-            seconds=self._timers.now() - began,
-        )
-        self._pair.observers.tell(lambda observer: observer.sent(sending))
-
-    def _watch_headroom(self, call: Call) -> None:
-        for message in call.messages:
-            notice = self._pair.headroom.observe(
-                self.path,
-                size=measure(message),
-                overhead=MAX_OVERHEAD,
-                backlog_limit=self._pair.backlog.limit,
-            )
-            if notice is not None:
-                self._tell_headroom(notice)
-
-    def _tell_headroom(self, notice: HeadroomNotice) -> None:
-        self._pair.observers.tell(lambda observer: observer.headroom_lacked(notice))
+    # ------------------------------------------------------------- the rest
 
     async def ask(self, operation: Operation, timeout: float | None) -> Any:
         """Ask the primary for something that has no other way; it is tried once."""
-        limit = self._options.attempt_timeout
-        result = await self._links[0].run(
-            Attempt(), operation, limit=limit if timeout is None else min(limit, timeout), deadline=None
-        )
-        if result.error is not None:
-            raise result.error
-        if result.ending is not Ending.DONE:
-            raise _timed_out(self.path)
-        return result.value
+        ticket = Ticket()
+        limit = self._limit if timeout is None else min(self._limit, timeout)
+        ending = await self._links[0].run(ticket, operation, limit=limit)
+        self._pair.check()
+        if ending is Ending.FAILED and ticket.error is not None:
+            if judge(describe(ticket.error), self._options, had_success=True).is_counted:
+                self._links[0].discard()
+            raise ticket.error
+        if ending is not Ending.DONE:
+            raise OperationTimeoutError(message=f"The primary did not answer for {self.path!r} in time.")
+        return ticket.value
 
     async def batch_limit(self) -> int | None:
         """How large a batch the primary's link takes; None while it cannot be asked."""
         if self._batch_limit is None and self.health.route is Route.PRIMARY:
-            result = await self._links[0].run(
-                Attempt(), _ask_batch_size, limit=self._options.attempt_timeout, deadline=None
-            )
-            self._batch_limit = result.value if result.ending is Ending.DONE else None
+            self._batch_limit = await self._ask_batch_limit()
         return self._batch_limit
 
-    async def close(self) -> None:
+    async def _ask_batch_limit(self) -> int | None:
+        """Asked once, and counted like a send: many programs ask this before anything else."""
+        ticket, link = Ticket(), self._links[0]
+        self._begin(ticket)
+        try:
+            ending = await link.run(ticket, _ask_batch_size, limit=self._limit)
+        except asyncio.CancelledError:
+            self._take_back(ticket)
+            raise
+        now = self._timers.now()
+        if ending is Ending.DONE:
+            self._pair.had_success = True
+            self.carry_out(self.health.succeed(ticket, now))
+            return int(ticket.value)
+        if ending is Ending.ABANDONED or ticket.called_at is None:
+            self.health.withdraw(ticket)
+            return None
+        failure = None if ticket.error is None else describe(ticket.error)
+        verdict = _UNANSWERED if failure is None else await self._judge(failure, None)
+        self._record(ticket, verdict, failure)
+        if verdict.action in (Action.RAISE, Action.PERMANENT) and ticket.error is not None:
+            raise ticket.error
+        if verdict.is_counted:
+            link.discard()
+        return None
+
+    def status(self) -> EntityStatus:
+        """A picture of this moment, in the time of the timers."""
+        return EntityStatus(
+            health=self.health.status(),
+            without_headroom=self._pair.headroom.count(self.path),
+            sent={route: dict(counts) for route, counts in self.counts.items()},
+        )
+
+    async def close(self, grace: float) -> None:
         """Stop the pings and close the links."""
         if self._alarm is not None:
             self._alarm.cancel()
-        for task in list(self._pings):
-            task.cancel()
-        for link in (*self._links, self._ping_link):
-            await link.close()
+            self._alarm = None
+        await asyncio.gather(self._pinger.close(), *(link.close(grace) for link in self._links))
 
 
 def _length(link: SendLink) -> int:
     return link.length
 
 
-async def _open_link(sender: SdkSender) -> None:
-    await sender.__aenter__()
-
-
 async def _ask_batch_size(sender: SdkSender) -> int:
     return int((await sender.create_message_batch()).max_size_in_bytes)
-
-
-async def _send_ping(sender: SdkSender) -> None:
-    # A random session, so that entities with sessions take it too.
-    await sender.send_messages(
-        ServiceBusMessage(
-            b"",
-            content_type=PING_CONTENT_TYPE,
-            time_to_live=_PING_LIFE,
-            session_id=uuid4().hex,
-            message_id=uuid4().hex,
-        )
-    )
 
 
 def _timed_out(path: str) -> OperationTimeoutError:

@@ -1,37 +1,35 @@
-"""One SDK sender behind a FIFO, with a deadline that holds.
+"""One SDK sender behind a line of callers, with a deadline that holds.
 
 Theory of operation
-1. SDK senders are not safe for several callers at once, so that one call at a time is made on each; the
-   others wait in order.
+-------------------
+
+1. SDK senders are not safe for several callers at once. So there is a line: one caller at a time has the
+   *turn*, the others wait in order. Whoever has the turn may make several calls before it passes it on.
 2. A call of the SDK runs in a task of its own (in the context of its caller, whose trace it carries). Whoever
-   waits for it can therefore stop waiting at any moment: when its time is over, when the failover abandons
-   it, when it is cancelled. What the SDK then does with the cancellation, and how long that takes, concerns
+   waits for it can therefore stop waiting at any moment: when its time is over, when a failover abandons it,
+   when it is cancelled. What the SDK then does with the cancellation, and how long that takes, concerns
    nobody.
-3. A sender whose call was given up is in an unknown state. It is buried (closed in the background, within a
-   limit) and the next call opens a new one.
+3. A sender whose call was given up is in an unknown state. It is buried, and the next call opens a new one.
+4. A link that failed may be given a *rest*. Whoever has the turn waits for its end before it calls, so that a
+   thousand callers behind a dead peer knock once a rest, not a thousand times.
+5. A link that was closed while nobody used it is opened again once, at once, and nobody hears of it.
+6. One watchdog a link. It is set for the end of the first call and looks again when it comes too early, since
+   a timer a call would cost more than the rest of this file.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from azure.core.exceptions import AzureError
+from .graveyard import Graveyard
+from .timers import TimerHandle, Timers
 
-from .observer import Outcome
-from .timers import Timers
-
-__all__ = ["Attempt", "Ending", "Graveyard", "Operation", "Result", "SdkSender", "SendLink"]
-
-log = logging.getLogger("pairbus.client")
-# How long an SDK sender may take to close; a silent peer makes it wait for an answer.
-CLOSE_LIMIT = 5.0
+__all__ = ["Ending", "Operation", "SdkSender", "SendLink", "Ticket"]
 
 
 class SdkSender(Protocol):
@@ -49,43 +47,34 @@ Operation = Callable[[SdkSender], Coroutine[Any, Any, Any]]
 
 
 class Ending(Enum):
-    """How an attempt ended."""
+    """How a wait or a call ended."""
 
+    TURN = "it is its turn"
+    ANSWERED = "the SDK has answered"
     DONE = "done"
     FAILED = "failed"
     OUT_OF_TIME = "out of time"
     ABANDONED = "abandoned"
-    TURN = "it is its turn"
+    RESTED = "the rest is over"
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How an attempt ended, with what the SDK gave or raised. `on_wire`: it had its turn."""
+class Ticket:
+    """A caller's place in the line. It waits for one thing at a time, and can be called away from that."""
 
-    ending: Ending
-    value: Any = None
-    error: BaseException | None = None
-    on_wire: bool = True
-
-    @property
-    def outcome(self) -> Outcome:
-        """What is known of it."""
-        if self.ending is Ending.DONE:
-            return "ok"
-        return "failed" if self.error is not None else "unknown"
-
-
-class Attempt:
-    """One try to have something done; it can be ended from outside."""
-
-    __slots__ = ("_waiter", "is_abandoned")
+    __slots__ = ("_waiter", "called_at", "error", "failures", "is_abandoned", "value")
 
     def __init__(self) -> None:
         self._waiter: asyncio.Future[Ending] | None = None
         self.is_abandoned = False
+        self.failures = 0
+        #: When the last call began; None if it has not come to a call since the ticket joined the line.
+        self.called_at: float | None = None
+        #: What the SDK gave or raised.
+        self.value: Any = None
+        self.error: BaseException | None = None
 
     def end(self, ending: Ending) -> bool:
-        """End the waiting, if it has not ended already."""
+        """End what it waits for, if it waits. False if it does not."""
         waiter = self._waiter
         if waiter is None or waiter.done():
             return False
@@ -93,7 +82,7 @@ class Attempt:
         return True
 
     def abandon(self) -> None:
-        """A failover has overtaken this attempt."""
+        """A failover has overtaken it, or the client is being closed."""
         self.is_abandoned = True
         self.end(Ending.ABANDONED)
 
@@ -101,154 +90,231 @@ class Attempt:
         """Its time is over."""
         self.end(Ending.OUT_OF_TIME)
 
-    def finish(self, task: asyncio.Task[Any]) -> None:
-        """The SDK has answered."""
-        self.end(Ending.DONE)
-
     def waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Ending]:
         """What to await until somebody ends it."""
-        self._waiter = loop.create_future()
-        return self._waiter
-
-
-class Graveyard:
-    """Closes what nobody uses any more, in the background and within a limit."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def bury(self, sender: SdkSender, *, after: asyncio.Task[Any] | None = None) -> None:
-        """Close a sender, once the call that still runs on it has been cancelled."""
-        task = asyncio.get_running_loop().create_task(self._close(sender, after))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _close(self, sender: SdkSender, after: asyncio.Task[Any] | None) -> None:
-        try:
-            async with asyncio.timeout(CLOSE_LIMIT):
-                if after is not None:
-                    after.cancel()
-                    await asyncio.wait({after})
-                await sender.close()
-        except TimeoutError:
-            log.info("a link did not close within %g s and was dropped", CLOSE_LIMIT)
-        except (OSError, AzureError, ValueError) as error:
-            # It was given up because it did not work; that it does not close either is no news.
-            log.info("a link that was given up did not close: %s", error)
-
-    async def wait(self, seconds: float) -> None:
-        """Wait until all is closed, or the time is over; then the rest is cancelled."""
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=seconds)
-            for task in late:
-                task.cancel()
+        self._waiter = waiter = loop.create_future()
+        return waiter
 
 
 class SendLink:
-    """A FIFO in front of one SDK sender."""
+    """A line in front of one SDK sender."""
 
-    def __init__(self, open_sender: Callable[[], SdkSender], *, graveyard: Graveyard, timers: Timers) -> None:
+    def __init__(
+        self,
+        open_sender: Callable[[], SdkSender],
+        *,
+        graveyard: Graveyard,
+        timers: Timers,
+        is_idle_closure: Callable[[BaseException, float], bool] | None = None,
+    ) -> None:
+        """`is_idle_closure` tells whether an error after so many idle seconds is rule 5's."""
         self._open_sender = open_sender
         self._graveyard = graveyard
         self._timers = timers
-        self._sender: SdkSender | None = None
-        self._busy = False
-        self._waiting: deque[Attempt] = deque()
+        self._is_idle_closure = is_idle_closure
         self._loop = asyncio.get_running_loop()
-        #: When the present sender last did what it was asked to; None for one that has done nothing yet.
-        self.last_success: float | None = None
+        self._sender: SdkSender | None = None
+        self._waiting: deque[Ticket] = deque()
+        #: Whether somebody has the turn.
+        self.is_busy = False
+        #: Failures in a row; whoever uses the link counts them.
+        self.failures = 0
+        self._is_closing = False
+        # Who waits for a call, and the call.
+        self._caller: Ticket | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._resting: Ticket | None = None
+        self._rest_until = 0.0
+        # When the present sender last did what it was asked to; None for one that has done nothing yet.
+        self._last_success: float | None = None
+        self._call_ends = 0.0
+        self._watchdog: TimerHandle | None = None
+        self._watchdog_at = 0.0
 
     @property
     def length(self) -> int:
-        """How many wait or are at it."""
-        return len(self._waiting) + self._busy
+        """How many wait or have the turn."""
+        return len(self._waiting) + self.is_busy
 
-    async def run(
-        self,
-        attempt: Attempt,
-        operation: Operation,
-        *,
-        limit: float,
-        deadline: float | None,
-    ) -> Result:
-        """Wait for the turn, then do `operation` for at most `limit` seconds; all of it before `deadline`."""
-        if self._busy:
-            ending = await self._wait_turn(attempt, deadline)
-            if ending is not Ending.TURN:
-                return Result(ending, on_wire=False)
-        self._busy = True
-        try:
-            return await self._perform(attempt, operation, limit, deadline)
-        finally:
-            self._pass_turn()
+    # ------------------------------------------------------------- the line
 
-    def discard(self) -> None:
-        """Use a new sender from now on."""
-        if self._sender is not None:
-            self._graveyard.bury(self._sender)
-            self._forget_sender()
+    async def wait_turn(self, ticket: Ticket, deadline: float | None) -> Ending:
+        """Wait in line, before `deadline`: TURN, OUT_OF_TIME or ABANDONED. Take no turn without `pass_turn`.
 
-    async def close(self) -> None:
-        """Close the sender at once; who still waits is abandoned."""
-        while self._waiting:
-            self._waiting.popleft().abandon()
-        self.discard()
-
-    async def _wait_turn(self, attempt: Attempt, deadline: float | None) -> Ending:
-        waiter = attempt.waiter(self._loop)
-        self._waiting.append(attempt)
-        timer = self._expire_at(attempt, deadline)
+        Only for a busy link; where nobody has the turn, take it by setting `is_busy`.
+        """
+        waiter = ticket.waiter(self._loop)
+        self._waiting.append(ticket)
+        timer = None if deadline is None else self._timers.call_at(deadline, ticket.expire)
         try:
             return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and waiter.result() is Ending.TURN:
-                self._pass_turn()
+                self.pass_turn()
             raise
         finally:
             if timer is not None:
                 timer.cancel()
 
-    async def _perform(
-        self,
-        attempt: Attempt,
-        operation: Operation,
-        limit: float,
-        deadline: float | None,
-    ) -> Result:
-        if attempt.is_abandoned:  # between being given its turn and taking it
-            return Result(Ending.ABANDONED, on_wire=False)
-        if self._sender is None:
-            self._sender = self._open_sender()
-        task = self._loop.create_task(operation(self._sender))
-        waiter = attempt.waiter(self._loop)
-        task.add_done_callback(attempt.finish)
-        ends = self._timers.now() + limit
-        timer = self._expire_at(attempt, ends if deadline is None else min(ends, deadline))
+    def pass_turn(self) -> None:
+        """Give the turn to the first in line, if there is anybody."""
+        while self._waiting:
+            if self._waiting.popleft().end(Ending.TURN):
+                return
+        self.is_busy = False
+        if self._is_closing:
+            self.discard()
+
+    def send_away(self) -> None:
+        """Abandon all who wait in line."""
+        while self._waiting:
+            self._waiting.popleft().abandon()
+
+    # ------------------------------------------------------------- with the turn
+
+    async def call(
+        self, ticket: Ticket, operation: Operation, *, limit: float, deadline: float | None
+    ) -> Ending:
+        """Have the SDK do something, for at most `limit` seconds: DONE, FAILED, OUT_OF_TIME or ABANDONED.
+
+        What it gave is the ticket's `value`, what it raised its `error`.
+        """
+        ending = await self._call_once(ticket, operation, limit, deadline)
+        if ending is Ending.FAILED and self._was_idle(ticket):
+            self.discard()
+            ending = await self._call_once(ticket, operation, limit, deadline)
+        return ending
+
+    async def _call_once(
+        self, ticket: Ticket, operation: Operation, limit: float, deadline: float | None
+    ) -> Ending:
+        ticket.error = None
+        if ticket.is_abandoned or self._is_closing:  # between being given its turn and taking it
+            return Ending.ABANDONED
+        now = self._timers.now()
+        ends = now + limit
+        if deadline is not None and deadline < ends:
+            if deadline <= now:
+                return Ending.OUT_OF_TIME
+            ends = deadline
+        sender = self._sender
+        if sender is None:
+            sender = self._sender = self._open_sender()
+        waiter = ticket.waiter(self._loop)
+        ticket.called_at = now
+        self._caller, self._call_ends = ticket, ends
+        self._task = task = self._loop.create_task(_perform(operation, sender, waiter))
+        if self._watchdog is None or ends < self._watchdog_at:
+            self._set_watchdog(ends)
         try:
             ending = await waiter
         except asyncio.CancelledError:
             self._give_up(task)
             raise
         finally:
-            if timer is not None:
-                timer.cancel()
-        if ending is not Ending.DONE:
+            self._caller = self._task = None
+        if ending is not Ending.ANSWERED:
             self._give_up(task)
-            return Result(ending)
-        return self._read(task)
+            return ending
+        return self._read(ticket, task)
 
-    def _read(self, task: asyncio.Task[Any]) -> Result:
+    def _read(self, ticket: Ticket, task: asyncio.Task[Any]) -> Ending:
         if task.cancelled():
-            return Result(Ending.FAILED, error=ConnectionAbortedError("the SDK cancelled its own call"))
-        error = task.exception()
-        if error is not None:
-            return Result(Ending.FAILED, error=error)
-        self.last_success = self._timers.now()
-        return Result(Ending.DONE, value=task.result())
+            ticket.error = ConnectionAbortedError("the SDK cancelled its own call")
+            return Ending.FAILED
+        ticket.error = task.exception()
+        if ticket.error is not None:
+            return Ending.FAILED
+        ticket.value = task.result()
+        self._last_success = self._timers.now()
+        return Ending.DONE
+
+    def _was_idle(self, ticket: Ticket) -> bool:
+        if self._is_idle_closure is None or self._last_success is None:
+            return False
+        if ticket.error is None or ticket.called_at is None:
+            return False
+        return self._is_idle_closure(ticket.error, ticket.called_at - self._last_success)
+
+    async def run(
+        self, ticket: Ticket, operation: Operation, *, limit: float, deadline: float | None = None
+    ) -> Ending:
+        """Wait in line, make one call and pass the turn on."""
+        if self.is_busy:
+            ending = await self.wait_turn(ticket, deadline)
+            if ending is not Ending.TURN:
+                return ending
+        self.is_busy = True
+        try:
+            return await self.call(ticket, operation, limit=limit, deadline=deadline)
+        finally:
+            self.pass_turn()
+
+    # ------------------------------------------------------------- rests
+
+    def rest(self, seconds: float) -> None:
+        """Let whoever has the turn wait before the next call."""
+        self._rest_until = max(self._rest_until, self._timers.now() + seconds)
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the next call has to wait."""
+        return self._rest_until > self._timers.now()
+
+    async def rest_out(self, ticket: Ticket, deadline: float | None) -> Ending:
+        """With the turn: wait for the end of the rest: RESTED, OUT_OF_TIME or ABANDONED."""
+        while (until := self._rest_until) > self._timers.now():
+            if ticket.is_abandoned:
+                return Ending.ABANDONED
+            waiter = ticket.waiter(self._loop)
+            is_last = deadline is not None and deadline <= until
+            timer = self._timers.call_at(
+                deadline if is_last and deadline is not None else until,
+                ticket.expire if is_last else lambda: bool(ticket.end(Ending.RESTED)),
+            )
+            self._resting = ticket
+            try:
+                ending = await waiter
+            finally:
+                self._resting = None
+                timer.cancel()
+            if ending is not Ending.RESTED:
+                return ending
+        return Ending.RESTED
+
+    def wake(self) -> None:
+        """End the rest: something has changed."""
+        self._rest_until = 0.0
+        if self._resting is not None:
+            self._resting.end(Ending.RESTED)
+
+    # ------------------------------------------------------------- the sender
+
+    def discard(self) -> None:
+        """Use a new sender from now on; not while a call is under way."""
+        if self._sender is not None and self._caller is None:
+            self._graveyard.bury(self._sender)
+            self._forget_sender()
+
+    async def close(self, grace: float) -> None:
+        """Send away who waits, give the call that is under way so many seconds to end, and close.
+
+        The grace is real time: whoever closes a client waits for it.
+        """
+        self._is_closing = True
+        self.send_away()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=grace)
+        for ticket in (self._caller, self._resting):
+            if ticket is not None:
+                ticket.abandon()
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
+        self.discard()  # or else whoever has the turn does it
 
     def _give_up(self, task: asyncio.Task[Any]) -> None:
         """Nobody waits for this call any more, and nobody knows what it has done to its sender."""
-        task.cancel()
         task.add_done_callback(_look_away)
         if self._sender is not None:
             self._graveyard.bury(self._sender, after=task)
@@ -256,18 +322,35 @@ class SendLink:
 
     def _forget_sender(self) -> None:
         self._sender = None
-        self.last_success = None
+        self._last_success = None
 
-    def _pass_turn(self) -> None:
-        while self._waiting:
-            if self._waiting.popleft().end(Ending.TURN):
-                return
-        self._busy = False
+    # ------------------------------------------------------------- the watchdog
 
-    def _expire_at(self, attempt: Attempt, when: float | None) -> Any:
-        if when is None:
-            return None
-        return self._timers.call_at(when, attempt.expire)
+    def _set_watchdog(self, when: float) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._watchdog_at = when
+        self._watchdog = self._timers.call_at(when, self._look)
+
+    def _look(self) -> None:
+        self._watchdog = None
+        caller = self._caller
+        if caller is None:
+            return
+        if self._timers.now() >= self._call_ends:
+            caller.expire()
+        else:
+            self._set_watchdog(self._call_ends)
+
+
+async def _perform(operation: Operation, sender: SdkSender, waiter: asyncio.Future[Ending]) -> Any:
+    try:
+        return await operation(sender)
+    finally:
+        # Told from here and not by a callback of the task, which would come a turn of the loop later. The
+        # task is done when the waiter wakes up.
+        if not waiter.done():
+            waiter.set_result(Ending.ANSWERED)
 
 
 def _look_away(task: asyncio.Task[Any]) -> None:

@@ -2,18 +2,20 @@
 
 1. A message of the caller's is never changed. One that has no id is copied and the copy gets one, so that the
    same object sent twice is two messages.
-2. A copy shares the body and rebuilds the rest from the public attributes of `AmqpAnnotatedMessage`.
+2. A copy shares all parts that are not changed, the body above all.
 3. The SDK writes a plain int with 32 bits. The types that the envelope asks for are written as the SDK's own
    description of a typed value: a mapping with TYPE and VALUE.
+4. With a time to live the SDK writes a creation time as well, that of the send. The SDK does not see the time
+   to live of a wrapped message, so it is done here.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from os import urandom
+from typing import Any, TypeVar
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import (
@@ -30,24 +32,34 @@ __all__ = [
     "Outgoing",
     "PairedMessageBatch",
     "body_bytes",
+    "data_of",
     "measure",
+    "message_id_of",
     "natives_of",
+    "new_id",
     "prepare",
+    "raw_of",
     "wrapped_copy",
 ]
 
 Message = ServiceBusMessage | AmqpAnnotatedMessage
 _SCHEDULED = b"x-opt-scheduled-enqueue-time"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# What a batch with one message takes besides the message: its envelope, and the section around it.
+# Larger than any message, so that a batch measures and never refuses.
 _MEASURING_LIMIT = 1 << 30
+
+T = TypeVar("T")
 
 
 class PairedMessageBatch(ServiceBusMessageBatch):
-    """A batch that remembers its messages, so that in an outage each can be wrapped by itself."""
+    """A batch that remembers its messages, so that in an outage each can be wrapped by itself.
 
-    def __init__(self, max_size_in_bytes: int | None = None) -> None:
-        super().__init__(max_size_in_bytes)
+    A message without an id gets one when it is added.
+    """
+
+    def __init__(self, max_size_in_bytes: int | None = None, **keywords: Any) -> None:
+        """`keywords` are the SDK's own: its transport, and what its traces say."""
+        super().__init__(max_size_in_bytes, **keywords)
         self.messages: list[Message] = []
 
     def add_message(self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]) -> None:
@@ -57,23 +69,19 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         self.messages.append(prepared)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outgoing:
     """The messages of one call. `native` is what the SDK is given: one message, a list or a batch."""
 
     native: Any
     messages: list[Message]
 
-    @property
-    def count(self) -> int:
-        return len(self.messages)
-
 
 def prepare(given: Any) -> Outgoing:
     """Check and copy what a caller wants to send; ReservedPropertyError, TypeError or ValueError if it cannot
     be sent.
     """
-    if isinstance(given, ServiceBusMessage | AmqpAnnotatedMessage):
+    if isinstance(given, ServiceBusMessage | AmqpAnnotatedMessage | Mapping):
         message = _prepare_one(given)
         return Outgoing(message, [message])
     if isinstance(given, PairedMessageBatch):
@@ -83,9 +91,6 @@ def prepare(given: Any) -> Outgoing:
             "This batch was not made by this client, so that its messages could not be wrapped in an outage. "
             "Make it with create_message_batch() of the sender that sends it."
         )
-    if isinstance(given, Mapping):
-        message = _prepare_one(given)
-        return Outgoing(message, [message])
     if isinstance(given, Iterable):
         messages = [_prepare_one(item) for item in given]
         return Outgoing(messages, messages)
@@ -106,51 +111,40 @@ def _prepare_one(given: Any) -> Message:
     if raw.application_properties:
         check_properties(raw.application_properties)
     properties = raw.properties
-    if properties is not None and properties.message_id:
-        return given if isinstance(given, ServiceBusMessage) else raw
-    named = _properties(properties)
-    named.message_id = uuid.uuid4().hex
-    return _copy(raw, properties=named)
+    if properties is None:
+        named = AmqpMessageProperties()
+    elif properties.message_id is None or properties.message_id == "":
+        named = _copy(properties)
+    else:
+        return given  # type: ignore[no-any-return]
+    named.message_id = new_id()
+    copy = _copy(raw)
+    copy.properties = named
+    return copy
+
+
+def new_id() -> str:
+    """A random message id: as many random digits as a UUID has, several times cheaper."""
+    return urandom(16).hex()
 
 
 def message_id_of(message: Message) -> str:
     """The id, as text."""
-    properties = _raw(message).properties
-    return _text(properties.message_id) or "" if properties is not None else ""
+    properties = raw_of(message).properties
+    found = None if properties is None else properties.message_id
+    return found.decode("utf-8", "backslashreplace") if isinstance(found, bytes) else str(found)
 
 
-def _raw(message: Message) -> AmqpAnnotatedMessage:
+def raw_of(message: Message) -> AmqpAnnotatedMessage:
+    """The message with all that AMQP has."""
     return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
 
 
-def _properties(given: AmqpMessageProperties | None) -> AmqpMessageProperties:
-    return AmqpMessageProperties() if given is None else AmqpMessageProperties(**dict(given.items()))
-
-
-def _header(given: AmqpMessageHeader | None) -> AmqpMessageHeader:
-    return AmqpMessageHeader() if given is None else AmqpMessageHeader(**dict(given.items()))
-
-
-def _copy(raw: AmqpAnnotatedMessage, *, properties: AmqpMessageProperties) -> AmqpAnnotatedMessage:
-    copy = _with_body_of(raw)
-    if raw.header is not None:
-        copy.header = raw.header
-    copy.properties = properties
-    copy.application_properties = (
-        None if raw.application_properties is None else dict(raw.application_properties)
-    )
-    copy.annotations = raw.annotations
-    copy.delivery_annotations = raw.delivery_annotations
-    copy.footer = raw.footer
+def _copy(thing: T) -> T:
+    """A copy that shares the parts. `copy.copy` does the same, in ten times the time."""
+    copy = object.__new__(type(thing))
+    copy.__dict__.update(thing.__dict__)
     return copy
-
-
-def _with_body_of(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
-    if raw.body_type == AmqpMessageBodyType.DATA:
-        return AmqpAnnotatedMessage(data_body=list(raw.body))
-    if raw.body_type == AmqpMessageBodyType.SEQUENCE:
-        return AmqpAnnotatedMessage(sequence_body=list(raw.body))
-    return AmqpAnnotatedMessage(value_body=raw.body)
 
 
 # --------------------------------------------------------------------------- the envelope
@@ -158,7 +152,7 @@ def _with_body_of(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
 
 def natives_of(message: Message, scheduled_for: datetime | None = None) -> Natives:
     """The native properties that the envelope deals with."""
-    raw = _raw(message)
+    raw = raw_of(message)
     header, properties, annotations = raw.header, raw.properties, raw.annotations or {}
     scheduled: Any = annotations.get(_SCHEDULED, annotations.get(_SCHEDULED.decode()))
     return Natives(
@@ -170,37 +164,31 @@ def natives_of(message: Message, scheduled_for: datetime | None = None) -> Nativ
 
 
 def wrapped_copy(
-    message: Message, wrapped: Wrapped, *, body: CompressedBody | None = None
+    message: Message, wrapped: Wrapped, *, created_ms: int, body: CompressedBody | None = None
 ) -> AmqpAnnotatedMessage:
-    """The message as it waits in a backlog queue."""
-    raw = _raw(message)
-    properties = _properties(raw.properties)
+    """The message as it waits in a backlog queue. `created_ms`: when it is sent."""
+    raw = raw_of(message)
+    copy = _copy(raw) if body is None else AmqpAnnotatedMessage(data_body=body.data)
+    properties = AmqpMessageProperties() if raw.properties is None else _copy(raw.properties)
     properties.group_id = wrapped.natives.session_id
     properties.absolute_expiry_time = wrapped.natives.expires_ms
-    copy = _copy(raw, properties=properties)
-    if body is not None:
-        copy = _copy_with_body(copy, body.data)
-    header = _header(raw.header)
+    header = AmqpMessageHeader() if raw.header is None else _copy(raw.header)
+    if header.time_to_live:
+        properties.creation_time = created_ms
     header.time_to_live = wrapped.natives.ttl_ms
-    copy.header = header
     added = {**wrapped.aliases, **(body.markers if body is not None else {})}
-    properties_with_aliases = dict(copy.application_properties or {})
-    properties_with_aliases.update((name, _typed(value)) for name, value in added.items())
-    copy.application_properties = properties_with_aliases
+    copy.properties = properties
+    copy.header = header
+    copy.application_properties = {
+        **(raw.application_properties or {}),
+        **{name: _typed(value) for name, value in added.items()},
+    }
+    copy.delivery_annotations = raw.delivery_annotations
+    copy.annotations = raw.annotations
     if raw.annotations:
         gone = (_SCHEDULED, _SCHEDULED.decode())
         copy.annotations = {key: value for key, value in raw.annotations.items() if key not in gone}
     return copy
-
-
-def _copy_with_body(message: AmqpAnnotatedMessage, data: bytes) -> AmqpAnnotatedMessage:
-    compressed = AmqpAnnotatedMessage(data_body=data)
-    if message.properties is not None:
-        compressed.properties = message.properties
-    compressed.application_properties = message.application_properties
-    compressed.annotations = message.annotations
-    compressed.delivery_annotations = message.delivery_annotations
-    return compressed
 
 
 def _typed(value: str | Long | TimestampMs) -> Any:
@@ -225,14 +213,14 @@ def measure(message: Message) -> int:
 
 def body_bytes(message: Message) -> int:
     """The size of the body where that costs nothing to know: of data; 0 for values and sequences."""
-    raw = _raw(message)
-    return sum(map(len, raw.body)) if raw.body_type == AmqpMessageBodyType.DATA else 0
+    raw = raw_of(message)
+    return sum(map(len, raw.body)) if raw.body_type is AmqpMessageBodyType.DATA else 0
 
 
 def data_of(message: Message) -> list[bytes] | None:
-    """The data sections of a message; None if its body is of another kind."""
-    raw = _raw(message)
-    return list(raw.body) if raw.body_type == AmqpMessageBodyType.DATA and not raw.footer else None
+    """The data sections of a message; None if its body is of another kind, or a footer follows it."""
+    raw = raw_of(message)
+    return list(raw.body) if raw.body_type is AmqpMessageBodyType.DATA and not raw.footer else None
 
 
 def _text(value: Any) -> str | None:
@@ -242,9 +230,11 @@ def _text(value: Any) -> str | None:
 
 
 def _milliseconds(value: Any) -> int | None:
-    if value is None:
-        return None
+    """A point in time, as the SDK would write it."""
+    if isinstance(value, Mapping):  # a value with its AMQP type
+        value = value.get("VALUE")
     if isinstance(value, datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        return int((aware - _EPOCH).total_seconds() * 1000)
-    return int(value)
+        delta = aware - _EPOCH
+        return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
+    return None if value is None else int(value)

@@ -24,6 +24,11 @@ class Notifier:
         self._changes: queue.SimpleQueue[StateChange | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether anything has been told."""
+        return self._thread is not None
+
     def tell(self, change: StateChange) -> None:
         """Have the callback called with this change, soon."""
         if self._callback is None:

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from ..clock import Clock
 from ..options import SendAvailabilityOptions, StateChange
-from ..pairing.errors import PairFaultedError
+from ..pairing.errors import BacklogUnavailableError, PairFaultedError
 from ..pairing.headroom import HeadroomWatch, batch_limit
-from ..pairing.health import HealthStatus
 from ..pairing.names import backlog_queue_names, path_key
 from ..pairing.scheduling import BacklogNumbers, check_cancellable
 from .backlog import Backlog
-from .entity import Call, Entity
-from .link import Graveyard, SdkSender
-from .message import Outgoing, PairedMessageBatch
+from .entity import Entity
+from .errors import ClientClosedError, WrongLoopError
+from .graveyard import Graveyard
+from .link import SdkSender
+from .message import Message, PairedMessageBatch
 from .notifier import Notifier
 from .observer import LogObserver, Observer, Observers
+from .provisioner import Provisioner, ProvisioningReport
 from .records import Records
 from .side import Side
+from .spool import Spool
 from .status import EntityStatus, PairStatus
 from .timers import LoopTimers, Timers
 
 __all__ = ["Pair"]
 
-# How long closing waits for links that are being closed, and for the application's callback.
+log = logging.getLogger("pairbus.client")
+# What closing gives to a send that is under way, then to links that are being closed, then to the
+# application's callback.
+_CLOSE_GRACE = 2.0
 _CLOSE_WAIT = 5.0
 
 
@@ -44,6 +51,7 @@ class Pair:
         options: SendAvailabilityOptions,
         clock: Clock,
         records: Records,
+        spool: Spool | None,
         on_state_change: Callable[[StateChange], object] | None,
         observers: Iterable[Observer],
         timers: Timers | None = None,
@@ -52,19 +60,25 @@ class Pair:
         self.secondary = secondary
         self.name = name
         self.options = options
-        self.timers: Timers = timers or LoopTimers(asyncio.get_running_loop())
+        self.loop = asyncio.get_running_loop()
+        self.timers: Timers = timers or LoopTimers(self.loop)
         self.random = random.random
         self.graveyard = Graveyard()
         self.observers = Observers([LogObserver(), *observers])
         self.headroom = HeadroomWatch()
+        self.numbers = BacklogNumbers()
         self.had_success = False
-        self.provisioning = "not started"
         self._clock = clock
         self._records = records
+        self._spool = spool
         self._notifier = Notifier(on_state_change)
-        self._numbers = BacklogNumbers()
         self._entities: dict[str, Entity] = {}
+        # What every call from now on is refused with, once the pair has faulted or been closed.
+        self._refusal: PairFaultedError | ClientClosedError | None = None
         self._fault: PairFaultedError | None = None
+        self._provisioning: asyncio.Task[ProvisioningReport] | None = None
+        self._report: ProvisioningReport | None = None
+        self._first_report = asyncio.Event()
         self.backlog = Backlog(
             secondary,
             backlog_queue_names(name, options.backlog_queue_count),
@@ -77,40 +91,62 @@ class Pair:
             random=self.random,
         )
 
-    # -- sending
-    # -----------------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Have the backlog queues looked after, and the spool emptied, in the background."""
+        if self._provisioning is not None:
+            return
+        provisioner = Provisioner(
+            self.secondary.open_administration,
+            self.name,
+            count=self.options.backlog_queue_count,
+            timers=self.timers,
+        )
+        self._provisioning = self.loop.create_task(provisioner.keep_trying(self._provisioned))
+        self._provisioning.add_done_callback(self._provisioning_ended)
+        if self._spool is not None:
+            self._spool.start(self._replay, timers=self.timers)
 
-    async def send(self, entity: Entity, outgoing: Outgoing, timeout: float | None) -> None:
-        """Have the messages in the primary or in the backlog."""
-        self._check_fault()
+    def check(self) -> None:
+        """Raise if nothing may be sent any more."""
+        if self._refusal is not None:
+            raise self._refusal
 
-        async def transmit(sender: SdkSender) -> None:
-            await sender.send_messages(outgoing.native)
+    def check_loop(self) -> None:
+        """Raise on another event loop than the pair's own."""
+        if asyncio.get_running_loop() is not self.loop:
+            raise WrongLoopError
 
-        async def redirect(deadline: float | None) -> None:
-            await self.backlog.send(entity.path, outgoing.messages, deadline=deadline)
+    # ------------------------------------------------------------- sending
 
-        await entity.perform(Call(outgoing.messages, transmit, redirect), timeout)
-
-    async def schedule(
-        self, entity: Entity, outgoing: Outgoing, *, when: datetime, timeout: float | None
-    ) -> list[int]:
-        """Schedule messages; the numbers of those that went to the backlog are negative."""
-        self._check_fault()
-
-        async def transmit(sender: SdkSender) -> list[int]:
-            return await sender.schedule_messages(outgoing.native, when)
-
-        async def redirect(deadline: float | None) -> list[int]:
-            await self.backlog.send(entity.path, outgoing.messages, deadline=deadline, scheduled_for=when)
-            return self._numbers.take(outgoing.count)
-
-        numbers: list[int] = await entity.perform(Call(outgoing.messages, transmit, redirect), timeout)
-        return numbers
+    async def redirect(
+        self,
+        entity: Entity,
+        messages: Sequence[Message],
+        *,
+        deadline: float | None,
+        scheduled_for: datetime | None = None,
+    ) -> None:
+        """Have the messages in the backlog or, if both sides are down and that is wanted, in the spool."""
+        spool = self._spool
+        if spool is not None and spool.holds(entity.path):
+            # What waits there is older; a later message must not overtake it.
+            await self._keep(spool, entity, messages, scheduled_for)
+            return
+        try:
+            await self.backlog.send(
+                entity.path,
+                messages,
+                deadline=deadline,
+                counts=entity.counts,
+                scheduled_for=scheduled_for,
+            )
+        except BacklogUnavailableError:
+            if spool is None:
+                raise
+            await self._keep(spool, entity, messages, scheduled_for)
 
     async def cancel_scheduled(self, entity: Entity, numbers: list[int], timeout: float | None) -> None:
         """Cancel messages that were scheduled at the primary."""
-        self._check_fault()
         check_cancellable(numbers)
 
         async def transmit(sender: SdkSender) -> None:
@@ -120,15 +156,15 @@ class Pair:
 
     async def new_batch(self, entity: Entity, max_size_in_bytes: int | None) -> PairedMessageBatch:
         """A batch that fits the primary and, with room for an envelope, a backlog queue."""
-        self._check_fault()
-        largest = await entity.batch_limit() or self.backlog.limit
-        if max_size_in_bytes is not None and max_size_in_bytes > largest:
+        known = await entity.batch_limit()
+        if max_size_in_bytes and known is not None and max_size_in_bytes > known:
             raise ValueError(
                 f"Max message size: {max_size_in_bytes} is too large, "
-                f"acceptable max batch size is: {largest} bytes."
+                f"acceptable max batch size is: {known} bytes."
             )
-        size = batch_limit(max_size_in_bytes, primary_limit=largest, backlog_limit=self.backlog.limit)
-        return PairedMessageBatch(size)
+        limit = self.backlog.batch_limit
+        size = batch_limit(max_size_in_bytes or None, primary_limit=known or limit, backlog_limit=limit)
+        return PairedMessageBatch(size, **self.primary.batch_keywords)
 
     def entity(self, path: str, *, is_topic: bool = False) -> Entity:
         """The one sender of a path; paths are case-insensitive."""
@@ -138,29 +174,73 @@ class Pair:
             found = self._entities[key] = Entity(path, pair=self, is_topic=is_topic)
         return found
 
-    # -- by hand
-    # -----------------------------------------------------------------------------------------------------
+    async def was_paired_before(self, deadline: float | None) -> bool:
+        """Whether a backlog queue is there that is not of our own making: somebody has paired before us."""
+        if self._provisioning is not None and not self._first_report.is_set():
+            # What it finds tells apart what was there from what it is about to create.
+            await asyncio.wait(
+                {self.loop.create_task(self._first_report.wait())}, timeout=self.options.send_timeout
+            )
+        created = self._report.created if self._report is not None else ()
+        found_before = [queue for queue in self.backlog.queues if queue not in created]
+        return await self.backlog.ask(found_before, deadline)
+
+    # ------------------------------------------------------------- the spool
+
+    async def _keep(
+        self, spool: Spool, entity: Entity, messages: Sequence[Message], scheduled_for: datetime | None
+    ) -> None:
+        await spool.append(entity.path, messages, scheduled_for=scheduled_for)
+        entity.counts["spool"]["ok"] += len(messages)
+
+    async def _replay(self, path: str, messages: list[Message], scheduled_for: datetime | None) -> None:
+        """Send what was spooled, by the route of the moment."""
+
+    # ------------------------------------------------------------- by hand
 
     def fail_over(self, path: str, reason: str) -> None:
         """Send what is for `path` to the backlog from now on, until a ping succeeds."""
+        self.check()
         entity = self.entity(path)
         entity.carry_out(entity.health.force_over(self.timers.now(), reason))
 
     def mark_path_healthy(self, path: str) -> None:
         """Send what is for `path` to the primary again, at once."""
+        self.check()
         entity = self.entity(path)
         entity.carry_out(entity.health.mark_healthy(self.timers.now()))
 
     def fault(self, cause: str, side: str) -> None:
-        """Refuse every send from now on."""
-        self._fault = self._fault or PairFaultedError(side, cause)
+        """Refuse every send from now on; those that wait are refused as well."""
+        if self._refusal is None:
+            self._refusal = self._fault = PairFaultedError(side, cause)
+            log.error("the %s side of the pair has faulted: %s", side, cause)
+            self._wake_all()
 
-    def _check_fault(self) -> None:
-        if self._fault is not None:
-            raise self._fault
+    def _wake_all(self) -> None:
+        for entity in self._entities.values():
+            entity.wake()
 
-    # -- telling
-    # -----------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------- provisioning
+
+    def _provisioned(self, report: ProvisioningReport) -> None:
+        self._report = report
+        self._first_report.set()
+        self.observers.tell(lambda observer: observer.provisioned(report))
+
+    def _provisioning_ended(self, task: asyncio.Task[ProvisioningReport]) -> None:
+        self._first_report.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the backlog queues could not be looked after", exc_info=error)
+
+    @property
+    def provisioning(self) -> str:
+        """The state of the backlog queues, in a word."""
+        if self._report is not None:
+            return self._report.state
+        return "not started" if self._provisioning is None else "pending"
+
+    # ------------------------------------------------------------- telling
 
     def notify(self, change: StateChange) -> None:
         """Tell everybody of a change; the rules count in monotonic time, people do not."""
@@ -181,34 +261,52 @@ class Pair:
             provisioning=self.provisioning,
             had_success=self.had_success,
             backlog_limit=self.backlog.limit,
-            entities=tuple(self._entity_status(entity, offset) for entity in self._entities.values()),
+            entities=tuple(_dated(entity.status(), offset) for entity in self._entities.values()),
             rotation=tuple(
-                replace(queue, returns_at=_dated(queue.returns_at, offset))
+                replace(queue, returns_at=_at(queue.returns_at, offset))
                 for queue in self.backlog.rotation.status(now)
             ),
+            spool=None if self._spool is None else self._spool.status(),
+            warnings=() if self._report is None else self._report.warnings,
         )
-
-    def _entity_status(self, entity: Entity, offset: float) -> EntityStatus:
-        health: HealthStatus = entity.health.status()
-        dated = replace(
-            health,
-            since=_dated(health.since, offset),
-            fails_over_at=_dated(health.fails_over_at, offset),
-            next_ping_at=_dated(health.next_ping_at, offset),
-        )
-        return EntityStatus(health=dated, without_headroom=self.headroom.count(entity.path))
 
     async def close(self) -> None:
-        """Stop the pings, close every link and both sides."""
-        for entity in self._entities.values():
-            await entity.close()
-        await self.backlog.close()
+        """Refuse what comes, give what is under way a moment, close every link and both sides."""
+        if not isinstance(self._refusal, ClientClosedError):
+            self._refusal = ClientClosedError("The client has been closed. Make a new one to send again.")
+        self._wake_all()
+        await self._end_background()
+        await asyncio.gather(
+            self.backlog.close(_CLOSE_GRACE),
+            *(entity.close(_CLOSE_GRACE) for entity in self._entities.values()),
+        )
         await self.graveyard.wait(_CLOSE_WAIT)
         await self._records.close()
-        for side in (self.primary, self.secondary):
-            await side.close()
-        await asyncio.get_running_loop().run_in_executor(None, self._notifier.close, _CLOSE_WAIT)
+        await asyncio.gather(self.primary.close(_CLOSE_WAIT), self.secondary.close(_CLOSE_WAIT))
+        if self._notifier.is_running:
+            await self.loop.run_in_executor(None, self._notifier.close, _CLOSE_WAIT)
+
+    async def _end_background(self) -> None:
+        if self._spool is not None:
+            await self._spool.close()
+        if self._provisioning is not None:
+            self._provisioning.cancel()
+            await asyncio.wait({self._provisioning})
 
 
-def _dated(moment: float | None, offset: float) -> float | None:
+def _at(moment: float | None, offset: float) -> float | None:
     return None if moment is None else moment + offset
+
+
+def _dated(status: EntityStatus, offset: float) -> EntityStatus:
+    """With times of day instead of those of the timers."""
+    health = status.health
+    return replace(
+        status,
+        health=replace(
+            health,
+            since=_at(health.since, offset),
+            fails_over_at=_at(health.fails_over_at, offset),
+            next_ping_at=_at(health.next_ping_at, offset),
+        ),
+    )

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from ..pairing.names import ConnectionString, Endpoint, endpoint_of, parse_connection_string
+from ..pairing.names import ConnectionString, Endpoint, endpoint_of, parse_connection_string, path_key
+from .administration import open_administration
 from .credentials import for_event_loop
 from .link import SdkSender
 
 __all__ = ["Side"]
+
+log = logging.getLogger("pairbus.client")
 
 
 class Side:
@@ -50,17 +56,48 @@ class Side:
             return ServiceBusClient.from_connection_string(self._address, **chosen)
         return ServiceBusClient(self._address, for_event_loop(self._credential), **chosen)
 
+    def check_entity(self, path: str) -> None:
+        """Refuse another entity than the one that the connection string is good for."""
+        only = self.parsed.entity_path if self.parsed is not None else None
+        if only is not None and path_key(only) != path_key(path):
+            raise ValueError(
+                f"The connection string of {self.endpoint} is good for the entity {only!r} alone, by its "
+                f"EntityPath= field; {path!r} cannot be sent to with it."
+            )
+
+    @property
+    def batch_keywords(self) -> dict[str, Any]:
+        """What a batch has to be made with, so that the SDK's senders of this side take it as it is.
+
+        The SDK has no public word for that. Without it, it makes another batch of the same messages.
+        """
+        transport = getattr(self._sdk_client(), "_amqp_transport", None)
+        return {} if transport is None else {"amqp_transport": transport}
+
     def open_sender(
         self, path: str, *, is_topic: bool = False, keywords: Mapping[str, Any] | None = None
     ) -> SdkSender:
         """A new SDK sender that does not retry by itself; it connects with its first call."""
-        if self._client is None:
-            self._client = self.make_client(retry_total=0)
-        make = self._client.get_topic_sender if is_topic else self._client.get_queue_sender
+        client = self._sdk_client()
+        make = client.get_topic_sender if is_topic else client.get_queue_sender
         return cast(SdkSender, make(path, **(keywords or {})))
 
-    async def close(self) -> None:
-        """Close the SDK client."""
+    def _sdk_client(self) -> ServiceBusClient:
+        if self._client is None:
+            self._client = self.make_client(retry_total=0)
+        return self._client
+
+    def open_administration(self) -> ServiceBusAdministrationClient:
+        """A new administration client of the SDK."""
+        return open_administration(self._address, self._credential, keywords=self._keywords)
+
+    async def close(self, limit: float) -> None:
+        """Close the SDK client, and what it may still hold, within a limit."""
         client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        if client is None:
+            return
+        try:
+            async with asyncio.timeout(limit):
+                await client.close()
+        except TimeoutError:
+            log.info("the connections to %s did not close within %g s", self.endpoint, limit)

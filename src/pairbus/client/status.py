@@ -4,22 +4,48 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from ..pairing.health import HealthStatus
 from ..pairing.rotation import QueueStatus
+from .observer import Outcome, Route
 
-__all__ = ["EntityStatus", "PairStatus"]
+__all__ = ["EntityStatus", "PairStatus", "SendCounts", "SpoolStatus", "new_counts"]
+
+#: Messages by the way that they were sent and by what became of it.
+SendCounts = dict[Route, dict[Outcome, int]]
+
+
+def new_counts() -> SendCounts:
+    """Counts that stand at zero."""
+    return {
+        "primary": {"ok": 0, "failed": 0, "unknown": 0},
+        "backlog": {"ok": 0, "failed": 0, "unknown": 0},
+        "spool": {"ok": 0, "failed": 0, "unknown": 0},
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityStatus:
-    """One entity: its health, with times of day, and what lacked headroom."""
+    """One entity: its health, with times of day, what was sent, and how many messages lacked headroom."""
 
     health: HealthStatus
     without_headroom: int
+    sent: Mapping[Route, Mapping[Outcome, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolStatus:
+    """The local spool: what it holds, and what keeps it."""
+
+    directory: str
+    messages: int
+    bytes: int
+    limit: int
+    last_failure: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +62,7 @@ class PairStatus:
     backlog_limit: int
     entities: tuple[EntityStatus, ...]
     rotation: tuple[QueueStatus, ...]
+    spool: SpoolStatus | None = None
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> str:
@@ -48,6 +75,8 @@ def _plain(value: Any) -> Any:
         return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     return value
