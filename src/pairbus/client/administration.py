@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -21,7 +21,17 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from ..pairing.names import parse_connection_string
 from .credentials import for_event_loop
 
-__all__ = ["REQUEST_LIMIT", "Trouble", "ask", "describe_trouble", "judge_trouble", "open_administration"]
+__all__ = [
+    "REQUEST_LIMIT",
+    "OpenAdministration",
+    "Trouble",
+    "ask",
+    "describe_trouble",
+    "judge_trouble",
+    "open_administration",
+]
+
+OpenAdministration = Callable[[], ServiceBusAdministrationClient]
 
 #: How long one administrative request may take; Azure answers within a second or two.
 REQUEST_LIMIT = 15.0

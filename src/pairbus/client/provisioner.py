@@ -26,7 +26,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
 from ..pairing.names import backlog_queue_names, parse_backlog_queue_name
-from .administration import REQUEST_LIMIT, Trouble, ask, describe_trouble, judge_trouble
+from .administration import REQUEST_LIMIT, OpenAdministration, Trouble, ask, describe_trouble, judge_trouble
 from .timers import LoopTimers, Timers
 
 __all__ = [
@@ -123,7 +123,7 @@ class Provisioner:
 
     def __init__(
         self,
-        open_administration: Callable[[], ServiceBusAdministrationClient],
+        open_administration: OpenAdministration,
         primary: str,
         *,
         count: int,

@@ -1,0 +1,81 @@
+"""Lines read on a thread, taken on the event loop as they come.
+
+Reading blocks, and while nothing comes the paired client must go on pinging. Whoever takes gets what is
+there, at least one and at most so many: full batches from a file, and from a slow source each line at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+__all__ = ["Feed", "lines_of"]
+
+_CHUNK = 64 * 1024
+# How far reading may run ahead of sending.
+_AHEAD = 10_000
+
+Message = dict[str, Any]
+
+
+def lines_of(descriptor: int) -> Iterator[bytes]:
+    """The lines of an open file, with their line feeds.
+
+    Without Python's own buffer: a thread that still waits in it when the program ends would break that end.
+    """
+    rest = b""
+    while chunk := os.read(descriptor, _CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+    if rest:
+        yield rest
+
+
+class Feed:
+    """Messages from a descriptor, parsed and counted on a thread of their own."""
+
+    def __init__(self, descriptor: int, parse: Callable[[Iterable[bytes]], Iterable[Message]]) -> None:
+        """Must be made on the event loop that takes from it."""
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+        self._messages: deque[Message] = deque()
+        self._room = threading.Semaphore(_AHEAD)
+        self._ended = False
+        self._error: Exception | None = None
+        thread = threading.Thread(target=self._read, args=(descriptor, parse), daemon=True)
+        thread.start()
+
+    async def take(self, limit: int) -> list[Message]:
+        """What has been read, at least one and at most ``limit``; nothing at the end. Mistakes come last."""
+        while not self._messages:
+            if self._ended:
+                if self._error is not None:
+                    raise self._error
+                return []
+            self._ready.clear()
+            if not self._messages and not self._ended:
+                await self._ready.wait()
+        taken = [self._messages.popleft() for _ in range(min(limit, len(self._messages)))]
+        self._room.release(len(taken))
+        return taken
+
+    def _read(self, descriptor: int, parse: Callable[[Iterable[bytes]], Iterable[Message]]) -> None:
+        try:
+            for message in parse(lines_of(descriptor)):
+                self._room.acquire()
+                self._messages.append(message)
+                if len(self._messages) == 1:  # otherwise somebody has been woken already
+                    self._wake()
+        except Exception as error:  # noqa: BLE001  (raised where it is taken)
+            self._error = error
+        self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._ready.set)
