@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 
-from .bus import Bus, bodies, receive, receive_nothing
+from .bus import Bus, bodies, opened, receive, receive_nothing
 
 
 async def test_messages_come_in_order_and_go_when_completed(bus: Bus) -> None:
@@ -42,3 +44,58 @@ async def test_receive_and_delete(bus: Bus) -> None:
         assert first.lock_token is None
         await receive(receiver)
         assert bus.namespace.message_count("orders") == 0
+
+
+async def test_receivers_are_iterated_until_nothing_comes(bus: Bus) -> None:
+    bus.namespace.create_queue("orders")
+    async with bus.queue("orders", max_wait_time=0.3) as (sender, receiver):
+        await sender.send_messages([ServiceBusMessage(f"{number}") for number in range(3)])
+        received = []
+        async for message in receiver:
+            received.append(str(message))
+            await receiver.complete_message(message)
+        assert received == ["0", "1", "2"]
+
+
+async def test_prefetched_messages_are_all_there(bus: Bus) -> None:
+    bus.namespace.create_queue("orders")
+    async with bus.queue("orders", prefetch_count=50) as (sender, receiver):
+        await sender.send_messages([ServiceBusMessage(f"{number}") for number in range(120)])
+        received: list[int] = []
+        while len(received) < 120:
+            for message in await receive(receiver, 10):
+                received.append(int(str(message)))
+                await receiver.complete_message(message)
+        assert received == list(range(120))
+        assert bus.namespace.message_count("orders") == 0
+
+
+async def test_receivers_share_a_queue(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders")
+    receivers = [aio_bus.client.get_queue_receiver("orders") for _ in range(3)]
+    async with opened(aio_bus.client.get_queue_sender("orders"), *receivers) as (sender, *_):
+        waiting = asyncio.gather(*(receive(receiver, 30) for receiver in receivers))
+        await asyncio.sleep(0.1)
+        await sender.send_messages([ServiceBusMessage(f"{number}") for number in range(90)])
+        shares = [[int(str(message)) for message in share] for share in await waiting]
+    # Nobody gets anything twice, nobody goes without, and to each it comes in order.
+    assert sorted(number for share in shares for number in share) == list(range(90))
+    assert all(share == sorted(share) for share in shares)
+
+
+async def test_what_arrives_while_a_receiver_waits(bus: Bus) -> None:
+    bus.namespace.create_queue("orders")
+    async with bus.queue("orders") as (sender, receiver):
+        waiting = asyncio.create_task(receiver.receive_messages(max_wait_time=30))
+        await asyncio.sleep(0.1)
+        await sender.send_messages(ServiceBusMessage("at last"))
+        assert bodies(await waiting) == ["at last"]
+
+
+async def test_a_path_of_several_segments(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("Shop/Orders.New~1")
+    async with aio_bus.queue("shop/orders.new~1") as (sender, receiver):
+        await sender.send_messages(ServiceBusMessage("found"))
+        [message] = await receive(receiver)
+        await receiver.renew_message_lock(message)
+        await receiver.complete_message(message)

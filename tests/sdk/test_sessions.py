@@ -24,9 +24,8 @@ SESSIONS = QueueSettings(requires_session=True, lock_duration=30.0)
 
 
 async def send(bus: Bus, *pairs: tuple[str, str]) -> None:
-    async with bus.client.get_queue_sender("orders") as sender:
-        for session_id, text in pairs:
-            await sender.send_messages(ServiceBusMessage(text, session_id=session_id))
+    for session_id, text in pairs:
+        await bus.send("orders", text, session_id=session_id)
 
 
 def waits(bus: Bus) -> int:
@@ -79,11 +78,16 @@ async def test_a_session_keeps_its_state(bus: Bus) -> None:
         assert await receiver.session.get_state() is None
         await receiver.session.set_state("step 1")
         assert await receiver.session.get_state() == b"step 1"
-        await receiver.close()
-    async with bus.client.get_queue_receiver("orders", session_id="a") as receiver:
-        assert await receiver.session.get_state() == b"step 1"
         await receiver.session.set_state(None)
         assert await receiver.session.get_state() is None
+
+
+async def test_the_state_of_a_session_stays_when_its_receiver_goes(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders", SESSIONS)
+    async with aio_bus.client.get_queue_receiver("orders", session_id="a") as receiver:
+        await receiver.session.set_state(b"\x00\xff")
+    async with aio_bus.client.get_queue_receiver("orders", session_id="a") as receiver:
+        assert await receiver.session.get_state() == b"\x00\xff"
 
 
 async def test_a_session_is_renewed_and_lost(bus: Bus) -> None:
@@ -102,7 +106,15 @@ async def test_a_session_is_renewed_and_lost(bus: Bus) -> None:
         bus.pass_time(20)
         with pytest.raises(SessionLockLostError):
             await receiver.complete_message(message)
-    async with bus.client.get_queue_receiver("orders", session_id="a") as receiver:
+
+
+async def test_the_messages_of_a_lost_session_come_again_counted(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders", SESSIONS)
+    await send(aio_bus, ("a", "a1"))
+    async with aio_bus.client.get_queue_receiver("orders", session_id="a") as receiver:
+        await receive(receiver)
+        aio_bus.pass_time(31)
+    async with aio_bus.client.get_queue_receiver("orders", session_id="a") as receiver:
         [again] = await receive(receiver)
         assert (str(again), again.delivery_count) == ("a1", 1)
 
@@ -128,14 +140,17 @@ async def test_a_lost_session_is_not_renewed_and_its_state_is_not_touched(aio_bu
 
 async def test_a_session_has_one_receiver_at_a_time(bus: Bus) -> None:
     bus.namespace.create_queue("orders", SESSIONS)
-    await send(bus, ("a", "a1"))
-    async with bus.client.get_queue_receiver("orders", session_id="a") as holder:
-        [held] = await receive(holder)
+    async with bus.client.get_queue_receiver("orders", session_id="a"):
         with pytest.raises(SessionCannotBeLockedError):
-            async with bus.client.get_queue_receiver("orders", session_id="a"):
-                raise AssertionError("the session was given to two receivers")
-        await holder.close()
-    async with bus.client.get_queue_receiver("orders", session_id="a") as next_holder:
+            await bus.client.get_queue_receiver("orders", session_id="a").__aenter__()
+
+
+async def test_a_session_that_is_let_go_is_free_with_its_messages(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders", SESSIONS)
+    await send(aio_bus, ("a", "a1"))
+    async with aio_bus.client.get_queue_receiver("orders", session_id="a") as holder:
+        [held] = await receive(holder)
+    async with aio_bus.client.get_queue_receiver("orders", session_id="a") as next_holder:
         [again] = await receive(next_holder)
     # Closing let the message go as if it had not been delivered.
     assert (again.sequence_number, again.delivery_count) == (held.sequence_number, 0)

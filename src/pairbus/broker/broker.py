@@ -123,6 +123,8 @@ class Broker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._loop is None:
+            return
         self._finish(NamespaceHost.stop)
         # Transports that were told to close do so on the next turns of the loop.
         await asyncio.sleep(0)

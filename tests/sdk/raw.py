@@ -1,0 +1,130 @@
+"""A client on our own protocol machine over a socket, for what the SDK does not do: SASL PLAIN, links without
+a token, payloads given byte by byte, and going away without a word.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from pairbus.amqp import (
+    Closed,
+    Connection,
+    Event,
+    Link,
+    LinkAttached,
+    LinkDetached,
+    LinkFlowed,
+    Opened,
+    Received,
+    SaslClient,
+    Settled,
+    Source,
+    Target,
+    scan,
+)
+from pairbus.amqp.message import (
+    Properties,
+    encode_application_properties,
+    encode_properties,
+    encode_value,
+)
+from pairbus.amqp.types import ULong
+
+__all__ = ["RawClient"]
+
+E = TypeVar("E", bound=Event)
+PATIENCE = 10.0
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class RawClient:
+    """One connection with one session."""
+
+    def __init__(self, port: int, sasl: SaslClient) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        self.machine = Connection(
+            server=False, container_id="raw", hostname="127.0.0.1", sasl_client=sasl, max_frame_size=4096
+        )
+        self._events: list[Event] = []
+        self._requests = 0
+        self.machine.start()
+        self.machine.open()
+        self.flush()
+
+    @classmethod
+    @contextmanager
+    def connected(cls, port: int, sasl: SaslClient) -> Iterator[RawClient]:
+        """A client whose connection is open."""
+        client = cls(port, sasl)
+        try:
+            client.await_event(Opened)
+            yield client
+        finally:
+            client.socket.close()
+
+    def flush(self) -> None:
+        self.socket.sendall(self.machine.data_to_send())
+
+    def await_event(self, kind: type[E]) -> E:
+        """The next event of a kind; others that came before it are dropped."""
+        while True:
+            while self._events:
+                event = self._events.pop(0)
+                if isinstance(event, kind):
+                    return event
+                assert not isinstance(event, Closed), event
+            data = self.socket.recv(65536)
+            if not data:
+                raise ConnectionError("the broker closed the connection")
+            self._events += self.machine.receive_data(data, 0.0)
+            self.flush()
+
+    def attach(self, address: str, *, sends: bool) -> Link:
+        """Ask for a link; whether it is given stands in the events."""
+        link = self.machine.begin().attach(
+            name=f"{address}-{sends}", role_sender=sends, source=Source(address), target=Target(address)
+        )
+        self.flush()
+        self.await_event(LinkAttached)
+        return link
+
+    def send(self, link: Link, payload: bytes) -> Settled:
+        """Send one message and wait for its outcome."""
+        if not link.credit:
+            self.await_event(LinkFlowed)
+        link.send(payload, tag=b"tag")
+        self.flush()
+        return self.await_event(Settled)
+
+    def receive(self, link: Link) -> Received:
+        """Give credit for one message and wait for it."""
+        link.flow(1)
+        self.flush()
+        return self.await_event(Received)
+
+    def put_token(self, requests: Link, answers: Link, audience: str, token: str) -> int:
+        """Show a token on a pair of links to $cbs; the status of the answer."""
+        self._requests += 1
+        answers.flow(1)
+        self.send(
+            requests,
+            encode_properties(Properties(message_id=ULong(self._requests)))
+            + encode_application_properties({"operation": "put-token", "type": "jwt", "name": audience})
+            + encode_value(token),
+        )
+        answer = scan(self.await_event(Received).payload)
+        assert answer.properties.correlation_id == self._requests
+        return int(answer.application_properties["status-code"])
+
+    def refusal(self) -> LinkDetached:
+        """How the broker takes a link away."""
+        return self.await_event(LinkDetached)
+
+    def vanish(self) -> None:
+        """Go as a machine goes whose plug is pulled, with a reset."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.socket.close()

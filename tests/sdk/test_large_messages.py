@@ -1,0 +1,88 @@
+"""Large messages: over many frames, up to the limit and not beyond it; and entities that are full."""
+
+from __future__ import annotations
+
+import datetime
+import os
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusQuotaExceededError
+
+from pairbus.broker import Kind
+from pairbus.broker.engine.settings import QueueSettings
+
+from .bus import Bus, receive, receive_nothing
+
+SMALL = QueueSettings(max_size_in_megabytes=1)
+
+
+async def test_a_message_over_many_frames(bus: Bus) -> None:
+    bus.namespace.create_queue("orders")
+    body = os.urandom(200_000)
+    async with bus.queue("orders") as (sender, receiver):
+        for _ in range(3):
+            await sender.send_messages(ServiceBusMessage(body))
+        received = await receive(receiver, 3)
+        assert [b"".join(message.body) for message in received] == [body] * 3
+        for message in received:
+            await receiver.complete_message(message)
+        units = [tally.units for tally in bus.namespace.counters() if tally.kind is Kind.SEND]
+        assert units == [12]  # each is billed as four of 64 KB
+
+
+async def test_large_messages_are_peeked_and_received_by_number(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders")
+    body = os.urandom(200_000)
+    async with aio_bus.queue("orders") as (sender, receiver):
+        await sender.send_messages(ServiceBusMessage(body))
+        [peeked] = await receiver.peek_messages()
+        assert b"".join(peeked.body) == body
+        [message] = await receive(receiver)
+        await receiver.defer_message(message)
+        [deferred] = await receiver.receive_deferred_messages([message.sequence_number])
+        assert b"".join(deferred.body) == body
+
+
+async def test_a_message_of_the_largest_size_passes_and_one_above_does_not(bus: Bus) -> None:
+    bus.namespace.create_queue("orders")
+    async with bus.queue("orders") as (sender, receiver):
+        await sender.send_messages(ServiceBusMessage(b"x" * 262_000))
+        with pytest.raises(MessageSizeExceededError):
+            await sender.send_messages(ServiceBusMessage(b"x" * 262_200))
+        # The link, or one in its place, goes on.
+        await sender.send_messages(ServiceBusMessage("small"))
+        first, second = await receive(receiver, 2)
+        assert (len(b"".join(first.body)), str(second)) == (262_000, "small")
+
+
+async def test_a_scheduled_message_is_measured_too(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders")
+    soon = datetime.datetime.fromtimestamp(aio_bus.clock.now() + 60, datetime.UTC)
+    async with aio_bus.client.get_queue_sender("orders") as sender:
+        with pytest.raises(MessageSizeExceededError):
+            await sender.schedule_messages(ServiceBusMessage(b"x" * 262_200), soon)
+        assert aio_bus.namespace.message_count("orders") == 0
+
+
+async def test_a_full_queue_takes_nothing_until_there_is_room(bus: Bus) -> None:
+    bus.namespace.create_queue("orders", SMALL)
+    async with bus.queue("orders") as (sender, receiver):
+        for _ in range(5):
+            await sender.send_messages(ServiceBusMessage(b"x" * 200_000))
+        with pytest.raises(ServiceBusQuotaExceededError):
+            await sender.send_messages(ServiceBusMessage(b"x" * 200_000))
+        await receiver.complete_message((await receive(receiver))[0])
+        await sender.send_messages(ServiceBusMessage(b"x" * 200_000))
+        assert bus.namespace.message_count("orders") == 5
+
+
+async def test_dead_letters_take_room_as_well(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders", SMALL)
+    async with aio_bus.queue("orders") as (sender, receiver):
+        for _ in range(5):
+            await sender.send_messages(ServiceBusMessage(b"x" * 200_000))
+            await receiver.dead_letter_message((await receive(receiver))[0])
+        with pytest.raises(ServiceBusQuotaExceededError):
+            await sender.send_messages(ServiceBusMessage(b"x" * 200_000))
+        await receive_nothing(receiver)

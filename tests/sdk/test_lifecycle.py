@@ -1,0 +1,175 @@
+"""A broker's life: how it starts, that it starts once, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
+
+from pairbus.broker import Broker
+from pairbus.broker.errors import BrokerError
+from pairbus.errors import ConfigurationError
+
+from .bus import Bus, receive
+
+SUITE = """
+def test_two_namespaces(pairbus_broker):
+    assert sorted(pairbus_broker) == ["contoso", "contoso-dr"]
+    pairbus_broker["contoso"].create_queue("orders")
+    assert "Endpoint=sb://127.0.0.1:" in pairbus_broker["contoso"].connection_string
+
+def test_a_fresh_broker_each_time(pairbus_broker, manual_clock):
+    pairbus_broker["contoso"].create_queue("orders")
+    before = manual_clock.now()
+    manual_clock.advance(5)
+    assert manual_clock.now() == before + 5
+"""
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def threads() -> set[threading.Thread]:
+    """All threads but those of the test bench."""
+    return {thread for thread in threading.enumerate() if not thread.name.startswith("sdk")}
+
+
+async def test_on_a_thread_of_its_own() -> None:
+    before = threads()
+    with Broker({"contoso": 0}) as broker:
+        [its_own] = threads() - before
+        namespace = broker["contoso"]
+        namespace.create_queue("orders")
+        client = ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0)
+        async with client, client.get_queue_sender("orders") as sender:
+            await sender.send_messages(ServiceBusMessage("hello"))
+        assert accepts(namespace.port)
+    assert not accepts(namespace.port)
+    assert not its_own.is_alive()
+
+
+async def test_on_the_running_event_loop() -> None:
+    tasks = asyncio.all_tasks()
+    async with Broker({"contoso": 0}) as broker:
+        namespace = broker["contoso"]
+        namespace.create_queue("orders")
+        client = ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0)
+        async with client, client.get_queue_sender("orders") as sender:
+            await sender.send_messages(ServiceBusMessage("hello"))
+            async with client.get_queue_receiver("orders") as receiver:
+                assert len(await receive(receiver)) == 1
+        assert namespace.message_count("orders") == 1
+    assert not accepts(namespace.port)
+    assert asyncio.all_tasks() == tasks
+
+
+async def test_from_start_to_the_first_accepted_message_in_a_moment() -> None:
+    """Without the SDK's naps; the SDK is warm, as it is in a suite with more than one test."""
+    started = time.perf_counter()
+    async with Broker({"contoso": 0}) as broker:
+        broker["contoso"].create_queue("orders")
+        client = ServiceBusClient.from_connection_string(broker["contoso"].connection_string)
+        async with client:
+            sender = client.get_queue_sender("orders")
+            await sender.send_messages(ServiceBusMessage("hello"))
+            elapsed = time.perf_counter() - started
+            await sender.close()
+    assert elapsed < 0.3
+
+
+def test_the_fixture_as_its_documentation_tells(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["pairbus.testing.fixtures"]\n')
+    (tmp_path / "test_mine.py").write_text(SUITE)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=50)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_broker_starts_once() -> None:
+    broker = Broker({"contoso": 0})
+    with broker:
+        with pytest.raises(BrokerError, match="started once"), broker:
+            raise AssertionError("it started twice")
+        broker["contoso"].create_queue("orders")
+    with pytest.raises(BrokerError, match="started once"), broker:
+        raise AssertionError("it started again")
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        before = threads()
+        with (
+            pytest.raises(BrokerError, match=rf"127\.0\.0\.1:{port}.*another port"),
+            Broker({"contoso": 0, "contoso-dr": port}),
+        ):
+            raise AssertionError("it started")
+        assert threads() <= before
+
+
+def test_a_port_of_ones_choice() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for _ in range(2):  # and again at once, though old connections linger
+        with Broker({"contoso": port}) as broker:
+            assert broker["contoso"].port == port
+            assert f"127.0.0.1:{port};" in broker["contoso"].connection_string
+            socket.create_connection(("127.0.0.1", port)).close()
+
+
+@pytest.mark.parametrize("namespaces", [{}, {"no spaces": 0}, {"-dash": 0}, {"x" * 51: 0}])
+def test_names_that_are_none(namespaces: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError):
+        Broker(namespaces)
+
+
+async def test_an_end_is_told_to_whoever_is_connected(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders")
+    async with aio_bus.queue("orders") as (sender, receiver):
+        waiting = asyncio.create_task(receiver.receive_messages(max_wait_time=30))
+        await asyncio.sleep(0.1)
+        aio_bus.broker.__exit__(None, None, None)
+        with pytest.raises(ServiceBusError):
+            await waiting
+        with pytest.raises(ServiceBusConnectionError):
+            await sender.send_messages(ServiceBusMessage("too late"))
+    with pytest.raises(BrokerError, match="not running"):
+        aio_bus.namespace.create_queue("another")
+
+
+async def test_a_killed_broker_says_nothing(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders")
+    async with aio_bus.client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("accepted"))
+        aio_bus.broker.kill()
+        assert not accepts(aio_bus.namespace.port)
+        with pytest.raises(ServiceBusConnectionError):
+            await sender.send_messages(ServiceBusMessage("lost"))
+
+
+async def test_a_kill_on_the_running_event_loop() -> None:
+    async with Broker({"contoso": 0}) as broker:
+        broker["contoso"].create_queue("orders")
+        client = ServiceBusClient.from_connection_string(broker["contoso"].connection_string, retry_total=0)
+        async with client, client.get_queue_sender("orders") as sender:
+            await sender.send_messages(ServiceBusMessage("accepted"))
+            broker.kill()
+            with pytest.raises(ServiceBusConnectionError):
+                await sender.send_messages(ServiceBusMessage("lost"))

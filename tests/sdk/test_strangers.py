@@ -1,0 +1,150 @@
+"""Who vanishes, or never spoke AMQP, disturbs nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import socket
+
+import pytest
+from azure.servicebus import ServiceBusMessage, TransportType
+from azure.servicebus.exceptions import ServiceBusError
+
+from pairbus.amqp import SaslClient
+
+from .bus import Bus, bodies, eventually, receive, receive_nothing
+from .raw import RawClient
+from .test_tokens import root_key
+
+PATIENCE = 10.0
+AMQP = b"AMQP\x00\x01\x00\x00"
+SASL = b"AMQP\x03\x01\x00\x00"
+
+
+def answer_to(port: int, data: bytes) -> bytes:
+    """All that the broker says to these bytes, until it closes the connection."""
+    said = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as line:
+        line.sendall(data)
+        line.shutdown(socket.SHUT_WR)
+        try:
+            while more := line.recv(65536):
+                said += more
+        except ConnectionResetError:
+            return said
+    return said
+
+
+@pytest.mark.usefixtures("noisy")
+async def test_arbitrary_bytes_end_their_own_connection(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders")
+    dice = random.Random(4711)
+    empty_frame = b"\x00\x00\x00\x08\x02\x01\x00\x00"
+    begun = [b"", AMQP, SASL, SASL + empty_frame, b"\x16\x03\x01", b"GET / HTTP/1.1\r\n"]
+    port = aio_bus.namespace.port
+    async with aio_bus.queue("orders") as (sender, receiver):
+        for number in range(60):
+            garbage = begun[number % len(begun)] + dice.randbytes(dice.randrange(1, 400))
+            await asyncio.to_thread(answer_to, port, garbage)
+        await sender.send_messages(ServiceBusMessage("undisturbed"))
+        assert bodies(await receive(receiver)) == ["undisturbed"]
+
+
+@pytest.mark.usefixtures("noisy")
+def test_another_version_is_told_which_one_is_spoken(bus_without_client: Bus) -> None:
+    port = bus_without_client.namespace.port
+    assert answer_to(port, b"AMQP\x00\x00\x09\x01").startswith(SASL)
+    assert answer_to(port, b"AMQP\x03\x02\x00\x00").startswith(SASL)
+
+
+def test_a_connection_that_says_nothing_is_no_burden(bus_without_client: Bus) -> None:
+    port = bus_without_client.namespace.port
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+    bus_without_client.namespace.create_queue("orders")
+    with RawClient.connected(port, SaslClient.plain(*root_key(bus_without_client.namespace))):
+        for line in silent:
+            line.close()
+
+
+async def test_a_receiver_that_vanishes_keeps_its_locks_for_their_time(aio_bus: Bus) -> None:
+    namespace = aio_bus.namespace
+    namespace.create_queue("orders")
+    await aio_bus.send("orders", "1", "2")
+
+    def take_one_and_vanish() -> None:
+        with RawClient.connected(namespace.port, SaslClient.plain(*root_key(namespace))) as client:
+            client.receive(client.attach("orders", sends=False))
+            client.vanish()
+
+    async with aio_bus.queue("orders") as (sender, receiver):
+        await asyncio.to_thread(take_one_and_vanish)
+        assert bodies(await receive(receiver)) == ["2"]
+        await sender.send_messages(ServiceBusMessage("3"))
+        assert bodies(await receive(receiver)) == ["3"]
+        await receive_nothing(receiver)
+        aio_bus.pass_time(61)
+        assert "1" in bodies(await receive(receiver, 3))
+
+
+async def test_credit_of_one_that_vanished_takes_no_message(aio_bus: Bus) -> None:
+    namespace = aio_bus.namespace
+    namespace.create_queue("orders")
+
+    def ask_and_vanish() -> None:
+        with RawClient.connected(namespace.port, SaslClient.plain(*root_key(namespace))) as client:
+            client.attach("orders", sends=False).flow(100)
+            client.flush()
+            client.vanish()
+
+    await asyncio.to_thread(ask_and_vanish)
+    peers = aio_bus.broker._hosts["contoso"]._peers
+    await eventually(lambda: not peers)
+    async with aio_bus.queue("orders") as (sender, receiver):
+        await sender.send_messages(ServiceBusMessage("1"))
+        assert bodies(await receive(receiver)) == ["1"]
+
+
+@pytest.mark.usefixtures("noisy")  # the SDK leaves a session of its HTTP library open
+@pytest.mark.filterwarnings("ignore:ssl=None is deprecated")
+async def test_there_is_no_websocket(aio_bus: Bus) -> None:
+    """The port speaks AMQP, with or without TLS, and HTTP for administration. Asking for more is refused."""
+    aio_bus.namespace.create_queue("orders")
+    client = aio_bus.connect(
+        custom_endpoint_address=f"ws://127.0.0.1:{aio_bus.namespace.port}",
+        transport_type=TransportType.AmqpOverWebsocket,
+    )
+    with pytest.raises(ServiceBusError):
+        async with client, client.get_queue_sender("orders"):
+            raise AssertionError("it was let in")
+    request = (
+        b"GET /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+        b"Connection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        b"Sec-WebSocket-Protocol: AMQPWSB10\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    answer = await asyncio.to_thread(answer_to, aio_bus.namespace.port, request)
+    assert answer.startswith(b"HTTP/1.1 4")
+    gc.collect()
+
+
+async def test_fifty_clients_at_once(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders")
+
+    async def send(number: int) -> None:
+        client = aio_bus.connect()
+        async with client, client.get_queue_sender("orders") as sender:
+            await sender.send_messages([ServiceBusMessage(f"{number}-{each}") for each in range(8)])
+
+    async def take() -> list[str]:
+        client = aio_bus.connect()
+        async with client, client.get_queue_receiver("orders") as receiver:
+            received = await receive(receiver, 8, within=30)
+            for message in received:
+                await receiver.complete_message(message)
+            return bodies(received)
+
+    takers = asyncio.gather(*(take() for _ in range(25)))
+    await asyncio.gather(*(send(number) for number in range(25)))
+    received = sorted(text for share in await takers for text in share)
+    assert received == sorted(f"{number}-{each}" for number in range(25) for each in range(8))
+    assert aio_bus.namespace.message_count("orders") == 0
