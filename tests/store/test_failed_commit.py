@@ -1,4 +1,4 @@
-"""A turn that cannot be committed has not happened: nobody is told otherwise, and all goes on from before it."""
+"""A turn that cannot be committed has not happened: nobody is told otherwise, and all goes on from before."""
 
 from __future__ import annotations
 

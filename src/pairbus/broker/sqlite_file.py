@@ -68,16 +68,16 @@ def open_database(path: Path) -> sqlite3.Connection:
     except (sqlite3.Error, StoreError) as error:
         if database is not None:
             database.close()
-        raise error if isinstance(error, StoreError) else store_error(path, error) from error
+        raise error if isinstance(error, StoreError) else store_error(f"the store {path}", error) from error
     _sync_directory(path.parent.parent)
     return database
 
 
-def store_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """What went wrong with a store, and what to do about it."""
+def store_error(store: str, error: sqlite3.Error) -> StoreError:
+    """What went wrong with a store, which is named by `store`, and what to do about it."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # what is above says more precisely what happened
     advice = _ADVICE.get(code)
-    return StoreError(f"the store {path}: {error}." + (f" {advice}." if advice else ""))
+    return StoreError(f"{store}: {error}." + (f" {advice}." if advice else ""))
 
 
 def _inspect(path: Path) -> None:

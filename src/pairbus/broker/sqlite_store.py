@@ -70,7 +70,7 @@ class SqliteStore:
             self._read_places()
         except sqlite3.Error as error:
             self.close()
-            raise store_error(path, error) from error
+            raise store_error(f"the store {path}", error) from error
 
     def close(self) -> None:
         """Let go of the file."""
@@ -86,7 +86,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             self._roll_back()
             # Clients are told of this too, and where the file lies is none of their business.
-            raise store_error(Path(self._path.name), error) from error
+            raise store_error(self._path.name, error) from error
         self.commits += 1
 
     def _roll_back(self) -> None:
@@ -96,7 +96,7 @@ class SqliteStore:
                 self._database.execute(self._sql["roll_back"])
             self._read_places()  # some may have been numbered in vain
         except sqlite3.Error as error:
-            raise store_error(self._path, error) from error
+            raise store_error(f"the store {self._path}", error) from error
 
     # -- writing
     # -----------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class SqliteStore:
         try:
             yield from self._load()
         except sqlite3.Error as error:
-            raise store_error(self._path, error) from error
+            raise store_error(f"the store {self._path}", error) from error
         except _UNREADABLE as error:
             raise StoreError(
                 f"the store {self._path} holds what cannot be read: {error!r}. Restore a copy, or move "

@@ -1,0 +1,41 @@
+"""How often brokers are killed, and by which dice."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from tests.sdk.hurry import HurriedLoop
+
+SEED = pytest.StashKey[int]()
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, type[HurriedLoop]]:
+    """Let the SDK's naps be short."""
+    return {"hurried": HurriedLoop}
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """A new one each time; PAIRBUS_CRASH_SEED repeats one."""
+    seed = int(os.environ.get("PAIRBUS_CRASH_SEED") or random.SystemRandom().randrange(1 << 32))
+    pytestconfig.stash[SEED] = seed
+    return seed
+
+
+@pytest.fixture(scope="session")
+def kills() -> int:
+    """How many times; the long form asks for more."""
+    return int(os.environ.get("PAIRBUS_CRASH_KILLS") or 5)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    seed = config.stash.get(SEED, None)
+    if seed is not None:
+        terminalreporter.section("crash tests")
+        terminalreporter.line(f"killed at random moments; PAIRBUS_CRASH_SEED={seed} chooses the same ones")
