@@ -2,7 +2,8 @@
 
 Rules
 1. A file is looked at read-only before anything is done to it. One that another program made, that a newer
-   Pairbus made or that is no database is refused and left as it is, byte for byte.
+   Pairbus made or that is no database is refused and left as it is, byte for byte. (Looking so sees no WAL;
+   therefore the shape is moved out of the WAL as soon as it is made, and is checked again after opening.)
 2. One process has the file for as long as it is open (`locking_mode = EXCLUSIVE`); a second one is refused.
    The lock is the kernel's: it ends with the process, however that ends.
 3. Older shapes are brought up to date by the numbered scripts, each in one transaction together with the
@@ -62,6 +63,7 @@ def open_database(path: Path) -> sqlite3.Connection:
             path, isolation_level=None, check_same_thread=False, timeout=LOCK_PATIENCE, cached_statements=64
         )
         database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        _check(database, path)
         for pragma in _PRAGMAS:
             database.execute(f"PRAGMA {pragma}")
         _migrate(database, path)
@@ -81,16 +83,16 @@ def store_error(store: str, error: sqlite3.Error) -> StoreError:
 
 
 def _inspect(path: Path) -> None:
-    """Refuse a file that is not for us without touching it."""
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    # Without a WAL the file alone says everything, and SQLite need not even make its own files beside it.
-    wal = path.with_name(f"{path.name}-wal")
-    immutable = not wal.exists() or wal.stat().st_size == 0
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable={int(immutable)}"
-    with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=LOCK_PATIENCE)) as database:
-        version, owner = _pragma(database, "user_version"), _pragma(database, "application_id")
-        (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    """Refuse a file that is not for us without touching it, and without needing room beside it."""
+    if path.exists() and path.stat().st_size > 0:
+        uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:
+            _check(database, path)
+
+
+def _check(database: sqlite3.Connection, path: Path) -> None:
+    version, owner = _pragma(database, "user_version"), _pragma(database, "application_id")
+    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if owner != APPLICATION_ID and (owner or version or tables):
         raise StoreError(
             f"{path} is a database of another program. Move it away, or choose another data directory."
@@ -110,6 +112,8 @@ def _migrate(database: sqlite3.Connection, path: Path) -> None:
             fields = {"store": str(path), "shape": number}
             _log.info("store is brought up to date", extra={"fields": fields})
         database.executescript(f"BEGIN EXCLUSIVE; {script} PRAGMA user_version = {number}; COMMIT;")
+    if version < len(load_migrations()):
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _pragma(database: sqlite3.Connection, name: str) -> int:
