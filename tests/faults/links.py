@@ -26,11 +26,11 @@ class Client:
     """The SDK's client, which gives up at the first failure, and what a test does with it."""
 
     def __init__(
-        self, namespace: NamespaceHandle, certificate: Path, *, patience: float | None = None
+        self, namespace: NamespaceHandle, trusted: Path, *, patience: float | None = None, retries: int = 0
     ) -> None:
         self.sdk = ServiceBusClient.from_connection_string(
             namespace.connection_string,
-            retry_total=0,
+            retry_total=retries,
             try_timeout=patience,
             # Not needed for plain AMQP, but else the SDK loads all the world's authorities for each link.
             connection_verify=str(trusted),
