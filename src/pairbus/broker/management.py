@@ -41,6 +41,12 @@ _STATUS = {
     conditions.TIMEOUT: 408,
     conditions.INTERNAL_ERROR: 500,
 }
+_DISPOSITIONS = {
+    "completed": Kind.COMPLETE,
+    "abandoned": Kind.ABANDON,
+    "defered": Kind.DEFER,  # the protocol's own spelling
+    "suspended": Kind.DEAD_LETTER,
+}
 _PREFIX = "com.microsoft:"
 _SCHEDULE = "schedule-message"
 # Answers hold whole messages; a page of a peek ends here, whatever count was asked for.
@@ -173,31 +179,27 @@ class ManagementNode:
         return {"expirations": Array([Timestamp(milliseconds(end)) for end in ends], Timestamp)}
 
     def settle(self, body: Body) -> dict[str, Any]:
-        queue, now = self._queue(), self.now()
-        status = str(body.get("disposition-status"))
-        changes = body.get("properties-to-modify")
-        properties = {str(key): value for key, value in changes.items()} if changes else None
+        queue, status = self._queue(), body.get("disposition-status")
+        kind = _DISPOSITIONS.get(status) if isinstance(status, str) else None
+        if kind is None:
+            raise Refused(conditions.ARGUMENT_ERROR, f"There is no disposition status {status!r}.")
         for token in _tokens(body):
-            match status:
-                case "completed":
-                    queue.complete(token, now)
-                    self.count(Kind.COMPLETE, 0)
-                case "abandoned":
-                    queue.abandon(token, now, properties=properties)
-                    self.count(Kind.ABANDON, 0)
-                case "defered":  # the protocol's own spelling
-                    queue.defer(token, now, properties=properties)
-                    self.count(Kind.DEFER, 0)
-                case "suspended":
-                    reason = _optional_text(body, "deadletter-reason")
-                    description = _optional_text(body, "deadletter-description")
-                    queue.dead_letter(
-                        token, now, reason=reason, description=description, properties=properties
-                    )
-                    self.count(Kind.DEAD_LETTER, 0)
-                case _:
-                    raise Refused(conditions.ARGUMENT_ERROR, f"There is no disposition status {status!r}.")
+            self.count(kind, 0)  # as asked for, also if it is refused
+            self._dispose(queue, token, kind, body)
         return {}
+
+    def _dispose(self, queue: MessageQueue, token: uuid.UUID, kind: Kind, body: Body) -> None:
+        now, properties = self.now(), _changes(body)
+        if kind is Kind.COMPLETE:
+            queue.complete(token, now)
+        elif kind is Kind.ABANDON:
+            queue.abandon(token, now, properties=properties)
+        elif kind is Kind.DEFER:
+            queue.defer(token, now, properties=properties)
+        else:
+            reason = _optional_text(body, "deadletter-reason")
+            description = _optional_text(body, "deadletter-description")
+            queue.dead_letter(token, now, reason=reason, description=description, properties=properties)
 
     # -- sessions
     # ----------------------------------------------------------------------------------------------------
@@ -320,6 +322,12 @@ def _field(body: Any, name: str, kind: type) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise Refused(conditions.ARGUMENT_ERROR, f"The request needs '{name}' as {kind.__name__}.")
     return value
+
+
+def _changes(body: Body) -> dict[str, Any] | None:
+    if not body.get("properties-to-modify"):
+        return None
+    return {str(key): value for key, value in _field(body, "properties-to-modify", dict).items()}
 
 
 def _items(body: Body, name: str) -> list[Any]:

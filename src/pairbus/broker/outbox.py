@@ -138,7 +138,7 @@ class Outbox(Endpoint):
     def _send(self, delivery: Delivery) -> None:
         payload, token = render_delivery(delivery), delivery.lock_token
         self._delivered_in_grant = True
-        self._host.counters.count(self.path, self.peer.name, kind=Kind.DELIVERY, size=len(payload))
+        self._count(Kind.DELIVERY, len(payload))
         if token is None:
             self.link.send(payload, tag=delivery.message.sequence_number.to_bytes(16, "big"), settled=True)
         else:
@@ -146,35 +146,42 @@ class Outbox(Endpoint):
 
     def _end_grant(self) -> None:
         if self._granted and not self._delivered_in_grant:
-            self._host.counters.count(self.path, self.peer.name, kind=Kind.EMPTY_RECEIVE)
+            self._count(Kind.EMPTY_RECEIVE)
         self._granted = False
 
     def _settle(self, token: "uuid.UUID", state: Any, now: float) -> Outcome:
         try:
-            kind, echo = self._apply(token, state, now)
+            return self._apply(token, state, now)
         except Refused as refused:
             return Rejected(AmqpError(refused.condition, refused.description, {}))
-        self._host.counters.count(self.path, self.peer.name, kind=kind)
-        return echo
 
-    def _apply(self, token: "uuid.UUID", state: Any, now: float) -> tuple[Kind, Outcome]:
+    def _apply(self, token: "uuid.UUID", state: Any, now: float) -> Outcome:
+        """Settle a delivery; it is counted as asked for, also if it is refused. What to echo."""
         match state:
             case Accepted():
+                self._count(Kind.COMPLETE)
                 self.queue.complete(token, now)
-                return Kind.COMPLETE, state
+                return state
             case Rejected():
+                self._count(Kind.DEAD_LETTER)
                 reason, description, changes = _dead_letter_info(state.error)
                 self.queue.dead_letter(token, now, reason=reason, description=description, properties=changes)
-                return Kind.DEAD_LETTER, _REJECTED_ECHO
+                return _REJECTED_ECHO
             case Modified() if state.undeliverable_here:
+                self._count(Kind.DEFER)
                 self.queue.defer(token, now, properties=_changes(state.message_annotations))
-                return Kind.DEFER, state
+                return state
             case Modified():
+                self._count(Kind.ABANDON)
                 self.queue.abandon(token, now, properties=_changes(state.message_annotations))
-                return Kind.ABANDON, state
+                return state
             case _:
+                self._count(Kind.RELEASE)
                 self.queue.release(token, now)
-                return Kind.RELEASE, Released()
+                return Released()
+
+    def _count(self, kind: Kind, size: int = 0) -> None:
+        self._host.counters.count(self.path, self.peer.name, kind=kind, size=size)
 
 
 def _changes(given: Any) -> dict[str, Any] | None:
