@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pairbus.client.provisioner import ProvisioningReport
 from pairbus.client.state_dir import default_state_dir, records_dir, status_dir
 from pairbus.client.status import PairStatus
 from pairbus.client.status_file import StatusFile, read_status_files
@@ -70,11 +71,12 @@ async def test_changes_are_written_at_once_and_otherwise_now_and_then(tmp_path: 
 
     file = StatusFile(tmp_path, take, interval=3600.0)
     file.start()
-    for number, event in enumerate(
-        [lambda: file.state_changed(change()), lambda: file.rotation_changed(9, 10), file.touch], start=1
-    ):
-        await until(lambda number=number: len(taken) == number)  # type: ignore[misc]
-        event()
+    await until(lambda: len(taken) == 1)
+    file.state_changed(change())
+    await until(lambda: len(taken) == 2)
+    file.rotation_changed(9, 10)
+    await until(lambda: len(taken) == 3)
+    file.provisioned(ProvisioningReport(state="ready"))
     await until(lambda: len(taken) == 4)
     await file.close()
     again = StatusFile(tmp_path, take, interval=0.02)
