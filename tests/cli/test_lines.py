@@ -1,0 +1,179 @@
+"""Lines as messages, taken from a thread while the event loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pairbus.cli.feed import Feed, lines_of
+from pairbus.cli.lines import FIELDS, read_json_lines, read_plain_lines
+from pairbus.cli.tally import Tally
+from pairbus.client.observer import Outcome, Route, Sending
+from pairbus.clock import ManualClock
+from pairbus.errors import ConfigurationError
+
+
+def test_plain_lines_are_bodies() -> None:
+    lines = [b"one\n", b"two\r\n", b"\n", b"\xff\x00 last"]
+    assert [message["body"] for message in read_plain_lines(lines)] == [b"one", b"two", b"", b"\xff\x00 last"]
+    assert list(read_plain_lines([b"x"], session="s")) == [{"body": b"x", "session_id": "s"}]
+
+
+def test_json_lines_have_bodies_and_fields() -> None:
+    lines = [
+        b'{"body": "text"}\n',
+        b"\n",
+        b'{"body": {"n": [1, null]}, "message_id": "m", "session_id": "own"}\n',
+        b'{"body_base64": "AAH/", "application_properties": {"a": 1, "b": "x", "c": true, "d": 0.5}}\n',
+        b'{"body": "", "time_to_live": 90, "scheduled_enqueue_time_utc": "2030-01-31T08:00:00Z"}',
+        b'{"body": "", "scheduled_enqueue_time_utc": "2030-01-31T10:00:00+02:00"}',
+    ]
+    found = list(read_json_lines(lines, session="s"))
+    moment = datetime(2030, 1, 31, 8, tzinfo=UTC)
+    assert found == [
+        {"body": b"text", "session_id": "s"},
+        {"body": b'{"n": [1, null]}', "message_id": "m", "session_id": "own"},
+        {
+            "body": b"\x00\x01\xff",
+            "session_id": "s",
+            "application_properties": {"a": 1, "b": "x", "c": True, "d": 0.5},
+        },
+        {
+            "body": b"",
+            "session_id": "s",
+            "time_to_live": timedelta(seconds=90),
+            "scheduled_enqueue_time_utc": moment,
+        },
+        {"body": b"", "session_id": "s", "scheduled_enqueue_time_utc": moment},
+    ]
+
+
+def test_the_fields_are_those_of_the_sdks_message() -> None:
+    from azure.servicebus import ServiceBusMessage
+
+    for name in FIELDS:
+        assert isinstance(getattr(ServiceBusMessage, name), property), name
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "is not a JSON object"),
+        ("{}", "has no body"),
+        ('{"body": "", "body_base64": ""}', "has a body and a body_base64"),
+        ('{"body_base64": "*"}', "must be in base64"),
+        ('{"body_base64": 3}', "must be in base64"),
+        ('{"body": "", "colour": "red"}', "has a field 'colour'"),
+        ('{"body": "", "message_id": 3}', "message_id must be a text"),
+        ('{"body": "", "time_to_live": 0}', "time_to_live must be a number of seconds above 0"),
+        ('{"body": "", "time_to_live": true}', "time_to_live must be a number"),
+        ('{"body": "", "scheduled_enqueue_time_utc": "soon"}', "must be a time such as"),
+        ('{"body": "", "application_properties": {"a": [1]}}', "application_properties must be an object"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(line: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        list(read_json_lines([b'{"body": ""}\n', line.encode()]))
+    assert "line 2: " in str(raised.value)
+    assert said in str(raised.value)
+
+
+# --------------------------------------------------------------------------- the feed
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        try:
+            os.close(end)
+        except OSError:
+            assert end == ends[1]  # closed by the test, to end the feed
+
+
+def test_lines_are_found_across_chunks(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    os.write(writing, b"one\ntw")
+    os.write(writing, b"o\n\nthree")
+    os.close(writing)
+    assert list(lines_of(reading)) == [b"one\n", b"two\n", b"\n", b"three"]
+
+
+async def test_a_slow_source_gives_each_line_at_once(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    feed = Feed(reading, read_plain_lines)
+    async with asyncio.timeout(10):
+        for text in (b"one", b"two"):
+            os.write(writing, text + b"\n")
+            assert await feed.take(100) == [{"body": text}]
+        os.close(writing)
+        assert await feed.take(100) == []
+
+
+async def test_a_quick_source_gives_full_batches_and_waits_for_the_taker(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    read = 0
+
+    def parse(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+        nonlocal read
+        for message in (message for line in lines for message in [{"body": line}] * 1000):
+            read += 1
+            yield message
+
+    feed = Feed(reading, parse)
+    os.write(writing, b"x\n" * 30)
+    os.close(writing)
+    async with asyncio.timeout(10):
+        while read <= 10_000:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
+        assert read == 10_001
+        sizes = []
+        while taken := await feed.take(700):
+            sizes.append(len(taken))
+    assert sum(sizes) == 30_000
+    assert max(sizes) == 700
+
+
+async def test_a_mistake_comes_after_what_was_read_before_it(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    os.write(writing, b'{"body": "one"}\nnonsense\n{"body": "never"}\n')
+    os.close(writing)
+    feed = Feed(reading, read_json_lines)
+    async with asyncio.timeout(10):
+        assert [message["body"] for message in await feed.take(10)] == [b"one"]
+        with pytest.raises(ConfigurationError, match="line 2: is not JSON"):
+            await feed.take(10)
+
+
+# --------------------------------------------------------------------------- the tally
+
+
+def sending(route: Route, outcome: Outcome, messages: int) -> Sending:
+    return Sending(path="orders", route=route, outcome=outcome, messages=messages, size=1, seconds=0.1)
+
+
+def test_the_tally_counts_what_was_taken_and_draws_now_and_then() -> None:
+    clock, terminal = ManualClock(), io.StringIO()
+    tally = Tally(clock=clock.monotonic, terminal=terminal)
+    assert str(tally) == "0 sent"
+    tally.sent(sending("primary", "ok", 1500))
+    tally.sent(sending("primary", "failed", 100))
+    tally.sent(sending("primary", "unknown", 100))
+    assert terminal.getvalue() == ""
+    clock.advance(0.5)
+    tally.sent(sending("backlog", "ok", 500))
+    tally.sent(sending("backlog", "ok", 500))
+    drawn = "\r\x1b[K2,000 sent (1,500 to the primary, 500 to the backlog); 0.5 s, 4,000 a second"
+    assert terminal.getvalue() == drawn
+    tally.finish()
+    assert terminal.getvalue() == f"{drawn}\r\x1b[K"
+    assert tally.described() == {"sent": 2500, "primary": 1500, "backlog": 1000, "spool": 0, "seconds": 0.5}
