@@ -129,8 +129,10 @@ class _Threads(concurrent.futures.ThreadPoolExecutor):
 class Portal:
     """One event loop on one daemon thread."""
 
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
+    def __init__(
+        self, name: str, *, make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    ) -> None:
+        self._loop = make_loop()
         self._loop.set_default_executor(_Threads(1))
         self._errands: set[_Errand[Any]] = set()
         self._is_ending = False
@@ -182,8 +184,7 @@ class Portal:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    # -- a call
-    # ------------------------------------------------------------------------------------------------------
+    # -- a call ----------------------------------------------------------------------------------------------
 
     def _carry(self, errand: _Errand[T], timeout: float | None) -> T:
         if self.is_here:
@@ -211,8 +212,7 @@ class Portal:
             return False
         return True
 
-    # -- the thread
-    # --------------------------------------------------------------------------------------------------
+    # -- the thread ------------------------------------------------------------------------------------------
 
     def _begin(self, errand: _Errand[Any]) -> None:
         if not self._is_ending:

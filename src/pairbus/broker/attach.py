@@ -64,8 +64,7 @@ def _address(event: LinkAttached) -> Address:
     return parse_address(raw)
 
 
-# -- $cbs and $management
-# ----------------------------------------------------------------------------------------------
+# -- $cbs and $management ------------------------------------------------------------------------------------
 
 
 def _attach_node(peer: "Peer", link: Link, address: Address) -> None:
@@ -126,8 +125,7 @@ def _held_session(peer: "Peer", queue: MessageQueue, session_id: str) -> Session
     )
 
 
-# -- entities
-# ----------------------------------------------------------------------------------------------------------
+# -- entities ------------------------------------------------------------------------------------------------
 
 
 def _attach_entity(peer: "Peer", event: LinkAttached, path: str) -> None:

@@ -97,8 +97,7 @@ class Broker:
         self._thread: int | None = None
         self._was_started = False
 
-    # -- life
-    # --------------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> "Broker":
         self._claim_start()
@@ -152,7 +151,8 @@ class Broker:
     def _start(self) -> None:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         try:
-            self._prepare_certificate()
+            if self._given_certificate is not None:
+                self._certificate = load_given(*self._given_certificate, now=self._clock.now())
             for name, port in self._ports.items():
                 host = self._make_host(name)
                 self._hosts[name] = host
@@ -172,24 +172,20 @@ class Broker:
             shutil.rmtree(self._scratch)
         self._loop = None
 
-    # -- parts
-    # -------------------------------------------------------------------------------------------------------
+    # -- parts -----------------------------------------------------------------------------------------------
 
-    def _prepare_certificate(self) -> None:
-        now = self._clock.now()
-        if self._given_certificate is not None:
-            self._certificate = load_given(*self._given_certificate, now=now)
-            return
-        if self._data_dir is None:
-            self._scratch = Path(tempfile.mkdtemp(prefix="pairbus-"))
-        else:
-            self._data_dir.mkdir(parents=True, exist_ok=True)
-        self._certificate = ensure_certificate(self._scratch or self._data_dir or Path(), now=now)
+    def _make_certificate(self) -> Certificate:
+        """Made when it is first asked for: whoever speaks no TLS need not wait for a key."""
+        if self._certificate is None:
+            if self._data_dir is None:
+                self._scratch = Path(tempfile.mkdtemp(prefix="pairbus-"))
+            directory = self._scratch or self._data_dir or Path()
+            self._certificate = ensure_certificate(directory, now=self._clock.now())
+        return self._certificate
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
-            assert self._certificate is not None
-            self._context = server_context(self._certificate)
+            self._context = server_context(self._make_certificate())
         return self._context
 
     def _make_host(self, name: str) -> NamespaceHost:
@@ -198,7 +194,7 @@ class Broker:
             policies = Policies.generate(self._policies)
         else:
             directory = self._data_dir / name
-            directory.mkdir(exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
             store = SqliteStore(directory / "store.db")
             policies = Policies.load_or_create(directory / "policies.json", given=self._policies)
         return NamespaceHost(
@@ -234,8 +230,7 @@ class Broker:
     @property
     def certificate(self) -> Path:
         """The PEM file that clients must trust to reach the namespaces by TLS."""
-        assert self._certificate is not None, "the broker has not been started"
-        return self._certificate.cert_path
+        return self.call(self._make_certificate).cert_path
 
     def describe(self) -> dict[str, Any]:
         """All that one needs to reach the namespaces, as the ready file has it. It holds secrets."""

@@ -101,8 +101,7 @@ class NamespaceHandle:
             for policy in self._host.policies
         }
 
-    # -- entities
-    # ----------------------------------------------------------------------------------------------------
+    # -- entities --------------------------------------------------------------------------------------------
 
     def create_queue(self, name: str, settings: QueueSettings | None = None) -> None:
         """Create a queue, with Azure's defaults unless told otherwise."""
@@ -153,8 +152,7 @@ class NamespaceHandle:
 
         return self._run(count)
 
-    # -- counters
-    # ----------------------------------------------------------------------------------------------------
+    # -- counters --------------------------------------------------------------------------------------------
 
     def counters(self) -> list[Tally]:
         """The counts of billable operations so far."""

@@ -71,8 +71,7 @@ class Peer(Direct):
         self._mute = False
         self._closing = False
 
-    # -- the socket
-    # --------------------------------------------------------------------------------------------------
+    # -- the socket ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -177,8 +176,7 @@ class Peer(Direct):
             transport.resume_reading()
             self.host.touch(self)
 
-    # -- events of the machine
-    # ---------------------------------------------------------------------------------------
+    # -- events of the machine -------------------------------------------------------------------------------
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
@@ -250,8 +248,7 @@ class Peer(Direct):
         self._closing = True
         self._drop_endpoints()
 
-    # -- links
-    # -------------------------------------------------------------------------------------------------------
+    # -- links -----------------------------------------------------------------------------------------------
 
     def add(self, endpoint: Endpoint) -> None:
         """Let `endpoint` stand behind its link."""

@@ -98,8 +98,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise store_error(f"the store {self._path}", error) from error
 
-    # -- writing
-    # -----------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------
 
     def _write(self, events: Sequence[Event]) -> None:
         batch = _Batch()
@@ -185,8 +184,7 @@ class SqliteStore:
     def _forget_duplicates(self, event: DuplicateForgotten) -> None:
         self._write_one("forget_duplicates", self._place(event.queue), event.until)
 
-    # -- reading
-    # -----------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def load(self) -> Iterator[Event]:
         """Every row, as the event that would write it; raises StoreError."""
