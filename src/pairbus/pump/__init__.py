@@ -1,3 +1,9 @@
 """The pump: moves messages from backlog queues to where they belong."""
 
-__all__: list[str] = []
+from .errors import TransportError
+from .options import PumpOptions
+from .pair import PumpPair, Side
+from .pump import Pump
+from .summary import PathTally, PumpSummary
+
+__all__ = ["PathTally", "Pump", "PumpOptions", "PumpPair", "PumpSummary", "Side", "TransportError"]

@@ -26,7 +26,7 @@ from ..options import TtlPolicy
 from ..pairing.envelope import RESERVED_NAMES, Unwrapped, expand_body, unwrap
 from ..pairing.errors import MalformedEnvelope
 
-__all__ = ["Opened", "Postmark", "open_envelope", "read_postmark"]
+__all__ = ["Opened", "Postmark", "open_envelope", "read_address", "read_postmark"]
 
 _SCHEDULED = b"x-opt-scheduled-enqueue-time"
 # What a queue writes on a message. The partition key and the rest are the sender's and go on.
@@ -107,6 +107,16 @@ def open_envelope(sections: MessageSections, mark: Postmark, *, policy_of: Polic
         )
     except (DecodeError, EncodeError, IndexError, struct.error, UnicodeDecodeError) as error:
         raise MalformedEnvelope(f"it cannot be read ({error})") from error
+
+
+def read_address(sections: MessageSections) -> tuple[str, str | None]:
+    """Path and session of a message, without opening it; MalformedEnvelope if it has none."""
+    try:
+        letter = _read_letter(sections.application_properties_bytes)
+    except (DecodeError, IndexError, struct.error, UnicodeDecodeError) as error:
+        raise MalformedEnvelope(f"it cannot be read ({error})") from error
+    found = letter.plain or unwrap(letter.aliases, policy="pause", now_ms=0, enqueued_ms=0)
+    return found.path, found.natives.session_id
 
 
 def _unwrap(

@@ -1,0 +1,172 @@
+"""Receipts: one row for each message that a pump handled, on the disk before the message leaves its queue.
+
+Rows that come while an fsync is under way, in a thread, gather for the next one, so that many queues share
+the price of the disk. Unlike other records, a receipt that cannot be written is an error: the message must
+then stay where it is.
+
+A row may be written twice, if the process dies between the receipt and the completion of the message. Both
+have the same operation id, so that whoever reads receipts keeps one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, TypedDict
+
+from ..clock import Clock
+from .segment import MAX_AGE, SegmentWriter, read_segment
+
+__all__ = ["KIND", "MemoryReceipts", "Receipt", "ReceiptLog", "Receipts", "operation_id", "read_receipts"]
+
+#: The kind of segment that holds receipts.
+KIND = "receipts"
+
+
+class Receipt(TypedDict):
+    """One message that was moved or dead-lettered. Times are Unix seconds."""
+
+    op: str
+    pair: str
+    writer: str
+    path: str
+    session: str | None
+    message_id: str
+    backlog_queue: str
+    sequence_number: int
+    enqueued: float
+    moved: float
+    bytes: int
+    attempts: int
+    outcome: str  # "moved" or "dead-lettered"
+    reason: str | None
+
+
+def operation_id(pair: str, queue: str, sequence_number: int, enqueued_ms: int) -> str:
+    """The same for the same message, however often it is handled; the time tells queues apart that were
+    deleted and made again.
+    """
+    return f"{pair}:{queue}:{sequence_number}:{enqueued_ms}"
+
+
+class Receipts(Protocol):
+    """Where receipts are kept."""
+
+    @property
+    def writer(self) -> str:
+        """Who writes them."""
+        ...
+
+    async def append(self, rows: Sequence[Receipt]) -> None:
+        """Keep these; they are durable when this returns. OSError if that cannot be done."""
+        ...
+
+    async def close(self) -> None:
+        """Let everybody see them."""
+        ...
+
+
+class MemoryReceipts:
+    """Keeps receipts in a list, for tests and for applications that want none on their disk."""
+
+    def __init__(self, writer: str = "memory") -> None:
+        self.writer = writer
+        self.rows: list[Receipt] = []
+
+    async def append(self, rows: Sequence[Receipt]) -> None:
+        self.rows += rows
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+class ReceiptLog:
+    """Keeps receipts in segments of a directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        writer: str | None = None,
+        clock: Clock | None = None,
+        max_age: float = MAX_AGE,
+    ) -> None:
+        """Does no I/O; the directory is made with the first row. `writer` is by default host, process, id."""
+        self.writer = writer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._segments = SegmentWriter(directory, KIND, max_age=max_age, clock=clock)
+        self._max_age = max_age
+        self._waiting: list[tuple[Sequence[Receipt], asyncio.Future[None]]] = []
+        self._flush: asyncio.Task[None] | None = None
+        self._roll: asyncio.TimerHandle | None = None
+        self._thread: ThreadPoolExecutor | None = None
+
+    async def append(self, rows: Sequence[Receipt]) -> None:
+        """Keep these; they are on the disk when this returns."""
+        if not rows:
+            return
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._waiting.append((rows, done))
+        if self._flush is None:
+            self._flush = loop.create_task(self._write_waiting())
+        await done
+
+    async def close(self) -> None:
+        """Write what waits and close the open segment."""
+        while self._flush is not None:
+            await asyncio.wait({self._flush})
+        if self._roll is not None:
+            self._roll.cancel()
+            self._roll = None
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await asyncio.get_running_loop().run_in_executor(thread, self._segments.close)
+            thread.shutdown(wait=False)
+
+    async def _write_waiting(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="pairbus-receipts")
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                rows: list[Mapping[str, Any]] = [row for some, _ in batch for row in some]
+                try:
+                    await loop.run_in_executor(self._thread, self._segments.append, rows)
+                except OSError as error:
+                    _fail(batch, error)
+                else:
+                    for _, done in batch:
+                        if not done.done():  # its caller may have been cancelled
+                            done.set_result(None)
+            if self._roll is None:
+                self._roll = loop.call_later(self._max_age, self._close_old)
+        finally:
+            self._flush = None
+
+    def _close_old(self) -> None:
+        """Let others see the rows of a segment that nothing more is written to."""
+        self._roll = None
+        if self._thread is not None:
+            self._thread.submit(self._segments.close)
+
+
+def _fail(batch: Sequence[tuple[Sequence[Receipt], asyncio.Future[None]]], error: OSError) -> None:
+    for _, done in batch:
+        if not done.done():
+            done.set_exception(error)
+
+
+def read_receipts(segments: Sequence[Path]) -> dict[str, Receipt]:
+    """The receipts of segments by operation id; of rows for one message the last one counts."""
+    found: dict[str, Receipt] = {}
+    for path in segments:
+        for row in read_segment(path).rows:
+            if isinstance(row.get("op"), str):
+                found[row["op"]] = row  # type: ignore[assignment]
+    return found

@@ -1,0 +1,131 @@
+"""What is known of the paths of the primary, shared by all backlog queues of a process. Pure: time comes in.
+
+          ┌────────── sent ───────────┐
+          v                           │
+         UP ──failed──> DOWN ──due──> TRYING ──failed──> DOWN (for longer)
+         UP, TRYING ──busy──> PAUSED ──due──> TRYING; busy three times in a row ──> DOWN
+         UP, TRYING ──gone──> GONE ──due──> UP
+
+1. A path is up until shown otherwise. While it is down nothing is sent to it; when its back-off is over,
+   one queue, the first that asks, tries it with one message.
+2. Back-off doubles from `first` to `longest` with each failed try. What fails while the path is already known
+   to be down was on its way before, and tells nothing new.
+3. A throttled path is paused as long as it asks. Its messages stay in hand, for a pause is short; then one
+   of them is tried, gently: the others still wait. A path that stays busy is treated like one that is down,
+   or its messages would take the place of all others.
+4. `GONE` is believed for a short while only: it spares an attempt for each message of a deleted entity, and an
+   entity that is made again is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from math import inf
+
+from .verdicts import Judgement, Verdict
+
+__all__ = ["Condition", "Destinations", "PathState"]
+
+
+# After so many busy answers in a row a path counts as down.
+BUSY_IN_A_ROW = 3
+
+
+class PathState(Enum):
+    """How a path is."""
+
+    UP = "up"
+    DOWN = "down"
+    TRYING = "trying"
+    PAUSED = "paused"
+    GONE = "gone"
+
+
+@dataclass(slots=True)
+class Condition:
+    """One path: its state, when that is looked at again, and why it is not up."""
+
+    state: PathState = PathState.UP
+    due: float = 0.0
+    failures: int = 0
+    why: Judgement | None = None
+    is_gentle: bool = False  # tried after a pause: what waits for the outcome need not be put aside
+
+
+class Destinations:
+    """The conditions of all paths."""
+
+    def __init__(self, *, first: float = 1.0, longest: float = 60.0, gone_for: float = 5.0) -> None:
+        self._first = first
+        self._longest = longest
+        self._gone_for = gone_for
+        self._conditions: dict[str, Condition] = {}
+        self._listeners: list[Callable[[str], None]] = []
+
+    def listen(self, tell: Callable[[str], None]) -> None:
+        """Have `tell` called with each path that has come up, or whose time has come."""
+        self._listeners.append(tell)
+
+    def look(self, path: str, now: float) -> Condition:
+        """How a path is now."""
+        found = self._conditions.get(path)
+        if found is None:
+            found = self._conditions[path] = Condition()
+        elif found.state is PathState.GONE and now >= found.due:
+            found.state = PathState.UP
+        return found
+
+    def claim_try(self, path: str, now: float) -> bool:
+        """Whether the caller is the one that tries a path whose back-off or pause is over."""
+        found = self.look(path, now)
+        if found.state not in (PathState.DOWN, PathState.PAUSED) or now < found.due:
+            return False
+        found.is_gentle = found.state is PathState.PAUSED
+        found.state = PathState.TRYING
+        return True
+
+    def give_up_try(self, path: str, now: float) -> None:
+        """The try could not be made: somebody else may."""
+        found = self.look(path, now)
+        if found.state is PathState.TRYING:
+            found.state, found.due = PathState.DOWN, now + self._first
+
+    def sent(self, path: str, now: float) -> None:
+        """The path has taken a message."""
+        found = self.look(path, now)
+        if found.state is not PathState.UP or found.failures:
+            was = found.state
+            found.state, found.failures, found.why = PathState.UP, 0, None
+            if was is not PathState.UP:
+                self._tell(path)
+
+    def failed(self, path: str, judgement: Judgement, now: float) -> None:
+        """The path has refused a message, or did not answer."""
+        found = self.look(path, now)
+        if found.state not in (PathState.UP, PathState.TRYING):
+            return
+        found.why = judgement
+        failures = found.failures
+        found.failures = min(failures + 1, 30)
+        if judgement.verdict is Verdict.BUSY and failures < BUSY_IN_A_ROW:
+            found.state, found.due = PathState.PAUSED, now + judgement.wait
+        elif judgement.verdict is Verdict.GONE:
+            found.state, found.due, found.failures = PathState.GONE, now + self._gone_for, 0
+            self._tell(path)
+        else:
+            found.state = PathState.DOWN
+            found.due = now + max(judgement.wait, min(self._longest, self._first * 2**failures))
+
+    def shut(self, path: str, why: Judgement) -> None:
+        """Nothing is to be sent to this path for as long as this pump runs."""
+        self._conditions[path] = Condition(PathState.DOWN, inf, 0, why)
+
+    def not_up(self) -> dict[str, Condition]:
+        """The paths that are not up, for reports."""
+        return {path: found for path, found in self._conditions.items() if found.state is not PathState.UP}
+
+    def _tell(self, path: str) -> None:
+        for tell in self._listeners:
+            tell(path)

@@ -1,0 +1,540 @@
+"""What may be sent when: the lanes of one backlog queue. Pure; time comes in as an argument.
+
+Theory of operation
+1. A *lane* is a path with a session, or a path's messages without one. Order is kept within a lane, by the
+   sequence numbers of the backlog queue, and nowhere else.
+2. A message of a lane is in one of four places:
+
+       waiting    in our hands, under lock, to be sent
+       away       with the shell: being sent, put aside, renewed or buried
+       deferred   on the queue, put aside; its number brings it back
+       missing    on the queue, but locked by somebody else: a process that has died, or a link of ours that
+                  was cut. It will come by itself when that lock ends, unless somebody has settled it
+
+3. In a lane with a session, one unit is on the way at a time: one message, or a batch that is taken whole or
+   not at all. A message leaves only if none before it is away, deferred or missing. So order holds whatever
+   fails. Without a session, all that wait are sent at once, after those that are deferred.
+4. While a path is down, what waits is deferred at once: lock expiry is never used as a back-off, since it
+   would come straight back. When the back-off is over one lane tries the path with its first message; when
+   that was taken the lanes fetch what is deferred by number, in order, before newer ones are sent.
+5. What waits for a missing message is deferred too, so that it holds no credit. After a lock's duration the
+   number is looked for; if it is gone, the lane goes on.
+6. A message is sent only while its lock has more than `margin` left. Otherwise it is renewed first; if that
+   fails it is missing, or still deferred if it was.
+7. A batch that is refused for what is in it is sent again message by message, so that only the one that is
+   poison ends in the dead letters.
+8. `plan` returns steps; the shell carries each out and reports every message of it back, by exactly one of
+   `moved`, `refused`, `unsent`, `put_aside`, `renewed`, `lost`, `buried`.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from .destinations import Condition, Destinations, PathState
+from .verdicts import Judgement, Verdict
+
+__all__ = ["Bury", "Defer", "Fetch", "Held", "Lanes", "Recheck", "Renew", "Send", "Step"]
+
+# A batch has at most so many messages. The service takes 4,500; fewer are lost to one refusal.
+BATCH_MESSAGES = 100
+# Fetched at a time: more would only wait under lock.
+FETCH_MESSAGES = 200
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A message in our hands. `content` is the shell's own."""
+
+    number: int
+    path: str
+    session_id: str | None
+    size: int
+    locked_until: float
+    content: object = field(default=None, repr=False)
+    attempts: int = 0
+    was_deferred: bool = False
+
+
+@dataclass(slots=True)
+class Send:
+    """Send units, each in one transfer."""
+
+    path: str
+    units: list[list[Held]]
+
+
+@dataclass(slots=True)
+class Defer:
+    """Put messages aside on the queue."""
+
+    messages: list[Held]
+
+
+@dataclass(slots=True)
+class Bury:
+    """Move messages to the dead letters of the queue."""
+
+    messages: list[Held]
+    why: Judgement
+
+
+@dataclass(slots=True)
+class Renew:
+    """Renew the locks of messages."""
+
+    messages: list[Held]
+
+
+@dataclass(slots=True)
+class Fetch:
+    """Get deferred messages by their numbers; each is reported by `arrive` or by `unfetched`."""
+
+    numbers: list[int]
+
+
+@dataclass(slots=True)
+class Recheck:
+    """Look whether missing messages are still there; each is reported by `arrive` or by `rechecked`."""
+
+    numbers: list[int]
+
+
+Step = Send | Defer | Bury | Renew | Fetch | Recheck
+_Key = tuple[str, str | None]
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    path: str
+    session_id: str | None
+    waiting: list[Held] = field(default_factory=list)
+    deferred: list[int] = field(default_factory=list)
+    missing: dict[int, float] = field(default_factory=dict)  # number -> when it is looked for
+    fetching: set[int] = field(default_factory=set)
+    away: int = 0
+    singly: int = 0  # so many messages are sent one by one, since a batch was refused
+    tries: bool = False  # this lane tries a path that was down
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.waiting or self.deferred or self.missing or self.fetching or self.away)
+
+    def first_obstacle(self) -> float:
+        """The number of the first message that is not in our hands, before which nothing newer may leave."""
+        first: float = self.deferred[0] if self.deferred else inf
+        if self.fetching:
+            first = min(first, *self.fetching)
+        if self.missing and self.session_id is not None:
+            first = min(first, *self.missing)
+        return first
+
+
+class Lanes:
+    """The lanes of one backlog queue."""
+
+    def __init__(
+        self,
+        destinations: Destinations,
+        *,
+        margin: float = 10.0,
+        lock_duration: float = 60.0,
+        batch_bytes: int = 200_000,
+    ) -> None:
+        """`margin` is what must be left of a lock to send; `batch_bytes` bounds a batch."""
+        self._destinations = destinations
+        self.margin = margin
+        self.lock_duration = lock_duration
+        self.batch_bytes = batch_bytes
+        self._lanes: dict[_Key, _Lane] = {}
+        self._by_path: dict[str, dict[_Lane, None]] = {}
+        self._lane_of: dict[int, _Lane] = {}  # deferred, missing and fetched numbers
+        self._dirty: dict[_Lane, None] = {}
+        self._troubled: dict[_Lane, None] = {}  # lanes that something keeps waiting which may end by itself
+        self._in_hand: dict[int, Held] = {}
+        self.held = 0
+        self.held_bytes = 0
+        destinations.listen(self.touch)
+
+    # -- what the shell asks
+
+    @property
+    def deferred_count(self) -> int:
+        """Messages that are put aside on the queue."""
+        return sum(len(lane.deferred) + len(lane.fetching) for lane in self._lanes.values())
+
+    @property
+    def missing_count(self) -> int:
+        """Messages that somebody else holds."""
+        return sum(len(lane.missing) for lane in self._lanes.values())
+
+    def deferred_by_path(self) -> dict[str, int]:
+        """How many messages of each path are put aside."""
+        found: dict[str, int] = {}
+        for lane in self._lanes.values():
+            if lane.deferred:
+                found[lane.path] = found.get(lane.path, 0) + len(lane.deferred)
+        return found
+
+    def knows(self, number: int) -> bool:
+        """Whether this number is known to be deferred or missing."""
+        return number in self._lane_of
+
+    def is_settled(self, now: float) -> bool:
+        """Whether only messages are left whose path is down: nothing is held, and nothing could be sent."""
+        if self.held or any(lane.missing or lane.fetching for lane in self._lanes.values()):
+            return False
+        paths = self.deferred_by_path()
+        return all(
+            self._destinations.look(path, now).state in (PathState.DOWN, PathState.TRYING) for path in paths
+        )
+
+    def wake_at(self, now: float) -> float:
+        """When `plan` may have something to do though nothing has happened; infinity if never."""
+        return min((self._due(lane, now) for lane in self._troubled), default=inf)
+
+    def _due(self, lane: _Lane, now: float) -> float:
+        due = min(lane.missing.values(), default=inf)
+        condition = self._destinations.look(lane.path, now)
+        if condition.state in (PathState.DOWN, PathState.PAUSED) and (lane.waiting or lane.deferred):
+            due = min(due, condition.due)
+        if lane.waiting:
+            due = min(due, min(held.locked_until for held in lane.waiting) - self.margin)
+        return due
+
+    def in_hand(self, number: int) -> Held | None:
+        """The message of this number, if we hold it: then another delivery of it only brings a new lock."""
+        return self._in_hand.get(number)
+
+    # -- what the shell tells
+
+    def arrive(self, held: Held) -> None:
+        """A message has come, from the queue or by its number."""
+        lane = self._lane(held.path, held.session_id)
+        self.dismiss(held.number)  # it is expected no longer
+        self.held += 1
+        self.held_bytes += held.size
+        self._in_hand[held.number] = held
+        self._wait(lane, held)
+
+    def note_deferred(self, number: int, path: str, session_id: str | None) -> None:
+        """A message was found put aside."""
+        if number not in self._lane_of:
+            lane = self._lane(path, session_id)
+            insort(lane.deferred, number)
+            self._lane_of[number] = lane
+            self._dirty[lane] = None
+
+    def note_missing(self, number: int, path: str, session_id: str | None, *, until: float) -> None:
+        """A message is on the queue and not in our hands; it comes by itself, or is looked for at `until`."""
+        if session_id is not None and number not in self._lane_of:
+            lane = self._lane(path, session_id)
+            lane.missing[number] = until
+            self._lane_of[number] = lane
+            self._dirty[lane] = None
+
+    def moved(self, messages: Iterable[Held]) -> None:
+        """The primary has taken these; they are completed or about to be."""
+        for held in messages:
+            self._let_go(held)
+
+    buried = moved
+
+    def refused(self, messages: Sequence[Held], judgement: Judgement) -> None:
+        """The primary has not taken these, which were one unit."""
+        lane = self._lane(messages[0].path, messages[0].session_id)
+        if judgement.verdict is Verdict.POISON and len(messages) > 1:
+            lane.singly = len(messages)
+        self.unsent(messages)
+
+    def put_aside(self, messages: Iterable[Held]) -> None:
+        """These are deferred now."""
+        for held in messages:
+            lane = self._let_go(held)
+            insort(lane.deferred, held.number)
+            self._lane_of[held.number] = lane
+
+    def renewed(self, held: Held, locked_until: float) -> None:
+        """A lock was renewed."""
+        held.locked_until = locked_until
+        lane = self._lane(held.path, held.session_id)
+        lane.away -= 1
+        self._wait(lane, held)
+
+    def lost(self, held: Held, now: float) -> None:
+        """A lock has ended: the message is the queue's again."""
+        lane = self._let_go(held)
+        if held.was_deferred:
+            insort(lane.deferred, held.number)
+            self._lane_of[held.number] = lane
+        elif held.session_id is not None:
+            lane.missing[held.number] = now + self.lock_duration
+            self._lane_of[held.number] = lane
+
+    def unfetched(self, number: int, now: float, *, is_missing: bool) -> None:
+        """A deferred message could not be had: it is not there, or locked by somebody; or nobody answered."""
+        lane = self._lane_of.get(number)
+        if lane is None or number not in lane.fetching:
+            return
+        lane.fetching.discard(number)
+        if is_missing:
+            lane.missing[number] = now + self.lock_duration
+        else:
+            insort(lane.deferred, number)
+        self._dirty[lane] = None
+
+    def rechecked(self, number: int, now: float, *, is_there: bool, is_deferred: bool) -> None:
+        """A missing message was looked for."""
+        lane = self._lane_of.get(number)
+        if lane is None or number not in lane.missing:
+            return
+        if is_deferred:
+            del lane.missing[number]
+            insort(lane.deferred, number)
+        elif is_there:
+            lane.missing[number] = now + self.lock_duration
+        else:
+            del lane.missing[number], self._lane_of[number]
+        self._dirty[lane] = None
+
+    def unsent(self, messages: Sequence[Held]) -> None:
+        """These were not sent after all."""
+        lane = self._lane(messages[0].path, messages[0].session_id)
+        for held in messages:
+            lane.away -= 1
+            self._wait(lane, held)
+
+    def dismiss(self, number: int) -> None:
+        """A message that is none of any lane's: malformed, expired, or moved before."""
+        lane = self._lane_of.pop(number, None)
+        if lane is not None:
+            lane.missing.pop(number, None)
+            lane.fetching.discard(number)
+            if number in lane.deferred:
+                lane.deferred.remove(number)
+            self._dirty[lane] = None
+
+    def touch(self, path: str) -> None:
+        """Look at the lanes of a path again."""
+        self._dirty.update(self._by_path.get(path, {}))
+
+    def take_waiting(self) -> list[Held]:
+        """Hand out everything that waits, to be given back: the pump stops."""
+        taken: list[Held] = []
+        for lane in self._lanes.values():
+            taken += lane.waiting
+            lane.waiting = []
+        for held in taken:
+            self.held -= 1
+            self.held_bytes -= held.size
+            del self._in_hand[held.number]
+        return taken
+
+    # -- what is to be done
+
+    def plan(self, now: float) -> list[Step]:
+        """The steps that may be taken now."""
+        for lane in [lane for lane in self._troubled if self._due(lane, now) <= now]:
+            self._dirty[lane] = None
+        steps = _Steps()
+        dirty, self._dirty = self._dirty, {}
+        for lane in dirty:
+            self._plan_lane(lane, now, steps)
+            if lane.is_empty:
+                self._forget(lane)
+            elif lane.missing or self._destinations.look(lane.path, now).state is not PathState.UP:
+                self._troubled[lane] = None
+            else:
+                self._troubled.pop(lane, None)
+        return steps.merged()
+
+    def _plan_lane(self, lane: _Lane, now: float, steps: _Steps) -> None:
+        overdue = [number for number, due in lane.missing.items() if due <= now]
+        if overdue:
+            steps.recheck += overdue
+            for number in overdue:  # asked for once, unless no answer comes
+                lane.missing[number] = now + self.lock_duration
+        condition = self._destinations.look(lane.path, now)
+        if condition.state is PathState.GONE and condition.why is not None:
+            self._plan_burial(lane, condition.why, steps)
+        elif condition.state is PathState.UP:
+            self._plan_sends(lane, now, steps)
+        elif lane.tries or (self._is_tryable(lane) and self._destinations.claim_try(lane.path, now)):
+            lane.tries = True
+            self._plan_try(lane, now, steps)
+        elif not self._is_pause(condition, lane, now):
+            self._take(lane, len(lane.waiting), steps.defer)
+
+    def _is_pause(self, condition: Condition, lane: _Lane, now: float) -> bool:
+        """Whether what waits may stay in hand: the path is only paused, and no lock is about to end."""
+        if condition.state is not PathState.PAUSED and not condition.is_gentle:
+            return False
+        if condition.state is PathState.DOWN or condition.due - now > self.lock_duration / 2:
+            return False
+        return all(held.locked_until - now > self.margin for held in lane.waiting)
+
+    @staticmethod
+    def _is_tryable(lane: _Lane) -> bool:
+        if lane.away or lane.fetching or not (lane.deferred or lane.waiting):
+            return False
+        first = lane.deferred[0] if lane.deferred else lane.waiting[0].number
+        return lane.session_id is None or not lane.missing or first < min(lane.missing)
+
+    def _plan_try(self, lane: _Lane, now: float, steps: _Steps) -> None:
+        """Try the path with the first message of this lane; all others are put aside, or wait, meanwhile."""
+        if lane.away or lane.fetching:
+            return
+        if lane.waiting and lane.waiting[0].number < lane.first_obstacle():
+            if lane.waiting[0].locked_until - now <= self.margin:
+                self._take(lane, 1, steps.renew)
+                return
+            unit: list[Held] = []
+            self._take(lane, 1, unit)
+            lane.tries = False  # whatever comes of it, the next try is claimed anew
+            steps.send(lane.path, unit)
+            if not self._is_pause(self._destinations.look(lane.path, now), lane, now):
+                self._take(lane, len(lane.waiting), steps.defer)
+        elif lane.deferred and lane.deferred[0] <= lane.first_obstacle():
+            self._fetch(lane, 1, steps)
+        else:
+            lane.tries = False
+            self._destinations.give_up_try(lane.path, now)
+
+    def _plan_burial(self, lane: _Lane, why: Judgement, steps: _Steps) -> None:
+        found: list[Held] = []
+        self._take(lane, len(lane.waiting), found)
+        if found:
+            steps.bury.append(Bury(found, why))
+        if lane.deferred and not lane.fetching:
+            self._fetch(lane, FETCH_MESSAGES, steps)
+
+    def _plan_sends(self, lane: _Lane, now: float, steps: _Steps) -> None:
+        lane.tries = False
+        if lane.deferred and not lane.fetching and len(lane.waiting) < FETCH_MESSAGES:
+            if not lane.missing or lane.session_id is None or lane.deferred[0] < min(lane.missing):
+                self._fetch(lane, FETCH_MESSAGES, steps)
+        first = lane.first_obstacle()
+        count = 0
+        for held in lane.waiting:
+            if held.number >= first:
+                break
+            count += 1
+        if count < len(lane.waiting) and lane.missing and lane.session_id is not None and not lane.away:
+            # Rule 5. Those that wait for a fetch alone stay in hand: it takes a moment only.
+            self._set_aside_from(lane, int(min(lane.missing)), steps)
+        if not count:
+            return
+        tired = [held for held in lane.waiting[:count] if held.locked_until - now <= self.margin]
+        if tired:
+            if not (lane.away and lane.session_id is not None):
+                gone = set(tired)
+                lane.waiting = [held for held in lane.waiting if held not in gone]
+                lane.away += len(tired)
+                steps.renew += tired
+            return
+        if lane.session_id is None:
+            units: list[Held] = []
+            self._take(lane, count, units)
+            for held in units:
+                steps.send(lane.path, [held])
+        elif not lane.away:
+            unit: list[Held] = []
+            self._take(lane, self._batch(lane, count), unit)
+            steps.send(lane.path, unit)
+
+    def _set_aside_from(self, lane: _Lane, number: int, steps: _Steps) -> None:
+        kept = [held for held in lane.waiting if held.number < number]
+        aside = lane.waiting[len(kept) :]
+        lane.waiting = kept
+        lane.away += len(aside)
+        steps.defer += aside
+
+    def _batch(self, lane: _Lane, count: int) -> int:
+        """How many of the first messages go into one unit."""
+        if lane.singly:
+            lane.singly -= 1
+            return 1
+        size = chosen = 0
+        for held in lane.waiting[: min(count, BATCH_MESSAGES)]:
+            size += held.size + 16
+            if chosen and size > self.batch_bytes:
+                break
+            chosen += 1
+        return chosen
+
+    def _fetch(self, lane: _Lane, most: int, steps: _Steps) -> None:
+        numbers, lane.deferred = lane.deferred[:most], lane.deferred[most:]
+        lane.fetching.update(numbers)
+        steps.fetch += numbers
+
+    # -- books
+
+    def _lane(self, path: str, session_id: str | None) -> _Lane:
+        key = path, session_id
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(path, session_id)
+            self._by_path.setdefault(path, {})[lane] = None
+        return lane
+
+    def _forget(self, lane: _Lane) -> None:
+        self._lanes.pop((lane.path, lane.session_id), None)
+        self._troubled.pop(lane, None)
+        siblings = self._by_path.get(lane.path)
+        if siblings is not None:
+            siblings.pop(lane, None)
+            if not siblings:
+                del self._by_path[lane.path]
+
+    def _wait(self, lane: _Lane, held: Held) -> None:
+        waiting = lane.waiting
+        if not waiting or waiting[-1].number < held.number:
+            waiting.append(held)
+        else:
+            insort(waiting, held, key=lambda one: one.number)
+        self._dirty[lane] = None
+
+    def _take(self, lane: _Lane, count: int, into: list[Held]) -> None:
+        if count:
+            into += lane.waiting[:count]
+            del lane.waiting[:count]
+            lane.away += count
+
+    def _let_go(self, held: Held) -> _Lane:
+        lane = self._lane(held.path, held.session_id)
+        lane.away -= 1
+        self.held -= 1
+        self.held_bytes -= held.size
+        del self._in_hand[held.number]
+        self._dirty[lane] = None
+        return lane
+
+
+class _Steps:
+    """Steps under way; those of a kind become one."""
+
+    def __init__(self) -> None:
+        self._sends: dict[str, list[list[Held]]] = {}
+        self.defer: list[Held] = []
+        self.renew: list[Held] = []
+        self.fetch: list[int] = []
+        self.recheck: list[int] = []
+        self.bury: list[Bury] = []
+
+    def send(self, path: str, unit: list[Held]) -> None:
+        self._sends.setdefault(path, []).append(unit)
+
+    def merged(self) -> list[Step]:
+        steps: list[Step] = [Send(path, units) for path, units in self._sends.items()]
+        if self.defer:
+            steps.append(Defer(self.defer))
+        if self.renew:
+            steps.append(Renew(self.renew))
+        if self.fetch:
+            steps.append(Fetch(sorted(self.fetch)))
+        if self.recheck:
+            steps.append(Recheck(sorted(self.recheck)))
+        return [*steps, *self.bury]

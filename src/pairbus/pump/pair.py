@@ -1,0 +1,146 @@
+"""A pair as a pump knows it: names, and where to find what is secret.
+
+Configuration travels to executors by pickle. What travels is names: of environment variables that hold
+connection strings, of hosts, of classes of credentials. A side that was given a connection string itself works
+in this process and refuses to be pickled.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ConfigurationError
+from ..pairing.names import ConnectionString, Endpoint, endpoint_of, parse_connection_string, primary_name
+from .line import Place
+from .tokens import CredentialTokens, FixedToken, SasTokens, TokenSource
+
+__all__ = ["PumpPair", "Side"]
+
+#: What `credential="default"` stands for.
+DEFAULT_CREDENTIAL = "azure.identity.aio:DefaultAzureCredential"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One namespace of a pair. Give one of: `env`, `connection_string`, or `host` with `credential`."""
+
+    env: str | None = None
+    connection_string: str | None = field(default=None, repr=False)
+    host: str | None = None
+    credential: str = "default"
+    ca_file: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [value for value in (self.env, self.connection_string, self.host) if value]
+        if len(given) != 1:
+            raise ConfigurationError(
+                "A side of a pair is given by exactly one of env= (the name of an environment variable that "
+                "holds its connection string), connection_string= and host="
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.connection_string is not None:
+            raise ConfigurationError(
+                "A connection string is not sent to other processes. Put it into an environment variable "
+                "of the executors and give that one's name: Side(env='NAME')"
+            )
+        return _restore_side, (self.env, self.host, self.credential, self.ca_file)
+
+    def resolve(self, environment: Mapping[str, str] | None = None) -> ResolvedSide:
+        """Look up what the names stand for, in this process."""
+        if self.host is not None:
+            return ResolvedSide(endpoint_of(self.host), None, self)
+        text = self.connection_string
+        if text is None:
+            assert self.env is not None
+            text = (os.environ if environment is None else environment).get(self.env)
+            if not text:
+                raise ConfigurationError(
+                    f"The environment variable {self.env} is not set; it must hold the connection string"
+                )
+        parsed = parse_connection_string(text)
+        return ResolvedSide(parsed.endpoint, parsed, self, text)
+
+
+def _restore_side(env: str | None, host: str | None, credential: str, ca_file: str | None) -> Side:
+    return Side(env=env, host=host, credential=credential, ca_file=ca_file)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSide:
+    """A side with its secrets, for one process."""
+
+    endpoint: Endpoint
+    parsed: ConnectionString | None = field(repr=False)
+    side: Side
+    text: str | None = field(default=None, repr=False)
+
+    def place(self) -> Place:
+        """Where to connect: by TLS, except on the loopback and for emulators."""
+        is_plain = (self.parsed is not None and self.parsed.emulator) or _is_loopback(self.endpoint.host)
+        tls = None if is_plain else ssl.create_default_context(cafile=self.side.ca_file)
+        return Place(self.endpoint.host, self.endpoint.port, tls)
+
+    def tokens(self) -> TokenSource:
+        """Where tokens come from."""
+        parsed = self.parsed
+        if parsed is None:
+            return CredentialTokens(self.credential())
+        if parsed.key is not None and parsed.key_name is not None:
+            return SasTokens(parsed.key_name, parsed.key)
+        assert parsed.signature is not None, "a connection string has a key or a signature"
+        return FixedToken(parsed.signature)
+
+    def credential(self) -> Any:
+        """A new credential of the class that the side names."""
+        name = DEFAULT_CREDENTIAL if self.side.credential == "default" else self.side.credential
+        module, colon, attribute = name.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)()
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigurationError(
+                f"There is no credential {name!r}: give 'default' or 'package.module:Class' ({error})"
+            ) from error
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PumpPair:
+    """A pair. `name` is how it shows in receipts; by default the primary's name."""
+
+    primary: Side
+    secondary: Side
+    name: str = ""
+
+    @classmethod
+    def from_env(cls, primary: str, secondary: str, *, name: str = "") -> PumpPair:
+        """A pair given by the names of two environment variables."""
+        return cls(primary=Side(env=primary), secondary=Side(env=secondary), name=name)
+
+    @classmethod
+    def from_connection_strings(cls, primary: str, secondary: str, *, name: str = "") -> PumpPair:
+        """A pair for this process only."""
+        return cls(
+            primary=Side(connection_string=primary), secondary=Side(connection_string=secondary), name=name
+        )
+
+    def label(self) -> str:
+        """The name, or that of the primary."""
+        if self.name:
+            return self.name
+        resolved = self.primary.resolve()
+        return primary_name(resolved.parsed or resolved.endpoint)

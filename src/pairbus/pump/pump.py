@@ -1,0 +1,150 @@
+"""The pump: one event loop that moves the messages of many backlog queues to where they belong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+
+from ..clock import Clock, SystemClock
+from ..errors import ConfigurationError
+from ..ledger.receipts import MemoryReceipts, Receipts
+from .amqp_transport import AmqpTransport
+from .destinations import Destinations
+from .options import PumpOptions
+from .pair import PumpPair, ResolvedSide
+from .queue import QueuePump
+from .rate import Limiter
+from .station import Station
+from .summary import PumpSummary, Tally
+from .transport import Transport
+
+__all__ = ["Pump", "open_transport"]
+
+_log = logging.getLogger("pairbus.pump")
+OpenTransport = Callable[[ResolvedSide, PumpOptions], Transport]
+
+
+def open_transport(side: ResolvedSide, options: PumpOptions) -> Transport:
+    """The transport that the options name. Does no I/O."""
+    if options.transport == "sdk":
+        from .sdk_transport import SdkTransport  # the SDK takes a while to import, and is not needed else
+
+        return SdkTransport(side, timeout=options.send_timeout)
+    return AmqpTransport(side.place(), side.tokens(), timeout=options.send_timeout)
+
+
+class Pump:
+    """Moves messages from backlog queues to the entities that they are for. Run it once."""
+
+    def __init__(
+        self,
+        pair: PumpPair,
+        queues: Sequence[str],
+        *,
+        transport: OpenTransport = open_transport,
+        options: PumpOptions | None = None,
+        receipts: Receipts | None = None,
+        on_progress: Callable[[PumpSummary], None] | None = None,
+        stop: asyncio.Event | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`queues` are backlog queues of the secondary. `stop` ends the run cleanly. Does no I/O."""
+        if not queues:
+            raise ConfigurationError("A pump needs at least one backlog queue to move messages from")
+        self._pair = pair
+        self._queues = list(dict.fromkeys(queues))
+        self._open = transport
+        self._options = options or PumpOptions()
+        self._receipts = receipts or MemoryReceipts()
+        self._on_progress = on_progress
+        self._stop = stop or asyncio.Event()
+        self._clock = clock or SystemClock()
+        self._pumps: list[QueuePump] = []
+
+    def stop(self) -> None:
+        """End cleanly; call it on the event loop of the run."""
+        self._stop.set()
+
+    async def run(self) -> PumpSummary:
+        """Pump until stopped, or in a drain until there is nothing more to do; what was done."""
+        primary = self._open(self._pair.primary.resolve(), self._options)
+        secondary = self._open(self._pair.secondary.resolve(), self._options)
+        station = self._station(primary, secondary)
+        self._pumps = [QueuePump(queue, secondary.source(queue), station) for queue in self._queues]
+        side_tasks = [asyncio.create_task(self._watch(station)), asyncio.create_task(self._report(station))]
+        try:
+            await self._run_queues()
+        finally:
+            for task in side_tasks:
+                task.cancel()
+            await asyncio.gather(*side_tasks, return_exceptions=True)
+            await station.close()
+            await asyncio.gather(primary.close(), secondary.close())
+            await self._receipts.close()
+        summary = self._summary(station)
+        self._tell(summary)
+        if station.failure is not None:
+            raise station.failure
+        return summary
+
+    def _station(self, primary: Transport, secondary: Transport) -> Station:
+        options = self._options
+        return Station(
+            pair=self._pair.label(),
+            options=options,
+            primary=primary,
+            receipts=self._receipts,
+            clock=self._clock,
+            conditions=Destinations(first=options.first_back_off, longest=options.longest_back_off),
+            limiter=Limiter(
+                max_messages=options.max_rate, max_bytes=options.max_byte_rate, adaptive=options.adaptive
+            ),
+            tally=Tally(self._clock.monotonic()),
+            longest_wait=secondary.longest_wait,
+            active=lambda: sum(pump.is_active for pump in self._pumps),
+        )
+
+    async def _run_queues(self) -> None:
+        tasks = [asyncio.create_task(pump.run()) for pump in self._pumps]
+        try:
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        for queue, result in zip(self._queues, results, strict=True):
+            if isinstance(result, BaseException):
+                _log.error("the pump of a queue has failed: %s", queue, exc_info=result)
+                raise result
+
+    async def _watch(self, station: Station) -> None:
+        """Wait for a reason to stop: asked to, time is up, or something is broken."""
+        waits = [asyncio.create_task(self._stop.wait()), asyncio.create_task(station.stopped.wait())]
+        try:
+            await asyncio.wait(waits, timeout=self._options.run_for, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        station.stopped.set()
+        for pump in self._pumps:
+            pump.stop()
+
+    async def _report(self, station: Station) -> None:
+        while self._on_progress is not None:
+            await asyncio.sleep(self._options.progress_interval)
+            self._tell(self._summary(station))
+
+    def _tell(self, summary: PumpSummary) -> None:
+        if self._on_progress is not None:
+            with contextlib.suppress(asyncio.InvalidStateError):
+                self._on_progress(summary)
+
+    def _summary(self, station: Station) -> PumpSummary:
+        waiting: dict[str, int] = {}
+        for pump in self._pumps:
+            for path, count in pump.lanes.deferred_by_path().items():
+                waiting[path] = waiting.get(path, 0) + count
+        return station.tally.summary(self._clock.monotonic(), waiting)

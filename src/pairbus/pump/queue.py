@@ -1,0 +1,571 @@
+"""The pump of one backlog queue: a shell that carries out what its lanes plan.
+
+Theory of operation
+1. One task receives. Each step of a plan is a task of its own. Whatever has happened, `_advance` asks the
+   lanes what may be done next and starts it; it does not wait for anything.
+2. The order of safety: the primary has confirmed, then the receipt is on the disk, then the message is
+   completed. A crash in between sends a message twice at worst.
+3. A message whose completion failed (its lock was lost) comes again. Its number is remembered, so that it is
+   completed then and not sent a second time.
+4. When the link to the queue opens, the queue is looked through: what an earlier pump has put aside is found,
+   and what is locked by somebody is known to be missing, so that newer messages of its session wait. Messages
+   are delivered in order, so after a long enough run of messages that nobody has touched there is nothing
+   more to find.
+5. The end: credit is taken back, what waits is given back, what is on the way is awaited and completed.
+6. A queue that cannot be read is tried again after a pause, and disturbs nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import Any, cast
+
+from pairbus.amqp import errors as conditions
+from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.message import scan
+
+from ..ledger.receipts import Receipt, operation_id
+from ..pairing.errors import MalformedEnvelope
+from ..pairing.names import path_key
+from .errors import CONNECTION_LOST, UNANSWERED, TransportError
+from .lanes import Bury, Defer, Fetch, Held, Lanes, Recheck, Renew, Send, Step
+from .rate import Pace
+from .station import Station
+from .transport import Delivery, Source, Unit
+from .unwrapping import Opened, Postmark, open_envelope, read_address, read_postmark
+from .verdicts import Judgement, Verdict, judge
+
+__all__ = ["QueuePump"]
+
+_log = logging.getLogger("pairbus.pump")
+_PEEK_PAGE = 250
+# Dead letters: how the service calls a message whose time is over, and what we call the other.
+_EXPIRED = "TTLExpiredException"
+_MALFORMED = "MalformedEnvelope"
+_DESCRIPTION_LIMIT = 1024
+# A lock is renewed when less than this part of its duration is left, within bounds.
+_MARGIN_PART = 0.25
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """A message in our hands, with all that is needed to send it, settle it and give a receipt for it."""
+
+    delivery: Delivery
+    mark: Postmark
+    opened: Opened
+
+
+class QueuePump:
+    """Moves the messages of one backlog queue."""
+
+    def __init__(self, queue: str, source: Source, station: Station) -> None:
+        self.queue = queue
+        self.lanes = Lanes(station.conditions)
+        self._source = source
+        self._station = station
+        self._options = station.options
+        self._pace = Pace(most=station.options.max_in_hand)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._receiving: asyncio.Task[list[Delivery]] | None = None
+        self._room = asyncio.Event()
+        self._finishing = 0  # messages that the primary has, and whose completion is on the way
+        self._unsettled: set[int] = set()  # rule 3
+        self._wake: asyncio.TimerHandle | None = None
+        self._is_stopping = False
+        self._failures = 0
+        self.is_active = False
+        station.conditions.listen(lambda path: self._advance_soon())
+
+    async def run(self) -> None:
+        """Pump until stopped, or in a drain until there is nothing more to do."""
+        try:
+            while not self._is_stopping:
+                try:
+                    await self._serve()
+                    break
+                except TransportError as error:
+                    self._note_failure(error)
+                    if self._options.drain and self._failures > 3 and not self.lanes.held:
+                        break
+                    await self._nap(min(30.0, self._options.first_back_off * 2 ** (self._failures - 1)))
+        finally:
+            await self._finish()
+
+    def stop(self) -> None:
+        """End cleanly: receive no more, and let what is on the way arrive."""
+        self._is_stopping = True
+        self._room.set()
+        if self._receiving is not None:
+            self._receiving.cancel()
+
+    # -- receiving
+
+    async def _serve(self) -> None:
+        if self._options.scan:
+            await self._look_through()
+        self._advance()
+        while not self._is_stopping:
+            room = self._credit()
+            if room <= 0:
+                self._room.clear()
+                await self._room.wait()
+                continue
+            deliveries = await self._receive(room)
+            self._failures = 0
+            self._station.tally.queue_errors.pop(self.queue, None)
+            if deliveries:
+                self.is_active = True
+                self._take_in(deliveries)
+                self._advance()
+            elif not self._is_stopping:
+                self.is_active = False
+                self._pace.rest()
+                if self._options.drain and await self._is_drained():
+                    return
+
+    async def _receive(self, room: int) -> list[Delivery]:
+        wait = self._options.drain_wait if self._options.drain else self._options.poll
+        pieces = ceil(wait / self._station.longest_wait)
+        receiving = asyncio.ensure_future(self._source.receive(room, wait / max(1, pieces)))
+        self._receiving = receiving
+        try:
+            return await receiving
+        except asyncio.CancelledError:
+            if not self._is_stopping or (current := asyncio.current_task()) is None or current.cancelling():
+                raise
+            return []  # it was `stop` that called it off
+        finally:
+            self._receiving = None
+
+    def _credit(self) -> int:
+        credit = self._pace.credit(self._station.share())
+        lanes = self.lanes
+        room = credit - lanes.held - self._finishing
+        if lanes.held:
+            average = max(1, lanes.held_bytes // lanes.held)
+            room = min(room, (self._options.max_bytes_in_hand - lanes.held_bytes) // average)
+        return room
+
+    async def _is_drained(self) -> bool:
+        """Whether nothing is left to do: nothing in hand, and all that is on the queue is put aside."""
+        if self.lanes.held or self._finishing or self._tasks:
+            return False
+        if not self.lanes.is_settled(self._station.now()):
+            return False
+        number = 0
+        while page := await self._source.peek(number, _PEEK_PAGE):
+            if any(not one.is_deferred for one in page):
+                return False  # locked by somebody; it comes when that lock ends
+            if any(not self.lanes.knows(one.sequence_number) for one in page):
+                await self._look_through()
+                self._advance()
+                return False
+            number = page[-1].sequence_number + 1
+        return True
+
+    async def _look_through(self) -> None:
+        """Rule 4."""
+        now = self._station.now()
+        number = untouched = 0
+        while untouched < 2 * self._options.max_in_hand:
+            page = await self._source.peek(number, _PEEK_PAGE)
+            if not page:
+                return
+            for one in page:
+                number = one.sequence_number + 1
+                if self.lanes.knows(one.sequence_number) or self.lanes.in_hand(one.sequence_number):
+                    continue
+                try:
+                    path, session_id = read_address(scan(one.payload))
+                except (MalformedEnvelope, DecodeError):
+                    path, session_id = "", None  # its lane is never sent from: it is buried when it comes
+                if one.is_deferred:
+                    self.lanes.note_deferred(one.sequence_number, path_key(path), session_id)
+                    untouched = 0
+                else:
+                    until = now + self.lanes.lock_duration
+                    self.lanes.note_missing(one.sequence_number, path_key(path), session_id, until=until)
+                    untouched += 1
+
+    # -- taking in
+
+    def _take_in(self, deliveries: Iterable[Delivery], *, fetched: bool = False) -> None:
+        now = self._station.now()
+        now_ms = int(now * 1000)
+        for delivery in deliveries:
+            try:
+                sections = scan(delivery.payload)
+                mark = read_postmark(sections)
+            except (DecodeError, MalformedEnvelope) as error:
+                self._bury(delivery, Postmark(0, now_ms, 0, b"", 0), None, _MALFORMED, str(error))
+                continue
+            number = mark.sequence_number
+            if number in self._unsettled:
+                self.lanes.dismiss(number)
+                self._start(self._complete_again(number, delivery))
+                continue
+            held = self.lanes.in_hand(number)
+            if held is not None:  # its lock had ended; this one is new
+                cast(Parcel, held.content).delivery = delivery
+                held.locked_until = mark.locked_until_ms / 1000
+                continue
+            try:
+                opened = open_envelope(
+                    sections, mark, policy_of=self._options.policy_of, now_ms=now_ms
+                )
+            except MalformedEnvelope as error:
+                self._bury(delivery, mark, None, _MALFORMED, str(error))
+                continue
+            if opened.expired:
+                self._bury(delivery, mark, opened, _EXPIRED, "The time to live ended in the backlog.")
+                continue
+            self._hold(Parcel(delivery, mark, opened), now, fetched=fetched)
+
+    def _hold(self, parcel: Parcel, now: float, *, fetched: bool) -> None:
+        mark, opened = parcel.mark, parcel.opened
+        # A peeked or fetched message may not say until when it is locked; then it is for a lock's duration.
+        locked_until = mark.locked_until_ms / 1000 if mark.locked_until_ms else now + self.lanes.lock_duration
+        if not fetched:
+            self._learn_lock(locked_until - now)
+        key = path_key(opened.path)
+        self._station.check_chosen(key)
+        self._station.spellings.setdefault(key, opened.path)
+        self.lanes.arrive(
+            Held(
+                mark.sequence_number,
+                key,
+                opened.session_id,
+                len(opened.payload),
+                locked_until,
+                parcel,
+                was_deferred=fetched,
+            )
+        )
+
+    def _learn_lock(self, seconds: float) -> None:
+        """The lock's duration as deliveries show it; clocks of two machines differ a little."""
+        if seconds > 0 and abs(seconds - self.lanes.lock_duration) > 0.2 * self.lanes.lock_duration:
+            self.lanes.lock_duration = self._pace.lock_duration = seconds
+            self.lanes.margin = min(15.0, seconds * _MARGIN_PART)
+
+    # -- steps
+
+    def _advance_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self._advance)
+
+    def _advance(self) -> None:
+        if self._is_stopping:
+            return
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        now = self._station.now()
+        for step in self.lanes.plan(now):
+            self._start(self._perform(step))
+        due = self.lanes.wake_at(now)
+        if due != inf:
+            self._wake = asyncio.get_running_loop().call_later(max(0.01, due - now), self._advance)
+        self._room.set()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._station.fail(error)
+        self._room.set()
+
+    async def _perform(self, step: Step) -> None:
+        match step:
+            case Send():
+                await self._send(step)
+            case Defer():
+                await self._defer(step)
+            case Renew():
+                await self._renew(step)
+            case Fetch():
+                await self._fetch(step)
+            case Recheck():
+                await self._recheck(step)
+            case Bury():
+                await self._bury_all(step)
+        self._advance()
+
+    async def _send(self, step: Send) -> None:
+        """Send units, in slices if there is a limit to the rate."""
+        units, at = step.units, 0
+        while at < len(units):
+            count, size, end = 0, 0, at
+            most = self._station.slice_size()
+            while end < len(units) and (not count or count + len(units[end]) <= most):
+                count += len(units[end])
+                size += sum(held.size for held in units[end])
+                end += 1
+            wait = self._station.limiter.take(count, size, self._station.monotonic())
+            if wait > 0:
+                await self._nap(wait)
+            if self._is_stopping or not await self._send_slice(step.path, units[at:end]):
+                for unit in units[end if not self._is_stopping else at :]:
+                    self.lanes.unsent(unit)
+                return
+            at = end
+
+    async def _send_slice(self, path: str, units: list[list[Held]]) -> bool:
+        """Send units that may be sent; whether the path is as good as before."""
+        fresh, begun = self._still_locked(units), self._station.now()
+        if not fresh:
+            return True
+        outcomes = await self._station.destination(path).send(
+            [
+                Unit([cast(Parcel, held.content).opened.payload for held in unit], unit[0].session_id)
+                for unit in fresh
+            ]
+        )
+        now = self._station.now()
+        self._station.tally.of(path).busy_seconds += now - begun
+        moved: list[Held] = []
+        good = True
+        for unit, error in zip(fresh, outcomes, strict=True):
+            for held in unit:
+                held.attempts += 1
+            if error is None:
+                moved += unit
+            else:
+                good = False
+                self._refused(path, unit, error, now)
+        if moved:
+            self._station.conditions.sent(path, now)
+            self.lanes.moved(moved)
+            self._finishing += len(moved)
+            self._pace.count(len(moved), now)
+            self._start(self._complete(path, moved, now))
+            self._advance()
+        return good
+
+    def _still_locked(self, units: list[list[Held]]) -> list[list[Held]]:
+        """Those whose locks last; the others go back to their lanes, which renew them."""
+        deadline = self._station.now() + self.lanes.margin / 2
+        fresh = []
+        for unit in units:
+            if min(held.locked_until for held in unit) > deadline:
+                fresh.append(unit)
+            else:
+                self.lanes.unsent(unit)
+        return fresh
+
+    def _refused(self, path: str, unit: list[Held], error: TransportError, now: float) -> None:
+        judgement = judge(error)
+        if error.condition in (UNANSWERED, CONNECTION_LOST):
+            self._station.tally.unknown += len(unit)
+        if judgement.verdict is Verdict.POISON:
+            self._station.conditions.sent(path, now)  # it answers
+            if len(unit) == 1:
+                self._start(self._bury_all(Bury(unit, judgement)))
+                return
+        else:
+            self._station.note_trouble(path, judgement, now)
+        self.lanes.refused(unit, judgement)
+
+    async def _complete(self, path: str, moved: list[Held], now: float) -> None:
+        """Rule 2: receipts, then completion."""
+        try:
+            await self._station.receipts.append([self._receipt(held, now, "moved", None) for held in moved])
+            outcomes = await self._source.complete([cast(Parcel, held.content).delivery for held in moved])
+            tally = self._station.tally.of(path)
+            for held, error in zip(moved, outcomes, strict=True):
+                if error is not None:
+                    self._unsettled.add(held.number)
+                tally.bytes += held.size
+            tally.moved += len(moved)
+        finally:
+            self._finishing -= len(moved)
+
+    async def _complete_again(self, number: int, delivery: Delivery) -> None:
+        (error,) = await self._source.complete([delivery])
+        if error is None:
+            self._unsettled.discard(number)
+
+    def _receipt(self, held: Held, now: float, outcome: str, reason: str | None) -> Receipt:
+        parcel = cast(Parcel, held.content)
+        return self._row(parcel.mark, parcel.opened, held.size, held.attempts, now, outcome, reason)
+
+    def _row(
+        self,
+        mark: Postmark,
+        opened: Opened | None,
+        size: int,
+        attempts: int,
+        now: float,
+        outcome: str,
+        reason: str | None,
+    ) -> Receipt:
+        pair = self._station.pair
+        return {
+            "op": operation_id(pair, self.queue, mark.sequence_number, mark.enqueued_ms),
+            "pair": pair,
+            "writer": self._station.receipts.writer,
+            "path": opened.path if opened else "",
+            "session": opened.session_id if opened else None,
+            "message_id": opened.message_id if opened else "",
+            "backlog_queue": self.queue,
+            "sequence_number": mark.sequence_number,
+            "enqueued": mark.enqueued_ms / 1000,
+            "moved": now,
+            "bytes": size,
+            "attempts": attempts,
+            "outcome": outcome,
+            "reason": reason,
+        }
+
+    async def _defer(self, step: Defer) -> None:
+        deliveries = [cast(Parcel, held.content).delivery for held in step.messages]
+        outcomes = await self._source_outcomes(self._source.defer(deliveries), len(deliveries))
+        now = self._station.now()
+        for held, error in zip(step.messages, outcomes, strict=True):
+            if error is None:
+                self.lanes.put_aside([held])
+            else:
+                self.lanes.lost(held, now)
+
+    async def _source_outcomes(
+        self, work: Coroutine[Any, Any, list[TransportError | None]], count: int
+    ) -> list[TransportError | None]:
+        try:
+            return await work
+        except TransportError as error:
+            return [error] * count
+
+    async def _renew(self, step: Renew) -> None:
+        deliveries = [cast(Parcel, held.content).delivery for held in step.messages]
+        renewed: Sequence[float | TransportError]
+        try:
+            renewed = await self._source.renew(deliveries)
+        except TransportError as error:
+            renewed = [error] * len(deliveries)
+        now = self._station.now()
+        for held, until in zip(step.messages, renewed, strict=True):
+            if isinstance(until, TransportError):
+                self.lanes.lost(held, now)
+            else:
+                self.lanes.renewed(held, until)
+
+    async def _fetch(self, step: Fetch) -> None:
+        try:
+            found = await self._source.fetch(step.numbers)
+        except TransportError as error:
+            self._note_failure(error)
+            await self._nap(self._options.first_back_off)  # or the next plan would ask again at once
+            found = [error] * len(step.numbers)
+        now = self._station.now()
+        self._take_in([one for one in found if isinstance(one, Delivery)], fetched=True)
+        for number, one in zip(step.numbers, found, strict=True):
+            if isinstance(one, TransportError):
+                is_missing = one.condition == conditions.MESSAGE_NOT_FOUND
+                self.lanes.unfetched(number, now, is_missing=is_missing)
+
+    async def _recheck(self, step: Recheck) -> None:
+        for number in step.numbers:
+            try:
+                page = await self._source.peek(number, 1)
+            except TransportError as error:
+                self._note_failure(error)
+                return  # the lanes ask again
+            is_there = bool(page) and page[0].sequence_number == number
+            self.lanes.rechecked(
+                number,
+                self._station.now(),
+                is_there=is_there,
+                is_deferred=is_there and page[0].is_deferred,
+            )
+
+    # -- dead letters
+
+    async def _bury_all(self, step: Bury) -> None:
+        now = self._station.now()
+        rows = [self._receipt(held, now, "dead-lettered", step.why.reason) for held in step.messages]
+        await self._station.receipts.append(rows)
+        text = step.why.description[:_DESCRIPTION_LIMIT]
+        deliveries = [cast(Parcel, held.content).delivery for held in step.messages]
+        outcomes = await asyncio.gather(
+            *(
+                self._source_outcomes(self._dead_letter(delivery, step.why.reason, text), 1)
+                for delivery in deliveries
+            )
+        )
+        for held, (error,) in zip(step.messages, outcomes, strict=True):
+            if error is None:
+                self.lanes.buried([held])
+                self._station.tally.of(held.path).dead_lettered += 1
+            else:
+                self.lanes.lost(held, self._station.now())
+        if not self._is_stopping:
+            self._advance()
+
+    async def _dead_letter(
+        self, delivery: Delivery, reason: str, text: str
+    ) -> list[TransportError | None]:
+        return [await self._source.dead_letter(delivery, reason=reason, description=text)]
+
+    def _bury(
+        self, delivery: Delivery, mark: Postmark, opened: Opened | None, reason: str, text: str
+    ) -> None:
+        """Bury a message that never came to a lane."""
+        self.lanes.dismiss(mark.sequence_number)
+        self._finishing += 1
+        self._start(self._bury_stranger(delivery, mark, opened, reason, text))
+
+    async def _bury_stranger(
+        self, delivery: Delivery, mark: Postmark, opened: Opened | None, reason: str, text: str
+    ) -> None:
+        try:
+            row = self._row(
+                mark, opened, len(delivery.payload), 0, self._station.now(), "dead-lettered", reason
+            )
+            await self._station.receipts.append([row])
+            work = self._dead_letter(delivery, reason, text[:_DESCRIPTION_LIMIT])
+            (error,) = await self._source_outcomes(work, 1)
+            if error is None:
+                path = path_key(opened.path) if opened else ""
+                self._station.tally.of(path).dead_lettered += 1
+        finally:
+            self._finishing -= 1
+
+    # -- the end
+
+    async def _finish(self) -> None:
+        self._is_stopping = True
+        if self._wake is not None:
+            self._wake.cancel()
+        with contextlib.suppress(TransportError):  # a queue that cannot be reached keeps its locks anyway
+            left = await self._source.stop_receiving()
+            left += [cast(Parcel, held.content).delivery for held in self.lanes.take_waiting()]
+            if left:
+                await self._source.release(left)
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+            left = [cast(Parcel, held.content).delivery for held in self.lanes.take_waiting()]
+            if left:
+                await self._source.release(left)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._source.close()
+
+    async def _nap(self, seconds: float) -> None:
+        """Wait, but not longer than the pump lives."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._station.stopped.wait()
+
+    def _note_failure(self, error: TransportError) -> None:
+        self._failures += 1
+        self._station.tally.queue_errors[self.queue] = str(error)
+        _log.warning("a backlog queue cannot be read: %s: %s", self.queue, error)

@@ -1,0 +1,100 @@
+"""What the pumps of all queues of a process share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+
+from ..clock import Clock
+from ..ledger.receipts import Receipts
+from ..pairing.names import path_key
+from .destinations import Destinations, PathState
+from .options import PumpOptions
+from .rate import Limiter
+from .summary import Tally
+from .transport import Destination, Transport
+from .verdicts import Judgement, Verdict
+
+__all__ = ["Station"]
+
+_log = logging.getLogger("pairbus.pump")
+# How much of a second's worth is sent at once where there is a limit to the rate.
+_SLICE_SECONDS = 0.05
+_NOT_CHOSEN = Judgement(Verdict.DOWN, "NotChosen", "only other paths are to be moved")
+
+
+@dataclass(slots=True, eq=False)
+class Station:
+    """The paths of the primary and their conditions, the rate, the receipts and the counts."""
+
+    pair: str
+    options: PumpOptions
+    primary: Transport
+    receipts: Receipts
+    clock: Clock
+    conditions: Destinations
+    limiter: Limiter
+    tally: Tally
+    longest_wait: float
+    active: Callable[[], int]
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    spellings: dict[str, str] = field(default_factory=dict)
+    failure: BaseException | None = None
+    _ends: dict[str, Destination] = field(default_factory=dict)
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return self.clock.now()
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic()
+
+    def destination(self, path: str) -> Destination:
+        """The end of a path, in the spelling that its first message had."""
+        end = self._ends.get(path)
+        if end is None:
+            end = self._ends[path] = self.primary.destination(self.spellings.get(path, path))
+        return end
+
+    def share(self) -> float:
+        """The part of the rate that falls to one queue."""
+        return self.limiter.rate / max(1, self.active())
+
+    def slice_size(self) -> int:
+        """Messages that are sent at once."""
+        rate = self.limiter.rate
+        return 1 << 30 if rate == inf else max(1, int(rate * _SLICE_SECONDS))
+
+    def check_chosen(self, path: str) -> None:
+        """Shut a path that is not to be served."""
+        chosen = self.options.only_paths
+        if chosen and path not in map(path_key, chosen) and path not in self.conditions.not_up():
+            self.conditions.shut(path, _NOT_CHOSEN)
+
+    def note_trouble(self, path: str, judgement: Judgement, now: float) -> None:
+        """A path has refused something for a reason of its own."""
+        before = self.conditions.look(path, now).state
+        self.conditions.failed(path, judgement, now)
+        self.tally.of(path).trouble = judgement.description
+        if judgement.verdict is not Verdict.GONE:
+            self.limiter.trouble(self.monotonic())
+        if before is PathState.UP:
+            _log.warning(
+                "a path does not take messages: %s",
+                judgement.reason,
+                extra={"fields": {"path": path, "reason": judgement.description}},
+            )
+
+    def fail(self, error: BaseException) -> None:
+        """Something is wrong that nobody can go on with, such as a full disk: end everything."""
+        if self.failure is None:
+            self.failure = error
+            _log.error("the pump ends: %s", error)
+        self.stopped.set()
+
+    async def close(self) -> None:
+        for end in self._ends.values():
+            await end.close()

@@ -1,0 +1,82 @@
+"""What a pump has done, while it runs and when it has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["PathTally", "PumpSummary", "Tally"]
+
+
+@dataclass(slots=True)
+class PathTally:
+    """What became of the messages of one path."""
+
+    moved: int = 0
+    dead_lettered: int = 0
+    waiting: int = 0
+    bytes: int = 0
+    busy_seconds: float = 0.0  # time that transfers were on the way, added up
+    trouble: str | None = None
+
+    @property
+    def rate(self) -> float:
+        """Messages a second while any were on the way; 0 if none were."""
+        return self.moved / self.busy_seconds if self.busy_seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PumpSummary:
+    """The sum of it. `waiting` are put aside because their path is down; `unknown` were sent without an
+    answer, and may arrive twice; `queue_errors` names queues that could not be read, with the reason.
+    """
+
+    moved: int
+    dead_lettered: int
+    waiting: int
+    bytes: int
+    seconds: float
+    unknown: int
+    paths: dict[str, PathTally]
+    slowest_path: str | None
+    queue_errors: dict[str, str]
+
+    @property
+    def rate(self) -> float:
+        """Messages moved a second."""
+        return self.moved / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts, while a pump runs."""
+
+    begun: float
+    paths: dict[str, PathTally] = field(default_factory=dict)
+    unknown: int = 0
+    queue_errors: dict[str, str] = field(default_factory=dict)
+
+    def of(self, path: str) -> PathTally:
+        """The counts of one path."""
+        found = self.paths.get(path)
+        if found is None:
+            found = self.paths[path] = PathTally()
+        return found
+
+    def summary(self, now: float, waiting: dict[str, int]) -> PumpSummary:
+        """The sum at this moment; `waiting` by path."""
+        for path, tally in self.paths.items():
+            tally.waiting = waiting.get(path, 0)
+        for path in waiting.keys() - self.paths.keys():
+            self.of(path).waiting = waiting[path]
+        moving = {path: tally.rate for path, tally in self.paths.items() if tally.rate > 0}
+        return PumpSummary(
+            moved=sum(tally.moved for tally in self.paths.values()),
+            dead_lettered=sum(tally.dead_lettered for tally in self.paths.values()),
+            waiting=sum(waiting.values()),
+            bytes=sum(tally.bytes for tally in self.paths.values()),
+            seconds=now - self.begun,
+            unknown=self.unknown,
+            paths=dict(self.paths),
+            slowest_path=min(moving, key=lambda path: moving[path]) if moving else None,
+            queue_errors=dict(self.queue_errors),
+        )

@@ -1,0 +1,70 @@
+"""What a refused send means for the message and for its path. One table holds it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from pairbus.amqp import errors as conditions
+
+from .errors import CONNECTION_LOST, UNANSWERED, TransportError
+
+__all__ = ["Judgement", "Verdict", "judge"]
+
+
+class Verdict(Enum):
+    """What to do about it."""
+
+    DOWN = "the path is down: put its messages aside and try again later"
+    BUSY = "the namespace is throttled: wait as asked and go slower"
+    GONE = "nothing can be sent to this path: dead-letter its messages"
+    POISON = "this message cannot be sent: dead-letter it"
+
+
+# Condition -> verdict, and the reason that stands in the dead letters and in the receipts. What is not here
+# is taken for an outage: waiting loses nothing.
+_TABLE: dict[str, tuple[Verdict, str]] = {
+    CONNECTION_LOST: (Verdict.DOWN, "Unreachable"),
+    UNANSWERED: (Verdict.DOWN, "Unanswered"),
+    conditions.SERVER_BUSY: (Verdict.BUSY, "Busy"),
+    conditions.RESOURCE_LIMIT: (Verdict.DOWN, "EntityFull"),
+    conditions.ENTITY_DISABLED: (Verdict.DOWN, "EntityDisabled"),
+    # The key itself is not accepted, so that it is no matter of this path: mending it mends all.
+    conditions.AUTH_FAILED: (Verdict.DOWN, "AuthenticationFailed"),
+    conditions.NOT_FOUND: (Verdict.GONE, "EntityNotFound"),
+    conditions.RESOURCE_DELETED: (Verdict.GONE, "EntityNotFound"),
+    conditions.UNAUTHORIZED: (Verdict.GONE, "NotAuthorized"),
+    conditions.MESSAGE_SIZE_EXCEEDED: (Verdict.POISON, "MessageTooLarge"),
+    conditions.NOT_ALLOWED: (Verdict.POISON, "NotAllowed"),
+    conditions.DECODE_ERROR: (Verdict.POISON, "Malformed"),
+    conditions.INVALID_FIELD: (Verdict.POISON, "Malformed"),
+    conditions.PRECONDITION_FAILED: (Verdict.POISON, "NotAllowed"),
+    conditions.NOT_IMPLEMENTED: (Verdict.POISON, "NotAllowed"),
+    conditions.ARGUMENT_ERROR: (Verdict.POISON, "Malformed"),
+    conditions.ARGUMENT_OUT_OF_RANGE: (Verdict.POISON, "Malformed"),
+}
+_WAIT = re.compile(r"wait\s+(?:for\s+)?([0-9]+(?:\.[0-9]+)?)\s*s", re.IGNORECASE)
+# What a throttled answer means that says nothing, and the longest that we let one ask for.
+DEFAULT_BUSY_WAIT = 10.0
+LONGEST_BUSY_WAIT = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict with its reason in one word, its description, and how long to wait if busy."""
+
+    verdict: Verdict
+    reason: str
+    description: str
+    wait: float = 0.0
+
+
+def judge(error: TransportError) -> Judgement:
+    """What a failed send means."""
+    verdict, reason = _TABLE.get(error.condition, (Verdict.DOWN, "Failed"))
+    wait = 0.0
+    if verdict is Verdict.BUSY:
+        asked = _WAIT.search(error.description)
+        wait = min(float(asked[1]), LONGEST_BUSY_WAIT) if asked else DEFAULT_BUSY_WAIT
+    return Judgement(verdict, reason, str(error), wait)
