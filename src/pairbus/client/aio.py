@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import os
+from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Callable, Iterable, Mapping
+from os import getpid
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
@@ -15,8 +16,8 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from ..clock import Clock, SystemClock
-from ..options import SendAvailabilityOptions, StateChange
 from ..errors import ConfigurationError
+from ..options import SendAvailabilityOptions, StateChange
 from ..pairing.errors import ForkedClientError
 from ..pairing.names import check_distinct
 from ..pairing.names import primary_name as name_primary
@@ -140,7 +141,8 @@ class PairedServiceBusClient:
         _check_secondary(secondary)
         name = name_primary(primary.parsed or primary.endpoint, alias=primary_name)
         wall = clock or SystemClock()
-        self._made_in = os.getpid()
+        #: The process that this client belongs to.
+        self.made_in = getpid()
         self._primary = primary
         self._receiving: ServiceBusClient | None = None
         self._pair: Pair | None = None
@@ -167,8 +169,7 @@ class PairedServiceBusClient:
 
         self._make_pair = make_pair
 
-    # -- life
-    # --------------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Begin: the backlog queues are seen to in the background, and no send waits for it."""
@@ -214,11 +215,10 @@ class PairedServiceBusClient:
         return self._pair
 
     def _check_process(self) -> None:
-        if os.getpid() != self._made_in:
-            raise ForkedClientError(self._made_in, os.getpid())
+        if getpid() != self.made_in:
+            raise ForkedClientError(self.made_in, getpid())
 
-    # -- senders and receivers
-    # ---------------------------------------------------------------------------------------
+    # -- senders and receivers -------------------------------------------------------------------------------
 
     def get_queue_sender(
         self, queue_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
@@ -294,8 +294,7 @@ class PairedServiceBusClient:
             self._receiving = self._primary.make_client()
         return self._receiving
 
-    # -- state
-    # -------------------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------
 
     def status(self) -> PairStatus:
         """A picture of this moment: states, rotation, provisioning."""
@@ -334,9 +333,11 @@ class PairedSender:
         self._client = client
         self._path = path
         self._is_topic = is_topic
-        self._given = {"client_identifier": client_identifier, "socket_timeout": socket_timeout}
+        self._given_identifier = client_identifier
+        self._socket_timeout = socket_timeout
         self._identifier = client_identifier or f"pairbus-{path}-{id(self):x}"
         self._entity: Entity | None = None
+        self._loop: AbstractEventLoop | None = None
         self._closed = False
 
     @property
@@ -365,26 +366,29 @@ class PairedSender:
         A message without an id is given one, which it keeps however often it is tried; the object itself is
         not changed. OperationTimeoutError if `timeout` runs out; what was sent may then still arrive.
         """
-        pair = self._client.pair
-        entity = self._entity or self._find_entity()
-        pair.check_loop()
-        if self._closed or (timeout is not None and timeout <= 0):
-            self._refuse(timeout)
-        outgoing = prepare(message)
-        if outgoing.messages:
-            await entity.perform(SendCall(pair, entity, outgoing), timeout)
+        if (
+            timeout is not None
+            or self._closed
+            or get_running_loop() is not self._loop
+            or getpid() != self._client.made_in
+        ):
+            self._begin(timeout)
+        native, messages = prepare(message)
+        if messages:
+            entity = self._entity or self._begin(timeout)
+            await entity.perform(SendCall(entity, native, messages), timeout)
 
     async def schedule_messages(
         self, messages: MessageTypes, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
     ) -> list[int]:
         """Schedule a message or several; the sequence numbers, negative for what went to the backlog."""
-        pair, entity = self._begin(timeout)
+        entity = self._begin(timeout)
         if isinstance(messages, PairedMessageBatch):
             raise TypeError("A batch cannot be scheduled. Schedule a list of messages instead.")
-        outgoing = prepare(messages)
-        if not outgoing.messages:
+        native, prepared = prepare(messages)
+        if not prepared:
             return []
-        call = ScheduleCall(pair, entity, outgoing, when=schedule_time_utc)
+        call = ScheduleCall(entity, native, prepared, when=schedule_time_utc)
         numbers: list[int] = await entity.perform(call, timeout)
         return numbers
 
@@ -392,15 +396,15 @@ class PairedSender:
         self, sequence_numbers: int | list[int], *, timeout: float | None = None
     ) -> None:
         """Cancel scheduled messages; ScheduledInBacklogError for numbers of the backlog."""
-        pair, entity = self._begin(timeout)
+        entity = self._begin(timeout)
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         if numbers:
-            await pair.cancel_scheduled(entity, numbers, timeout)
+            await entity.pair.cancel_scheduled(entity, numbers, timeout)
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
         """An empty batch, as large as the primary takes and a backlog queue can hold with its envelope."""
-        pair, entity = self._begin(None)
-        return await pair.new_batch(entity, max_size_in_bytes)
+        entity = self._begin(None)
+        return await entity.pair.new_batch(entity, max_size_in_bytes)
 
     async def close(self) -> None:
         """Close this sender. The link stays with the client, for the entity's other senders."""
@@ -416,34 +420,31 @@ class PairedSender:
     ) -> None:
         await self.close()
 
-    def _begin(self, timeout: float | None) -> tuple[Pair, Entity]:
-        """What every call begins with."""
+    def _begin(self, timeout: float | None) -> Entity:
+        """What every call begins with: the entity, if it may be used here and now."""
         pair = self._client.pair
         pair.check_loop()
-        self._refuse(timeout)
-        pair.check()
-        return pair, self._entity or self._find_entity()
-
-    def _refuse(self, timeout: float | None) -> None:
         if self._closed:
             raise ClientClosedError(
                 "The sender has been closed. Get a new one from the client to send again."
             )
         if timeout is not None and timeout <= 0:
             raise ValueError("The timeout must be greater than 0.")
-
-    def _find_entity(self) -> Entity:
-        entity = self._client.pair.entity(self._path, is_topic=self._is_topic)
-        entity.settings.take(**self._given)
-        self._entity = entity
-        return entity
+        pair.check()
+        if self._entity is None:
+            self._entity = pair.entity(self._path, is_topic=self._is_topic)
+            self._entity.settings.take(
+                client_identifier=self._given_identifier, socket_timeout=self._socket_timeout
+            )
+            self._loop = pair.loop
+        return self._entity
 
 
 def _check_options(options: SendAvailabilityOptions, state_dir: Path | None) -> None:
     if options.enable_syphon:
         raise ConfigurationError(
-            "enable_syphon=True is not available yet. Leave it off; what is in the backlog stays there until a "
-            "syphon moves it"
+            "enable_syphon=True is not available yet. Leave it off; what is in the backlog stays there until "
+            "a syphon moves it"
         )
     if options.ordering != "none":
         raise ConfigurationError(

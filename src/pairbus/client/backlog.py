@@ -202,7 +202,6 @@ class Backlog:
             now = self._timers.now()
             queue = self.rotation.choose(path, now)
             limit = max(self._options.send_timeout / 2**unanswered, _SHORTEST_LIMIT)
-            ticket.is_abandoned = False
             ending = await self._try_queue(queue, ticket, operation, limit, deadline, observe)
             if ending is Ending.DONE:
                 self._succeeded(queue)
@@ -220,7 +219,7 @@ class Backlog:
     ) -> Ending:
         """One queue: DONE, or why another one has to be tried. Raises what is the caller's to see."""
         link = self._link(queue)
-        ticket.called_at = None
+        ticket.begin()
         if link.is_busy:
             ending = await link.wait_turn(ticket, deadline)
             if ending is not Ending.TURN:
@@ -243,11 +242,11 @@ class Backlog:
 
     def _leaves(self, queue: str, link: SendLink, ticket: Ticket, ending: Ending) -> bool:
         """After a failed call: whether to try another queue; False to try this one again."""
-        if ending is Ending.ABANDONED or ticket.called_at is None:
+        called_at = ticket.called_at
+        if ending is Ending.ABANDONED or called_at is None:
             return True
-        now = self._timers.now()
         if ticket.error is None:
-            self._remove(queue, link, f"no answer for {now - ticket.called_at:.3g} s")
+            self._remove(queue, link, f"no answer for {self._timers.now() - called_at:.3g} s")
             return True
         failure = describe(ticket.error)
         verdict = judge_backlog(failure, self._options)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .link import SdkSender
-from .message import Message, Outgoing
+from .message import Message
+from .observer import Route
 
 if TYPE_CHECKING:
     from .entity import Entity
-    from .pair import Pair
 
-__all__ = ["ScheduleCall", "SendCall"]
+__all__ = ["ReplayCall", "ScheduleCall", "SendCall"]
 
 
 class SendCall:
     """Have messages sent."""
 
-    __slots__ = ("_entity", "_native", "_pair", "messages")
+    __slots__ = ("_entity", "_native", "messages", "route")
 
-    def __init__(self, pair: Pair, entity: Entity, outgoing: Outgoing) -> None:
-        self._pair = pair
+    operation: ClassVar[Literal["send", "schedule"]] = "send"
+
+    def __init__(self, entity: Entity, native: Any, messages: list[Message]) -> None:
         self._entity = entity
-        self._native: Any = outgoing.native
-        self.messages: list[Message] = outgoing.messages
+        self._native = native
+        self.messages = messages
+        self.route: Route = "primary"
 
     async def transmit(self, sender: SdkSender) -> None:
         """Have the primary take them."""
@@ -32,20 +34,23 @@ class SendCall:
 
     async def redirect(self, deadline: float | None) -> None:
         """Have the backlog, or else the spool, take them."""
-        await self._pair.redirect(self._entity, self.messages, deadline=deadline)
+        self.route = "backlog"
+        self.route = await self._entity.pair.redirect(self._entity, self.messages, deadline=deadline)
 
 
 class ScheduleCall:
     """Have messages scheduled."""
 
-    __slots__ = ("_entity", "_native", "_pair", "_when", "messages")
+    __slots__ = ("_entity", "_native", "_when", "messages", "route")
 
-    def __init__(self, pair: Pair, entity: Entity, outgoing: Outgoing, *, when: datetime) -> None:
-        self._pair = pair
+    operation: ClassVar[Literal["send", "schedule"]] = "schedule"
+
+    def __init__(self, entity: Entity, native: Any, messages: list[Message], *, when: datetime) -> None:
         self._entity = entity
-        self._native: Any = outgoing.native
+        self._native = native
         self._when = when
-        self.messages: list[Message] = outgoing.messages
+        self.messages = messages
+        self.route: Route = "primary"
 
     async def transmit(self, sender: SdkSender) -> list[int]:
         """Have the primary schedule them; their sequence numbers."""
@@ -53,5 +58,37 @@ class ScheduleCall:
 
     async def redirect(self, deadline: float | None) -> list[int]:
         """Have the backlog, or else the spool, keep them; numbers below 0."""
-        await self._pair.redirect(self._entity, self.messages, deadline=deadline, scheduled_for=self._when)
-        return self._pair.numbers.take(len(self.messages))
+        self.route, pair = "backlog", self._entity.pair
+        self.route = await pair.redirect(
+            self._entity, self.messages, deadline=deadline, scheduled_for=self._when
+        )
+        return pair.numbers.take(len(self.messages))
+
+
+class ReplayCall:
+    """Have messages sent, or scheduled, that waited in the spool. They do not go back there."""
+
+    __slots__ = ("_entity", "_when", "messages", "route")
+
+    operation: ClassVar[Literal["send", "schedule"]] = "send"
+
+    def __init__(self, entity: Entity, messages: list[Message], when: datetime | None) -> None:
+        self._entity = entity
+        self._when = when
+        self.messages = messages
+        self.route: Route = "primary"
+
+    async def transmit(self, sender: SdkSender) -> None:
+        """Have the primary take them."""
+        native = self.messages[0] if len(self.messages) == 1 else self.messages
+        if self._when is None:
+            await sender.send_messages(native)
+        else:
+            await sender.schedule_messages(native, self._when)
+
+    async def redirect(self, deadline: float | None) -> None:
+        """Have the backlog take them."""
+        self.route, entity = "backlog", self._entity
+        await entity.pair.backlog.send(
+            entity.path, self.messages, deadline=deadline, counts=entity.counts, scheduled_for=self._when
+        )

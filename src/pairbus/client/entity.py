@@ -24,17 +24,19 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from ..options import EntityState
 from ..pairing.failures import Action, Failure, Kind, Verdict, describe, is_idle_closure, judge
-from ..pairing.headroom import MAX_OVERHEAD, HeadroomNotice
+from ..pairing.headroom import MAX_OVERHEAD
 from ..pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
 from .link import Ending, Operation, SdkSender, SendLink, Ticket
 from .message import body_bytes, measure
-from .observer import Outcome, Sending
+from .observer import Outcome, Sending, Undertaking
+from .observer import Route as RouteName
 from .pinger import Pinger
 from .status import EntityStatus, new_counts
 from .timers import TimerHandle
@@ -55,8 +57,10 @@ _UNANSWERED = Verdict(Action.COUNT_UNKNOWN, Kind.TIMEOUT)
 class Call(Protocol):
     """What a caller wants: done on the primary by `transmit`, or else by `redirect`."""
 
-    @property
-    def messages(self) -> list[Message]: ...
+    operation: ClassVar[Literal["send", "schedule"]]
+    messages: list[Message]
+    #: The way that was taken last.
+    route: RouteName
 
     async def transmit(self, sender: SdkSender) -> Any:
         """Have the primary do it."""
@@ -89,7 +93,9 @@ class Entity:
         self.path = path
         self.settings = LinkSettings(is_topic=is_topic)
         self.counts = new_counts()
-        self._pair = pair
+        self.pair = pair
+        self._observers = pair.observers
+        self._backlog = pair.backlog
         self._options = pair.options
         self._timers = pair.timers
         self._limit = pair.options.attempt_timeout
@@ -106,7 +112,7 @@ class Entity:
     def _new_link(self) -> SendLink:
         def open_sender() -> SdkSender:
             settings = self.settings
-            return self._pair.primary.open_sender(
+            return self.pair.primary.open_sender(
                 self.path, is_topic=settings.is_topic, keywords=settings.keywords
             )
 
@@ -114,20 +120,29 @@ class Entity:
             return is_idle_closure(describe(error), self._options, idle_for=idle_for)
 
         return SendLink(
-            open_sender, graveyard=self._pair.graveyard, timers=self._timers, is_idle_closure=is_idle
+            open_sender, graveyard=self.pair.graveyard, timers=self._timers, is_idle_closure=is_idle
         )
 
     # ------------------------------------------------------------- sending
 
     async def perform(self, call: Call, timeout: float | None) -> Any:
         """Do what the caller wants, on the primary or, if it is down, in the backlog."""
+        if not self._observers.surround:
+            return await self._perform(call, timeout)
+        undertaking = Undertaking(operation=call.operation, path=self.path, messages=len(call.messages))
+        with self._observers.around(undertaking):
+            try:
+                return await self._perform(call, timeout)
+            finally:
+                undertaking.route, undertaking.state = call.route, self.health.state
+
+    async def _perform(self, call: Call, timeout: float | None) -> Any:
         deadline = None if timeout is None else self._timers.now() + timeout
         ticket = Ticket()
         while True:
-            self._pair.check()
-            route = self.health.route
-            if route is not Route.PRIMARY:
-                if route is Route.REFUSED:
+            self.pair.check()
+            if self.health.state is not EntityState.HEALTHY and self.health.route is not Route.PRIMARY:
+                if self.health.route is Route.REFUSED:
                     raise self.health.fault()
                 return await call.redirect(deadline)
             link = self._only_link or min(self._links, key=_length)
@@ -159,8 +174,12 @@ class Entity:
                         return self._left(ticket, ending)
                     if not self._is_open_to(ticket):
                         return Action.COUNT
-                action = await self._attempt(link, ticket, call, deadline)
-                if action is None or action is Action.SPILL or not self._tries_first(ticket):
+                ending = await link.call(ticket, call.transmit, limit=self._limit, deadline=deadline)
+                if ending is Ending.DONE:
+                    self._succeeded(link, ticket, call)
+                    return None
+                action = await self._failed(link, ticket, call, ending=ending, deadline=deadline)
+                if action is Action.SPILL or not self._tries_first(ticket):
                     return action
                 self._begin(ticket)
         finally:
@@ -174,8 +193,7 @@ class Entity:
         return ticket.failures == 1 and self._is_open_to(ticket)
 
     def _begin(self, ticket: Ticket) -> None:
-        ticket.is_abandoned = False
-        ticket.called_at = None
+        ticket.begin()
         effects = self.health.begin(ticket, self._timers.now())
         if effects or self._alarm is None:
             self.carry_out(effects)
@@ -198,13 +216,9 @@ class Entity:
 
     # ------------------------------------------------------------- one attempt
 
-    async def _attempt(
-        self, link: SendLink, ticket: Ticket, call: Call, deadline: float | None
-    ) -> Action | None:
-        ending = await link.call(ticket, call.transmit, limit=self._limit, deadline=deadline)
-        if ending is Ending.DONE:
-            self._succeeded(link, ticket, call)
-            return None
+    async def _failed(
+        self, link: SendLink, ticket: Ticket, call: Call, *, ending: Ending, deadline: float | None
+    ) -> Action:
         if ticket.called_at is None:
             return self._left(ticket, ending)
         failure = None if ticket.error is None else describe(ticket.error)
@@ -225,17 +239,17 @@ class Entity:
 
     def _succeeded(self, link: SendLink, ticket: Ticket, call: Call) -> None:
         link.failures = 0
-        self._pair.had_success = True
-        effects = self.health.succeed(ticket, self._timers.now())
+        self.pair.had_success = True
+        effects = self.health.succeed(ticket, link.last_success or self._timers.now())
         if effects:
             self.carry_out(effects)
         self._observe(call, ticket, "ok")
 
     async def _judge(self, failure: Failure, deadline: float | None) -> Verdict:
-        had_success = self._pair.had_success
+        had_success = self.pair.had_success
         verdict = judge(failure, self._options, had_success=had_success)
         if verdict.action is Action.ASK_BACKLOG:
-            opened = await self._pair.was_paired_before(deadline)
+            opened = await self.pair.was_paired_before(deadline)
             verdict = judge(failure, self._options, had_success=had_success, backlog_opened=opened)
         return verdict
 
@@ -265,32 +279,33 @@ class Entity:
         count = len(messages)
         self.counts["primary"][outcome] += count
         size = body_bytes(messages[0]) if count == 1 else sum(map(body_bytes, messages))
-        if size > self._pair.backlog.limit - _CERTAIN_ROOM and outcome == "ok":
+        if size > self._backlog.limit - _CERTAIN_ROOM and outcome == "ok":
             self._watch_headroom(messages)
-        if self._pair.observers.hear_sends:
-            began = ticket.called_at or 0.0
-            self._pair.observers.tell_sent(
+        if self._observers.hear_sends:
+            seconds = self._timers.now() - (ticket.called_at or 0.0)
+            self._observers.tell_sent(
                 Sending(
                     path=self.path,
                     route="primary",
                     outcome=outcome,
                     messages=count,
                     size=size,
-                    seconds=self._timers.now() - began,
+                    seconds=seconds,
                 )
             )
 
     def _watch_headroom(self, messages: list[Message]) -> None:
-        limit = self._pair.backlog.limit
+        watch, limit = self.pair.headroom, self._backlog.limit
+        before = watch.count(self.path)
         for message in messages:
-            notice = self._pair.headroom.observe(
+            notice = watch.observe(
                 self.path, size=measure(message), overhead=MAX_OVERHEAD, backlog_limit=limit
             )
             if notice is not None:
-                self._tell_headroom(notice)
-
-    def _tell_headroom(self, notice: HeadroomNotice) -> None:
-        self._pair.observers.tell(lambda observer: observer.headroom_lacked(notice))
+                self._observers.tell(methodcaller("headroom_lacked", notice))
+        found = watch.count(self.path) - before
+        if found:
+            self._observers.tell(lambda observer: observer.oversized(self.path, found))
 
     # ------------------------------------------------------------- effects
 
@@ -317,7 +332,7 @@ class Entity:
                         self._pinger.stop()
                     elif change.new is EntityState.FAILED_OVER:
                         self._drop_links()
-                    self._pair.notify(change)
+                    self.pair.notify(change)
         self._set_alarm()
 
     def _drop_links(self) -> None:
@@ -355,11 +370,11 @@ class Entity:
     def _ping_ended(self, number: int, ending: Ending, error: BaseException | None, seconds: float) -> None:
         now = self._timers.now()
         succeeded = ending is Ending.DONE
-        self._pair.observers.tell(
+        self._observers.tell(
             lambda observer: observer.pinged(self.path, succeeded=succeeded, seconds=seconds)
         )
         if succeeded:
-            self._pair.had_success = True
+            self.pair.had_success = True
             self.carry_out(self.health.ping_succeeded(number, now))
             return
         failure = None if error is None else describe(error)
@@ -374,7 +389,7 @@ class Entity:
         ticket = Ticket()
         limit = self._limit if timeout is None else min(self._limit, timeout)
         ending = await self._links[0].run(ticket, operation, limit=limit)
-        self._pair.check()
+        self.pair.check()
         if ending is Ending.FAILED and ticket.error is not None:
             if judge(describe(ticket.error), self._options, had_success=True).is_counted:
                 self._links[0].discard()
@@ -400,7 +415,7 @@ class Entity:
             raise
         now = self._timers.now()
         if ending is Ending.DONE:
-            self._pair.had_success = True
+            self.pair.had_success = True
             self.carry_out(self.health.succeed(ticket, now))
             return int(ticket.value)
         if ending is Ending.ABANDONED or ticket.called_at is None:
@@ -419,7 +434,7 @@ class Entity:
         """A picture of this moment, in the time of the timers."""
         return EntityStatus(
             health=self.health.status(),
-            without_headroom=self._pair.headroom.count(self.path),
+            without_headroom=self.pair.headroom.count(self.path),
             sent={route: dict(counts) for route, counts in self.counts.items()},
         )
 

@@ -1,10 +1,10 @@
 """What the client raises beyond the errors of the rules and of the SDK.
 
-    PairbusError
-     ├── ClientClosedError      a call on a client or sender that has been closed; a ValueError too, as the SDK's
-     ├── WrongLoopError         a client used on another event loop than the one that it began on
-     └── SpoolError             the local spool could not take a message
-          └── SpoolFullError    it holds as much as it may
+PairbusError
+ ├── ClientClosedError      a call on a client or sender that has been closed; also a ValueError
+ ├── WrongLoopError         a client used on another event loop than the one that it began on
+ └── SpoolError             the local spool could not take a message
+      └── SpoolFullError    it holds as much as it may
 """
 
 from __future__ import annotations

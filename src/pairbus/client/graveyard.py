@@ -71,8 +71,8 @@ async def _close(sender: Closable, connection: Any, call: asyncio.Task[Any] | No
     except TimeoutError:
         log.info("a link did not close within %g s and was cut", CLOSE_LIMIT)
     except (OSError, AzureError, ValueError, AttributeError) as error:
-        # It was given up because it did not work; that it does not close either is no news. The SDK trips over
-        # its own attributes when a connection goes away while it closes.
+        # It was given up because it did not work; that it does not close either is no news. The SDK trips
+        # over its own attributes when a connection goes away while it closes.
         log.info("a link that was given up did not close: %s", error)
     finally:
         _sever(connection or _connection_of(sender))

@@ -73,6 +73,11 @@ class Ticket:
         self.value: Any = None
         self.error: BaseException | None = None
 
+    def begin(self) -> None:
+        """Join a line."""
+        self.is_abandoned = False
+        self.called_at = None
+
     def end(self, ending: Ending) -> bool:
         """End what it waits for, if it waits. False if it does not."""
         waiter = self._waiter
@@ -89,6 +94,10 @@ class Ticket:
     def expire(self) -> None:
         """Its time is over."""
         self.end(Ending.OUT_OF_TIME)
+
+    def rested(self) -> None:
+        """The rest of its link is over."""
+        self.end(Ending.RESTED)
 
     def waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Ending]:
         """What to await until somebody ends it."""
@@ -125,8 +134,8 @@ class SendLink:
         self._task: asyncio.Task[Any] | None = None
         self._resting: Ticket | None = None
         self._rest_until = 0.0
-        # When the present sender last did what it was asked to; None for one that has done nothing yet.
-        self._last_success: float | None = None
+        #: When the present sender last did what it was asked to; None for one that has done nothing yet.
+        self.last_success: float | None = None
         self._call_ends = 0.0
         self._watchdog: TimerHandle | None = None
         self._watchdog_at = 0.0
@@ -179,16 +188,6 @@ class SendLink:
 
         What it gave is the ticket's `value`, what it raised its `error`.
         """
-        ending = await self._call_once(ticket, operation, limit, deadline)
-        if ending is Ending.FAILED and self._was_idle(ticket):
-            self.discard()
-            ending = await self._call_once(ticket, operation, limit, deadline)
-        return ending
-
-    async def _call_once(
-        self, ticket: Ticket, operation: Operation, limit: float, deadline: float | None
-    ) -> Ending:
-        ticket.error = None
         if ticket.is_abandoned or self._is_closing:  # between being given its turn and taking it
             return Ending.ABANDONED
         now = self._timers.now()
@@ -215,26 +214,32 @@ class SendLink:
             self._caller = self._task = None
         if ending is not Ending.ANSWERED:
             self._give_up(task)
+            ticket.error = None
             return ending
-        return self._read(ticket, task)
+        if self._read(ticket, task):
+            return Ending.DONE
+        if self._was_idle(ticket, now):
+            self.discard()
+            return await self.call(ticket, operation, limit=limit, deadline=deadline)
+        return Ending.FAILED
 
-    def _read(self, ticket: Ticket, task: asyncio.Task[Any]) -> Ending:
+    def _read(self, ticket: Ticket, task: asyncio.Task[Any]) -> bool:
+        """Take what the SDK gave or raised; whether it did what it was asked to."""
         if task.cancelled():
             ticket.error = ConnectionAbortedError("the SDK cancelled its own call")
-            return Ending.FAILED
+            return False
         ticket.error = task.exception()
         if ticket.error is not None:
-            return Ending.FAILED
+            return False
         ticket.value = task.result()
-        self._last_success = self._timers.now()
-        return Ending.DONE
+        self.last_success = self._timers.now()
+        return True
 
-    def _was_idle(self, ticket: Ticket) -> bool:
-        if self._is_idle_closure is None or self._last_success is None:
+    def _was_idle(self, ticket: Ticket, called_at: float) -> bool:
+        # The next sender has no success yet, so that this is not said twice in a row.
+        if self._is_idle_closure is None or self.last_success is None or ticket.error is None:
             return False
-        if ticket.error is None or ticket.called_at is None:
-            return False
-        return self._is_idle_closure(ticket.error, ticket.called_at - self._last_success)
+        return self._is_idle_closure(ticket.error, called_at - self.last_success)
 
     async def run(
         self, ticket: Ticket, operation: Operation, *, limit: float, deadline: float | None = None
@@ -259,19 +264,18 @@ class SendLink:
     @property
     def is_resting(self) -> bool:
         """Whether the next call has to wait."""
-        return self._rest_until > self._timers.now()
+        return self._rest_until > 0.0 and self._rest_until > self._timers.now()
 
     async def rest_out(self, ticket: Ticket, deadline: float | None) -> Ending:
         """With the turn: wait for the end of the rest: RESTED, OUT_OF_TIME or ABANDONED."""
-        while (until := self._rest_until) > self._timers.now():
+        while self.is_resting:
             if ticket.is_abandoned:
                 return Ending.ABANDONED
             waiter = ticket.waiter(self._loop)
-            is_last = deadline is not None and deadline <= until
-            timer = self._timers.call_at(
-                deadline if is_last and deadline is not None else until,
-                ticket.expire if is_last else lambda: bool(ticket.end(Ending.RESTED)),
-            )
+            if deadline is not None and deadline <= self._rest_until:
+                timer = self._timers.call_at(deadline, ticket.expire)
+            else:
+                timer = self._timers.call_at(self._rest_until, ticket.rested)
             self._resting = ticket
             try:
                 ending = await waiter
@@ -286,7 +290,7 @@ class SendLink:
         """End the rest: something has changed."""
         self._rest_until = 0.0
         if self._resting is not None:
-            self._resting.end(Ending.RESTED)
+            self._resting.rested()
 
     # ------------------------------------------------------------- the sender
 
@@ -322,7 +326,7 @@ class SendLink:
 
     def _forget_sender(self) -> None:
         self._sender = None
-        self._last_success = None
+        self.last_success = None
 
     # ------------------------------------------------------------- the watchdog
 

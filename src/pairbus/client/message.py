@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import urandom
 from typing import Any, TypeVar
@@ -29,7 +28,6 @@ from ..pairing.envelope import CompressedBody, Long, Natives, TimestampMs, Wrapp
 
 __all__ = [
     "Message",
-    "Outgoing",
     "PairedMessageBatch",
     "body_bytes",
     "data_of",
@@ -47,6 +45,8 @@ _SCHEDULED = b"x-opt-scheduled-enqueue-time"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Larger than any message, so that a batch measures and never refuses.
 _MEASURING_LIMIT = 1 << 30
+
+_DATA = AmqpMessageBodyType.DATA
 
 T = TypeVar("T")
 
@@ -69,23 +69,19 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         self.messages.append(prepared)
 
 
-@dataclass(slots=True)
-class Outgoing:
-    """The messages of one call. `native` is what the SDK is given: one message, a list or a batch."""
+def prepare(given: Any) -> tuple[Any, list[Message]]:
+    """Check and copy what a caller wants to send: what the SDK is to be given, and the messages in it.
 
-    native: Any
-    messages: list[Message]
-
-
-def prepare(given: Any) -> Outgoing:
-    """Check and copy what a caller wants to send; ReservedPropertyError, TypeError or ValueError if it cannot
-    be sent.
+    ReservedPropertyError, TypeError or ValueError if it cannot be sent.
     """
-    if isinstance(given, ServiceBusMessage | AmqpAnnotatedMessage | Mapping):
+    if isinstance(given, ServiceBusMessage | AmqpAnnotatedMessage):
         message = _prepare_one(given)
-        return Outgoing(message, [message])
+        return message, [message]
     if isinstance(given, PairedMessageBatch):
-        return Outgoing(given, list(given.messages))
+        return given, list(given.messages)
+    if isinstance(given, Mapping):
+        message = _prepare_one(given)
+        return message, [message]
     if isinstance(given, ServiceBusMessageBatch):
         raise TypeError(
             "This batch was not made by this client, so that its messages could not be wrapped in an outage. "
@@ -93,17 +89,18 @@ def prepare(given: Any) -> Outgoing:
         )
     if isinstance(given, Iterable):
         messages = [_prepare_one(item) for item in given]
-        return Outgoing(messages, messages)
+        return messages, messages
     raise TypeError(f"Only messages, lists of messages and batches can be sent, not {type(given).__name__}.")
 
 
 def _prepare_one(given: Any) -> Message:
-    if isinstance(given, Mapping):
-        given = ServiceBusMessage(**given)
     if isinstance(given, ServiceBusMessage):
         raw = given.raw_amqp_message
     elif isinstance(given, AmqpAnnotatedMessage):
         raw = given
+    elif isinstance(given, Mapping):
+        given = ServiceBusMessage(**given)
+        raw = given.raw_amqp_message
     else:
         raise TypeError(
             f"Messages are ServiceBusMessage, AmqpAnnotatedMessage or dict, not {type(given).__name__}."
@@ -214,13 +211,13 @@ def measure(message: Message) -> int:
 def body_bytes(message: Message) -> int:
     """The size of the body where that costs nothing to know: of data; 0 for values and sequences."""
     raw = raw_of(message)
-    return sum(map(len, raw.body)) if raw.body_type is AmqpMessageBodyType.DATA else 0
+    return sum(map(len, raw.body)) if raw.body_type is _DATA else 0
 
 
 def data_of(message: Message) -> list[bytes] | None:
     """The data sections of a message; None if its body is of another kind, or a footer follows it."""
     raw = raw_of(message)
-    return list(raw.body) if raw.body_type is AmqpMessageBodyType.DATA and not raw.footer else None
+    return list(raw.body) if raw.body_type is _DATA and not raw.footer else None
 
 
 def _text(value: Any) -> str | None:

@@ -59,11 +59,11 @@ def _message(parts: dict[str, Any]) -> AmqpAnnotatedMessage:
     }[kind]
     message = AmqpAnnotatedMessage(**{name: parts["body"]})
     if parts["header"] is not None:
-        message.header = AmqpMessageHeader()
-        message.header.update(parts["header"])
+        message.header = header = AmqpMessageHeader()
+        header.update(parts["header"])
     if parts["properties"] is not None:
-        message.properties = AmqpMessageProperties()
-        message.properties.update(parts["properties"])
+        message.properties = properties = AmqpMessageProperties()
+        properties.update(parts["properties"])
     for section in _SECTIONS:
         setattr(message, section, parts[section])
     return message

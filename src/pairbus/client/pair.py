@@ -5,28 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from azure.core.exceptions import AzureError
+
 from ..clock import Clock
 from ..options import SendAvailabilityOptions, StateChange
-from ..pairing.errors import BacklogUnavailableError, PairFaultedError
+from ..pairing.errors import BacklogUnavailableError, MessageTooLargeForBacklog, PairFaultedError
+from ..pairing.failures import Kind, classify, describe
 from ..pairing.headroom import HeadroomWatch, batch_limit
 from ..pairing.names import backlog_queue_names, path_key
 from ..pairing.scheduling import BacklogNumbers, check_cancellable
 from .backlog import Backlog
+from .calls import ReplayCall
 from .entity import Entity
 from .errors import ClientClosedError, WrongLoopError
 from .graveyard import Graveyard
 from .link import SdkSender
-from .message import Message, PairedMessageBatch
+from .message import Message, PairedMessageBatch, body_bytes
 from .notifier import Notifier
-from .observer import LogObserver, Observer, Observers
+from .observer import LogObserver, Observer, Observers, Route, Sending
 from .provisioner import Provisioner, ProvisioningReport
 from .records import Records
 from .side import Side
-from .spool import Spool
+from .spool import Rejected, Spool
 from .status import EntityStatus, PairStatus
 from .timers import LoopTimers, Timers
 
@@ -90,6 +94,7 @@ class Pair:
             wall_clock=clock.now,
             random=self.random,
         )
+        self.observers.tell(lambda observer: observer.paired(name, options.backlog_queue_count))
 
     def start(self) -> None:
         """Have the backlog queues looked after, and the spool emptied, in the background."""
@@ -121,29 +126,31 @@ class Pair:
     async def redirect(
         self,
         entity: Entity,
-        messages: Sequence[Message],
+        messages: list[Message],
         *,
         deadline: float | None,
         scheduled_for: datetime | None = None,
-    ) -> None:
-        """Have the messages in the backlog or, if both sides are down and that is wanted, in the spool."""
+    ) -> Route:
+        """Have the messages in the backlog or, if both sides are down and that is wanted, in the spool; where
+        they are.
+        """
         spool = self._spool
-        if spool is not None and spool.holds(entity.path):
-            # What waits there is older; a later message must not overtake it.
-            await self._keep(spool, entity, messages, scheduled_for)
-            return
-        try:
-            await self.backlog.send(
-                entity.path,
-                messages,
-                deadline=deadline,
-                counts=entity.counts,
-                scheduled_for=scheduled_for,
-            )
-        except BacklogUnavailableError:
-            if spool is None:
-                raise
-            await self._keep(spool, entity, messages, scheduled_for)
+        # What waits in the spool is older; a later message must not overtake it, as long as there is room.
+        if spool is None or not spool.holds(entity.path) or not spool.has_room:
+            try:
+                await self.backlog.send(
+                    entity.path,
+                    messages,
+                    deadline=deadline,
+                    counts=entity.counts,
+                    scheduled_for=scheduled_for,
+                )
+                return "backlog"
+            except BacklogUnavailableError:
+                if spool is None:
+                    raise
+        await self._keep(spool, entity, messages, scheduled_for)
+        return "spool"
 
     async def cancel_scheduled(self, entity: Entity, numbers: list[int], timeout: float | None) -> None:
         """Cancel messages that were scheduled at the primary."""
@@ -188,13 +195,35 @@ class Pair:
     # ------------------------------------------------------------- the spool
 
     async def _keep(
-        self, spool: Spool, entity: Entity, messages: Sequence[Message], scheduled_for: datetime | None
+        self, spool: Spool, entity: Entity, messages: list[Message], scheduled_for: datetime | None
     ) -> None:
+        began = self.timers.now()
         await spool.append(entity.path, messages, scheduled_for=scheduled_for)
         entity.counts["spool"]["ok"] += len(messages)
+        if self.observers.hear_sends:
+            self.observers.tell_sent(
+                Sending(
+                    path=entity.path,
+                    route="spool",
+                    outcome="ok",
+                    messages=len(messages),
+                    size=sum(map(body_bytes, messages)),
+                    seconds=self.timers.now() - began,
+                )
+            )
 
     async def _replay(self, path: str, messages: list[Message], scheduled_for: datetime | None) -> None:
         """Send what was spooled, by the route of the moment."""
+        entity = self.entity(path)
+        try:
+            await entity.perform(ReplayCall(entity, messages, scheduled_for), None)
+        except MessageTooLargeForBacklog as error:
+            raise Rejected(str(error)) from error
+        except (AzureError, ValueError, TypeError) as error:
+            failure = describe(error)
+            if not isinstance(error, ClientClosedError) and classify(failure) is Kind.CALLER:
+                raise Rejected(failure.summary) from error
+            raise
 
     # ------------------------------------------------------------- by hand
 
@@ -244,6 +273,8 @@ class Pair:
 
     def notify(self, change: StateChange) -> None:
         """Tell everybody of a change; the rules count in monotonic time, people do not."""
+        if self._spool is not None:
+            self._spool.nudge()
         dated = replace(change, at=self._clock.now())
         self.observers.tell(lambda observer: observer.state_changed(dated))
         self._notifier.tell(dated)

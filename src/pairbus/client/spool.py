@@ -7,8 +7,8 @@ Theory of operation
    messages of one call are one record: all of them are kept, or none.
 2. The spool is bounded. What does not fit any more is refused with `SpoolFullError`, and nothing of it kept.
 3. Records are sent again in the background, per entity in their order, by whatever route is open then. One
-   entity that takes nothing does not hold up the others. It is tried after each pause, which grows, and at once
-   when something has changed.
+   entity that takes nothing does not hold up the others. It is tried again after a pause, which grows, and at
+   once when something has changed.
 4. While an entity has records here, what comes for its backlog queues up behind them.
 5. What is here survives the process; the next client with the same state directory sends it.
 6. A record that is refused for its own sake (too large, say) is put aside and named in the log, so that those
@@ -19,12 +19,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+from azure.core.exceptions import AzureError
 
 from ..errors import PairbusError
 from ..pairing.names import path_key
@@ -33,7 +38,7 @@ from .message import Message, message_id_of
 from .packing import pack, unpack
 from .spool_store import SpoolStore, adopt_stores
 from .status import SpoolStatus
-from .timers import TimerHandle, Timers
+from .timers import Timers
 
 __all__ = ["Rejected", "Replay", "Spool"]
 
@@ -51,6 +56,36 @@ class Rejected(PairbusError):
     """What replaying raises for a record that can never be sent."""
 
 
+class _Record(NamedTuple):
+    """A record as it lies on the disk: whose it is and how many messages, then the messages."""
+
+    path: str
+    messages: int
+    packed: bytes
+
+    def to_bytes(self) -> bytes:
+        path = self.path.encode()
+        return _HEAD.pack(len(path), self.messages) + path + self.packed
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> _Record:
+        length, messages = _HEAD.unpack_from(data)
+        start = _HEAD.size + length
+        return cls(data[_HEAD.size : start].decode(), messages, data[start:])
+
+
+_HEAD = struct.Struct(">HI")
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A record on its way to the disk."""
+
+    key: str
+    record: bytes
+    error: OSError | None = None
+
+
 class Spool:
     """The spool of one client."""
 
@@ -59,19 +94,25 @@ class Spool:
         self._directory = directory
         self._limit = limit
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pairbus-spool")
+        # Those of processes that are gone, the oldest first, then our own.
         self._stores: list[SpoolStore] = []
         self._own: SpoolStore | None = None
+        self._waiting: list[_Entry] = []
         self._size = 0
         self._held: Counter[str] = Counter()
         self._last_failure: str | None = None
         self._pause = _FIRST_PAUSE
         self._wanted = asyncio.Event()
-        self._timer: TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
     def holds(self, path: str) -> bool:
         """Whether messages of an entity wait here."""
         return self._held[path_key(path)] > 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it is below its limit."""
+        return self._size < self._limit
 
     def status(self) -> SpoolStatus:
         """A picture of this moment."""
@@ -87,25 +128,26 @@ class Spool:
         self, path: str, messages: Sequence[Message], *, scheduled_for: datetime | None = None
     ) -> None:
         """Keep the messages of one call; they are on the disk when this returns."""
-        record = pack(messages, path=path, scheduled_for=scheduled_for)
+        record = _Record(path, len(messages), pack(messages, scheduled_for=scheduled_for)).to_bytes()
         if self._size + len(record) > self._limit:
             raise SpoolFullError(str(self._directory), held=self._size, limit=self._limit)
-        key = path_key(path)
-        self._size += len(record)  # at once, so that calls side by side do not fill it twice
-        self._held[key] += len(messages)
+        self._count(path, len(messages), len(record))  # first, so that calls side by side do not overfill it
+        entry = _Entry(path_key(path), record)
+        self._waiting.append(entry)
         try:
-            await self._on_thread(lambda: self._store().append(key, [record]))
+            await self._on_thread(partial(self._flush, entry))
         except OSError as error:
-            self._size -= len(record)
-            self._held[key] -= len(messages)
+            self._count(path, -len(messages), -len(record))
             raise SpoolError(f"The spool in {self._directory} could not take the message: {error}") from error
-        if self._timer is None:
-            self._pause = _FIRST_PAUSE
 
     def nudge(self) -> None:
         """Something has changed: try again at once."""
         self._pause = _FIRST_PAUSE
         self._wanted.set()
+
+    def _count(self, path: str, messages: int, size: int) -> None:
+        self._held[path_key(path)] += messages
+        self._size += size
 
     # ------------------------------------------------------------- sending again
 
@@ -118,8 +160,6 @@ class Spool:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
-        if self._timer is not None:
-            self._timer.cancel()
         await self._on_thread(self._close_stores)
         self._thread.shutdown(wait=False)
 
@@ -127,62 +167,85 @@ class Spool:
         await self._adopt()
         while True:
             self._wanted.clear()
-            await self._replay_all(replay)
-            self._timer = timers.call_at(timers.now() + self._pause, self._wanted.set)
+            try:
+                await self._replay_all(replay)
+            except Exception:
+                log.exception("the spool could not be sent")
+            timer = timers.call_at(timers.now() + self._pause, self._wanted.set)
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-            await self._wanted.wait()
-            self._timer.cancel()
+            try:
+                await self._wanted.wait()
+            finally:
+                timer.cancel()
 
     async def _replay_all(self, replay: Replay) -> None:
         blocked: set[str] = set()
         for store in list(self._stores):
             for key in store.paths():
                 if key not in blocked and not await self._replay_path(store, key, replay):
-                    blocked.add(key)  # also for later stores, whose records are younger
+                    blocked.add(key)  # for the next store too, whose records are younger
 
     async def _replay_path(self, store: SpoolStore, key: str, replay: Replay) -> bool:
         """Send all that a store has for an entity; False if something is left."""
-        while records := await self._on_thread(lambda: store.read(key)):
+        while records := await self._on_thread(partial(store.read, key)):
             for start in range(0, len(records), _AT_A_TIME):
                 some = records[start : start + _AT_A_TIME]
-                sent = await self._replay_some(store, some, replay)
-                await self._forget(store, key, some[:sent])
-                if sent < len(some):
-                    return False
+                done = 0
+                try:
+                    for record in some:
+                        if not await self._replay_one(store, record, replay):
+                            return False
+                        done += 1
+                finally:
+                    await self._forget(store, key, some[:done])
         return True
 
-    async def _replay_some(self, store: SpoolStore, records: list[bytes], replay: Replay) -> int:
-        """Send records in their order; how many are done with."""
-        for index, record in enumerate(records):
-            messages, about = unpack(record)
-            try:
-                await replay(about["path"], messages, about["scheduled_for"])
-            except Rejected as error:
-                path = await self._on_thread(lambda record=record: store.reject(record))  # type: ignore[misc]
-                ids = ", ".join(map(message_id_of, messages))
-                log.error("messages that can never be sent were put aside in %s: %s (%s)", path, ids, error)
-            except Exception as error:
-                self._last_failure = str(error)
+    async def _replay_one(self, store: SpoolStore, data: bytes, replay: Replay) -> bool:
+        """Send a record; False if that has to wait."""
+        record = _Record.from_bytes(data)
+        messages, about = unpack(record.packed)
+        try:
+            await replay(record.path, messages, about["scheduled_for"])
+        except Rejected as error:
+            place = await self._on_thread(partial(store.reject, data))
+            ids = ", ".join(map(message_id_of, messages))
+            log.error("messages that can never be sent were put aside in %s: %s (%s)", place, ids, error)
+        except (PairbusError, AzureError, OSError) as error:
+            if self._last_failure != str(error):
                 log.info("the spool waits: %s", error)
-                return index
+            self._last_failure = str(error)
+            return False
         self._last_failure = None
-        return len(records)
+        return True
 
     async def _forget(self, store: SpoolStore, key: str, records: list[bytes]) -> None:
-        if not records:
-            return
-        await self._on_thread(lambda: store.forget(key, records))
-        self._size -= sum(map(len, records))
-        self._held[key] -= sum(len(unpack(record)[0]) for record in records)
+        if records:
+            await self._on_thread(partial(store.forget, key, records))
+            for data in records:
+                record = _Record.from_bytes(data)
+                self._count(record.path, -record.messages, -len(data))
 
     # ------------------------------------------------------------- on the thread
 
     async def _on_thread(self, act: Callable[[], T]) -> T:
-        # Shielded: the files must not be left half-way because a caller was cancelled.
-        work = asyncio.get_running_loop().run_in_executor(self._thread, act)
-        return await asyncio.shield(work)
+        # Shielded: what has begun on the disk ends there, though its caller is cancelled.
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, act))
 
-    def _store(self) -> SpoolStore:
+    def _flush(self, entry: _Entry) -> None:
+        """Write what waits, all of it with one fsync a file, and tell how it went for this entry."""
+        waiting, self._waiting = self._waiting, []
+        for key in dict.fromkeys(each.key for each in waiting):
+            mine = [each for each in waiting if each.key == key]
+            try:
+                self._own_store().append(key, [each.record for each in mine])
+            except OSError as error:
+                for each in mine:
+                    each.error = error
+        # It may have been written with one before it.
+        if entry.error is not None:
+            raise entry.error
+
+    def _own_store(self) -> SpoolStore:
         if self._own is None:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._own = SpoolStore.create(self._directory)
@@ -190,17 +253,23 @@ class Spool:
         return self._own
 
     async def _adopt(self) -> None:
-        found = await self._on_thread(lambda: adopt_stores(self._directory, _path_of))
-        for store in found:
-            for key in store.paths():
-                self._held[key] += 1
+        sizes: list[tuple[_Record, int]] = []
+
+        def visit(data: bytes) -> str:
+            record = _Record.from_bytes(data)
+            sizes.append((record._replace(packed=b""), len(data)))
+            return path_key(record.path)
+
+        try:
+            found = await self._on_thread(partial(adopt_stores, self._directory, visit))
+        except OSError as error:
+            log.error("what earlier processes spooled cannot be read: %s", error)
+            return
+        for record, size in sizes:
+            self._count(record.path, record.messages, size)
         self._stores[:0] = found
 
     def _close_stores(self) -> None:
         for store in self._stores:
             store.close()
         self._stores.clear()
-
-
-def _path_of(record: bytes) -> str:
-    return path_key(unpack(record)[1]["path"])

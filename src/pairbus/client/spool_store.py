@@ -146,8 +146,8 @@ class SpoolStore:
 
     # ------------------------------------------------------------- after a crash
 
-    def load(self, path_of: Callable[[bytes], str]) -> None:
-        """Find the records of a process that is gone; `path_of` tells whose a record is."""
+    def load(self, visit: Callable[[bytes], str]) -> None:
+        """Find the records of a process that is gone; `visit` is shown each, and tells whose it is."""
         for path in sorted(self.directory.glob("[0-9]*.spool")):
             data = path.read_bytes()
             ends = [end for _, end in _records(data, 0)]
@@ -157,11 +157,11 @@ class SpoolStore:
                 os.truncate(path, file.size)
             if file.cursor.exists():
                 file.sent = int(file.cursor.read_text(encoding="ascii"))
-            first = next(_records(data[: file.size], file.sent), None)
-            if first is None:
-                file.delete()
+            owners = [visit(record) for record, _ in _records(data[: file.size], file.sent)]
+            if owners:
+                self._take_in(file, owners[0])
             else:
-                self._take_in(file, path_of(first[0]))
+                file.delete()
 
     def _take_in(self, file: _File, path: str) -> None:
         number, _, place = file.path.stem.partition("-")
@@ -171,14 +171,14 @@ class SpoolStore:
         self._next_line = max(self._next_line, line.number + 1)
 
 
-def adopt_stores(parent: Path, path_of: Callable[[bytes], str]) -> list[SpoolStore]:
+def adopt_stores(parent: Path, visit: Callable[[bytes], str]) -> list[SpoolStore]:
     """Take over what processes left behind that are gone, the oldest first."""
     stores = []
     for found in sorted(parent.glob(f"*/{_LOCK}")):
         lock = _take_lock(found.parent)
         if lock is not None:
             store = SpoolStore(found.parent, lock)
-            store.load(path_of)
+            store.load(visit)
             stores.append(store)
     return stores
 
@@ -209,7 +209,7 @@ def _take_lock(directory: Path) -> int | None:
 
 
 def _write(path: Path, data: bytes, *, at: int) -> None:
-    """Write at a place, and have it on the disk. What a failure leaves behind is written over the next time."""
+    """Write at a place, and have it on the disk. What a failure leaves there is written over next time."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.ftruncate(descriptor, at)

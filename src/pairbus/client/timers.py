@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -28,7 +29,9 @@ class LoopTimers:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.now = loop.time
+        # The same clock, asked without the detour, unless the loop has one of its own.
+        has_own = type(loop).time is not asyncio.BaseEventLoop.time
+        self.now: Callable[[], float] = loop.time if has_own else time.monotonic
 
     def call_at(self, when: float, act: Callable[[], None]) -> asyncio.TimerHandle:
         return self._loop.call_at(when, act)
