@@ -177,7 +177,7 @@ def test_state_outlives_messages_and_locks() -> None:
 def test_listing() -> None:
     _, orders = sessions(("b", b"1"), ("a", b"2"), ("c", b"3"))
     orders.set_session_state("z", b"s", START + 5)
-    assert orders.list_sessions() == ["a", "b", "c"]
+    assert orders.list_sessions() == ["a", "b", "c", "z"]
     assert orders.list_sessions(skip=1, top=1) == ["b"]
     assert orders.list_sessions(updated_after=START) == ["z"]
     assert orders.list_sessions(updated_after=START + 5) == []

@@ -1,4 +1,4 @@
-"""An event loop in a hurry: whatever waits on it waits a twentieth of the time.
+"""An event loop in a hurry: whatever waits on it waits a fiftieth of the time.
 
 The SDK opens a link in ten naps of 50 ms each and needs up to a second to close it, whoever it talks to. Its
 code is used here as it is; only the clock of the loop that it naps on runs faster. Time that the SDK reads
@@ -13,9 +13,9 @@ from typing import Any
 
 __all__ = ["HurriedLoop"]
 
-# Twenty opens a link in 25 ms. Much more, and the SDK's reads of 0.2 s would end before a busy machine has
-# answered, and the SDK would go round in circles.
-PACE = 20.0
+# Fifty opens a link in 20 ms. With more the SDK's reads of 0.2 s would end before a busy machine answers, and
+# the SDK would go round in circles.
+PACE = 50.0
 
 
 class HurriedSelector(selectors.DefaultSelector):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import datetime
 import os
+from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusQuotaExceededError
 
-from pairbus.broker import Kind
-from pairbus.broker.engine.settings import QueueSettings
+from pairbus.broker import Broker, Kind
+from pairbus.broker.engine.settings import PREMIUM, QueueSettings
+from pairbus.clock import ManualClock
 
-from .bus import Bus, receive, receive_nothing
+from .bus import Bus, opened, receive, receive_nothing
+from .shells import Farewells, connect
 
 SMALL = QueueSettings(max_size_in_megabytes=1)
 
@@ -54,6 +57,36 @@ async def test_a_message_of_the_largest_size_passes_and_one_above_does_not(bus: 
         await sender.send_messages(ServiceBusMessage("small"))
         first, second = await receive(receiver, 2)
         assert (len(b"".join(first.body)), str(second)) == (262_000, "small")
+
+
+@pytest.mark.parametrize("size", [400_000, 1_500_000, 20_000_000])
+async def test_a_message_that_is_much_too_large(aio_bus: Bus, size: int) -> None:
+    """It is refused by itself; the link stays."""
+    aio_bus.namespace.create_queue("orders")
+    async with aio_bus.client.get_queue_sender("orders") as sender:
+        with pytest.raises(MessageSizeExceededError):
+            await sender.send_messages(ServiceBusMessage(bytes(size)))
+        await sender.send_messages(ServiceBusMessage("small"))
+    assert len({tally.connection for tally in aio_bus.namespace.counters()}) == 1
+    assert aio_bus.namespace.count(Kind.SEND_REFUSED) == aio_bus.namespace.count(Kind.SEND) == 1
+
+
+async def test_an_entity_may_take_larger_messages_than_its_tier_does_by_itself(
+    clock: ManualClock, certificate: tuple[Path, Path], farewells: Farewells
+) -> None:
+    with Broker({"contoso": 0}, clock=clock, certificate=certificate, limits=PREMIUM) as broker:
+        namespace = broker["contoso"]
+        namespace.create_queue("usual")
+        namespace.create_queue("large", QueueSettings(max_message_size_in_kilobytes=3 * 1024))
+        async with connect("aio", namespace.connection_string, farewells) as client:
+            links = (client.get_queue_sender("usual"), client.get_queue_sender("large"))
+            async with opened(*links) as (usual, large):
+                with pytest.raises(MessageSizeExceededError):
+                    await usual.send_messages(ServiceBusMessage(bytes(2_000_000)))
+                await large.send_messages(ServiceBusMessage(bytes(2_000_000)))
+                assert (await large.create_message_batch()).max_size_in_bytes == 1024 * 1024
+            async with client.get_queue_receiver("large") as receiver:
+                assert len(b"".join((await receive(receiver))[0].body)) == 2_000_000
 
 
 async def test_a_scheduled_message_is_measured_too(aio_bus: Bus) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 
-from .bus import Bus, bodies, opened, receive, receive_nothing
+from .bus import Bus, bodies, eventually, opened, receive, receive_nothing
 
 
 async def test_messages_come_in_order_and_go_when_completed(bus: Bus) -> None:
@@ -75,7 +75,7 @@ async def test_receivers_share_a_queue(aio_bus: Bus) -> None:
     receivers = [aio_bus.client.get_queue_receiver("orders") for _ in range(3)]
     async with opened(aio_bus.client.get_queue_sender("orders"), *receivers) as (sender, *_):
         waiting = asyncio.gather(*(receive(receiver, 30) for receiver in receivers))
-        await asyncio.sleep(0.1)
+        await eventually(aio_bus.is_awaited)
         await sender.send_messages([ServiceBusMessage(f"{number}") for number in range(90)])
         shares = [[int(str(message)) for message in share] for share in await waiting]
     # Nobody gets anything twice, nobody goes without, and to each it comes in order.
@@ -87,7 +87,7 @@ async def test_what_arrives_while_a_receiver_waits(bus: Bus) -> None:
     bus.namespace.create_queue("orders")
     async with bus.queue("orders") as (sender, receiver):
         waiting = asyncio.create_task(receiver.receive_messages(max_wait_time=30))
-        await asyncio.sleep(0.1)
+        await eventually(bus.is_awaited)
         await sender.send_messages(ServiceBusMessage("at last"))
         assert bodies(await waiting) == ["at last"]
 

@@ -28,12 +28,6 @@ async def send(bus: Bus, *pairs: tuple[str, str]) -> None:
         await bus.send("orders", text, session_id=session_id)
 
 
-def waits(bus: Bus) -> int:
-    """How many attaches wait for a session; nothing tells the outside world."""
-    consumers = bus.broker._hosts["contoso"]._consumers
-    return bus.broker.call(lambda: sum(len(waiting) for waiting in consumers._waits.values()))
-
-
 async def open_next(bus: Bus, *, max_wait_time: float = 60.0) -> Any:
     receiver = bus.client.get_queue_receiver(
         "orders", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=max_wait_time
@@ -123,7 +117,7 @@ async def test_a_receiver_that_waits_hears_of_its_lost_session(aio_bus: Bus) -> 
     aio_bus.namespace.create_queue("orders", SESSIONS)
     async with aio_bus.client.get_queue_receiver("orders", session_id="a") as receiver:
         waiting = asyncio.create_task(receiver.receive_messages(max_wait_time=30))
-        await asyncio.sleep(0.1)
+        await eventually(aio_bus.is_awaited)
         aio_bus.pass_time(31)
         with pytest.raises(SessionLockLostError):
             await waiting
@@ -159,7 +153,7 @@ async def test_a_session_that_is_let_go_is_free_with_its_messages(aio_bus: Bus) 
 async def test_a_session_that_appears_later_is_waited_for(bus: Bus) -> None:
     bus.namespace.create_queue("orders", SESSIONS)
     opening = asyncio.create_task(open_next(bus))
-    await eventually(lambda: waits(bus) == 1)
+    await eventually(lambda: bus.session_waits() == 1)
     await send(bus, ("late", "1"))
     receiver = await opening
     async with opened(receiver):
@@ -172,7 +166,7 @@ async def test_the_next_waiter_gets_the_session_that_another_lets_go(aio_bus: Bu
     await send(aio_bus, ("only", "1"))
     holder = await open_next(aio_bus)
     opening = asyncio.create_task(open_next(aio_bus))
-    await eventually(lambda: waits(aio_bus) == 1)
+    await eventually(lambda: aio_bus.session_waits() == 1)
     await holder.close()
     receiver = await opening
     async with opened(receiver):
@@ -182,20 +176,20 @@ async def test_the_next_waiter_gets_the_session_that_another_lets_go(aio_bus: Bu
 async def test_waiting_for_a_session_ends_in_time(bus: Bus) -> None:
     bus.namespace.create_queue("orders", SESSIONS)
     opening = asyncio.create_task(open_next(bus, max_wait_time=20))
-    await eventually(lambda: waits(bus) == 1)
+    await eventually(lambda: bus.session_waits() == 1)
     bus.pass_time(21)
     with pytest.raises(OperationTimeoutError):
         await opening
-    assert waits(bus) == 0
+    assert bus.session_waits() == 0
 
 
 async def test_whoever_vanishes_while_waiting_gets_no_session(aio_bus: Bus) -> None:
     aio_bus.namespace.create_queue("orders", SESSIONS)
     opening = asyncio.create_task(open_next(aio_bus))
-    await eventually(lambda: waits(aio_bus) == 1)
+    await eventually(lambda: aio_bus.session_waits() == 1)
     opening.cancel()
     await asyncio.gather(opening, return_exceptions=True)
-    await eventually(lambda: waits(aio_bus) == 0)
+    await eventually(lambda: aio_bus.session_waits() == 0)
     await send(aio_bus, ("a", "1"))
     async with aio_bus.client.get_queue_receiver("orders", session_id="a") as receiver:
         assert bodies(await receive(receiver)) == ["1"]
@@ -205,7 +199,7 @@ async def test_waiting_ends_with_the_entity(aio_bus: Bus) -> None:
     namespace = aio_bus.namespace
     namespace.create_queue("orders", SESSIONS)
     opening = asyncio.create_task(open_next(aio_bus))
-    await eventually(lambda: waits(aio_bus) == 1)
+    await eventually(lambda: aio_bus.session_waits() == 1)
     namespace.delete_queue("orders")
     with pytest.raises(MessagingEntityNotFoundError):
         await opening
@@ -274,6 +268,7 @@ async def test_listing_sessions(aio_bus: Bus) -> None:
     aio_bus.pass_time(10)
     async with aio_bus.client.get_queue_receiver("orders", session_id="stateful") as receiver:
         await receiver.session.set_state("here")
+    assert [name async for name in aio_bus.client.list_queue_sessions("orders")] == [*names, "stateful"]
     listed = aio_bus.client.list_queue_sessions("orders", state_updated_after=before)
     assert [name async for name in listed] == ["stateful"]
     listed = aio_bus.client.list_queue_sessions("orders", state_updated_after=datetime.datetime.max)
@@ -283,7 +278,7 @@ async def test_listing_sessions(aio_bus: Bus) -> None:
 async def test_a_disabled_queue_takes_its_sessions_along(aio_bus: Bus) -> None:
     aio_bus.namespace.create_queue("orders", SESSIONS)
     opening = asyncio.create_task(open_next(aio_bus))
-    await eventually(lambda: waits(aio_bus) == 1)
+    await eventually(lambda: aio_bus.session_waits() == 1)
     disabled = QueueSettings(requires_session=True, lock_duration=30.0, status=EntityStatus.DISABLED)
     aio_bus.namespace.update_queue("orders", disabled)
     with pytest.raises(ServiceBusError, match="disabled"):

@@ -15,7 +15,7 @@ from azure.servicebus.exceptions import (
 
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 
-from .bus import Bus, bodies, opened, receive
+from .bus import Bus, bodies, eventually, opened, receive
 
 # A sender that finds its link gone does not look why; what it is told when it attaches again is the reason.
 ONE_RETRY: dict[str, Any] = {"retry_total": 1, "retry_backoff_factor": 0.01}
@@ -68,7 +68,7 @@ async def test_an_open_receiver_is_cut_off_and_comes_back(bus: Bus) -> None:
     bus.namespace.create_queue("orders")
     async with bus.queue("orders") as (sender, receiver):
         waiting = asyncio.create_task(receiver.receive_messages(max_wait_time=30))
-        await asyncio.sleep(0.1)
+        await eventually(bus.is_awaited)
         bus.namespace.update_queue("orders", with_status(EntityStatus.RECEIVE_DISABLED))
         with pytest.raises(MessagingEntityDisabledError):
             await waiting
@@ -111,7 +111,7 @@ async def test_what_is_deleted_takes_its_links_along(aio_bus: Bus) -> None:
     links = client.get_queue_sender("orders"), bus.client.get_queue_receiver("orders")
     async with client, opened(*links) as (sender, receiver):
         waiting = asyncio.create_task(receiver.receive_messages(max_wait_time=30))
-        await asyncio.sleep(0.1)
+        await eventually(bus.is_awaited)
         bus.namespace.delete_queue("orders")
         with pytest.raises(MessagingEntityNotFoundError):
             await waiting

@@ -17,6 +17,8 @@ from pairbus.broker.endpoint import Unanswered
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
+from pairbus.broker.engine.settings import QueueSettings, TopicSettings
+from pairbus.broker.engine.topic import Topic
 from pairbus.broker.fault import Operation
 from pairbus.broker.inbox import SEND_CREDIT, Inbox
 from pairbus.broker.management import ManagementNode
@@ -83,7 +85,7 @@ def _attach_node(peer: "Peer", link: Link, address: Address) -> None:
         return
     service = _management_node(peer, address, path) if path else _token_node(peer)
     peer.add(RequestEndpoint(link, service, peer.find_answers(name), later=peer.later, path=path))
-    link.accept(max_message_size=peer.host.max_message_size, initial_credit=REQUEST_CREDIT)
+    link.accept(max_message_size=peer.host.limits.max_message_size, initial_credit=REQUEST_CREDIT)
 
 
 def _token_node(peer: "Peer") -> Service:
@@ -147,8 +149,20 @@ def _attach_sender(peer: "Peer", link: Link, path: str) -> None:
     node = peer.host.engine.node(path)
     node.check_send()
     peer.add(Inbox(peer, link, node.path))
-    most = peer.host.max_message_size
-    link.accept(max_message_size=most, initial_credit=SEND_CREDIT, properties={_BATCH_SIZE: ULong(most)})
+    most = _largest_message(peer, node)
+    # A batch has a limit of its own, which large messages do not lift.
+    batch = ULong(min(most, peer.host.limits.max_batch_size))
+    link.accept(max_message_size=most, initial_credit=SEND_CREDIT, properties={_BATCH_SIZE: batch})
+
+
+def _largest_message(peer: "Peer", node: MessageQueue | Topic) -> int:
+    settings = node.settings
+    own = (
+        settings.max_message_size_in_kilobytes
+        if isinstance(settings, QueueSettings | TopicSettings)
+        else None
+    )
+    return peer.host.limits.max_message_size if own is None else own * 1024
 
 
 def _attach_receiver(peer: "Peer", event: LinkAttached, path: str) -> None:
@@ -194,7 +208,7 @@ def _begin(peer: "Peer", event: LinkAttached, *, queue: MessageQueue, session: S
     if link.credit:  # given before the attach was answered, as it may be while that waits for a session
         outbox.on_flow(LinkFlowed(link, link.credit, False, False))
     if session is None:
-        link.accept(max_message_size=peer.host.max_message_size)
+        link.accept(max_message_size=peer.host.limits.max_message_size)
         return
     assert isinstance(source, Source), "only a source has the filter that asks for a session"
     # Address as it came, byte for byte. The filter in the form that was asked in: the client of JavaScript
@@ -206,7 +220,7 @@ def _begin(peer: "Peer", event: LinkAttached, *, queue: MessageQueue, session: S
     link.accept(
         source=Source(address=source.address, filter={SESSION_FILTER: held}),
         properties={_LOCKED_UNTIL: dotnet_ticks(session.locked_until)},
-        max_message_size=peer.host.max_message_size,
+        max_message_size=peer.host.limits.max_message_size,
     )
 
 

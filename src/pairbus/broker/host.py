@@ -53,6 +53,9 @@ __all__ = ["NamespaceHost"]
 
 T = TypeVar("T")
 _log = logging.getLogger("pairbus.broker")
+# A message this much too large is still heard out and refused by itself, and its sender's link left alone: a
+# link that is gone tells the Python SDK nothing about the message.
+MESSAGE_ALLOWANCE = 32 << 20
 # After a failed commit, seconds before what is due by time is tried again.
 RETRY_PAUSE = 1.0
 
@@ -77,10 +80,12 @@ class NamespaceHost:
         self.faults = FaultBoard()
         self.fault_desk = FaultDesk(self, self.faults)
         self.administration = Administration(self)
-        self.amqp_limits = AmqpLimits()
-        self.max_message_size = limits.max_message_size
+        self.amqp_limits = AmqpLimits(
+            message_allowance=MESSAGE_ALLOWANCE,
+            max_partial_bytes=2 * (limits.largest_message_size + MESSAGE_ALLOWANCE),
+        )
         self.now, self.monotonic = clock.now, clock.monotonic
-        self._limits = limits
+        self.limits = limits
         self._store = store
         self.jwt_key = jwt_key
         self.engine = self._load()
@@ -144,7 +149,7 @@ class NamespaceHost:
             self._listener.close()
 
     def _load(self) -> Namespace:
-        engine = Namespace(self.name, limits=self._limits)
+        engine = Namespace(self.name, limits=self.limits)
         try:
             engine.replay(self._store.load(), now=self.now())
         except Refused as error:
@@ -270,7 +275,7 @@ class NamespaceHost:
         """Take the engine back to what the store holds."""
         assert self._loop is not None
         self._pause_until = self._loop.time() + RETRY_PAUSE
-        self.engine = Namespace(self.name, limits=self._limits)
+        self.engine = Namespace(self.name, limits=self.limits)
         try:
             self.engine = self._load()
             self._unread = None

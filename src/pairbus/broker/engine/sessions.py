@@ -115,9 +115,11 @@ class Sessions:
         return self._ends.next()
 
     def listing(self, *, skip: int, top: int, updated_after: float | None) -> list[str]:
-        """Ids, sorted: of all sessions with messages, or of those whose state was set after a time."""
+        """Ids, sorted: of all sessions with messages or a state, or of those whose state was set after a
+        time.
+        """
         if updated_after is None:
-            found = sorted(each.session_id for each in self if each.table.count)
+            found = sorted(each.session_id for each in self if each.table.count or each.state is not None)
         else:
             found = sorted(
                 each.session_id for each in self if each.state is not None and each.updated_at > updated_after
