@@ -44,11 +44,15 @@ class Client:
         await asyncio.gather(*(link.close() for link in self._links))
         await self.sdk.close()
 
-    def sender(self, queue: str = "orders", **settings: Any) -> Action:
+    def sender(self, queue: str = "orders") -> Callable[..., Awaitable[None]]:
         """Something that sends one message each time, on one link."""
         link = self.sdk.get_queue_sender(queue)
         self._links.append(link)
-        return lambda: link.send_messages(ServiceBusMessage("a message"), **settings)
+
+        async def send(timeout: float | None = None) -> None:
+            await link.send_messages(ServiceBusMessage("a message"), timeout=timeout)
+
+        return send
 
     def receiver(self, queue: str = "orders") -> Callable[..., Awaitable[int]]:
         """Something that receives one message each time, on one link, and completes it; how many came."""
@@ -62,12 +66,12 @@ class Client:
 
         return receive
 
-    def peeker(self, queue: str = "orders", **settings: Any) -> Action:
+    def peeker(self, queue: str = "orders") -> Callable[..., Awaitable[str]]:
         """Something that peeks, by way of the queue's management node; whatever it sees is seen."""
         link = self._receiver(queue)
 
-        async def peek() -> str:
-            await link.peek_messages(**settings)
+        async def peek(timeout: float | None = None) -> str:
+            await link.peek_messages(timeout=timeout)
             return "seen"
 
         return peek

@@ -90,15 +90,19 @@ async def observe(case: Case, namespace: NamespaceHandle, certificate: Path) -> 
     report = Report()
     client, other = Client(namespace, certificate), Client(namespace, certificate, patience=PATIENCE)
     async with client, other:
-        send, send_elsewhere = client.sender(timeout=PATIENCE), client.sender("other")
-        receive, peek = client.receiver(), client.peeker(timeout=PATIENCE)
+        send, send_elsewhere = client.sender(), client.sender("other")
+        receive, peek = client.receiver(), client.peeker()
         await asyncio.gather(send(), send_elsewhere(), peek())
         assert await receive() == 1
 
         namespace.faults.set(kind, entity=entity, **ARGUMENTS.get(kind, {}))
         new_receive = other.receiver()
         seen = await outcomes_of(
-            send, lambda: receive(0.5), peek, other.sender(), lambda: new_receive(1.5 * PATIENCE)
+            lambda: send(PATIENCE),
+            lambda: receive(0.5),
+            lambda: peek(PATIENCE),
+            other.sender(),
+            lambda: new_receive(1.5 * PATIENCE),
         )
         report.during = Seen(*seen)
         if entity is not None:

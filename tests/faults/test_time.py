@@ -89,10 +89,10 @@ async def test_the_links_of_a_silent_entity_are_freed_when_its_time_is_over(
     broker: Broker, contoso: NamespaceHandle, clock: ManualClock, certificate: tuple[Path, Path]
 ) -> None:
     async with Client(contoso, certificate[0]) as client:
-        send = client.sender(timeout=0.3)
+        send = client.sender()
         assert await outcomes_of(send) == [None]
         contoso.faults.set("silence", entity="orders", duration=60)
-        assert await outcomes_of(send) == [OperationTimeoutError]
+        assert await outcomes_of(lambda: send(0.3)) == [OperationTimeoutError]
         pass_time(broker, clock, 60)
         assert await outcomes_of(send) == [ServiceBusConnectionError]
         assert await outcomes_of(send) == [None]
@@ -124,7 +124,7 @@ async def test_scheduling_is_sending(
         sender = client.sdk.get_queue_sender("orders")
 
         async def schedule() -> None:
-            await sender.schedule_messages(ServiceBusMessage("later"), later, timeout=1)
+            await sender.schedule_messages(ServiceBusMessage("later"), later)
 
         assert await outcomes_of(schedule) == [None]
         contoso.faults.set("full")
