@@ -34,6 +34,7 @@ from ..options import SendAvailabilityOptions
 
 __all__ = [
     "DEFAULT_CONFIG",
+    "PAIR_KEYS",
     "Config",
     "EntityConfig",
     "PairConfig",
@@ -49,7 +50,8 @@ DEFAULT_CONFIG = Path("pairbus.toml")
 EntityKind = Literal["queue", "topic"]
 
 _OPTIONS = {entry.name for entry in fields(SendAvailabilityOptions)}
-_PAIR_KEYS = {
+#: What a pair may have.
+PAIR_KEYS = {
     "primary_env",
     "primary_host",
     "secondary_env",
@@ -151,7 +153,7 @@ class _PairReader:
 
     def read(self, name: str, table: Mapping[str, Any]) -> PairConfig:
         where = f"{self.file}: [pairs.{name}]"
-        _check_keys(table, _PAIR_KEYS, where)
+        _check_keys(table, PAIR_KEYS, where)
         policies = dict(self.shared.get("ttl_policies", {}))
         options = {**self.shared, **_options_in(table, f"{self.file}: [pairs.{name}.options]")}
         policies.update(options.get("ttl_policies", {}))

@@ -31,18 +31,26 @@ INTERRUPTED = 130
 class _Commands(LazyGroup):
     entries = {  # noqa: RUF012  (a class constant; the base declares it as a Mapping)
         "broker": Entry("pairbus.cli.broker", "broker", "Run embedded Service Bus namespaces until stopped."),
+        "check": Entry("pairbus.cli.check", "check", "Check a pair before an outage does."),
         "cost": Entry("pairbus.cli.cost", "cost", "Reckon what a paired system costs."),
         "counters": Entry(
             "pairbus.cli.counters", "counters", "Show the billable operations a broker counted."
         ),
         "fault": Entry("pairbus.cli.fault", "fault", "Make a running broker misbehave, and heal it again."),
+        "provision": Entry(
+            "pairbus.cli.provision", "provision", "Create the backlog queues of a pair on its secondary."
+        ),
+        "send": Entry("pairbus.cli.send", "send", "Send the lines of a file to an entity of a pair."),
+        "status": Entry(
+            "pairbus.cli.status", "status", "Show the state of running clients and of the backlog."
+        ),
     }
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pairbus")
 def app() -> None:
-    """Embedded Azure Service Bus namespaces for development and tests.
+    """Send availability for pairs of Azure Service Bus namespaces, and embedded ones to try it on.
 
     Every command that prints takes --json. Exit codes: 0 done, 1 the check found something, 2 wrong usage,
     3 could not reach what it needs.

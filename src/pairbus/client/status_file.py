@@ -22,6 +22,7 @@ from typing import Any
 from ..clock import Clock, SystemClock
 from ..options import StateChange
 from .observer import Observer
+from .provisioner import ProvisioningReport
 from .status import PairStatus
 
 __all__ = ["ClientPicture", "StatusFile", "read_status_files"]
@@ -74,8 +75,7 @@ class StatusFile(Observer):
     def rotation_changed(self, usable: int, total: int) -> None:
         self._changed.set()
 
-    def touch(self) -> None:
-        """Something else has changed that is worth writing at once."""
+    def provisioned(self, report: ProvisioningReport) -> None:
         self._changed.set()
 
     # -- life

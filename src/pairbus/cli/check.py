@@ -1,0 +1,93 @@
+"""``pairbus check``: what would go wrong with a pair in an outage, found before it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from .access import signed_in
+from .pairs import PairChoice, PairSettings, pair_options
+from .tables import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from ..client.findings import Plan
+    from ..client.preflight import PreflightReport
+
+__all__ = ["check"]
+
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+# Longer than most outages of the service that are known to the public.
+_OUTAGE = 6 * 3600.0
+
+
+@click.command()
+@pair_options
+@click.option("--entity", "entities", multiple=True, metavar="PATH", help="An entity to look at. Repeatable.")
+@click.option(
+    "--outage",
+    type=_POSITIVE,
+    default=_OUTAGE,
+    show_default=True,
+    metavar="SECONDS",
+    help="The outage to be ready for.",
+)
+@click.option("--rate", type=_POSITIVE, metavar="N", help="Messages a second, to have the capacity in hours.")
+@click.option(
+    "--message-size", type=click.IntRange(min=1), default=1024, show_default=True, help="Bytes of a message."
+)
+@json_option
+def check(
+    *,
+    choice: PairChoice,
+    entities: tuple[str, ...],
+    outage: float,
+    rate: float | None,
+    message_size: int,
+    as_json: bool,
+) -> int:
+    """Check a pair before an outage does.
+
+    Looks at names, claims, backlog queues, size headroom, the window of duplicate detection, lock durations
+    and the room in the backlog. Sends nothing and changes nothing. Exit code 1: something was found.
+    """
+    settings = choice.resolve()
+    from ..client.findings import Plan  # late: help needs no SDK
+
+    plan = Plan(outage=outage, rate=rate, message_size=message_size)
+    chosen = entities or tuple(entity.path for entity in settings.entities)
+    report = asyncio.run(_check(settings, plan, chosen))
+    if as_json:
+        print_json(dataclasses.asdict(report))
+    else:
+        _print_for_people(report)
+    if report.unreachable:
+        return 3
+    return 1 if report.has_findings else 0
+
+
+async def _check(settings: PairSettings, plan: Plan, entities: tuple[str, ...]) -> PreflightReport:
+    from ..client.preflight import Preflight
+
+    async with signed_in(settings) as pair:
+        return await Preflight(
+            pair.primary,
+            pair.secondary,
+            name=settings.name,
+            options=settings.options,
+            plan=plan,
+            entities=entities,
+        ).run()
+
+
+def _print_for_people(report: PreflightReport) -> None:
+    order = {"error": 0, "warning": 1, "note": 2}
+    findings = sorted(report.findings, key=lambda finding: order[finding.severity])
+    print_table(
+        ("", "TOPIC", "SUBJECT", "FINDING"),
+        [(finding.severity, finding.topic, finding.subject, finding.text) for finding in findings],
+    )
+    counted = sum(finding.severity != "note" for finding in findings)
+    click.echo(f"{report.primary_name}: {counted or 'nothing'} found")

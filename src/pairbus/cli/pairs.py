@@ -1,0 +1,243 @@
+"""Which pair a command works on: named in ``pairbus.toml``, or by the names of two variables.
+
+Connection strings come out of environment variables alone. On a command line they would stand in the shell's
+history and in the list of processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..errors import ConfigurationError
+from .config import (
+    DEFAULT_CONFIG,
+    Config,
+    EntityConfig,
+    PairConfig,
+    SideConfig,
+    check_variable_name,
+    load_config,
+    make_options,
+)
+
+if TYPE_CHECKING:
+    from ..options import SendAvailabilityOptions
+    from ..pairing.names import Endpoint
+
+__all__ = ["PairChoice", "PairSettings", "SideAddress", "pair_options"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideAddress:
+    """A connection string, which does not show in the repr, or a host name."""
+
+    connection_string: str | None = field(default=None, repr=False)
+    host: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What the clients are given as an address."""
+        return self.connection_string or self.host or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSettings:
+    """A pair with everything that a command needs to work on it."""
+
+    primary: SideAddress
+    secondary: SideAddress
+    #: What begins the names of the backlog queues.
+    name: str
+    options: SendAvailabilityOptions
+    entities: tuple[EntityConfig, ...]
+    state_dir: Path
+    certificate: Path | None
+
+    @property
+    def sdk_options(self) -> dict[str, Any]:
+        """The keywords for the SDK's clients."""
+        return {} if self.certificate is None else {"connection_verify": str(self.certificate)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairChoice:
+    """What was said on the command line about the pair."""
+
+    config: Path | None
+    pair: str | None
+    primary_env: str | None
+    secondary_env: str | None
+    primary_name: str | None
+    options: tuple[str, ...]
+
+    def resolve(
+        self, *, state: Path | None = None, overrides: Mapping[str, Any] | None = None
+    ) -> PairSettings:
+        """The pair, with its connection strings. ``overrides`` are options above all others."""
+        from ..client.state_dir import default_state_dir  # late: help needs no clients
+
+        chosen = self._chosen()
+        primary, secondary = _address(chosen.primary), _address(chosen.secondary)
+        name = _name_of(primary, secondary, self.primary_name or chosen.primary_name)
+        options = {**chosen.options, **_parse_options(self.options), **(overrides or {})}
+        return PairSettings(
+            primary=primary,
+            secondary=secondary,
+            name=name,
+            options=make_options(options, where="options"),
+            entities=chosen.entities,
+            state_dir=state or chosen.state_dir or default_state_dir(name),
+            certificate=chosen.certificate,
+        )
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the command line, or a configuration with one pair, says which pair is meant."""
+        if self.pair or self.primary_env or self.secondary_env:
+            return True
+        config = self._config()
+        return config is not None and len(config.pairs) == 1
+
+    def _chosen(self) -> PairConfig:
+        if self.primary_env or self.secondary_env:
+            return self._from_variables()
+        config = self._config()
+        if config is None:
+            raise ConfigurationError(
+                "Say which pair: --primary-env NAME --secondary-env NAME, the names of variables that hold "
+                f"connection strings, or --pair NAME with a {DEFAULT_CONFIG}"
+            )
+        if self.pair is not None:
+            return config.pair(self.pair)
+        if len(config.pairs) != 1:
+            names = ", ".join(config.pairs) or "none"
+            raise ConfigurationError(f"{config.file}: say which pair with --pair NAME; there are: {names}")
+        return next(iter(config.pairs.values()))
+
+    def _from_variables(self) -> PairConfig:
+        if self.pair is not None:
+            raise ConfigurationError("--pair and --primary-env exclude each other")
+        if self.primary_env is None or self.secondary_env is None:
+            raise ConfigurationError("--primary-env and --secondary-env belong together")
+        return PairConfig(
+            name="",
+            primary=SideConfig(env=check_variable_name(self.primary_env, where="--primary-env")),
+            secondary=SideConfig(env=check_variable_name(self.secondary_env, where="--secondary-env")),
+            options={},
+        )
+
+    def _config(self) -> Config | None:
+        if self.config is not None:
+            return load_config(self.config)
+        return load_config(DEFAULT_CONFIG) if DEFAULT_CONFIG.exists() else None
+
+
+def pair_options(command: _F) -> _F:
+    """The options by which every command is told which pair it works on; it gets them as one ``choice``."""
+
+    @functools.wraps(command)
+    def call(
+        *arguments: Any,
+        config: Path | None,
+        pair: str | None,
+        primary_env: str | None,
+        secondary_env: str | None,
+        primary_name: str | None,
+        options: tuple[str, ...],
+        **others: Any,
+    ) -> Any:
+        choice = PairChoice(
+            config=config,
+            pair=pair,
+            primary_env=primary_env,
+            secondary_env=secondary_env,
+            primary_name=primary_name,
+            options=options,
+        )
+        return command(*arguments, choice=choice, **others)
+
+    decorated: Any = call
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+_OPTIONS = (
+    click.option(
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="PAIRBUS_CONFIG",
+        show_envvar=True,
+        help="The configuration file. [default: pairbus.toml, if there is one]",
+    ),
+    click.option("--pair", metavar="NAME", help="A pair of the configuration file."),
+    click.option("--primary-env", metavar="NAME", help="The variable with the primary's connection string."),
+    click.option(
+        "--secondary-env", metavar="NAME", help="The variable with the secondary's connection string."
+    ),
+    click.option("--primary-name", metavar="NAME", help="What begins the names of the backlog queues."),
+    click.option(
+        "--option",
+        "options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of the pair, above those of the file. Repeatable.",
+    ),
+)
+
+
+def _parse_options(given: tuple[str, ...]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ConfigurationError(f"--option {text}: write NAME=VALUE, such as failover_interval=30")
+        values[name] = _parse_value(value)
+    return values
+
+
+def _parse_value(text: str) -> Any:
+    """A value as TOML has it, or else a plain text: ``30``, ``true``, ``hold``."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _address(side: SideConfig) -> SideAddress:
+    if side.host is not None:
+        return SideAddress(host=side.host)
+    assert side.env is not None
+    value = os.environ.get(side.env, "").strip()
+    if not value:
+        raise ConfigurationError(
+            f"The environment variable {side.env} is not set; it has to hold a connection string"
+        )
+    return SideAddress(connection_string=value)
+
+
+def _name_of(primary: SideAddress, secondary: SideAddress, alias: str | None) -> str:
+    from ..pairing.names import ConnectionString, check_distinct, endpoint_of, parse_connection_string
+    from ..pairing.names import primary_name as name_primary
+
+    def parse(side: SideAddress) -> ConnectionString | Endpoint:
+        if side.connection_string is not None:
+            return parse_connection_string(side.connection_string)
+        return endpoint_of(side.host or "")
+
+    def endpoint(parsed: ConnectionString | Endpoint) -> Endpoint:
+        return parsed.endpoint if isinstance(parsed, ConnectionString) else parsed
+
+    parsed = parse(primary)
+    check_distinct(endpoint(parsed), endpoint(parse(secondary)))
+    return name_primary(parsed, alias=alias)

@@ -1,0 +1,71 @@
+"""The status of clients and of the backlog, drawn for people."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .tables import print_table
+
+if TYPE_CHECKING:
+    from ..client.depth import BacklogDepth
+    from ..client.status_file import ClientPicture
+
+__all__ = ["print_backlog", "print_client"]
+
+
+def print_client(client: ClientPicture, *, now: float) -> None:
+    """One client: who it is, what it knows of the secondary, and each of its entities."""
+    status = client.status
+    age = "gone" if client.is_stale else f"{max(now - client.written_at, 0.0):.0f} s ago"
+    click.echo(
+        f"{status['primary_name']}: {status['primary']}, secondary {status['secondary']} "
+        f"(process {client.pid} on {client.host}, {age})"
+    )
+    rotation = status["rotation"]
+    usable = sum(queue["usable"] for queue in rotation)
+    click.echo(f"  provisioning {status['provisioning']}, {usable} of {len(rotation)} backlog queues usable")
+    if status.get("fault"):
+        click.echo(f"  FAULT: {status['fault']}")
+    spool = status.get("spool")
+    if spool:
+        click.echo(f"  spool: {spool['messages']:,} messages, {spool['bytes']:,} of {spool['limit']:,} bytes")
+    for warning in status.get("warnings", ()):
+        click.echo(f"  {warning}")
+    rows = [_entity_row(entity) for entity in status["entities"]]
+    if rows:
+        print_table(("  ENTITY", "STATE", "SINCE", "PRIMARY", "BACKLOG", "LAST FAILURE"), rows)
+
+
+def _entity_row(entity: dict[str, Any]) -> tuple[object, ...]:
+    health, sent = entity["health"], entity.get("sent", {})
+    return (
+        f"  {health['path']}",
+        health["state"],
+        _clock_time(health["since"]),
+        sent.get("primary", {}).get("ok", ""),
+        sent.get("backlog", {}).get("ok", ""),
+        health["last_failure"] or "",
+    )
+
+
+def _clock_time(moment: float | None) -> str:
+    return "" if moment is None else datetime.fromtimestamp(moment, UTC).strftime("%H:%M:%SZ")
+
+
+def print_backlog(name: str, depth: BacklogDepth) -> None:
+    """What lies in the backlog queues, those that hold nothing left out."""
+    if depth.trouble is not None:
+        click.echo(f"backlog of {name}: not known ({depth.trouble.value}: {depth.reason})")
+        return
+    missing = f", {len(depth.missing)} queues missing" if depth.missing else ""
+    click.echo(f"backlog of {name}: {depth.active:,} waiting, {depth.dead_letters:,} dead letters{missing}")
+    rows = [
+        (f"  {queue.name}", queue.active, queue.dead_letters, queue.size)
+        for queue in depth.queues
+        if queue.active or queue.dead_letters
+    ]
+    if rows:
+        print_table(("  QUEUE", "WAITING", "DEAD", "BYTES"), rows)

@@ -1,0 +1,71 @@
+"""``pairbus provision``: the backlog queues of a pair, once, with the Manage claim."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .access import signed_in
+from .pairs import PairChoice, PairSettings, pair_options
+from .tables import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from ..client.provisioner import BacklogQueueReport, ProvisioningReport
+
+__all__ = ["provision"]
+
+# By the state of the report: what is missing in spite of everything was found, the rest was not to be had.
+_EXIT_CODES = {"ready": 0, "pending": 1, "unreachable": 3, "not_permitted": 3}
+
+
+@click.command()
+@pair_options
+@click.option(
+    "--count", type=click.IntRange(min=1), help="How many backlog queues, above backlog_queue_count."
+)
+@json_option
+def provision(*, choice: PairChoice, count: int | None, as_json: bool) -> int:
+    """Create the backlog queues of a pair on its secondary.
+
+    What exists is used as it is and told; nothing is changed or deleted. This needs the Manage claim on the
+    secondary. Afterwards senders need the Send claim only.
+    """
+    settings = choice.resolve(overrides=None if count is None else {"backlog_queue_count": count})
+    report = asyncio.run(_provision(settings))
+    if as_json:
+        print_json(_described(settings, report))
+    else:
+        _print_for_people(report)
+    return _EXIT_CODES[report.state]
+
+
+async def _provision(settings: PairSettings) -> ProvisioningReport:
+    from ..client.provisioner import Provisioner  # late: help needs no SDK
+
+    async with signed_in(settings) as pair:
+        return await Provisioner(
+            pair.secondary.open_administration,
+            settings.name,
+            count=settings.options.backlog_queue_count,
+        ).run()
+
+
+def _described(settings: PairSettings, report: ProvisioningReport) -> dict[str, Any]:
+    return {"primary_name": settings.name, **dataclasses.asdict(report)}
+
+
+def _print_for_people(report: ProvisioningReport) -> None:
+    if report.state in ("ready", "pending"):
+        print_table(("QUEUE", "STATE"), [(queue.name, _in_words(queue)) for queue in report.queues])
+    for warning in report.warnings:
+        click.echo(f"{report.state}: {warning}" if report.state != "ready" else warning, err=True)
+
+
+def _in_words(queue: BacklogQueueReport) -> str:
+    if queue.error is not None:
+        return f"missing: {queue.error}"
+    state = "created" if queue.created else "exists"
+    return f"{state}; {'; '.join(map(str, queue.differences))}" if queue.differences else state

@@ -1,0 +1,132 @@
+"""``pairbus send``: lines of a file or of standard input through the paired client."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from ..errors import ConfigurationError, PairbusError, UnreachableError
+from .access import signed_in
+from .feed import Feed, Message
+from .lines import read_json_lines, read_plain_lines
+from .logs import configure_logs, log_options
+from .pairs import PairChoice, pair_options
+from .tables import json_option, print_json
+from .tally import Tally
+
+if TYPE_CHECKING:
+    from ..client.aio import PairedSender
+
+__all__ = ["send"]
+
+
+@click.command()
+@click.argument("path")
+@pair_options
+@click.option(
+    "--file", "source", type=click.File("rb"), default="-", help="The file; - is standard input. [default: -]"
+)
+@click.option("--json-lines", is_flag=True, help="Each line is a JSON object: body, message_id, and so on.")
+@click.option("--batch", type=click.IntRange(min=1), default=100, show_default=True, help="Messages a send.")
+@click.option("--session", metavar="ID", help="The session of messages that have none of their own.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="How long one send may take. [default: as long as it needs]",
+)
+@log_options
+@json_option
+def send(
+    path: str,
+    *,
+    choice: PairChoice,
+    source: BinaryIO,
+    json_lines: bool,
+    batch: int,
+    session: str | None,
+    timeout: float | None,
+    log_level: str,
+    log_format: str,
+    as_json: bool,
+) -> None:
+    """Send the lines of a file to an entity of a pair.
+
+    PATH is a queue or topic of the primary. Each line is a message. While the primary is down they go to the
+    backlog, as those of any application with the paired client do.
+    """
+    settings = choice.resolve()
+    configure_logs(log_level, log_format)
+    parse = partial(read_json_lines if json_lines else read_plain_lines, session=session)
+    tally = Tally(clock=time.monotonic, terminal=sys.stderr if sys.stderr.isatty() else None)
+
+    async def work() -> None:
+        async with signed_in(settings) as pair, pair.client([tally]) as client:
+            feed = Feed(source.fileno(), parse)
+            await _send_all(client.get_queue_sender(path), feed, batch=batch, timeout=timeout)
+
+    try:
+        asyncio.run(work())
+    finally:
+        tally.finish()
+        if as_json:
+            print_json({"path": path, **tally.described()})
+        else:
+            click.echo(f"{path}: {tally}")
+
+
+async def _send_all(sender: PairedSender, feed: Feed, *, batch: int, timeout: float | None) -> None:
+    async with sender:
+        while messages := await feed.take(batch):
+            for _, group in itertools.groupby(messages, key=_belonging):
+                await _send_group(sender, list(group), timeout)
+
+
+def _belonging(message: Message) -> tuple[Any, Any]:
+    """What the messages of one batch must have in common."""
+    return message.get("session_id"), message.get("partition_key")
+
+
+async def _send_group(sender: PairedSender, group: Sequence[Message], timeout: float | None) -> None:
+    try:
+        if len(group) == 1:
+            await sender.send_messages(group[0], timeout=timeout)
+        else:
+            await _send_batches(sender, deque(group), timeout)
+    except (PairbusError, OSError):
+        raise
+    except Exception as error:
+        raise _told(sender.entity_name, error) from error
+
+
+async def _send_batches(sender: PairedSender, waiting: deque[Message], timeout: float | None) -> None:
+    while waiting:
+        batch = await sender.create_message_batch()
+        try:
+            while waiting:
+                batch.add_message(waiting[0])
+                waiting.popleft()
+        except ValueError:
+            if not len(batch):  # too large for any batch, or no message at all: the sender will tell
+                await sender.send_messages(waiting.popleft(), timeout=timeout)
+                continue
+        await sender.send_messages(batch, timeout=timeout)
+
+
+def _told(path: str, error: Exception) -> PairbusError:
+    """An error of the SDK in one line, with the exit code that it deserves."""
+    from ..pairing.failures import Kind, classify, describe
+
+    failure = describe(error)
+    kind = classify(failure)
+    is_mistake = kind in (Kind.CALLER, Kind.MISSING, Kind.UNAUTHORIZED, Kind.CERTIFICATE)
+    text = f"{path}: {kind.value} ({failure.summary})"
+    return (ConfigurationError if is_mistake else UnreachableError)(text)

@@ -1,0 +1,52 @@
+"""What ``pairbus send`` has sent, by the way that it went; drawn meanwhile where there is a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from ..client.observer import Observer, Sending
+
+__all__ = ["Tally"]
+
+# How often the progress is drawn.
+_PAUSE = 0.2
+_CLEAR_LINE = "\r\x1b[K"
+
+
+class Tally(Observer):
+    """Counts the messages that were taken."""
+
+    def __init__(self, *, clock: Callable[[], float], terminal: TextIO | None) -> None:
+        self._counts = {"primary": 0, "backlog": 0, "spool": 0}
+        self._clock = clock
+        self._terminal = terminal
+        self._began = clock()
+        self._draws_at = self._began + _PAUSE
+
+    def sent(self, sending: Sending) -> None:
+        if sending.outcome == "ok":
+            self._counts[sending.route] += sending.messages
+        now = self._clock()
+        if self._terminal is not None and now >= self._draws_at:
+            self._draws_at = now + _PAUSE
+            self._terminal.write(f"{_CLEAR_LINE}{self}")
+            self._terminal.flush()
+
+    def finish(self) -> None:
+        """Take the drawing away."""
+        if self._terminal is not None:
+            self._terminal.write(_CLEAR_LINE)
+            self._terminal.flush()
+
+    def described(self) -> dict[str, Any]:
+        """The counts for programs."""
+        seconds = round(self._clock() - self._began, 3)
+        return {"sent": sum(self._counts.values()), **self._counts, "seconds": seconds}
+
+    def __str__(self) -> str:
+        total = sum(self._counts.values())
+        ways = ", ".join(f"{count:,} to the {route}" for route, count in self._counts.items() if count)
+        seconds = self._clock() - self._began
+        rate = f"; {seconds:.1f} s, {total / seconds:,.0f} a second" if seconds > 0 else ""
+        return f"{total:,} sent{f' ({ways})' if ways else ''}{rate}"
