@@ -23,7 +23,14 @@ from pairbus.broker.fault import Operation
 from pairbus.broker.inbox import SEND_CREDIT, Inbox
 from pairbus.broker.management import ManagementNode
 from pairbus.broker.outbox import Outbox
-from pairbus.broker.requests import REQUEST_CREDIT, AnswerEndpoint, RequestEndpoint, Service
+from pairbus.broker.requests import (
+    REQUEST_CREDIT,
+    Answer,
+    AnswerEndpoint,
+    Request,
+    RequestEndpoint,
+    Service,
+)
 from pairbus.broker.wire import dotnet_ticks
 
 if TYPE_CHECKING:
@@ -94,12 +101,22 @@ def _token_node(peer: "Peer") -> Service:
     def exists(path: str) -> None:
         host.engine.node(path)
 
-    return TokenNode(
+    node = TokenNode(
         check=host.check_token,
         exists=exists,
         is_down=lambda path: host.faults.refuses_tokens(path, host.now()),
         accept=peer.access.add,
     )
+
+    def answer(request: Request) -> Answer:
+        given = node(request)
+        status, reason = int(given.properties["status-code"]), given.properties["status-description"]
+        if status >= 400:
+            fields = {"namespace": host.name, "connection": peer.name, "status": status, "reason": reason}
+            _log.info("token refused", extra={"fields": fields})
+        return given
+
+    return answer
 
 
 def _management_node(peer: "Peer", address: Address, path: str) -> Service:

@@ -221,6 +221,9 @@ class Broker:
     # -- use -------------------------------------------------------------------------------------------------
     # --------
 
+    def __repr__(self) -> str:
+        return f"<Broker of {', '.join(self._ports)}>"
+
     def __getitem__(self, name: str) -> NamespaceHandle:
         return NamespaceHandle(self, self._hosts[name])
 

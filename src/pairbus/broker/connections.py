@@ -61,13 +61,15 @@ class Connections:
 
     def introduce(
         self, name: str, *, container_id: str | None = None, client: Mapping[Any, Any] | None = None
-    ) -> None:
-        """A client has said who it is."""
+    ) -> ConnectionInfo | None:
+        """A client has said who it is; what is known of it now, if it is still there."""
         info = self._open.get(name)
-        if info is not None:
-            said = {_cut(key): _cut(value) for key, value in list((client or {}).items())[:MOST_PROPERTIES]}
-            identity = None if container_id is None else _cut(container_id)
-            self._open[name] = replace(info, container_id=identity, client=said)
+        if info is None:
+            return None
+        said = {_cut(key): _cut(value) for key, value in list((client or {}).items())[:MOST_PROPERTIES]}
+        identity = None if container_id is None else _cut(container_id)
+        self._open[name] = info = replace(info, container_id=identity, client=said)
+        return info
 
     def close(self, name: str, now: float) -> ConnectionInfo | None:
         """A connection has gone; what is known of it, unless that was told before."""

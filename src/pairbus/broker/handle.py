@@ -80,6 +80,9 @@ class NamespaceHandle:
         self.name = host.name
         self.faults = Faults(broker, host)
 
+    def __repr__(self) -> str:
+        return f"<NamespaceHandle {self.name}>"
+
     @property
     def port(self) -> int:
         """The port that serves AMQP, TLS and HTTP."""

@@ -176,7 +176,10 @@ class NamespaceHost:
         """A connection has gone."""
         self._peers.discard(peer)
         self._dirty.discard(peer)
-        self.connections.close(peer.name, self.now())
+        info = self.connections.close(peer.name, self.now())
+        if info is not None:
+            facts = {"namespace": self.name, "connection": peer.name, "container": info.container_id}
+            _log.info("connection closed", extra={"fields": facts})
         # What it held (a session, credit) may now be somebody else's.
         self._schedule_turn()
 

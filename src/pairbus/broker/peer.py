@@ -197,9 +197,12 @@ class Peer(Direct):
             self._handle(self.machine.sasl_outcome(True))
 
     def _on_opened(self, event: Opened) -> None:
-        container, client = event.open.container_id, event.open.properties or {}
-        self.host.connections.introduce(self.name, container_id=container, client=client)
-        _log.info("connection opened", extra={"fields": {**self._fields(), "container": container}})
+        info = self.host.connections.introduce(
+            self.name, container_id=event.open.container_id, client=event.open.properties
+        )
+        if info is not None:
+            facts = {**self._fields(), "container": info.container_id, "address": info.address}
+            _log.info("connection opened", extra={"fields": facts})
 
     def _on_session_begun(self, event: SessionBegun) -> None:
         """Sessions need nothing of ours."""

@@ -35,11 +35,19 @@ def _instant(record: logging.LogRecord) -> str:
     )
 
 
+def _plain(value: Any) -> str:
+    """A value as one word. What a client says of itself may hold anything, also what looks like a log line."""
+    text = str(value)
+    if text and text.isprintable() and not any(character in text for character in " ='\""):
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
 class TextFormatter(logging.Formatter):
     """``time level logger: text name=value …``"""
 
     def format(self, record: logging.LogRecord) -> str:
-        facts = "".join(f" {name}={value}" for name, value in _facts(record).items())
+        facts = "".join(f" {name}={_plain(value)}" for name, value in _facts(record).items())
         line = f"{_instant(record)} {record.levelname.lower()} {record.name}: {record.getMessage()}{facts}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
