@@ -50,22 +50,27 @@ def kept(path: Path, space: Namespace) -> Namespace:
 # -- whatever happens
 
 
-@given(STEPS, st.integers(1, 7))
+@given(STEPS, st.integers(1, 7), st.booleans())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_whatever_happens_the_file_tells_it(steps: list[tuple[int, int, int]], per_turn: int) -> None:
-    """Random stories, several steps a turn, a commit a turn."""
+def test_whatever_happens_the_file_tells_it(
+    steps: list[tuple[int, int, int]], per_turn: int, reopened: bool
+) -> None:
+    """Random stories, several steps a turn, a commit a turn, by one store or by a new one each turn."""
     story = Story()
     directory = Path(tempfile.mkdtemp(prefix="pairbus-test-"))
     try:
         path = store_path(directory)
-        with closing(SqliteStore(path)) as store:
-            store._database.execute("PRAGMA synchronous = OFF")  # thousands of turns, and no power cut
-            store.commit(story.space.take_events())
-            for at in range(0, len(steps), per_turn):
-                story.log.clear()
-                for step in steps[at : at + per_turn]:
-                    story.step(*step)
-                store.commit(story.log)
+        store = _open_hastily(path)
+        store.commit(story.space.take_events())
+        for at in range(0, len(steps), per_turn):
+            story.log.clear()
+            for step in steps[at : at + per_turn]:
+                story.step(*step)
+            if reopened:
+                store.close()
+                store = _open_hastily(path)
+            store.commit(story.log)
+        store.close()
         again = load(path)
         check_books(again)
         assert observe(again) == observe(story.space)
@@ -73,6 +78,12 @@ def test_whatever_happens_the_file_tells_it(steps: list[tuple[int, int, int]], p
         assert_alive(again, story.now + 100)
     finally:
         shutil.rmtree(directory)
+
+
+def _open_hastily(path: Path) -> SqliteStore:
+    store = SqliteStore(path)
+    store._database.execute("PRAGMA synchronous = OFF")  # thousands of turns, and no power cut
+    return store
 
 
 # -- one thing at a time
@@ -228,6 +239,20 @@ def test_a_message_that_came_and_went_in_one_turn_is_not_written(path: Path) -> 
     assert queue_of(space, "orders").peek(0, 1, START)[0].sequence_number == 3, "numbers go on"
 
 
+def test_numbers_go_on_whichever_turn_took_the_newest_message(path: Path) -> None:
+    space = namespace()
+    space.create_queue("orders", None, START)
+    for count in (2, 1):
+        space.send("orders", [message()] * count, START)
+        space = kept(path, space)
+        assert queue_of(space, "orders").receive(1, START, delete=True)
+        space = kept(path, space)
+    assert queue_of(space, "orders").receive(1, START, delete=True)
+    space = kept(path, space)
+    assert queue_of(space, "orders").last_sequence == 3
+    assert query(path, "SELECT sequence_number FROM place") == [(3,)]
+
+
 def test_duplicates_are_known_again(path: Path) -> None:
     space = namespace()
     window = {"requires_duplicate_detection": True, "duplicate_detection_history_time_window": 60.0}
@@ -259,7 +284,7 @@ def test_sessions_and_their_state(path: Path) -> None:
     again = queue_of(kept(path, space), "orders")
     assert again.get_session_state("a") == b"state of a"
     assert again.get_session_state("alone") == b""
-    assert again.list_sessions() == ["a", "b"]
+    assert again.list_sessions() == ["a", "alone", "b"]
     assert again.list_sessions(updated_after=START + 1) == ["alone"]
     lock = again.accept_session("a", START)
     assert bodies(again.receive(9, START, session=lock)) == [b"1"], "the session's lock has ended"

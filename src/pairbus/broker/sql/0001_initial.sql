@@ -27,7 +27,7 @@ CREATE TABLE rule (
 CREATE TABLE place (
     number          INTEGER PRIMARY KEY,
     path            TEXT NOT NULL UNIQUE,
-    sequence_number INTEGER NOT NULL DEFAULT 0     -- the last one given out
+    sequence_number INTEGER NOT NULL DEFAULT 0     -- the last one given out, unless a message has a higher one
 );
 
 -- Key: place number * 2^44 + sequence number. One integer means one tree to write to instead of a table and an index, and

@@ -38,7 +38,7 @@ DELETE FROM rule WHERE path = ?;
 INSERT INTO place (path) VALUES (?);
 
 -- name: advance_sequence
--- The last sequence number that was given out, by place number.
+-- The last sequence number that was given out, where no message has it (any more).
 UPDATE place SET sequence_number = ? WHERE number = ?;
 
 -- name: remove_place
@@ -89,7 +89,11 @@ DELETE FROM duplicate WHERE place = ?;
 -- == Reading =================================================================================================================
 
 -- name: read_places
-SELECT path, number FROM place;
+SELECT path, number, sequence_number FROM place;
+
+-- name: read_newest
+-- The highest key between the first and the last of a place.
+SELECT max(key) FROM message WHERE key BETWEEN ? AND ?;
 
 -- name: read_entities
 -- A topic's path is shorter than those of its subscriptions, so it comes before them.
