@@ -99,3 +99,13 @@ async def test_a_path_of_several_segments(aio_bus: Bus) -> None:
         [message] = await receive(receiver)
         await receiver.renew_message_lock(message)
         await receiver.complete_message(message)
+
+
+async def test_many_things_at_once_on_the_same_links(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders")
+    async with aio_bus.queue("orders", prefetch_count=40) as (sender, receiver):
+        await asyncio.gather(*(sender.send_messages(ServiceBusMessage(f"{each}")) for each in range(40)))
+        received = await receive(receiver, 40)
+        assert sorted(int(text) for text in bodies(received)) == list(range(40))
+        await asyncio.gather(*(receiver.complete_message(message) for message in received))
+        assert aio_bus.namespace.message_count("orders") == 0

@@ -283,3 +283,11 @@ async def test_a_disabled_queue_takes_its_sessions_along(aio_bus: Bus) -> None:
     aio_bus.namespace.update_queue("orders", disabled)
     with pytest.raises(ServiceBusError, match="disabled"):
         await opening
+
+
+async def test_a_state_that_is_too_large(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders", SESSIONS)
+    async with aio_bus.client.get_queue_receiver("orders", session_id="a") as receiver:
+        await receiver.session.set_state(bytes(262_144))
+        with pytest.raises(ServiceBusError, match="262144 at most"):
+            await receiver.session.set_state(bytes(262_145))
