@@ -50,7 +50,7 @@ _CERTAIN_ROOM = 68 * 1024
 _ASKED_QUEUES = 2
 # Where one queue does not answer the next ones are given less time, down to this: they are behind the same
 # address, and ten of them would take all of a caller's patience.
-_SHORTEST_LIMIT = 1.0
+_SHORTEST_LIMIT = 3.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,21 @@ import pytest
 
 from pairbus.broker import Broker
 from pairbus.clock import ManualClock
+from pairbus.testing.timers import ManualTimers
 
-__all__ = ["manual_clock", "pairbus_broker"]
+__all__ = ["manual_clock", "manual_timers", "pairbus_broker"]
 
 
 @pytest.fixture
 def manual_clock() -> ManualClock:
     """A clock that stands still at the present moment until it is advanced."""
     return ManualClock(time.time())
+
+
+@pytest.fixture
+def manual_timers() -> ManualTimers:
+    """Timers for a paired client that stand still until they are advanced."""
+    return ManualTimers()
 
 
 @pytest.fixture

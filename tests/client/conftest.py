@@ -1,0 +1,51 @@
+"""Two namespaces in memory for each test, a paired client for them, and an event loop in a hurry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from pairbus.broker import Broker
+from pairbus.broker.certificate import ensure_certificate
+from pairbus.testing import ManualTimers
+
+from ..sdk.hurry import HurriedLoop
+from .scene import Scene
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, type[HurriedLoop]]:
+    """Let the SDK's naps be short, and with them the intervals of a client that has the loop's own timers."""
+    return {"hurried": HurriedLoop}
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    made = ensure_certificate(tmp_path_factory.mktemp("certificate"), now=time.time())
+    return made.cert_path, made.key_path
+
+
+@pytest.fixture
+def broker(certificate: tuple[Path, Path]) -> Iterator[Broker]:
+    with Broker({"contoso": 0, "contoso-dr": 0}, certificate=certificate) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def scene(broker: Broker) -> AsyncIterator[Scene]:
+    """A pair with a queue `orders`, three backlog queues, and the timers of the (hurried) event loop."""
+    scene = Scene(broker)
+    yield scene
+    await scene.close()
+
+
+@pytest.fixture
+async def still(broker: Broker, manual_timers: ManualTimers) -> AsyncIterator[Scene]:
+    """The same, with timers that stand still until they are advanced."""
+    scene = Scene(broker, timers=manual_timers)
+    yield scene
+    await scene.close()

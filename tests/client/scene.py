@@ -1,0 +1,154 @@
+"""A pair on two embedded namespaces, and what one wants to know of them in a test."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage
+
+from pairbus.aio import PairedSender, PairedServiceBusClient
+from pairbus.broker import Broker
+from pairbus.broker.engine.message import StoredMessage
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.client.observer import Observer, Sending
+from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
+from pairbus.pairing.headroom import HeadroomNotice
+from pairbus.testing import ManualTimers
+
+__all__ = ["BACKLOG", "Diary", "Scene", "eventually", "text"]
+
+BACKLOG = tuple(f"contoso/x-servicebus-transfer/{index}" for index in range(3))
+# Far longer than anything takes that tests wait for, in real seconds; they go on as soon as it is there.
+PATIENCE = 20.0
+
+
+class Diary(Observer):
+    """Writes down all that a client tells."""
+
+    def __init__(self) -> None:
+        self.changes: list[StateChange] = []
+        self.sendings: list[Sending] = []
+        self.pings: list[bool] = []
+        self.rotations: list[tuple[int, int]] = []
+        self.notices: list[HeadroomNotice] = []
+        self.oversized_messages = 0
+
+    def state_changed(self, change: StateChange) -> None:
+        self.changes.append(change)
+
+    def sent(self, sending: Sending) -> None:
+        self.sendings.append(sending)
+
+    def pinged(self, path: str, *, succeeded: bool, seconds: float) -> None:
+        self.pings.append(succeeded)
+
+    def rotation_changed(self, usable: int, total: int) -> None:
+        self.rotations.append((usable, total))
+
+    def headroom_lacked(self, notice: HeadroomNotice) -> None:
+        self.notices.append(notice)
+
+    def oversized(self, path: str, messages: int) -> None:
+        self.oversized_messages += messages
+
+    @property
+    def states(self) -> list[str]:
+        """The states that were entered, in order."""
+        return [change.new.value for change in self.changes]
+
+    def outcomes(self, route: str) -> list[str]:
+        """How the attempts of a route ended."""
+        return [sending.outcome for sending in self.sendings if sending.route == route]
+
+
+class Scene:
+    """A pair, and what is in its two namespaces."""
+
+    def __init__(self, broker: Broker, *, timers: ManualTimers | None = None) -> None:
+        self.broker = broker
+        self.primary = broker["contoso"]
+        self.secondary = broker["contoso-dr"]
+        self.timers = timers
+        self.diary = Diary()
+        self.primary.create_queue("orders")
+        for name in BACKLOG:
+            self.secondary.create_queue(name, QueueSettings(max_delivery_count=2000))
+        self._clients: list[PairedServiceBusClient] = []
+
+    def client(
+        self, *, primary: str | None = None, secondary: str | None = None, **settings: Any
+    ) -> PairedServiceBusClient:
+        """A paired client. Options of the pair and keywords of the client are told apart by name."""
+        known = {"state_dir", "on_state_change", "primary_name", "sdk_options", "observers", "clock"}
+        keywords = {name: settings.pop(name) for name in known & settings.keys()}
+        options = SendAvailabilityOptions(**{"backlog_queue_count": 3, **settings})
+        client = PairedServiceBusClient.from_connection_strings(
+            primary or self.primary.connection_string,
+            secondary or self.secondary.connection_string,
+            options=options,
+            timers=self.timers,
+            observers=[self.diary, *keywords.pop("observers", ())],
+            **keywords,
+        )
+        self._clients.append(client)
+        return client
+
+    def sender(self, path: str = "orders", **settings: Any) -> PairedSender:
+        """A sender of a new client, for a queue."""
+        return self.client(**settings).get_queue_sender(path)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(client.close() for client in self._clients))
+
+    # -- what is where
+
+    def messages(self, path: str, *, secondary: bool = False) -> list[StoredMessage]:
+        """What a queue or subscription holds, in order."""
+        side = self.secondary if secondary else self.primary
+        return side._run(lambda engine, now: _queue(engine, path).peek(0, 100_000, now))
+
+    def backlog(self) -> list[StoredMessage]:
+        """What the backlog queues hold."""
+        return [message for queue in BACKLOG for message in self.messages(queue, secondary=True)]
+
+    def ids(self, path: str = "orders") -> list[str]:
+        """The ids of what an entity of the primary holds."""
+        return [message.message_id for message in self.messages(path)]
+
+    def backlog_ids(self) -> list[str]:
+        return [message.message_id for message in self.backlog()]
+
+    def all_ids(self, path: str = "orders") -> set[str]:
+        """Everything that has arrived anywhere."""
+        return {*self.ids(path), *self.backlog_ids()}
+
+    def state(self, path: str = "orders", client: PairedServiceBusClient | None = None) -> EntityState:
+        """How a client, the first unless told otherwise, sees an entity."""
+        status = (client or self._clients[0]).status()
+        return next(entity.health.state for entity in status.entities if entity.health.path == path)
+
+
+def _queue(engine: Any, path: str) -> Any:
+    return engine.node(path)
+
+
+async def eventually(is_so: Callable[[], bool], *, what: str = "it") -> None:
+    """Wait until something is so; the wait is in real time."""
+    ends = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < ends, f"{what} did not come about"
+        await asyncio.sleep(0.2)  # 10 ms of a hurried loop
+
+
+async def finish(work: Awaitable[Any]) -> Any:
+    """Wait for something that ends by itself, but not for ever."""
+    async with asyncio.timeout(PATIENCE * 20):
+        return await work
+
+
+def text(name: str, **settings: Any) -> ServiceBusMessage:
+    """A message whose body is its id."""
+    return ServiceBusMessage(name, message_id=name, **settings)

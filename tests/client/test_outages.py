@@ -1,0 +1,277 @@
+"""Every shape of outage against a sender in a loop: what returned is somewhere, and nothing raises as long as
+one side lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusQuotaExceededError,
+)
+
+from pairbus.aio import PairedSender
+from pairbus.options import EntityState
+from pairbus.pairing.errors import BacklogUnavailableError, ReservedPropertyError
+
+from .scene import Scene, eventually, text
+
+# In the time of the hurried loop, of which twenty seconds pass in one of ours.
+# Opening a link takes two or three of them.
+QUICK = {
+    "failover_interval": 20.0,
+    "send_timeout": 20.0,
+    "ping_primary_interval": 6.0,
+    "retry_delay": 0.2,
+    "rotation_cool_down": 10.0,
+}
+
+
+class Loop:
+    """A sender that sends and sends, and notes what returned and what raised."""
+
+    def __init__(self, sender: PairedSender) -> None:
+        self.sender = sender
+        self.returned: list[str] = []
+        self.raised: list[BaseException] = []
+        self._stop = False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        number = 0
+        while not self._stop:
+            number += 1
+            name = f"{number:05d}"
+            try:
+                await self.sender.send_messages(text(name))
+                self.returned.append(name)
+            except Exception as error:
+                self.raised.append(error)
+                await asyncio.sleep(0.5)
+            await asyncio.sleep(0.1)
+
+    async def returns(self, more: int = 5) -> None:
+        """Wait until so many more sends have returned."""
+        wanted = len(self.returned) + more
+        await eventually(lambda: len(self.returned) >= wanted, what=f"{more} more sends")
+
+    async def stop(self) -> None:
+        self._stop = True
+        async with asyncio.timeout(400):
+            await self._task
+
+
+async def go_through(scene: Scene, loop: Loop, break_it: Callable[[], Any]) -> None:
+    """Healthy, broken until it has failed over, mended until it is back."""
+    await loop.returns()
+    break_it()
+    await eventually(lambda: scene.state() is EntityState.FAILED_OVER, what="the failover")
+    await loop.returns()
+    scene.primary.faults.clear()
+    await eventually(lambda: scene.state() is EntityState.HEALTHY, what="the failback")
+    await loop.returns()
+    await loop.stop()
+
+
+@pytest.mark.parametrize("kind", ["refuse", "reset", "silence", "blackhole", "delay", "error"])
+async def test_an_outage_loses_nothing_and_raises_nothing(scene: Scene, kind: str) -> None:
+    loop = Loop(scene.sender(**QUICK))
+    await go_through(scene, loop, lambda: scene.primary.faults.set(kind))
+    assert loop.raised == []
+    assert set(loop.returned) <= scene.all_ids()
+    assert [state for state in scene.diary.states if state != "suspect"] == ["failed_over", "healthy"]
+    # Sent twice is only what had no answer, by the name of the outcome.
+    twice = set(scene.ids()) & set(scene.backlog_ids())
+    unknown = sum(sending.messages for sending in scene.diary.sendings if sending.outcome == "unknown")
+    assert len(twice) <= unknown
+
+
+async def test_a_flapping_primary_loses_nothing_and_raises_nothing(scene: Scene) -> None:
+    loop = Loop(scene.sender(**QUICK))
+    await loop.returns()
+    scene.primary.faults.set("flap", up=0.3, down=0.7)
+    await eventually(lambda: scene.diary.states.count("healthy") >= 2, what="flapping")
+    scene.primary.faults.clear()
+    await eventually(lambda: scene.state() is EntityState.HEALTHY, what="the failback")
+    await loop.returns()
+    await loop.stop()
+    assert loop.raised == []
+    assert set(loop.returned) <= scene.all_ids()
+
+
+async def test_several_good_pings_damp_flapping(still: Scene) -> None:
+    sender = still.sender(good_pings=3, ping_jitter=0.0)
+    await sender.send_messages(text("before"))
+    assert still.timers is not None
+    sender._client.fail_over("orders")
+    for count in (1, 2, 3):
+        assert still.state() is EntityState.FAILED_OVER
+        await still.timers.advance(60.0)
+        await eventually(lambda count=count: len(still.diary.pings) == count)  # type: ignore[misc]
+    assert still.state() is EntityState.HEALTHY
+
+
+async def test_throttling_waits_and_does_not_fail_over(scene: Scene) -> None:
+    loop = Loop(scene.sender(**QUICK))
+    await loop.returns()
+    scene.primary.faults.set("busy")
+    loop_clock = asyncio.get_running_loop()
+    ends = loop_clock.time() + 30.0  # one and a half failover intervals
+    await eventually(lambda: loop_clock.time() > ends)
+    assert scene.diary.changes == []
+    held = len(loop.returned)
+    scene.primary.faults.clear()
+    await loop.returns()
+    await loop.stop()
+    assert loop.raised == []
+    assert scene.ids() == loop.returned
+    assert len(loop.returned) > held
+    assert scene.backlog() == []
+
+
+async def test_one_dead_entity_does_not_stop_the_others(scene: Scene) -> None:
+    scene.primary.create_queue("invoices")
+    client = scene.client(**QUICK)
+    orders, invoices = Loop(client.get_queue_sender("orders")), Loop(client.get_queue_sender("invoices"))
+    await asyncio.gather(orders.returns(), invoices.returns())
+    scene.primary.faults.set("refuse", entity="orders")
+    await eventually(lambda: scene.state("orders") is EntityState.FAILED_OVER, what="the failover")
+    await asyncio.gather(orders.returns(), invoices.returns())
+    assert scene.state("invoices") is EntityState.HEALTHY
+    scene.primary.faults.clear()
+    await eventually(lambda: scene.state("orders") is EntityState.HEALTHY, what="the failback")
+    await asyncio.gather(orders.stop(), invoices.stop())
+    assert orders.raised == invoices.raised == []
+    assert scene.ids("invoices") == invoices.returned
+    assert set(orders.returned) <= scene.all_ids()
+    assert {change.path for change in scene.diary.changes} == {"orders"}
+
+
+async def test_a_token_plane_that_is_down_raises_unless_it_is_to_count(scene: Scene) -> None:
+    raising = Loop(scene.sender(**QUICK))
+    counting = Loop(scene.sender(**QUICK, count_unauthorized=True))
+    client = counting.sender._client
+    await asyncio.gather(raising.returns(), counting.returns())
+    scene.primary.faults.set("token")
+    await eventually(lambda: scene.state("orders", client) is EntityState.FAILED_OVER, what="the failover")
+    await counting.returns()
+    await eventually(lambda: bool(raising.raised), what="an error")
+    scene.primary.faults.clear()
+    await eventually(lambda: scene.state("orders", client) is EntityState.HEALTHY, what="the failback")
+    await asyncio.gather(raising.returns(), counting.returns())
+    await asyncio.gather(raising.stop(), counting.stop())
+    assert counting.raised == []
+    assert scene.state("orders") is EntityState.HEALTHY
+    refusals = ServiceBusAuthenticationError | ServiceBusAuthorizationError
+    assert all(isinstance(error, refusals) for error in raising.raised)
+    assert set(counting.returned) | set(raising.returned) <= scene.all_ids()
+
+
+async def test_with_both_sides_down_sends_raise_and_come_back_with_the_first_side(scene: Scene) -> None:
+    loop = Loop(scene.sender(**QUICK))
+    await loop.returns()
+    scene.secondary.faults.set("refuse")
+    scene.primary.faults.set("refuse")
+    await eventually(lambda: len(loop.raised) >= 2, what="errors")
+    scene.secondary.faults.clear()
+    await loop.returns()
+    assert scene.state() is EntityState.FAILED_OVER
+    scene.primary.faults.clear()
+    await eventually(lambda: scene.state() is EntityState.HEALTHY, what="the failback")
+    await loop.returns()
+    await loop.stop()
+    assert {type(error) for error in loop.raised} == {BacklogUnavailableError}
+    assert set(loop.returned) <= scene.all_ids()
+
+
+async def test_a_primary_that_is_full_on_recovery_is_not_sent_to(scene: Scene) -> None:
+    loop = Loop(scene.sender(**QUICK))
+    await loop.returns()
+    scene.primary.faults.set("refuse")
+    await eventually(lambda: scene.state() is EntityState.FAILED_OVER, what="the failover")
+    scene.primary.faults.clear()
+    scene.primary.faults.set("full", entity="orders")
+    pings = len(scene.diary.pings)
+    await eventually(lambda: len(scene.diary.pings) >= pings + 2, what="pings")
+    await loop.returns()
+    assert scene.state() is EntityState.FAILED_OVER
+    scene.primary.faults.clear()
+    await eventually(lambda: scene.state() is EntityState.HEALTHY, what="the failback")
+    await loop.returns()
+    await loop.stop()
+    assert loop.raised == []
+    assert set(loop.returned) <= scene.all_ids()
+
+
+async def test_answers_that_get_lost_now_and_then_lose_nothing(scene: Scene) -> None:
+    loop = Loop(scene.sender(**{**QUICK, "failover_interval": 60.0, "send_timeout": 8.0}))
+    await loop.returns(2)
+    scene.primary.faults.set("drop", every=3)
+    await loop.returns(6)
+    scene.primary.faults.clear()
+    await loop.stop()
+    assert loop.raised == []
+    assert set(loop.returned) <= set(scene.ids())
+    assert "failed_over" not in scene.diary.states
+
+
+Mistake = Callable[[Scene, PairedSender], Awaitable[object]]
+
+
+async def _too_large(scene: Scene, sender: PairedSender) -> None:
+    await sender.send_messages(ServiceBusMessage(b"x" * 300_000))
+
+
+async def _no_message(scene: Scene, sender: PairedSender) -> None:
+    await sender.send_messages(42)  # type: ignore[arg-type]
+
+
+async def _reserved(scene: Scene, sender: PairedSender) -> None:
+    await sender.send_messages(text("m", application_properties={"X-MS-Path": "elsewhere"}))
+
+
+async def _disabled(scene: Scene, sender: PairedSender) -> None:
+    scene.primary.faults.set("disabled", entity="orders")
+    await sender.send_messages(text("m"))
+
+
+async def _full(scene: Scene, sender: PairedSender) -> None:
+    scene.primary.faults.set("full", entity="orders")
+    await sender.send_messages(text("m"))
+
+
+async def _missing(scene: Scene, sender: PairedSender) -> None:
+    await sender._client.get_queue_sender("nowhere").send_messages(text("m"))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error"),
+    [
+        (_too_large, MessageSizeExceededError),
+        (_no_message, TypeError),
+        (_reserved, ReservedPropertyError),
+        (_disabled, MessagingEntityDisabledError),
+        (_full, ServiceBusQuotaExceededError),
+        # Embedded namespaces refuse the token for what is not there; Azure refuses the link.
+        (_missing, (MessagingEntityNotFoundError, ServiceBusAuthenticationError)),
+    ],
+    ids=["too_large", "no_message", "reserved", "disabled", "full", "missing"],
+)
+async def test_what_is_no_outage_raises_at_once(
+    scene: Scene, mistake: Mistake, error: type[Exception] | tuple[type[Exception], ...]
+) -> None:
+    sender = scene.sender(**QUICK)
+    await sender.send_messages(text("before"))
+    with pytest.raises(error):
+        await mistake(scene, sender)
+    assert scene.diary.changes == []
+    assert scene.backlog() == []
