@@ -1,7 +1,7 @@
 """What can go wrong on the way to a namespace.
 
-    PairbusError
-      TransportError        a peer refused something, or cannot be reached; `condition` says what it was
+PairbusError
+  TransportError        a peer refused something, or cannot be reached; `condition` says what it was
 """
 
 from __future__ import annotations

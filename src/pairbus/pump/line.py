@@ -10,10 +10,10 @@ Theory of operation
 3. Nothing waits for ever. Each call has a deadline. Where a deadline passes while the peer said nothing at all
    since the call began, the whole line is taken for dead and cut, for a peer that is silent on one link
    would have said something on another.
-4. When the line ends, every call that waits ends with `TransportError(CONNECTION_LOST)`. A line is not opened
-   again: its owner opens another.
-5. Before a link is attached, a token for its entity is put on `$cbs`. It is renewed when three quarters of its
-   life are over, and again and again until that succeeds: links live only as long as their token.
+4. When the line ends, every call that waits ends with `TransportError(CONNECTION_LOST)`. A line is not
+   opened again: its owner opens another.
+5. Before a link is attached, a token for its entity is put on `$cbs`. It is renewed when three quarters of
+   its life are over, and again and again until that succeeds: links live only as long as their token.
 6. Links are spread over sessions, since a session has room for a limited number of them.
 """
 

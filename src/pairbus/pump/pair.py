@@ -1,8 +1,8 @@
 """A pair as a pump knows it: names, and where to find what is secret.
 
 Configuration travels to executors by pickle. What travels is names: of environment variables that hold
-connection strings, of hosts, of classes of credentials. A side that was given a connection string itself works
-in this process and refuses to be pickled.
+connection strings, of hosts, of classes of credentials. A side that was given a connection string itself
+works in this process and refuses to be pickled.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ResolvedSide:
     def credential(self) -> Any:
         """A new credential of the class that the side names."""
         name = DEFAULT_CREDENTIAL if self.side.credential == "default" else self.side.credential
-        module, colon, attribute = name.partition(":")
+        module, _, attribute = name.partition(":")
         try:
             return getattr(importlib.import_module(module), attribute)()
         except (ImportError, AttributeError, ValueError) as error:

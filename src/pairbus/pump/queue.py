@@ -38,7 +38,7 @@ from .rate import Pace
 from .station import Station
 from .transport import Delivery, Source, Unit
 from .unwrapping import Opened, Postmark, open_envelope, read_address, read_postmark
-from .verdicts import Judgement, Verdict, judge
+from .verdicts import Verdict, judge
 
 __all__ = ["QueuePump"]
 
@@ -74,6 +74,7 @@ class QueuePump:
         self._tasks: set[asyncio.Task[None]] = set()
         self._receiving: asyncio.Task[list[Delivery]] | None = None
         self._room = asyncio.Event()
+        self._sending: dict[str, asyncio.Lock] = {}
         self._finishing = 0  # messages that the primary has, and whose completion is on the way
         self._unsettled: set[int] = set()  # rule 3
         self._wake: asyncio.TimerHandle | None = None
@@ -216,9 +217,7 @@ class QueuePump:
                 held.locked_until = mark.locked_until_ms / 1000
                 continue
             try:
-                opened = open_envelope(
-                    sections, mark, policy_of=self._options.policy_of, now_ms=now_ms
-                )
+                opened = open_envelope(sections, mark, policy_of=self._options.policy_of, now_ms=now_ms)
             except MalformedEnvelope as error:
                 self._bury(delivery, mark, None, _MALFORMED, str(error))
                 continue
@@ -301,29 +300,39 @@ class QueuePump:
         self._advance()
 
     async def _send(self, step: Send) -> None:
-        """Send units, in slices if there is a limit to the rate."""
-        units, at = step.units, 0
-        while at < len(units):
-            count, size, end = 0, 0, at
-            most = self._station.slice_size()
-            while end < len(units) and (not count or count + len(units[end]) <= most):
-                count += len(units[end])
-                size += sum(held.size for held in units[end])
-                end += 1
-            wait = self._station.limiter.take(count, size, self._station.monotonic())
-            if wait > 0:
-                await self._nap(wait)
-            if self._is_stopping or not await self._send_slice(step.path, units[at:end]):
-                for unit in units[end if not self._is_stopping else at :]:
-                    self.lanes.unsent(unit)
-                return
-            at = end
+        """Send units, in slices if there is a limit to the rate; one after the other, so that none overtakes."""
+        async with self._sending.setdefault(step.path, asyncio.Lock()):
+            rest = step.units
+            while rest:
+                chosen, count, size = self._slice(rest)
+                wait = self._station.limiter.take(count, size, self._station.monotonic())
+                if wait > 0:
+                    await self._nap(wait)
+                    if self._is_stopping or not self._station.may_send(step.path):
+                        break
+                # What is on the way is not waited for: slices are pipelined like all else.
+                self._start(self._send_slice(step.path, rest[:chosen]))
+                rest = rest[chosen:]
+            for unit in rest:
+                self.lanes.unsent(unit)
 
-    async def _send_slice(self, path: str, units: list[list[Held]]) -> bool:
-        """Send units that may be sent; whether the path is as good as before."""
+    def _slice(self, units: list[list[Held]]) -> tuple[int, int, int]:
+        """How many units are sent at once; their messages and bytes."""
+        most = self._station.slice_size()
+        count = size = chosen = 0
+        for unit in units:
+            if chosen and count + len(unit) > most:
+                break
+            chosen += 1
+            count += len(unit)
+            size += sum(held.size for held in unit)
+        return chosen, count, size
+
+    async def _send_slice(self, path: str, units: list[list[Held]]) -> None:
         fresh, begun = self._still_locked(units), self._station.now()
         if not fresh:
-            return True
+            self._advance()
+            return
         outcomes = await self._station.destination(path).send(
             [
                 Unit([cast(Parcel, held.content).opened.payload for held in unit], unit[0].session_id)
@@ -333,14 +342,12 @@ class QueuePump:
         now = self._station.now()
         self._station.tally.of(path).busy_seconds += now - begun
         moved: list[Held] = []
-        good = True
         for unit, error in zip(fresh, outcomes, strict=True):
             for held in unit:
                 held.attempts += 1
             if error is None:
                 moved += unit
             else:
-                good = False
                 self._refused(path, unit, error, now)
         if moved:
             self._station.conditions.sent(path, now)
@@ -348,8 +355,7 @@ class QueuePump:
             self._finishing += len(moved)
             self._pace.count(len(moved), now)
             self._start(self._complete(path, moved, now))
-            self._advance()
-        return good
+        self._advance()
 
     def _still_locked(self, units: list[list[Held]]) -> list[list[Held]]:
         """Those whose locks last; the others go back to their lanes, which renew them."""
@@ -510,9 +516,7 @@ class QueuePump:
         if not self._is_stopping:
             self._advance()
 
-    async def _dead_letter(
-        self, delivery: Delivery, reason: str, text: str
-    ) -> list[TransportError | None]:
+    async def _dead_letter(self, delivery: Delivery, reason: str, text: str) -> list[TransportError | None]:
         return [await self._source.dead_letter(delivery, reason=reason, description=text)]
 
     def _bury(

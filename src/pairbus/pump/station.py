@@ -68,6 +68,10 @@ class Station:
         rate = self.limiter.rate
         return 1 << 30 if rate == inf else max(1, int(rate * _SLICE_SECONDS))
 
+    def may_send(self, path: str) -> bool:
+        """Whether a path still takes messages, as far as is known."""
+        return self.conditions.look(path, self.now()).state in (PathState.UP, PathState.TRYING)
+
     def check_chosen(self, path: str) -> None:
         """Shut a path that is not to be served."""
         chosen = self.options.only_paths

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pairbus.amqp.codec import decode, encode, skip
 from pairbus.amqp.errors import DecodeError, EncodeError
-from pairbus.amqp.message import Header, MessageSections, encode_header, encode_properties, scan
+from pairbus.amqp.message import Header, MessageSections, encode_header, encode_properties
 from pairbus.amqp.types import Symbol, Timestamp
 
 from ..options import TtlPolicy

@@ -1,0 +1,307 @@
+"""The transport on the official SDK: the second implementation of the contract, slower and well-trodden.
+
+1. The SDK's links are used by one coroutine at a time; each end has a lock.
+2. A receive that is called off goes on until its wait is over, since the SDK would lose what arrives in the
+   meantime; `stop_receiving` collects it. Waits are short for this reason, and an idle queue costs more receives.
+3. Messages without a session that are sent together go as one batch. If that is refused they are sent one by
+   one, so that each gets its own outcome.
+4. The SDK cannot release a message: giving back is abandoning, which counts a delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.exceptions import ServiceBusError
+
+from pairbus.amqp import errors as conditions
+
+from ..pairing.failures import describe
+from .errors import CONNECTION_LOST, UNANSWERED, TransportError
+from .pair import ResolvedSide
+from .sdk_messages import to_annotated, to_payload
+from .transport import Delivery, Outcome, Peeked, Unit
+
+__all__ = ["SdkDestination", "SdkSource", "SdkTransport"]
+
+# Rule 2.
+LONGEST_WAIT = 5.0
+_AT_ONCE = 100
+_BATCH_BYTES = 180_000
+_BY_CLASS = {
+    "OperationTimeoutError": UNANSWERED,
+    "TimeoutError": UNANSWERED,
+    "ServiceBusServerBusyError": conditions.SERVER_BUSY,
+    "ServiceBusQuotaExceededError": conditions.RESOURCE_LIMIT,
+    "MessagingEntityNotFoundError": conditions.NOT_FOUND,
+    "MessagingEntityDisabledError": conditions.ENTITY_DISABLED,
+    "ServiceBusAuthorizationError": conditions.UNAUTHORIZED,
+    "ServiceBusAuthenticationError": conditions.AUTH_FAILED,
+    "MessageSizeExceededError": conditions.MESSAGE_SIZE_EXCEEDED,
+    "MessageLockLostError": conditions.MESSAGE_LOCK_LOST,
+    "MessageAlreadySettled": conditions.MESSAGE_LOCK_LOST,
+    "MessageNotFoundError": conditions.MESSAGE_NOT_FOUND,
+    "ValueError": conditions.ARGUMENT_ERROR,
+    "TypeError": conditions.ARGUMENT_ERROR,
+}
+# Conditions of the SDK's own making, which say no more than that something failed.
+_VAGUE = {"amqp:client-error", "amqp:unknown-error", "amqp:socket-error"}
+
+
+def _as_error(error: BaseException) -> TransportError:
+    if isinstance(error, TransportError):
+        return error
+    failure = describe(error)
+    condition = failure.condition if failure.condition not in _VAGUE else None
+    if condition is None and failure.status == 404:
+        condition = conditions.NOT_FOUND
+    if condition is None:
+        condition = next((_BY_CLASS[name] for name in failure.classes if name in _BY_CLASS), None)
+    return TransportError(condition or CONNECTION_LOST, failure.summary)
+
+
+class SdkTransport:
+    """One namespace, by the SDK."""
+
+    def __init__(self, side: ResolvedSide, *, timeout: float = 10.0) -> None:
+        """Does no I/O."""
+        self.timeout = timeout
+        self.longest_wait = LONGEST_WAIT
+        self._side = side
+        self._client: ServiceBusClient | None = None
+
+    @property
+    def client(self) -> ServiceBusClient:
+        """The SDK's client, made when first needed."""
+        if self._client is None:
+            side = self._side
+            if side.text is not None:
+                self._client = ServiceBusClient.from_connection_string(side.text, retry_total=0)
+            else:
+                self._client = ServiceBusClient(side.endpoint.host, side.credential(), retry_total=0)
+        return self._client
+
+    def source(self, queue: str) -> SdkSource:
+        return SdkSource(self, queue)
+
+    def destination(self, path: str) -> SdkDestination:
+        return SdkDestination(self, path)
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+
+class SdkSource:
+    """A backlog queue."""
+
+    def __init__(self, transport: SdkTransport, queue: str) -> None:
+        self._transport = transport
+        self._queue = queue
+        self._receiver: ServiceBusReceiver | None = None
+        self._receiving: asyncio.Task[list[ServiceBusReceivedMessage]] | None = None
+        self._managing = asyncio.Lock()
+
+    def _link(self) -> ServiceBusReceiver:
+        if self._receiver is None:
+            self._receiver = self._transport.client.get_queue_receiver(self._queue)
+        return self._receiver
+
+    async def receive(self, limit: int, wait: float) -> list[Delivery]:
+        if self._receiving is None:
+            self._receiving = asyncio.create_task(self._receive(limit, wait))
+        try:
+            found = await asyncio.shield(self._receiving)
+        except ServiceBusError as error:
+            await self._drop()
+            raise _as_error(error) from error
+        self._receiving = None
+        return [_delivery(message) for message in found]
+
+    async def _receive(self, limit: int, wait: float) -> list[ServiceBusReceivedMessage]:
+        is_new = self._receiver is None
+        link = self._link()
+        if is_new:
+            await link.__aenter__()  # or the opening of the link would be part of the wait
+        return await link.receive_messages(max_message_count=limit, max_wait_time=wait)
+
+    async def stop_receiving(self) -> list[Delivery]:
+        if self._receiving is None:
+            return []
+        try:
+            return [_delivery(message) for message in await self._receiving]
+        except ServiceBusError as error:
+            raise _as_error(error) from error
+        finally:
+            self._receiving = None
+
+    async def complete(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+        return await self._each(deliveries, lambda message: self._link().complete_message(message))
+
+    async def defer(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+        return await self._each(deliveries, lambda message: self._link().defer_message(message))
+
+    async def release(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+        return await self._each(deliveries, lambda message: self._link().abandon_message(message))
+
+    async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Outcome:
+        (outcome,) = await self._each(
+            [delivery],
+            lambda message: self._link().dead_letter_message(
+                message, reason=reason, error_description=description
+            ),
+        )
+        return outcome
+
+    async def _each(
+        self, deliveries: Sequence[Delivery], act: Callable[[ServiceBusReceivedMessage], Awaitable[None]]
+    ) -> list[Outcome]:
+        async def settle(delivery: Delivery) -> Outcome:
+            assert isinstance(delivery.handle, ServiceBusReceivedMessage)
+            try:
+                await act(delivery.handle)
+            except (ServiceBusError, ValueError, TimeoutError) as error:
+                return _as_error(error)
+            return None
+
+        return list(await asyncio.gather(*map(settle, deliveries)))
+
+    async def fetch(self, sequence_numbers: Sequence[int]) -> list[Delivery | TransportError]:
+        found: list[Delivery | TransportError] = []
+        for begin in range(0, len(sequence_numbers), _AT_ONCE):
+            found += await self._fetch(sequence_numbers[begin : begin + _AT_ONCE])
+        return found
+
+    async def _fetch(self, numbers: Sequence[int]) -> list[Delivery | TransportError]:
+        try:
+            async with self._managing:
+                messages = await self._link().receive_deferred_messages(list(numbers))
+        except ServiceBusError as error:
+            mapped = _as_error(error)
+            if mapped.condition != conditions.MESSAGE_NOT_FOUND:
+                raise mapped from error
+            if len(numbers) == 1:
+                return [mapped]
+            singly = [await self._fetch([number]) for number in numbers]
+            return [one for some in singly for one in some]
+        by_number = {message.sequence_number: _delivery(message) for message in messages}
+        missing = TransportError(conditions.MESSAGE_NOT_FOUND, "the answer does not have it")
+        return [by_number.get(number, missing) for number in numbers]
+
+    async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]:
+        try:
+            async with self._managing:
+                found = await self._link().peek_messages(
+                    max_message_count=limit, sequence_number=max(1, from_sequence_number)
+                )
+        except ServiceBusError as error:
+            raise _as_error(error) from error
+        return [
+            Peeked(
+                message.sequence_number or 0, message.state.value == 1, to_payload(message.raw_amqp_message)
+            )
+            for message in found
+        ]
+
+    async def renew(self, deliveries: Sequence[Delivery]) -> list[float | TransportError]:
+        async def renew_one(delivery: Delivery) -> float | TransportError:
+            assert isinstance(delivery.handle, ServiceBusReceivedMessage)
+            try:
+                async with self._managing:
+                    until = await self._link().renew_message_lock(delivery.handle)
+            except (ServiceBusError, ValueError) as error:
+                return _as_error(error)
+            return until.timestamp()
+
+        return [await renew_one(delivery) for delivery in deliveries]
+
+    async def _drop(self) -> None:
+        self._receiving = None
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            await receiver.close()
+
+    async def close(self) -> None:
+        await self._drop()
+
+
+class SdkDestination:
+    """A queue or topic."""
+
+    def __init__(self, transport: SdkTransport, path: str) -> None:
+        self._transport = transport
+        self._path = path
+        self._sender: ServiceBusSender | None = None
+        self._lock = asyncio.Lock()
+        self.max_size: int | None = None
+
+    async def send(self, units: Sequence[Unit]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        async with self._lock:
+            for group in _groups(units):
+                outcomes += await self._send_group(group)
+        return outcomes
+
+    async def _send_group(self, group: Sequence[Unit]) -> list[Outcome]:
+        outcome = await self._send([payload for unit in group for payload in unit.payloads])
+        if outcome is None or len(group) == 1 or outcome.condition in (CONNECTION_LOST, UNANSWERED):
+            return [outcome] * len(group)
+        return [await self._send(unit.payloads) for unit in group]
+
+    async def _send(self, payloads: Sequence[bytes]) -> Outcome:
+        try:
+            if self._sender is None:
+                self._sender = self._transport.client.get_queue_sender(self._path)
+            messages: Any = [to_annotated(payload) for payload in payloads]
+            await self._sender.send_messages(
+                messages if len(messages) > 1 else messages[0], timeout=self._transport.timeout
+            )
+        except (ServiceBusError, ValueError, TypeError, TimeoutError) as error:
+            await self._drop()
+            return _as_error(error)
+        return None
+
+    async def _drop(self) -> None:
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            await sender.close()
+
+    async def close(self) -> None:
+        async with self._lock:
+            await self._drop()
+
+
+def _groups(units: Sequence[Unit]) -> list[list[Unit]]:
+    """Units that are sent together: neighbours of one message and no session, within a batch's limits."""
+    groups: list[list[Unit]] = []
+    size = 0
+    for unit in units:
+        own = sum(map(len, unit.payloads))
+        joins = (
+            bool(groups)
+            and len(unit.payloads) == 1
+            and unit.session_id is None
+            and len(groups[-1][-1].payloads) == 1
+            and groups[-1][-1].session_id is None
+            and size + own < _BATCH_BYTES
+            and len(groups[-1]) < _AT_ONCE
+        )
+        if joins:
+            groups[-1].append(unit)
+            size += own
+        else:
+            groups.append([unit])
+            size = own
+    return groups
+
+
+def _delivery(message: ServiceBusReceivedMessage) -> Delivery:
+    token = message.lock_token
+    raw = token.bytes_le if isinstance(token, uuid.UUID) else str(token or "").encode()
+    return Delivery(to_payload(message.raw_amqp_message), raw, message)

@@ -1,0 +1,15 @@
+"""Two embedded namespaces for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .bench import Bench, opened
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with opened() as made:
+        yield made
