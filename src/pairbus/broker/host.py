@@ -41,7 +41,7 @@ from pairbus.broker.fault import Line, Operation
 from pairbus.broker.fault_desk import FaultDesk
 from pairbus.broker.faults import FaultBoard
 from pairbus.broker.inbox import Inbox
-from pairbus.broker.listener import Listener
+from pairbus.broker.listener import Direct, Listener
 from pairbus.broker.outbox import Outbox
 from pairbus.broker.peer import Peer
 from pairbus.broker.policies import Policies
@@ -158,7 +158,7 @@ class NamespaceHost:
 
     # -- connections -----------------------------------------------------------------------------------------
 
-    def _choose(self, first: bytes, transport: asyncio.Transport) -> asyncio.Protocol:
+    def _choose(self, first: bytes, transport: asyncio.Transport) -> asyncio.Protocol | Direct:
         if not first.startswith(b"AMQP") and first[:1].isalpha():
             return AdminLine(self, self._register("http", transport))
         return Peer(self, self._register("amqp", transport))

@@ -20,6 +20,7 @@ import logging
 import socket
 import ssl
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from pairbus.broker.errors import BrokerError
@@ -38,8 +39,11 @@ _BACKLOG = 1024
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _HOLE_FILLERS = 4  # a queue of length 0 holds one or two connections, by kernel; a few more do no harm
 
+# What the event loop itself would read at once. A sender that pipelines fills it, and a turn with it.
+_READ_SIZE = 256 * 1024
+
 # Makes the protocol for a connection from its first bytes.
-Choose = Callable[[bytes, asyncio.Transport], asyncio.Protocol]
+Choose = Callable[[bytes, asyncio.Transport], "asyncio.Protocol | Direct"]
 
 
 class Listener:
@@ -220,7 +224,7 @@ class Greeter(asyncio.Protocol):
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._begun = b""
-        self._protocol: asyncio.Protocol | None = None
+        self._protocol: asyncio.Protocol | Direct | None = None
         self._transport: asyncio.Transport | None = None
         self._mute = False
         self._held = b""
@@ -295,8 +299,27 @@ class Greeter(asyncio.Protocol):
             cut(self._transport)
 
 
-class Direct(asyncio.Protocol):
-    """A protocol that keeps account of its own connection and so needs nobody in front of it."""
+class Direct(asyncio.BufferedProtocol, ABC):
+    """A protocol that keeps account of its own connection and so needs nobody in front of it.
+
+    It reads into one buffer for as long as it lives. Otherwise the event loop asks the kernel for 256 KB at
+    every read and gives them back at once, which costs as much as the read itself when little has come.
+    """
+
+    _buffer: memoryview | None = None
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._buffer is None:
+            self._buffer = memoryview(bytearray(_READ_SIZE))
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        assert self._buffer is not None
+        self.data_received(bytes(self._buffer[:nbytes]))
+
+    @abstractmethod
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
 
 
 def cut(transport: asyncio.Transport) -> None:
