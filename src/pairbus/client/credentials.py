@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from azure.core.credentials import AccessToken
@@ -41,15 +41,12 @@ class _Wrapped:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {type(self._credential).__name__}>"
 
-    def _is_asynchronous(self) -> bool:
-        return inspect.iscoroutinefunction(self._credential.get_token)
-
 
 class _Awaited(_Wrapped):
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         """Ask for a token; where that blocks, on another thread."""
         ask = functools.partial(self._credential.get_token, *scopes, **options)
-        if self._is_asynchronous():
+        if inspect.iscoroutinefunction(self._credential.get_token):
             token: Any = ask()
         else:
             token = await asyncio.get_running_loop().run_in_executor(None, ask)
@@ -65,8 +62,10 @@ class _Blocking(_Wrapped):
 
     def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         """Ask for a token, and wait for it."""
-        if self._is_asynchronous():
-            token: AccessToken = self._portal().run(self._credential.get_token, *scopes, **options)
-        else:
-            token = self._credential.get_token(*scopes, **options)
+        answer = self._credential.get_token(*scopes, **options)
+        token: AccessToken = self._portal().run(_wait, answer) if inspect.isawaitable(answer) else answer
         return token
+
+
+async def _wait(answer: Awaitable[Any]) -> Any:
+    return await answer

@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ..pairing.errors import ForkedClientError
 from ..portal import Portal, PortalClosed, PortalReentered
+from .errors import ClientClosedError
 
 __all__ = ["Lifetime"]
 
@@ -50,8 +51,7 @@ class Lifetime:
         self._portal: Portal | None = None
         self._is_over = False
 
-    # -- calls
-    # -------------------------------------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------------------
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Have a coroutine function run on the loop, and wait for its result."""
@@ -77,7 +77,7 @@ class Lifetime:
         if os.getpid() != self._made_in:
             raise ForkedClientError(self._made_in, os.getpid())
         if self._is_over:
-            raise ValueError("The client has been closed. Make a new one to send again.")
+            raise ClientClosedError("The client has been closed. Make a new one to send again.")
 
     @property
     def is_ours(self) -> bool:
@@ -92,8 +92,7 @@ class Lifetime:
                 _running.add(self)
             return self._portal
 
-    # -- the end
-    # -----------------------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def close(self) -> bool:
         """Say farewell, end the loop and wait for it. False if that was done before or is not ours to do."""

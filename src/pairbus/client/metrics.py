@@ -10,15 +10,14 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConfigurationError
 from ..options import EntityState, StateChange
 from .observer import Observer, Sending
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 except ImportError as error:
-    raise ConfigurationError(
-        "Prometheus metrics need the package prometheus-client: pip install 'pairbus[metrics]'"
+    raise ImportError(
+        "Prometheus metrics need prometheus-client: pip install 'pairbus[metrics]'", name="prometheus_client"
     ) from error
 
 __all__ = ["FAMILIES", "Family", "PrometheusObserver"]

@@ -127,15 +127,17 @@ class PairedServiceBusClient:
         # Nothing of the above refers to this client: when nobody does any more, its loop ends with it.
         weakref.finalize(self, lifetime.leave).atexit = False
 
-    # -- life
-    # --------------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin: pairing goes on in the background, and no send waits for it."""
+        """Begin: the backlog queues are seen to in the background, and no send waits for it."""
         self._lifetime.run(self._inner.start)
 
     def close(self) -> None:
-        """Close both sides, stop the pings, end what runs in the background."""
+        """Close both sides, stop the pings, end what runs in the background.
+
+        A send that is under way is given a moment to end; one that only waits raises ClientClosedError.
+        """
         if self._lifetime.close():
             self._receiving.close()
 
@@ -148,13 +150,16 @@ class PairedServiceBusClient:
     ) -> None:
         self.close()
 
-    # -- senders and receivers
-    # ---------------------------------------------------------------------------------------
+    # -- senders and receivers -------------------------------------------------------------------------------
 
     def get_queue_sender(
         self, queue_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
     ) -> PairedSender:
-        """A sender for a queue of the primary."""
+        """A sender for a queue of the primary.
+
+        All senders of a client for one entity share its links. The links take the identifier and the socket's
+        time-out from the first sender that names one.
+        """
         return PairedSender(
             self,
             self._inner.get_queue_sender(
@@ -165,7 +170,7 @@ class PairedServiceBusClient:
     def get_topic_sender(
         self, topic_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
     ) -> PairedSender:
-        """A sender for a topic of the primary."""
+        """A sender for a topic of the primary; what is said of `get_queue_sender` holds for it too."""
         return PairedSender(
             self,
             self._inner.get_topic_sender(
@@ -212,8 +217,7 @@ class PairedServiceBusClient:
         self._lifetime.check()
         return self._receiving.client()
 
-    # -- state
-    # -------------------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------
 
     def status(self) -> PairStatus:
         """A picture of this moment: states, rotation, provisioning."""
@@ -233,7 +237,11 @@ class PairedServiceBusClient:
 
 
 class PairedSender:
-    """Sends to one entity: the SDK's sender, with a backlog behind it. Safe for any number of threads."""
+    """Sends to one entity: the SDK's sender, with a backlog behind it. Safe for any number of threads.
+
+    The methods are those of the SDK's sender. Where the SDK takes any keyword and warns of those that it does
+    not know, a TypeError tells of them here.
+    """
 
     def __init__(self, client: PairedServiceBusClient, inner: aio.PairedSender) -> None:
         # The client is held, so that it lives as long as its senders.
@@ -262,7 +270,11 @@ class PairedSender:
     def send_messages(
         self, message: MessageTypes | PairedMessageBatch, *, timeout: float | None = None
     ) -> None:
-        """Send a message, a list or a batch, and return when the primary or a backlog queue has all of it."""
+        """Send a message, a list or a batch, and return when the primary or a backlog queue has all of it.
+
+        A message without an id is given one, which it keeps however often it is tried; the object itself is
+        not changed. OperationTimeoutError if `timeout` runs out; what was sent may then still arrive.
+        """
         self._lifetime.run(self._inner.send_messages, message, timeout=timeout)
 
     def schedule_messages(

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from ..errors import ConfigurationError
 from .observer import Observer, Sending, Undertaking
 
 try:
     from opentelemetry import trace
 except ImportError as error:
-    raise ConfigurationError(
-        "Spans need the package opentelemetry-api: pip install 'pairbus[tracing]'"
+    raise ImportError(
+        "spans need opentelemetry-api: pip install 'pairbus[tracing]'", name="opentelemetry"
     ) from error
 
 __all__ = ["TracingObserver"]

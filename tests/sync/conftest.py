@@ -1,0 +1,118 @@
+"""Two namespaces with a queue and a topic, and paired clients for threads on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from pairbus import PairedServiceBusClient, SendAvailabilityOptions
+from pairbus.broker import Broker
+from pairbus.client import lifetime
+from pairbus.portal import Portal
+from tests.sdk.hurry import HurriedLoop
+
+__all__ = ["BACKLOG", "FAST", "PATIENT", "QUEUES", "SOON", "Namespaces", "wait_until"]
+
+QUEUES = 2
+BACKLOG = [f"contoso/x-servicebus-transfer/{index}" for index in range(QUEUES)]
+#: Fails over after the second that the SDK may need to open a link; pings come as often as is allowed.
+FAST = SendAvailabilityOptions(
+    failover_interval=1.0,
+    ping_primary_interval=1.0,
+    ping_jitter=0.9,
+    retry_delay=0.01,
+    retry_delay_max=0.05,
+    backlog_queue_count=QUEUES,
+)
+#: Never fails over by itself, also where the loop's clock runs ahead.
+PATIENT = SendAvailabilityOptions(failover_interval=3600.0, send_timeout=600.0, backlog_queue_count=QUEUES)
+SOON = 10.0
+
+
+class Namespaces:
+    """A primary with `orders` and `news`, a secondary, and clients that are closed with the test."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.primary = broker["contoso"]
+        self.secondary = broker["contoso-dr"]
+        self.primary.create_queue("orders")
+        self.primary.create_topic("news")
+        self.primary.create_subscription("news", "all")
+        for queue in BACKLOG:
+            self.secondary.create_queue(queue)
+        self._portal = Portal("receiving", make_loop=HurriedLoop)
+        self.clients: list[PairedServiceBusClient] = []
+
+    @property
+    def strings(self) -> tuple[str, str]:
+        return self.primary.connection_string, self.secondary.connection_string
+
+    def client(self, **keywords: Any) -> PairedServiceBusClient:
+        keywords.setdefault("options", PATIENT)
+        client = PairedServiceBusClient.from_connection_strings(*self.strings, **keywords)
+        self.clients.append(client)
+        return client
+
+    def receive(self, count: int, queue: str = "orders") -> list[str]:
+        """The bodies of so many messages of the primary, taken out."""
+        messages = self._portal.run(self._receive, self.primary.connection_string, queue, count)
+        return [str(message) for message in messages]
+
+    def backlog(self) -> int:
+        """How many messages wait in the backlog queues."""
+        return sum(self.secondary.message_count(queue) for queue in BACKLOG)
+
+    def take_ids(self) -> set[str]:
+        """The ids of all that is in `orders` and in the backlog, taken out."""
+        found: set[str] = set()
+        for side, queue in ((self.primary, "orders"), *((self.secondary, queue) for queue in BACKLOG)):
+            count = side.message_count(queue)
+            messages = self._portal.run(self._receive, side.connection_string, queue, count)
+            found |= {str(message.message_id) for message in messages}
+        return found
+
+    async def _receive(
+        self, connection_string: str, queue: str, count: int
+    ) -> list[ServiceBusReceivedMessage]:
+        found: list[ServiceBusReceivedMessage] = []
+        async with (
+            ServiceBusClient.from_connection_string(connection_string) as client,
+            client.get_queue_receiver(queue, receive_mode="receiveanddelete") as receiver,
+        ):
+            while len(found) < count:
+                messages = await receiver.receive_messages(count - len(found), max_wait_time=SOON)
+                assert messages, f"only {len(found)} of {count} arrived"
+                found += messages
+        return found
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        self._portal.close(timeout=SOON)
+
+
+@pytest.fixture
+def namespaces(pairbus_broker: Broker) -> Iterator[Namespaces]:
+    namespaces = Namespaces(pairbus_broker)
+    yield namespaces
+    namespaces.close()
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the SDK's naps inside the clients be short; the time-outs of the clients are, too."""
+    monkeypatch.setattr(lifetime, "Portal", lambda name: Portal(name, make_loop=HurriedLoop))
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Return as soon as something is so."""
+    ends = time.monotonic() + SOON
+    while not is_so():
+        assert time.monotonic() < ends, "it did not come to pass"
+        time.sleep(0.005)

@@ -1,0 +1,239 @@
+"""The way from threads into an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from pairbus.portal import Portal, PortalClosed, PortalReentered
+
+LIMIT = 10.0
+COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
+
+
+@pytest.fixture
+def portal() -> Iterator[Portal]:
+    portal = Portal("portal-of-a-test")
+    yield portal
+    portal.close(timeout=LIMIT)
+
+
+async def double(number: int, *, plus: int = 0) -> int:
+    await asyncio.sleep(0)
+    return 2 * number + plus
+
+
+async def fail() -> None:
+    raise LookupError("nothing there")
+
+
+def test_a_call_brings_back_its_result(portal: Portal) -> None:
+    assert portal.run(double, 4, plus=1) == 9
+    assert portal.call(threading.get_ident) != threading.get_ident()
+
+
+def test_a_call_raises_what_was_raised_there_and_the_portal_goes_on(portal: Portal) -> None:
+    with pytest.raises(LookupError, match="nothing there"):
+        portal.run(fail)
+    assert portal.run(double, 1) == 2
+
+
+def test_the_context_of_the_caller_goes_along(portal: Portal) -> None:
+    async def colour_in_a_task() -> str:
+        async def look() -> str:
+            return COLOUR.get()
+
+        return await asyncio.create_task(look())
+
+    token = COLOUR.set("green")
+    try:
+        assert portal.run(colour_in_a_task) == "green"
+    finally:
+        COLOUR.reset(token)
+    assert portal.run(colour_in_a_task) == "none"
+
+
+def test_a_call_on_the_own_thread_is_refused_instead_of_waiting_for_ever(portal: Portal) -> None:
+    def call_again() -> None:
+        portal.run(double, 1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no coroutine may be left that was never awaited
+        with pytest.raises(PortalReentered, match="on_state_change"):
+            portal.call(call_again, timeout=LIMIT)
+        gc.collect()
+
+
+def test_a_portal_may_be_used_inside_another_event_loop(portal: Portal) -> None:
+    async def block_the_own_loop() -> int:
+        return portal.run(double, 3)
+
+    assert asyncio.run(block_the_own_loop()) == 6
+
+
+def test_a_call_that_is_not_answered_in_time_is_cancelled(portal: Portal) -> None:
+    cancelled = threading.Event()
+
+    async def sleep_long() -> None:
+        try:
+            await asyncio.sleep(LIMIT)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    with pytest.raises(PortalClosed, match=r"within 0\.05 s"):
+        portal.run_within(0.05, sleep_long)
+    assert cancelled.wait(LIMIT)
+
+
+def test_a_blocked_loop_does_not_hold_a_call_with_a_limit(portal: Portal) -> None:
+    released = threading.Event()
+    with pytest.raises(PortalClosed):
+        portal.call(lambda: released.wait(LIMIT), timeout=0.05)
+    with pytest.raises(PortalClosed):
+        portal.call(lambda: None, timeout=0.05)
+    released.set()
+    assert portal.run(double, 2) == 4
+
+
+def test_those_who_wait_are_told_when_it_is_closed() -> None:
+    portal = Portal("portal-of-a-test")
+    began, told = threading.Barrier(2), []
+
+    async def wait_for_ever() -> None:
+        await asyncio.get_running_loop().run_in_executor(None, began.wait)
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            portal.run(wait_for_ever)
+        except PortalClosed as error:
+            told.append(error)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    began.wait(LIMIT)
+    portal.close(timeout=LIMIT)
+    caller.join(LIMIT)
+    assert len(told) == 1
+    with pytest.raises(PortalClosed):
+        portal.run(double, 1)
+    portal.close(timeout=LIMIT)  # once more does no harm
+
+
+def test_closing_and_calling_at_the_same_time_never_hangs() -> None:
+    for _ in range(30):
+        portal = Portal("portal-of-a-test")
+        outcomes: list[str] = []
+
+        def call(portal: Portal = portal, outcomes: list[str] = outcomes) -> None:
+            try:
+                while True:
+                    portal.run(double, 1)
+            except PortalClosed:
+                outcomes.append("told")
+
+        callers = [threading.Thread(target=call) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        portal.close(timeout=LIMIT)
+        for caller in callers:
+            caller.join(LIMIT)
+        assert outcomes == ["told"] * 4
+
+
+def test_what_begins_while_it_ends_is_cancelled_too(caplog: pytest.LogCaptureFixture) -> None:
+    portal = Portal("portal-of-a-test")
+    swept = threading.Event()
+
+    async def sweep() -> None:
+        try:
+            await asyncio.sleep(LIMIT)
+        finally:
+            swept.set()
+
+    async def leave_a_sweeper() -> None:
+        tasks: list[asyncio.Task[None]] = []
+
+        async def work() -> None:
+            try:
+                await asyncio.sleep(LIMIT)
+            finally:
+                tasks.append(asyncio.create_task(sweep()))
+                await asyncio.sleep(0)
+
+        tasks.append(asyncio.create_task(work()))
+        await asyncio.sleep(0)
+
+    portal.run(leave_a_sweeper)
+    portal.close(timeout=LIMIT)
+    gc.collect()
+    assert swept.is_set()
+    assert caplog.records == []
+
+
+def test_leaving_says_farewell_and_does_not_wait() -> None:
+    portal = Portal("portal-of-a-test")
+    said, allowed = threading.Event(), threading.Event()
+
+    async def farewell() -> None:
+        await asyncio.get_running_loop().run_in_executor(None, allowed.wait)
+        said.set()
+
+    portal.leave(farewell)
+    assert not portal.join(0.0)
+    allowed.set()
+    assert portal.join(LIMIT)
+    assert said.is_set()
+
+
+def test_a_loop_ends_though_its_farewell_fails(caplog: pytest.LogCaptureFixture) -> None:
+    portal = Portal("portal-of-a-test")
+    portal.leave(fail)
+    assert portal.join(LIMIT)
+
+
+def test_work_for_other_threads_does_not_keep_anybody(portal: Portal) -> None:
+    released = threading.Event()
+
+    async def look_up() -> bool:
+        return await asyncio.get_running_loop().run_in_executor(None, released.wait, LIMIT)
+
+    async def raise_there() -> None:
+        await asyncio.to_thread(lambda: 1 / 0)
+
+    waiting = threading.Thread(target=lambda: portal.run(look_up))
+    waiting.start()
+    # One that hangs holds up neither the next one nor the end: its thread is a daemon.
+    with pytest.raises(ZeroDivisionError):
+        portal.run(raise_there)
+    assert [thread for thread in threading.enumerate() if thread.name == "pairbus-work" and thread.daemon]
+    released.set()
+    waiting.join(LIMIT)
+
+
+def test_an_error_does_not_keep_its_caller_alive(portal: Portal) -> None:
+    class Token:
+        pass
+
+    def call() -> None:
+        token = Token()
+        found.append(token)
+        with pytest.raises(LookupError):
+            portal.run(fail)
+
+    found: list[Token] = []
+    call()
+    gc.disable()
+    try:
+        watched = weakref.ref(found.pop())
+        assert watched() is None
+    finally:
+        gc.enable()

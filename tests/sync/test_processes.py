@@ -1,0 +1,218 @@
+"""What the client does to the process around it: Ctrl-C, fork, and the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Namespaces
+from .script import Script
+
+CLEAN = (0, "", "")
+
+
+def test_ctrl_c_cancels_the_call_and_leaves_the_client_usable(namespaces: Namespaces) -> None:
+    body = """
+sender.send_messages(ServiceBusMessage("before"))
+say("ready")
+hear()
+threading.Thread(target=lambda: (wait_for_attempt(), say("under way"))).start()
+try:
+    sender.send_messages(ServiceBusMessage("interrupted"))
+except KeyboardInterrupt:
+    say("interrupted")
+hear()
+sender.send_messages(ServiceBusMessage("after"))
+client.status()
+client.close()
+"""
+    with Script(namespaces, body) as script:
+        script.expect("ready")
+        namespaces.primary.faults.set("silence")
+        script.tell("go on")
+        script.expect("under way")
+        script.interrupt()
+        script.expect("interrupted")
+        namespaces.primary.faults.clear()
+        script.tell("go on")
+        assert script.end() == CLEAN
+    arrived = namespaces.receive(2)
+    # What was under way when it was interrupted may have been taken, or not.
+    assert (arrived[0], arrived[-1]) in [("before", "after"), ("before", "interrupted")]
+
+
+def test_ctrl_c_between_calls_and_in_close_is_as_in_any_program(namespaces: Namespaces) -> None:
+    body = """
+with client:
+    sender.send_messages(ServiceBusMessage("x"))
+    say("ready")
+    try:
+        hear()
+    except KeyboardInterrupt:
+        say("interrupted")
+    sender.send_messages(ServiceBusMessage("y"))
+"""
+    with Script(namespaces, body) as script:
+        script.expect("ready")
+        script.interrupt()
+        script.expect("interrupted")
+        assert script.end() == CLEAN
+    assert namespaces.receive(2) == ["x", "y"]
+
+
+def test_use_after_fork_is_refused_and_does_not_disturb_the_parent(namespaces: Namespaces) -> None:
+    body = """
+from pairbus.pairing.errors import ForkedClientError
+
+sender.send_messages(ServiceBusMessage("before"))
+client.get_queue_receiver("orders")
+
+def is_refused(use):
+    try:
+        use()
+    except ForkedClientError as error:
+        return "make the client after the fork" in str(error)
+
+child = os.fork()
+if child == 0:
+    uses = (
+        lambda: sender.send_messages(ServiceBusMessage("x")),
+        lambda: sender.__enter__(),
+        lambda: client.get_queue_receiver("orders"),
+        lambda: client.status(),
+        lambda: client.start(),
+    )
+    refused = all(map(is_refused, uses))
+    sender.close()   # harmless, so that a block that was entered before the fork can be left
+    client.close()
+    sys.exit(7 if refused else 1)  # the usual way out, which runs what is to be run at exit
+_, status = os.waitpid(child, 0)
+say(os.waitstatus_to_exitcode(status))
+sender.send_messages(ServiceBusMessage("after"))
+client.close()
+"""
+    with Script(namespaces, body) as script:
+        script.expect("7")
+        assert script.end() == CLEAN
+    assert namespaces.receive(2) == ["before", "after"]
+
+
+def test_a_client_made_after_the_fork_works(namespaces: Namespaces) -> None:
+    body = """
+sender.send_messages(ServiceBusMessage("parent"))
+child = os.fork()
+if child == 0:
+    strings = os.environ["PRIMARY"], os.environ["SECONDARY"]
+    with PairedServiceBusClient.from_connection_strings(*strings) as own:
+        own.get_queue_sender("orders").send_messages(ServiceBusMessage("child"))
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+say(os.waitstatus_to_exitcode(status))
+client.close()
+"""
+    with Script(namespaces, body) as script:
+        script.expect("0")
+        assert script.end() == CLEAN
+    assert sorted(namespaces.receive(2)) == ["child", "parent"]
+
+
+# --------------------------------------------------------------------------- the end
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param("", id="falls off the end"),
+        pytest.param("del client, sender", id="drops it at the last moment"),
+    ],
+)
+def test_a_client_that_was_never_closed_is_closed_at_exit(namespaces: Namespaces, last: str) -> None:
+    body = f"""
+sender.send_messages(ServiceBusMessage("x"))
+say("sent")
+{last}
+"""
+    with Script(namespaces, body) as script:
+        script.expect("sent")
+        taken, ended = script.time_end()
+    assert ended == CLEAN
+    assert taken < 5.0
+
+
+def test_what_was_told_before_the_end_is_still_heard(namespaces: Namespaces) -> None:
+    body = """
+def on_change(change):
+    threading.main_thread().join()
+    hear()
+    say(change.new.value)
+
+client.fail_over("orders")
+say("leaving")
+"""
+    with Script(namespaces, body) as script:
+        script.expect("leaving")
+        script.tell("go on")
+        script.expect("failed_over")
+        assert script.end() == CLEAN
+
+
+def test_a_program_that_fails_complains_of_its_own_failure_only(namespaces: Namespaces) -> None:
+    body = """
+sender.send_messages(ServiceBusMessage("x"))
+raise SystemExit("no paper")
+"""
+    with Script(namespaces, body) as script:
+        assert script.end() == (1, "", "no paper\n")
+
+
+def test_the_end_is_bounded_and_quiet_though_nobody_answers(namespaces: Namespaces) -> None:
+    body = """
+sender.send_messages(ServiceBusMessage("x"))
+say("ready")
+hear()
+threading.Thread(target=sender.send_messages, args=(ServiceBusMessage("stuck"),), daemon=True).start()
+wait_for_attempt()
+threading.excepthook = lambda _: None  # the thread that is stuck is told that the client is closed
+say("leaving")
+"""
+    with Script(namespaces, body) as script:
+        script.expect("ready")
+        for side in (namespaces.primary, namespaces.secondary):
+            side.faults.set("silence")
+        script.tell("go on")
+        script.expect("leaving")
+        taken, ended = script.time_end()
+    assert ended == CLEAN
+    assert taken < 10.0
+
+
+def test_threads_may_send_after_the_main_thread_has_ended(namespaces: Namespaces) -> None:
+    body = """
+def work():
+    threading.main_thread().join()
+    for number in range(5):
+        sender.send_messages(ServiceBusMessage(str(number)))
+    # A new connection, a name to look up and a token to ask for need other threads of their own.
+    client.get_topic_sender("news").send_messages(ServiceBusMessage("x"))
+
+threading.Thread(target=work).start()
+"""
+    with Script(namespaces, body) as script:
+        assert script.end() == CLEAN
+    assert namespaces.receive(5) == ["0", "1", "2", "3", "4"]
+
+
+def test_several_clients_end_together(namespaces: Namespaces) -> None:
+    body = """
+clients = [
+    PairedServiceBusClient.from_connection_strings(os.environ["PRIMARY"], os.environ["SECONDARY"])
+    for _ in range(4)
+]
+for each in clients:
+    each.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
+say("sent")
+"""
+    with Script(namespaces, body) as script:
+        script.expect("sent")
+        taken, ended = script.time_end()
+    assert ended == CLEAN
+    assert taken < 4.0
