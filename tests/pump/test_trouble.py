@@ -42,7 +42,9 @@ async def test_a_path_that_is_down_waits_and_the_others_drain(bench: Bench) -> N
     for_sessions = [one for one in bench.stored("bad") if one.properties.group_id]
     for session in {one.properties.group_id for one in for_sessions}:
         names = [str(one.properties.message_id) for one in for_sessions if one.properties.group_id == session]
-        assert sorted(names) == [name for name in sorted(names) for _ in "ab"][: len(names)]
+        for name in names:  # the two queues hold the same names; each is in order by itself
+            assert names.count(name) == 2
+        assert list(dict.fromkeys(names)) == sorted(set(names))
     assert sorted(bench.receipt_ids) == sorted(bench.ids("good") + bench.ids("bad"))
 
 
@@ -144,7 +146,7 @@ async def test_lost_answers_make_duplicates_of_just_those(bench: Bench) -> None:
     """I3: what was taken without an answer may come twice; nothing is lost, and order holds in sessions."""
     (queue,) = bench.create("orders")
     bench.load(queue, [envelope("orders", f"{number:03}", session="s") for number in range(300)])
-    bench.primary.faults.set("drop", entity="orders", every=2)
+    bench.primary.faults.set("drop", entity="orders", every=3)
     pump = bench.pump([queue], drain=False, poll=5.0, first_back_off=0.05, longest_back_off=0.05)
     running = asyncio.create_task(pump.run())
     while len(set(bench.receipt_ids)) < 300:
@@ -169,7 +171,7 @@ async def test_a_backlog_queue_that_is_missing_does_not_disturb_the_others(bench
 
 async def test_the_secondary_may_be_cut_in_the_middle(bench: Bench) -> None:
     """Locks outlive links: what was received is sent once and completed over a new line."""
-    queues = bench.create("orders", count=2)
+    queues = bench.create("orders", count=2, lock=2.0)  # what was on the wire is locked for that long
     for index, queue in enumerate(queues):
         load = [envelope("orders", f"{index}-{number:04}", session=f"s{number % 7}") for number in range(1500)]
         bench.load(queue, load)

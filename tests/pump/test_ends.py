@@ -1,0 +1,190 @@
+"""How a pump ends: asked to, killed, or idle for hours."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from pairbus.broker.counters import Kind
+from pairbus.pump import PumpOptions
+from pairbus.pump.amqp_transport import AmqpSource
+
+from .bench import Bench, backlog, envelope
+
+
+async def test_a_stop_in_the_middle_leaves_nothing_locked_and_sends_nothing_twice(bench: Bench) -> None:
+    queues = bench.create("orders", "sessions", count=3)
+    for index, queue in enumerate(queues):
+        payloads = []
+        for number in range(1500):
+            is_for_session = number % 2
+            payloads.append(
+                envelope(
+                    "sessions" if is_for_session else "orders",
+                    f"{index}-{number:04}",
+                    session=f"s{number % 10}" if is_for_session else None,
+                )
+            )
+        bench.load(queue, payloads)
+    pump = bench.pump(queues, drain=False, poll=5.0)
+    running = asyncio.create_task(pump.run())
+    while len(bench.receipts.rows) < 500:
+        await asyncio.sleep(0.005)
+    pump.stop()
+    summary = await running
+    assert 500 <= summary.moved < 4500, "the stop came too late to show anything"
+    assert all(bench.locked(queue) == 0 for queue in queues)
+    names = bench.ids("orders") + bench.ids("sessions")
+    assert len(names) == len(set(names)) == summary.moved == len(bench.receipts.rows)
+    assert sorted(bench.receipt_ids) == sorted(names)
+    left = [name for queue in queues for name in bench.ids(queue, on=bench.secondary)]
+    assert sorted(left + names) == sorted(f"{i}-{n:04}" for i in range(3) for n in range(1500))
+    assert bench.counted(Kind.ABANDON) == 0
+    again = await bench.drain(queues)
+    assert again.moved == 4500 - summary.moved
+    every_name = bench.ids("orders") + bench.ids("sessions")
+    assert len(every_name) == len(set(every_name)) == 4500
+    for index in range(3):
+        for session in range(1, 10, 2):
+            mine = [n for n in bench.ids("sessions") if n[0] == str(index) and int(n[2:]) % 10 == session]
+            assert mine == sorted(mine)
+
+
+async def test_killed_between_send_and_complete(bench: Bench) -> None:
+    """What was sent and not completed comes again; only that is twice, and receipts cover all. Order holds."""
+    (queue,) = bench.create("orders", lock=1.0)
+    names = [f"{number:04}" for number in range(600)]
+    bench.load(queue, [envelope("orders", name, session=f"s{int(name) % 3}") for name in names])
+    pump = bench.pump([queue], drain=False, max_rate=2000.0)
+    completed = 0
+    original = AmqpSource.complete
+
+    async def complete_some(self: AmqpSource, deliveries: list[object]) -> object:
+        nonlocal completed
+        completed += 1
+        if completed > 2:
+            await asyncio.Event().wait()  # the process dies here
+        return await original(self, deliveries)  # type: ignore[arg-type]
+
+    AmqpSource.complete = complete_some  # type: ignore[assignment,method-assign]
+    try:
+        running = asyncio.create_task(pump.run())
+        while completed < 4:
+            await asyncio.sleep(0.005)
+        for one in pump._pumps:  # hard: no farewell, no settling
+            for task in one._tasks:
+                task.cancel()
+            transport = one._source._transport  # type: ignore[attr-defined]
+            (await transport._connecting).cut("killed", "killed")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    finally:
+        AmqpSource.complete = original  # type: ignore[method-assign]
+    sent_before = bench.ids("orders")
+    left = set(bench.ids(queue, on=bench.secondary))
+    unsure = set(sent_before) & left
+    assert unsure, "nothing was between send and complete"
+    summary = await bench.drain([queue])
+    assert summary.moved == len(left)
+    arrived = bench.ids("orders")
+    assert {name for name in arrived if arrived.count(name) > 1} <= unsure
+    assert set(arrived) == set(names) == set(bench.receipt_ids)
+    for session in range(3):
+        mine = [name for name in arrived if int(name) % 3 == session]
+        assert list(dict.fromkeys(mine)) == sorted(set(mine))
+    assert len({row["op"] for row in bench.receipts.rows}) == 600
+
+
+async def test_newer_messages_wait_for_those_that_a_dead_pump_has_locked(bench: Bench) -> None:
+    """I5 after a crash: locks of the dead hide older messages of a session, which must still go first."""
+    (queue,) = bench.create("orders", lock=1.5)
+    bench.load(queue, [envelope("orders", f"a{number}", session="s") for number in range(5)])
+    bench.load(queue, [envelope("orders", "free", session="other")])
+    bench.secondary._run(lambda engine, now: engine.node(queue).receive(3, now))  # and dies
+    summary = await bench.drain([queue])
+    assert summary.moved == 6
+    names = bench.ids("orders")
+    assert [name for name in names if name != "free"] == [f"a{number}" for number in range(5)]
+    assert names[0] == "free", "another session need not wait"
+
+
+async def test_messages_that_a_dead_pump_put_aside_are_found(bench: Bench) -> None:
+    (queue,) = bench.create("orders")
+    bench.load(queue, [envelope("orders", f"a{number}", session="s") for number in range(20)])
+
+    def put_aside(engine, now):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        node = engine.node(queue)
+        for delivery in node.receive(10, now):
+            node.defer(delivery.lock_token, now)
+
+    bench.secondary._run(put_aside)
+    summary = await bench.drain([queue])
+    assert summary.moved == 20
+    assert bench.ids("orders") == [f"a{number}" for number in range(20)]
+
+
+async def test_a_drain_waits_for_messages_that_somebody_holds(bench: Bench) -> None:
+    (queue,) = bench.create("orders", lock=0.6)
+    bench.load(queue, [envelope("orders", "held")])
+    bench.secondary._run(lambda engine, now: engine.node(queue).receive(1, now))
+    begun = time.monotonic()
+    summary = await bench.drain([queue])
+    assert summary.moved == 1
+    assert time.monotonic() - begun > 0.4
+
+
+async def test_idle_queues_cost_one_empty_receive_a_poll(bench: Bench) -> None:
+    """Ten queues, polls of 0.4 s, five and a half of them: five each, and the one that the stop cut short."""
+    queues = bench.create("orders", count=10)
+    pump = bench.pump(queues, drain=False, poll=0.4)
+    running = asyncio.create_task(pump.run())
+    while bench.counted(Kind.MANAGEMENT) < 10:
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.2)
+    for _ in range(5):
+        await asyncio.sleep(0.4)
+    pump.stop()
+    await running
+    assert bench.counted(Kind.EMPTY_RECEIVE) == 10 * 6
+    assert bench.counted(Kind.MANAGEMENT) == 10  # one look through each queue at the start
+
+
+async def test_a_message_ends_a_poll_at_once(bench: Bench) -> None:
+    (queue,) = bench.create("orders")
+    pump = bench.pump([queue], drain=False, poll=900.0)
+    running = asyncio.create_task(pump.run())
+    await asyncio.sleep(0.1)
+    bench.load(queue, [envelope("orders", "m")])
+    begun = time.monotonic()
+    while not bench.ids("orders"):
+        await asyncio.sleep(0.005)
+    assert time.monotonic() - begun < 1.0
+    pump.stop()
+    await running
+
+
+async def test_a_thousand_idle_queues_use_next_to_no_cpu(bench: Bench) -> None:
+    queues = [backlog(index) for index in range(1000)]
+    for queue in queues:
+        bench.secondary.create_queue(queue)
+    pump = bench.pump(queues, drain=False, poll=900.0, progress_interval=900.0)
+    running = asyncio.create_task(pump.run())
+    while bench.counted(Kind.MANAGEMENT) < 1000:
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.3)
+    before = time.thread_time()
+    await asyncio.sleep(1.0)
+    used = time.thread_time() - before
+    pump.stop()
+    await running
+    assert used < 0.05
+    assert bench.counted(Kind.EMPTY_RECEIVE) == 1000
+
+
+async def test_a_run_may_have_an_end(bench: Bench) -> None:
+    (queue,) = bench.create("orders")
+    begun = time.monotonic()
+    summary = await bench.drain([queue], drain=False, run_for=0.3)
+    assert summary.moved == 0
+    assert 0.25 < time.monotonic() - begun < 3.0
+    assert PumpOptions().poll == 900.0
