@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage
 from azure.servicebus.exceptions import (
     OperationTimeoutError,
     ServiceBusConnectionError,
     ServiceBusQuotaExceededError,
 )
 
-from pairbus.broker import Broker, FaultKind, FaultPlan, NamespaceHandle
+from pairbus.broker import Broker, FaultKind, FaultPlan, NamespaceHandle, QueueSettings
 from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
 from tests.sdk.bus import eventually
@@ -208,3 +208,28 @@ def test_the_same_seed_is_the_same_run(clock: ManualClock, certificate: tuple[Pa
             runs.append([round(until, 3) for until in seen])
     assert runs[0] == runs[1] != runs[2]
     assert runs[0]
+
+
+@pytest.mark.parametrize("kind", ["silence", "busy"])
+async def test_who_waits_for_a_session_goes_on_waiting(
+    kind: str, broker: Broker, contoso: NamespaceHandle, clock: ManualClock, certificate: tuple[Path, Path]
+) -> None:
+    contoso.create_queue("chats", QueueSettings(requires_session=True))
+    soon = datetime.fromtimestamp(clock.now() + 30, UTC)
+    async with Client(contoso, certificate[0]) as client:
+        message = ServiceBusMessage("1", session_id="s")
+        await client.sdk.get_queue_sender("chats").schedule_messages(message, soon)
+        receiver = client.sdk.get_queue_receiver(
+            "chats", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1000
+        )
+        accepting = asyncio.ensure_future(receiver.__aenter__())
+        await eventually(lambda: len(contoso.connections()) == 2)
+        await asyncio.sleep(4)
+        contoso.faults.set(kind, entity="chats")
+        pass_time(broker, clock, 30)  # the message is there, and its session free
+        await asyncio.sleep(2)
+        assert not accepting.done()
+        contoso.faults.clear()
+        await accepting
+        assert receiver.session.session_id == "s"
+        await receiver.close()

@@ -257,7 +257,7 @@ class SessionWait:
 
     def try_again(self, now: float) -> bool:
         """Whether it need not wait any longer: a session was free, or there will be none."""
-        if self.peer.host.is_mute(self.queue.path):
+        if self.peer.host.withholds(self.queue.path):
             return False
         try:
             lock = self.queue.accept_session(None, now)
@@ -272,6 +272,8 @@ class SessionWait:
 
     def give_up(self) -> None:
         """Tell the client that its time is over."""
+        if _leave_unanswered(self.peer, self.link, self.queue.path):
+            return
         text = "No session became free in the time that was given to wait."
         self.refuse(AmqpError(conditions.TIMEOUT, text, {}))
 

@@ -381,10 +381,10 @@ class NamespaceHost:
                     self._consumers.want(endpoint)  # it may have been mute until now
         for wait in self._consumers.take_waits(lambda wait: True):
             error = self._objection(wait.queue.path, wait.queue, now)
-            if error is None:
-                self._consumers.await_session(wait)
-            else:
+            if error is not None:
                 wait.refuse(error)
+            elif not wait.try_again(now):
+                self._consumers.await_session(wait)
 
     def _objection_to(self, endpoint: Endpoint, now: float) -> AmqpError | None:
         if endpoint.is_owed_an_answer and not self.is_mute(endpoint.path):

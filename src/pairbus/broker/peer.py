@@ -125,9 +125,10 @@ class Peer(Direct):
 
     def delay_of_answer(self, path: str) -> float:
         """How much later than usual the answer to this send leaves. It may be lost, and the line with it."""
-        faults, now = self.host.faults, self.host.now()
+        faults = self.host.faults
         if not faults.any:
             return 0.0
+        now = self.host.now()
         if faults.drops(path, now):
             self.doom()
         return faults.delay(path, now)
