@@ -19,6 +19,7 @@ MACHINE_PATH = re.compile("(?<![\\w.:/~-])/(" + "work|root|home|opt|Users|tm" + 
 PACKAGE_INDEX = re.compile(
     "pypi" + r"\.org|python" + r"hosted\.org|registry\." + r"(npmjs|yarnpkg)\.|--(extra-)?in" + "dex-url"
 )
+PAGES = sorted((ROOT / "docs").glob("*.md"))
 VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 
 
@@ -62,9 +63,31 @@ def test_every_package_directory_is_a_package() -> None:
     assert [path for path in directories if not (path / "__init__.py").exists()] == []
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "docs/broker.md"])
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", *(f"docs/{path.name}" for path in PAGES)]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_in_the_documents_exist(document: str) -> None:
     text = Path(ROOT / document).read_text(encoding="utf-8")
     assert mentioned_targets(text) <= make_targets()
     known = {path for path, _ in commands()}
     assert {command for command in mentioned_commands(text) if command not in known} == set()
+
+
+LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def anchors(text: str) -> set[str]:
+    """The names by which the headings of a page can be linked to."""
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_between_the_documents_lead_somewhere(document: str) -> None:
+    source = ROOT / document
+    for path, anchor in LINK.findall(source.read_text(encoding="utf-8")):
+        target = (source.parent / path).resolve() if path else source
+        assert target.exists(), path
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), f"{path}#{anchor}"

@@ -17,19 +17,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock, SystemClock
 from ..options import StateChange
 from .observer import Observer
-from .provisioner import ProvisioningReport
-from .status import PairStatus
+
+if TYPE_CHECKING:
+    from .provisioner import ProvisioningReport
+    from .status import PairStatus
 
 __all__ = ["ClientPicture", "StatusFile", "read_status_files"]
 
 log = logging.getLogger("pairbus.client")
 #: How often the file is written while nothing changes.
-INTERVAL = 5.0
+INTERVAL = 2.0
 # A change is written at once; what changes all the time is written this often at most.
 _LEAST_PAUSE = 0.1
 # How many writings may be missed, on a busy machine, before a file is taken for one that was left behind.
