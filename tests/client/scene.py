@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
+from typing import Any, TypeVar
 
 from azure.servicebus import ServiceBusMessage
 
@@ -23,6 +24,8 @@ __all__ = ["BACKLOG", "Diary", "Scene", "eventually", "text"]
 BACKLOG = tuple(f"contoso/x-servicebus-transfer/{index}" for index in range(3))
 # Far longer than anything takes that tests wait for, in real seconds; they go on as soon as it is there.
 PATIENCE = 20.0
+
+T = TypeVar("T")
 
 
 class Diary(Observer):
@@ -102,6 +105,25 @@ class Scene:
 
     async def close(self) -> None:
         await asyncio.gather(*(client.close() for client in self._clients))
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Something that goes on while the test does."""
+        return asyncio.get_running_loop().create_task(work)
+
+    async def on_the_wire(self, path: str = "orders") -> None:
+        """Wait until a call of the SDK is under way."""
+        entity = self._clients[0].pair.entity(path)
+        await eventually(lambda: any(link._task is not None for link in entity._links))
+
+    async def quiet(self, path: str = "orders") -> None:
+        """Wait until no call of the SDK is under way."""
+        entity = self._clients[0].pair.entity(path)
+        await eventually(lambda: all(link._task is None for link in entity._links))
+
+    @staticmethod
+    def milliseconds(when: datetime) -> int:
+        """A moment as the wire has it."""
+        return int(when.timestamp()) * 1000 + when.microsecond // 1000
 
     # -- what is where
 

@@ -16,10 +16,12 @@ from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
+    ServiceBusError,
     ServiceBusQuotaExceededError,
 )
 
 from pairbus.aio import PairedSender
+from pairbus.errors import PairbusError
 from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, ReservedPropertyError
 
@@ -27,7 +29,7 @@ from .scene import Scene, eventually, text
 
 # In the time of the hurried loop, of which twenty seconds pass in one of ours.
 # Opening a link takes two or three of them.
-QUICK = {
+QUICK: dict[str, Any] = {
     "failover_interval": 20.0,
     "send_timeout": 20.0,
     "ping_primary_interval": 6.0,
@@ -54,7 +56,7 @@ class Loop:
             try:
                 await self.sender.send_messages(text(name))
                 self.returned.append(name)
-            except Exception as error:
+            except (PairbusError, ServiceBusError) as error:
                 self.raised.append(error)
                 await asyncio.sleep(0.5)
             await asyncio.sleep(0.1)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from azure.core.async_paging import AsyncItemPaged
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
@@ -359,7 +359,7 @@ class PairedSender:
         return f"Sender client id: {self._identifier}, entity: {self._path}"
 
     async def send_messages(
-        self, message: MessageTypes | PairedMessageBatch, *, timeout: float | None = None
+        self, message: MessageTypes | ServiceBusMessageBatch, *, timeout: float | None = None
     ) -> None:
         """Send a message, a list or a batch, and return when the primary or a backlog queue has all of it.
 

@@ -1,0 +1,274 @@
+"""Everything that can be sent, with the primary up and down: queues, topics, sessions; one message, lists,
+generators, mappings, batches, schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
+
+from pairbus.aio import PairedSender
+from pairbus.amqp.message import scan
+from pairbus.broker.engine.message import StoredMessage
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.client.message import PairedMessageBatch
+from pairbus.options import EntityState
+from pairbus.pairing.errors import ScheduledInBacklogError
+from pairbus.testing import ManualTimers
+
+from .scene import Scene, eventually, text
+
+
+def down(sender: PairedSender) -> PairedSender:
+    """The sender, with its entity failed over."""
+    sender._client.fail_over(sender.entity_name)
+    return sender
+
+
+def path_of(message: StoredMessage) -> Any:
+    return scan(message.application_properties_bytes).application_properties["x-ms-path"]
+
+
+def generated() -> Iterator[ServiceBusMessage]:
+    yield text("1")
+    yield text("2")
+
+
+FORMS: dict[str, Any] = {
+    "a message": lambda: text("1"),
+    "a list": lambda: [text("1"), text("2")],
+    "a tuple": lambda: (text("1"), text("2")),
+    "a generator": generated,
+    "a mapping": lambda: {"body": "1", "message_id": "1"},
+    "a list of mappings": lambda: [{"body": "1", "message_id": "1"}, {"body": "2", "message_id": "2"}],
+    "an annotated message": lambda: AmqpAnnotatedMessage(data_body=b"1", properties={"message_id": "1"}),
+    "a mixed list": lambda: [
+        text("1"),
+        {"body": "2", "message_id": "2"},
+        AmqpAnnotatedMessage(value_body=[3], properties=AmqpMessageProperties(message_id="3")),
+    ],
+    "nothing": list,
+}
+COUNTS = {"nothing": 0, "a message": 1, "a mapping": 1, "an annotated message": 1, "a mixed list": 3}
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_every_form_of_input_is_taken_in_both_states(still: Scene, form: str) -> None:
+    wanted = [str(number + 1) for number in range(COUNTS.get(form, 2))]
+    sender = still.sender()
+    await sender.send_messages(FORMS[form]())
+    assert still.ids() == wanted
+    await down(sender).send_messages(FORMS[form]())
+    assert still.backlog_ids() == wanted
+    assert still.ids() == wanted
+
+
+async def test_a_batch_is_taken_in_both_states(still: Scene) -> None:
+    sender = still.sender()
+    batch = await sender.create_message_batch()
+    assert isinstance(batch, ServiceBusMessageBatch)
+    for number in range(20):
+        batch.add_message(text(f"{number:02d}"))
+    assert len(batch) == 20
+    await sender.send_messages(batch)
+    wanted = [f"{number:02d}" for number in range(20)]
+    assert still.ids() == wanted
+    await down(sender).send_messages(batch)
+    assert still.backlog_ids() == wanted
+    await sender.send_messages(await sender.create_message_batch())
+    assert len(still.backlog_ids()) == 20
+
+
+async def test_a_batch_can_be_made_and_sent_while_the_primary_was_never_reached(still: Scene) -> None:
+    sender = down(still.sender())
+    batch = await sender.create_message_batch()
+    batch.add_message(text("1"))
+    await sender.send_messages(batch)
+    assert still.backlog_ids() == ["1"]
+
+
+async def test_the_sdk_takes_a_batch_as_it_is(still: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would encode all of its messages again."""
+    sender = still.sender()
+    batch = await sender.create_message_batch()
+    batch.add_message(text("1"))
+    built: list[Any] = []
+    monkeypatch.setattr(ServiceBusMessageBatch, "_from_list", lambda self, messages: built.extend(messages))
+    await sender.send_messages(batch)
+    assert built == []
+    assert still.ids() == ["1"]
+
+
+async def test_a_batch_of_somebody_else_is_refused_always(still: Scene) -> None:
+    with pytest.raises(TypeError, match="create_message_batch"):
+        await still.sender().send_messages(ServiceBusMessageBatch())
+    with pytest.raises(TypeError, match="scheduled"):
+        await still.sender().schedule_messages(PairedMessageBatch(), datetime.now(UTC))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [42, None, "text", b"bytes", [object()]], ids=repr)
+async def test_what_is_no_message_is_refused(still: Scene, wrong: Any) -> None:
+    with pytest.raises(TypeError):
+        await still.sender().send_messages(wrong)
+
+
+async def test_topics_and_their_subscriptions(still: Scene) -> None:
+    still.primary.create_topic("news")
+    still.primary.create_subscription("news", "all")
+    sender = still.client().get_topic_sender("news")
+    await sender.send_messages(text("1"))
+    assert still.ids("news/Subscriptions/all") == ["1"]
+    await down(sender).send_messages(text("2"))
+    assert [path_of(message) for message in still.backlog()] == ["news"]
+
+
+async def test_sessions_wait_in_the_envelope(still: Scene) -> None:
+    still.primary.create_queue("talks", QueueSettings(requires_session=True))
+    sender = still.sender("talks")
+    await sender.send_messages([text("1", session_id="a"), text("2", session_id="b")])
+    assert [message.session_id for message in still.messages("talks")] == ["a", "b"]
+    await down(sender).send_messages([text("3", session_id="a"), text("4", session_id="b")])
+    waiting = still.backlog()
+    assert [message.session_id for message in waiting] == [None, None]
+    aliases = [scan(message.application_properties_bytes).application_properties for message in waiting]
+    assert [alias["x-ms-sessionid"] for alias in aliases] == ["a", "b"]
+
+
+async def test_paths_differ_by_more_than_their_case(still: Scene) -> None:
+    client = still.client()
+    await client.get_queue_sender("orders").send_messages(text("1"))
+    client.fail_over("ORDERS")
+    await client.get_queue_sender("Orders").send_messages(text("2"))
+    assert still.backlog_ids() == ["2"]
+
+
+# --------------------------------------------------------------------------- ids
+
+
+def nameless(**settings: Any) -> ServiceBusMessage:
+    """A message without an id; the SDK gives one to each that is made, unless it is taken away."""
+    message = ServiceBusMessage("body", **settings)
+    message.message_id = None
+    return message
+
+
+async def test_a_message_without_an_id_gets_one_and_the_object_is_not_changed(still: Scene) -> None:
+    message = nameless(application_properties={"a": 1})
+    annotated = AmqpAnnotatedMessage(data_body=b"body")
+    sender = still.sender()
+    await sender.send_messages(message)
+    await sender.send_messages([message, annotated])  # type: ignore[arg-type]
+    batch = await sender.create_message_batch()
+    batch.add_message(message)
+    batch.add_message(annotated)
+    await sender.send_messages(batch)
+    assert message.message_id is None
+    assert annotated.properties is None
+    ids = still.ids()
+    assert len(set(ids)) == 5
+    assert all(len(each) == 32 for each in ids)
+
+
+async def test_the_same_object_sent_twice_is_two_messages_in_the_backlog_too(still: Scene) -> None:
+    message = nameless()
+    sender = down(still.sender())
+    await sender.send_messages(message)
+    await sender.send_messages([message, message])
+    assert len(set(still.backlog_ids())) == 3
+    assert message.message_id is None
+    assert message.application_properties is None
+    assert message.session_id is None
+
+
+async def test_an_id_is_kept_over_retries_and_failover(still: Scene, manual_timers: ManualTimers) -> None:
+    """What the primary may have taken has the same id when it comes again, for duplicate detection."""
+    still.primary.create_queue("once", QueueSettings(requires_duplicate_detection=True))
+    sender = still.sender("once", failover_interval=30.0, send_timeout=10.0)
+    await sender.send_messages(text("before"))
+    still.primary.faults.set("drop", entity="once", every=1)  # taken, and never answered
+    sending = still.begin(sender.send_messages(nameless()))
+    await eventually(lambda: len(still.ids("once")) == 2)
+    await manual_timers.advance(30.0)
+    await sending
+    assert still.backlog_ids() == still.ids("once")[1:]
+
+
+@pytest.mark.parametrize("given", [0, "", None])
+async def test_only_what_is_no_id_is_replaced(still: Scene, given: Any) -> None:
+    message = AmqpAnnotatedMessage(data_body=b"1", properties={"message_id": given})
+    await still.sender().send_messages(message)
+    assert (still.ids() == ["0"]) == (given == 0)
+
+
+# --------------------------------------------------------------------------- schedules
+
+
+SOON = datetime.now(UTC) + timedelta(hours=1)
+
+
+async def test_scheduling_works_in_both_states(still: Scene) -> None:
+    sender = still.sender()
+    numbers = await sender.schedule_messages([text("1"), text("2")], SOON)
+    assert len(numbers) == 2
+    assert all(number > 0 for number in numbers)
+    assert await sender.schedule_messages([], SOON) == []
+    [one] = await sender.schedule_messages(text("3"), SOON)
+    down(sender)
+    assert await sender.schedule_messages([text("4"), text("5")], SOON) == [-1, -2]
+    assert await sender.schedule_messages(text("6"), SOON) == [-3]
+    waiting = still.backlog()
+    assert [message.scheduled_for for message in waiting] == [None, None, None]
+    scheduled = {
+        scan(message.application_properties_bytes).application_properties["x-ms-scheduledenqueuetimeutc"]
+        for message in waiting
+    }
+    assert scheduled == {still.milliseconds(SOON)}
+    assert one not in numbers
+
+
+async def test_cancelling_asks_the_primary_only_for_its_own_numbers(still: Scene) -> None:
+    sender = still.sender()
+    numbers = await sender.schedule_messages([text("1"), text("2")], SOON)
+    await sender.cancel_scheduled_messages(numbers[0])
+    assert still.ids() == ["2"]
+    in_backlog = await down(sender).schedule_messages(text("3"), SOON)
+    with pytest.raises(ScheduledInBacklogError) as caught:
+        await sender.cancel_scheduled_messages([numbers[1], *in_backlog])
+    assert caught.value.numbers == (-1,)
+    assert still.ids() == ["2"]
+    await sender.cancel_scheduled_messages([])
+    await sender.cancel_scheduled_messages([numbers[1]])
+    assert still.ids() == []
+
+
+async def test_a_schedule_that_meets_an_outage_goes_to_the_backlog(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    sender = still.sender(failover_interval=30.0)
+    await sender.send_messages(text("before"))
+    still.primary.faults.set("silence")
+    scheduling = still.begin(sender.schedule_messages(text("1"), SOON))
+    await still.on_the_wire()
+    await manual_timers.advance(30.0)
+    assert await scheduling == [-1]
+    assert still.state() is EntityState.FAILED_OVER
+
+
+async def test_a_scheduled_message_that_is_sent_keeps_its_time(still: Scene) -> None:
+    sender = still.sender()
+    message = text("1", scheduled_enqueue_time_utc=SOON)
+    await sender.send_messages(message)
+    assert [found.scheduled_for for found in still.messages("orders")] == [
+        pytest.approx(SOON.timestamp(), abs=0.001)
+    ]
+    await down(sender).send_messages(message)
+    [waiting] = still.backlog()
+    assert waiting.scheduled_for is None
+    aliases = scan(waiting.application_properties_bytes).application_properties
+    assert aliases["x-ms-scheduledenqueuetimeutc"] == still.milliseconds(SOON)
+    assert message.scheduled_enqueue_time_utc == SOON
