@@ -28,6 +28,7 @@ _DEFERRED = Modified(delivery_failed=True, undeliverable_here=True)
 # Requests for many messages are cut into pieces: the answer is one message, and there is a limit for those.
 FETCH_AT_ONCE = 100
 SETTLE_AT_ONCE = 500
+LINKS_OPENING = 64
 # Azure detaches a link on which nothing happens for ten minutes; a minute less is safe.
 SERVICE_LINK_IDLE = 540.0
 _SEQUENCE = Symbol("x-opt-sequence-number")
@@ -56,6 +57,8 @@ class AmqpTransport:
         self._clock = clock or SystemClock()
         self._container_id = container_id
         self._connecting: asyncio.Task[Line] | None = None
+        #: Links that are opened at a time: a thousand at once would pass their own deadlines.
+        self.opening = asyncio.Semaphore(LINKS_OPENING)
 
     def __repr__(self) -> str:
         return f"<AmqpTransport {self._place.host}:{self._place.port}>"
@@ -165,12 +168,16 @@ class AmqpSource:
         self._management = _Slot(self._open_management)
 
     async def _open_receiver(self) -> ReceiverLink:
-        line = await self._transport.line(self._queue)
-        return await ReceiverLink.open(line, self._queue, timeout=self._transport.timeout)
+        async with self._transport.opening:
+            line = await self._transport.line(self._queue)
+            return await ReceiverLink.open(line, self._queue, timeout=self._transport.timeout)
 
     async def _open_management(self) -> RequestLink:
-        line = await self._transport.line(self._queue)
-        return await RequestLink.open(line, f"{self._queue}/$management", timeout=self._transport.timeout)
+        async with self._transport.opening:
+            line = await self._transport.line(self._queue)
+            return await RequestLink.open(
+                line, f"{self._queue}/$management", timeout=self._transport.timeout
+            )
 
     # -- receiving
 
@@ -333,8 +340,9 @@ class AmqpDestination:
         self._sender = _Slot(self._open)
 
     async def _open(self) -> SenderLink:
-        line = await self._transport.line(self._path)
-        return await SenderLink.open(line, self._path, timeout=self._transport.timeout)
+        async with self._transport.opening:
+            line = await self._transport.line(self._path)
+            return await SenderLink.open(line, self._path, timeout=self._transport.timeout)
 
     @property
     def max_size(self) -> int | None:

@@ -31,6 +31,8 @@ __all__ = ["Condition", "Destinations", "PathState"]
 
 # After so many busy answers in a row a path counts as down.
 BUSY_IN_A_ROW = 3
+# A try of which nothing was heard for so long was never made: its queue is gone. Another may try.
+TRY_LIMIT = 60.0
 
 
 class PathState(Enum):
@@ -80,10 +82,10 @@ class Destinations:
     def claim_try(self, path: str, now: float) -> bool:
         """Whether the caller is the one that tries a path whose back-off or pause is over."""
         found = self.look(path, now)
-        if found.state not in (PathState.DOWN, PathState.PAUSED) or now < found.due:
+        if found.state not in (PathState.DOWN, PathState.PAUSED, PathState.TRYING) or now < found.due:
             return False
         found.is_gentle = found.state is PathState.PAUSED
-        found.state = PathState.TRYING
+        found.state, found.due = PathState.TRYING, now + TRY_LIMIT
         return True
 
     def give_up_try(self, path: str, now: float) -> None:

@@ -199,7 +199,8 @@ class Lanes:
     def _due(self, lane: _Lane, now: float) -> float:
         due = min(lane.missing.values(), default=inf)
         condition = self._destinations.look(lane.path, now)
-        if condition.state in (PathState.DOWN, PathState.PAUSED) and (lane.waiting or lane.deferred):
+        is_held_up = condition.state in (PathState.DOWN, PathState.PAUSED, PathState.TRYING)
+        if is_held_up and (lane.waiting or lane.deferred):
             due = min(due, condition.due)
         if lane.waiting:
             due = min(due, min(held.locked_until for held in lane.waiting) - self.margin)
@@ -248,7 +249,7 @@ class Lanes:
         lane = self._lane(messages[0].path, messages[0].session_id)
         if judgement.verdict is Verdict.POISON and len(messages) > 1:
             lane.singly = len(messages)
-        self.unsent(messages)
+        self._keep_waiting(messages)
 
     def put_aside(self, messages: Iterable[Held]) -> None:
         """These are deferred now."""
@@ -300,8 +301,12 @@ class Lanes:
             del lane.missing[number], self._lane_of[number]
         self._dirty[lane] = None
 
-    def unsent(self, messages: Sequence[Held]) -> None:
-        """These were not sent after all."""
+    def unsent(self, messages: Sequence[Held], now: float) -> None:
+        """These, which were one unit, were not sent after all; perhaps they were a try."""
+        self._destinations.give_up_try(messages[0].path, now)
+        self._keep_waiting(messages)
+
+    def _keep_waiting(self, messages: Sequence[Held]) -> None:
         lane = self._lane(messages[0].path, messages[0].session_id)
         for held in messages:
             lane.away -= 1

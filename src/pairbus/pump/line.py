@@ -316,9 +316,8 @@ class Line(asyncio.Protocol):
             self._links.pop(link).on_lost(error)
 
     def _session(self) -> Session:
-        for session in reversed(self._sessions):
-            if len(session.links) < LINKS_A_SESSION:
-                return session
+        if self._sessions and len(self._sessions[-1].links) < LINKS_A_SESSION:
+            return self._sessions[-1]
         try:
             session = self._machine.begin()
         except UsageError as error:

@@ -103,7 +103,6 @@ class Pump:
             ),
             tally=Tally(self._clock.monotonic()),
             longest_wait=secondary.longest_wait,
-            active=lambda: sum(pump.is_active for pump in self._pumps),
         )
 
     async def _run_queues(self) -> None:

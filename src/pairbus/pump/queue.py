@@ -80,7 +80,7 @@ class QueuePump:
         self._wake: asyncio.TimerHandle | None = None
         self._is_stopping = False
         self._failures = 0
-        self.is_active = False
+        self._is_active = False
         station.conditions.listen(lambda path: self._advance_soon())
 
     async def run(self) -> None:
@@ -121,11 +121,11 @@ class QueuePump:
             self._failures = 0
             self._station.tally.queue_errors.pop(self.queue, None)
             if deliveries:
-                self.is_active = True
+                self._note_activity(True)
                 self._take_in(deliveries)
                 self._advance()
             elif not self._is_stopping:
-                self.is_active = False
+                self._note_activity(bool(self.lanes.held))
                 self._pace.rest()
                 if self._options.drain and await self._is_drained():
                     return
@@ -143,6 +143,10 @@ class QueuePump:
             return []  # it was `stop` that called it off
         finally:
             self._receiving = None
+
+    def _note_activity(self, is_active: bool) -> None:
+        self._station.active += is_active - self._is_active
+        self._is_active = is_active
 
     def _credit(self) -> int:
         credit = self._pace.credit(self._station.share())
@@ -314,7 +318,7 @@ class QueuePump:
                 self._start(self._send_slice(step.path, rest[:chosen]))
                 rest = rest[chosen:]
             for unit in rest:
-                self.lanes.unsent(unit)
+                self.lanes.unsent(unit, self._station.now())
 
     def _slice(self, units: list[list[Held]]) -> tuple[int, int, int]:
         """How many units are sent at once; their messages and bytes."""
@@ -359,13 +363,14 @@ class QueuePump:
 
     def _still_locked(self, units: list[list[Held]]) -> list[list[Held]]:
         """Those whose locks last; the others go back to their lanes, which renew them."""
-        deadline = self._station.now() + self.lanes.margin / 2
+        now = self._station.now()
+        deadline = now + self.lanes.margin / 2
         fresh = []
         for unit in units:
             if min(held.locked_until for held in unit) > deadline:
                 fresh.append(unit)
             else:
-                self.lanes.unsent(unit)
+                self.lanes.unsent(unit, now)
         return fresh
 
     def _refused(self, path: str, unit: list[Held], error: TransportError, now: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -39,7 +38,7 @@ class Station:
     limiter: Limiter
     tally: Tally
     longest_wait: float
-    active: Callable[[], int]
+    active: int = 0  # queues that have something to move
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     spellings: dict[str, str] = field(default_factory=dict)
     failure: BaseException | None = None
@@ -61,7 +60,7 @@ class Station:
 
     def share(self) -> float:
         """The part of the rate that falls to one queue."""
-        return self.limiter.rate / max(1, self.active())
+        return self.limiter.rate / max(1, self.active)
 
     def slice_size(self) -> int:
         """Messages that are sent at once."""
