@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import ssl
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import jwt
 import pytest
-from azure.core.credentials import AccessToken
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import (
     ClientAuthenticationError,
     HttpResponseError,
@@ -20,6 +23,7 @@ from azure.core.exceptions import (
 from pairbus.broker import Broker
 from pairbus.client.administration import Trouble, describe_trouble, judge_trouble, open_administration
 from pairbus.client.provisioner import Provisioner
+from pairbus.pairing.names import parse_connection_string
 
 
 async def test_an_embedded_namespace_is_asked_over_plain_http(broker: Broker) -> None:
@@ -117,3 +121,50 @@ async def test_the_provisioner_needs_the_role_of_an_owner(
         )
         report = await provisioner.run()
     assert report.state == ("ready" if trouble is None else trouble.value)
+
+
+class Unavailable:
+    """A credential whose token service is down, and says so in a way of its own."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def get_token(self, *scopes: str, **settings: Any) -> AccessToken:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error", [ClientAuthenticationError("no managed identity"), LookupError("nothing there")]
+)
+async def test_a_token_that_cannot_be_had_is_not_taken_for_a_refusal(
+    broker: Broker, error: Exception
+) -> None:
+    address = f"127.0.0.1:{broker['contoso-dr'].port}"
+    provisioner = Provisioner(lambda: open_administration(address, Unavailable(error)), "contoso", count=1)
+    report = await provisioner.run()
+    assert report.state == "unreachable"
+    assert f"no token could be had: {error}" in report.warnings[0]
+
+
+def signature(name: str, key: str) -> str:
+    """A shared access signature for a whole namespace."""
+    resource, expiry = quote_plus("sb://127.0.0.1"), int(time.time()) + 3600
+    digest = hmac.digest(key.encode(), f"{resource}\n{expiry}".encode(), "sha256")
+    signed = quote_plus(base64.b64encode(digest))
+    return f"SharedAccessSignature sr={resource}&sig={signed}&se={expiry}&skn={name}"
+
+
+@pytest.mark.parametrize("kind", ["key", "signature"])
+async def test_keys_and_signatures_are_credentials_too(broker: Broker, kind: str) -> None:
+    secondary = broker["contoso-dr"]
+    parsed = parse_connection_string(secondary.connection_string)
+    assert parsed.key_name is not None
+    assert parsed.key is not None
+    credential: AzureNamedKeyCredential | AzureSasCredential = AzureNamedKeyCredential(
+        parsed.key_name, parsed.key
+    )
+    if kind == "signature":
+        credential = AzureSasCredential(signature(parsed.key_name, parsed.key))
+    keywords = {"connection_verify": str(broker.certificate)}
+    async with open_administration(str(parsed.endpoint), credential, keywords=keywords) as admin:
+        assert (await admin.get_namespace_properties()).name == "contoso-dr"

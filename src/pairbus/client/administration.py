@@ -11,10 +11,16 @@ import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
-from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ServiceRequestError,
+)
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
@@ -60,12 +66,22 @@ def open_administration(
     close it, or use it with ``async with``.
     """
     settings = _settings(keywords or {})
+    if isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
+        # The administration client knows keys and signatures in connection strings only.
+        address, credential = _connection_string(address, credential), None
     if credential is not None:
-        return ServiceBusAdministrationClient(address, for_event_loop(credential), **settings)
+        return ServiceBusAdministrationClient(address, cast(Any, _Credential(credential)), **settings)
     parsed = parse_connection_string(address)
     if parsed.emulator and _is_loopback(parsed.endpoint.host):
         settings["transport"] = _PlainTransport()
     return ServiceBusAdministrationClient.from_connection_string(address, **settings)
+
+
+def _connection_string(host: str, credential: AzureNamedKeyCredential | AzureSasCredential) -> str:
+    if isinstance(credential, AzureSasCredential):
+        return f"Endpoint=sb://{host};SharedAccessSignature={credential.signature}"
+    name, key = credential.named_key
+    return f"Endpoint=sb://{host};SharedAccessKeyName={name};SharedAccessKey={key}"
 
 
 def _settings(keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,6 +108,21 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+class _Credential:
+    """Tells a token that could not be had from one that the service refuses: the former may pass."""
+
+    def __init__(self, credential: Any) -> None:
+        self._credential = for_event_loop(credential)
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        """Ask for a token."""
+        try:
+            token: AccessToken = await self._credential.get_token(*scopes, **options)
+        except Exception as error:
+            raise ServiceRequestError(f"no token could be had: {describe_trouble(error)}") from error
+        return token
 
 
 class _PlainTransport(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, untyped
