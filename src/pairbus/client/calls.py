@@ -30,7 +30,14 @@ class SendCall:
 
     async def transmit(self, sender: SdkSender) -> None:
         """Have the primary take them."""
-        await sender.send_messages(self._native)
+        native = self._native
+        if type(native) is list:
+            # The batch that the SDK would make of them itself. It would also convert each message twice for
+            # it, which is a tenth of the whole send.
+            native = await sender.create_message_batch()
+            for message in self.messages:
+                native.add_message(message)
+        await sender.send_messages(native)
 
     async def redirect(self, deadline: float | None) -> None:
         """Have the backlog, or else the spool, take them."""
