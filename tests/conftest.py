@@ -1,8 +1,8 @@
 """Tests that need a tool beyond Python, and what happens where the tool is missing.
 
-A test asks for the tool by its fixture (``node``). Where the tool is not installed the test is left out at
-collection and listed at the end of the run, so that a machine with Python alone still checks all it can and
-nothing goes missing silently. With PAIRBUS_REQUIRE_ALL=1, as in CI, a missing tool is an error.
+A test asks for the tool by its fixture (``node``, ``java``). Where it is not installed the test is left out
+at collection and listed at the end of the run, so that a machine with Python alone still checks all it can
+and nothing goes missing silently. With PAIRBUS_REQUIRE_ALL=1, as in CI, a missing tool is an error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Tool:
 
 
 # By the fixture that a test asks for.
-TOOLS = {"node": Tool("Node", ("node", "npm"))}
+TOOLS = {"node": Tool("Node", ("node", "npm")), "java": Tool("Java", ("java",))}
 
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 NPM_FAILURE = pytest.StashKey[str]()
@@ -102,6 +102,14 @@ def node(pytestconfig: pytest.Config) -> Path:
     if failure is not None:
         pytest.fail(failure, pytrace=False)
     found = shutil.which("node")
+    assert found is not None
+    return Path(found)
+
+
+@pytest.fixture(scope="session")
+def java() -> Path:
+    """The Java binary, without which Spark does not run."""
+    found = shutil.which("java")
     assert found is not None
     return Path(found)
 

@@ -1,0 +1,54 @@
+"""The data pipeline on Spark: the only place that imports pyspark, and that with its first use.
+
+from pairbus.spark import PumpPair, Syphon
+
+Syphon(spark, PumpPair.from_env("CONTOSO", "CONTOSO_DR"), state="state").run(once=True)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..pump import PumpOptions, PumpPair, Side
+    from .backlog import Backlog
+    from .receipts import compact_receipts, load_receipts
+    from .session import open_session
+    from .summary import SyphonSummary
+    from .syphon import Syphon, SyphonError, SyphonProgress
+
+__all__ = [
+    "Backlog",
+    "PumpOptions",
+    "PumpPair",
+    "Side",
+    "Syphon",
+    "SyphonError",
+    "SyphonProgress",
+    "SyphonSummary",
+    "compact_receipts",
+    "load_receipts",
+    "open_session",
+]
+
+_HOMES = {
+    "Backlog": "pairbus.spark.backlog",
+    "PumpOptions": "pairbus.pump",
+    "PumpPair": "pairbus.pump",
+    "Side": "pairbus.pump",
+    "Syphon": "pairbus.spark.syphon",
+    "SyphonError": "pairbus.spark.syphon",
+    "SyphonProgress": "pairbus.spark.syphon",
+    "SyphonSummary": "pairbus.spark.summary",
+    "compact_receipts": "pairbus.spark.receipts",
+    "load_receipts": "pairbus.spark.receipts",
+    "open_session": "pairbus.spark.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value

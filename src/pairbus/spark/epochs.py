@@ -1,0 +1,67 @@
+"""Which shard serves which queue, and how long an epoch lasts. Pure; time comes in as an argument.
+
+1. Queues are dealt out like cards, so that shards differ by one queue at most. One shard serves many queues
+   at once, so that there may be far more queues than slots.
+2. An epoch in which something was moved is followed by a short one. Idle ones double up to the length of a
+   long poll, because the end of each epoch cuts the polls of all queues, and polls cost money.
+3. All shards of an epoch end together. A shard that came back early would leave its queues unserved until the
+   last one has come back. The first that begins starts the clock; the others get what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+__all__ = ["Epochs", "ServedQueue", "Shard", "deal"]
+
+BUSY_EPOCH = 5.0
+LONGEST_EPOCH = 900.0
+
+
+class ServedQueue(NamedTuple):
+    """A backlog queue, and the index of its pair."""
+
+    pair: int
+    name: str
+
+
+class Shard(NamedTuple):
+    """What one task does in one epoch."""
+
+    epoch: int
+    number: int
+    queues: tuple[ServedQueue, ...]
+
+
+def deal(queues: Sequence[ServedQueue], shards: int, *, epoch: int = 0) -> list[Shard]:
+    """The queues over at most so many shards; none of them is empty."""
+    count = max(1, min(shards, len(queues)))
+    return [Shard(epoch, number, tuple(queues[number::count])) for number in range(count)]
+
+
+@dataclass(slots=True)
+class Epochs:
+    """The lengths of epochs, one after the other."""
+
+    busy: float = BUSY_EPOCH
+    longest: float = LONGEST_EPOCH
+    _length: float = field(default=0.0, init=False)
+    _handled: int = field(default=0, init=False)
+    _ends: dict[int, float] = field(default_factory=dict, init=False)
+
+    def next_length(self, handled: int) -> float:
+        """How long the next epoch lasts, where `handled` counts all messages handled since the start."""
+        was_busy = handled > self._handled or self._length == 0.0
+        self._handled = handled
+        self._length = self.busy if was_busy else min(self.longest, self._length * 2)
+        return self._length
+
+    def left(self, epoch: int, now: float) -> float:
+        """What is left of an epoch whose first shard begins, or has begun; `now` is monotonic."""
+        ends = self._ends.get(epoch)
+        if ends is None:
+            ends = now + (self._length or self.busy)
+            self._ends = {epoch: ends}  # of older ones nobody asks any more
+        return max(0.0, ends - now)

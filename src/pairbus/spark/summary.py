@@ -1,0 +1,97 @@
+"""What a run of the syphon has done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["PathSummary", "RunTally", "SyphonSummary"]
+
+
+@dataclass(slots=True)
+class PathSummary:
+    """What became of the messages of one path."""
+
+    moved: int = 0
+    dead_lettered: int = 0
+    waiting: int = 0
+    bytes: int = 0
+    busy_seconds: float = 0.0
+    trouble: str | None = None
+
+    @property
+    def rate(self) -> float:
+        """Messages a second while any were on the way."""
+        return self.moved / self.busy_seconds if self.busy_seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonSummary:
+    """The sum of it. `receipts` are those that this run wrote, for messages moved and dead-lettered;
+    `unknown` were sent without an answer and may arrive twice; `waiting` are put aside: their path is down.
+    """
+
+    moved: int
+    dead_lettered: int
+    waiting: int
+    bytes: int
+    unknown: int
+    seconds: float
+    receipts: int
+    slowest_path: str | None
+    paths: Mapping[str, PathSummary] = field(default_factory=dict)
+    queue_errors: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    table: str | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left that should have been moved."""
+        return self.waiting == 0 and not self.queue_errors
+
+    @property
+    def rate(self) -> float:
+        """Messages moved a second."""
+        return self.moved / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(slots=True)
+class RunTally:
+    """The rows of tasks, added up as they come."""
+
+    paths: dict[str, PathSummary] = field(default_factory=dict)
+    queue_errors: dict[str, str] = field(default_factory=dict)
+    unknown: int = 0
+    waiting: int = 0
+    _epoch: int = -1
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add the rows of one epoch. What waits, or cannot be read, is what the last epoch says."""
+        for row in rows:
+            if row["epoch"] != self._epoch:
+                self._epoch, self.waiting, self.queue_errors = row["epoch"], 0, {}
+                for path in self.paths.values():
+                    path.waiting = 0
+            self.unknown += row["unknown"]
+            self.waiting += row["waiting"]
+            self.queue_errors |= json.loads(row["queue_errors"])
+            for path, tallies in json.loads(row["paths"]).items():
+                _add(self.paths.setdefault(path, PathSummary()), tallies)
+
+    @property
+    def slowest_path(self) -> str | None:
+        """The path with the lowest rate, of those that anything was moved to."""
+        rates = {path: found.rate for path, found in self.paths.items() if found.rate > 0}
+        return min(rates, key=lambda path: rates[path]) if rates else None
+
+
+def _add(found: PathSummary, tallies: Sequence[Mapping[str, Any]]) -> None:
+    for tally in tallies:
+        found.moved += tally["moved"]
+        found.dead_lettered += tally["dead_lettered"]
+        found.bytes += tally["bytes"]
+        found.busy_seconds += tally["busy_seconds"]
+        found.trouble = tally["trouble"] or found.trouble
+    found.waiting += tallies[-1]["waiting"]

@@ -1,0 +1,392 @@
+"""The syphon: drains the backlog of one or many pairs on Spark.
+
+Theory of operation
+1. The work is done by pumps inside tasks (`task`); the driver plans, holds the leash and counts.
+2. Once: a job of one task a shard, each of which ends when its queues are drained.
+3. For ever: a Structured Streaming query. The planner says for each epoch which shard serves which queues,
+   the pumps of all shards end together with the epoch, and the checkpoint remembers the epoch's number. No
+   message depends on the checkpoint: what was not completed is still in its queue.
+4. Receipts are written by the pumps, on the disk before a message leaves its queue. Spark's own output is
+   lost with a task that dies, so it is used for the summary only. After a run the receipts of dead pumps are
+   adopted, and all are put into one table.
+5. To stop is to tell the pumps by the leash and to wait until their tasks have come back. Only then is the
+   query ended: Spark would kill them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from ..errors import ConfigurationError, PairbusError
+from ..portal import Portal
+from ..pump import PumpOptions, PumpPair
+from .backlog import Backlog, Discovery, discover
+from .epochs import BUSY_EPOCH, LONGEST_EPOCH, Epochs, deal
+from .leash import Leash, Progress, PumpSeen
+from .planner import PlanSource
+from .receipts import compact_receipts, load_receipts
+from .session import check_spark_version
+from .summary import RunTally, SyphonSummary
+from .task import RESULT_DDL, ShardJob, pump_planned, pump_shards
+from .tether import ControlFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Syphon", "SyphonError", "SyphonProgress"]
+
+_TICK = 0.2
+# Receipts of a syphon that runs for ever are put together so often, and its queues are looked for anew.
+_HOUSEKEEPING = 900.0
+
+
+class SyphonError(PairbusError):
+    """The syphon cannot go on; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonProgress:
+    """How far it is. `total` is what lay in the backlog at the start, if that is known."""
+
+    moved: int
+    dead_lettered: int
+    waiting: int
+    bytes: int
+    total: int | None
+    seconds: float
+    pumps: int
+    order: str
+
+
+class Syphon:
+    """Drains the backlog of one or many pairs. Run it once."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pair: PumpPair | Backlog | Sequence[PumpPair | Backlog],
+        *,
+        records: Path | str | None = None,
+        state: Path | str | None = None,
+        options: PumpOptions | Sequence[PumpOptions] | None = None,
+        shards: int | None = None,
+        driver_host: str = "127.0.0.1",
+        busy_epoch: float = BUSY_EPOCH,
+        longest_epoch: float = LONGEST_EPOCH,
+    ) -> None:
+        """`records` is a directory that driver and executors share, `state` one of the driver: checkpoint and
+        control address. `options` are for all pairs, or one for each. `driver_host` is an address of the
+        driver that executors can reach. Does no I/O.
+        """
+        check_spark_version(spark.version)
+        given = [pair] if isinstance(pair, PumpPair | Backlog) else list(pair)
+        if not given:
+            raise ConfigurationError("a syphon needs at least one pair")
+        self._spark = spark
+        self._backlogs = [one if isinstance(one, Backlog) else Backlog(pair=one) for one in given]
+        # Receipts show a pair by the name that its backlog queues have.
+        self._pairs = tuple(replace(one.pair, name=one.name) for one in self._backlogs)
+        self._options = _options_for(options, len(given))
+        self._state = Path(state) if state is not None else None
+        self.records = _records_dir(records, self._state)
+        self._shards = shards
+        self._leash = Leash(
+            self.records, host=driver_host, epochs=Epochs(busy=busy_epoch, longest=longest_epoch)
+        )
+        self._begun = 0.0
+        self._total: int | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+
+    # -- control, from any thread
+
+    def stop(self) -> None:
+        """End cleanly: nothing is left locked, and nothing is sent twice."""
+        self._leash.stop()
+
+    def pause(self) -> None:
+        """Give back what is in hand, and wait."""
+        self._leash.pause()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._leash.resume()
+
+    def pumps(self) -> list[PumpSeen]:
+        """The pumps at work."""
+        return self._leash.pumps()
+
+    def progress(self) -> SyphonProgress:
+        """How far it is."""
+        return self._describe(self._leash.progress())
+
+    # -- running
+
+    def run(
+        self, *, once: bool = False, on_progress: Callable[[SyphonProgress], None] | None = None
+    ) -> SyphonSummary:
+        """Drain until nothing is left to do, or pump until stopped; what was done.
+
+        `on_progress` is called about every second, in this thread. An interrupt stops cleanly and is raised.
+        """
+        self._begun = time.time()
+        discovery = _discover(self._backlogs)
+        self._total = discovery.active
+        self.records.mkdir(parents=True, exist_ok=True)
+        control = None if self._state is None else ControlFile(self._state)
+        with self._leash:
+            if control is not None:
+                control.write(self._leash.address)
+            try:
+                tally = self._work(discovery, once=once, on_progress=on_progress)
+            finally:
+                if control is not None:
+                    control.remove()
+        return self._sum_up(tally, discovery)
+
+    def _work(
+        self, discovery: Discovery, *, once: bool, on_progress: Callable[[SyphonProgress], None] | None
+    ) -> RunTally:
+        if not discovery.queues:
+            return RunTally()
+        reporter = _Reporter(self, on_progress)
+        if once:
+            return self._drain(discovery, reporter)
+        return self._stream(discovery, reporter)
+
+    def _job(self, *, drain: bool) -> ShardJob:
+        shards = self._shard_count()
+        options = tuple(_share(one, shards, drain=drain) for one in self._options)
+        return ShardJob(
+            pairs=self._pairs,
+            options=options,
+            records=str(self.records),
+            leash=self._leash.address,
+            timed=not drain,
+        )
+
+    def _shard_count(self) -> int:
+        if self._shards is not None:
+            return max(1, self._shards)
+        try:
+            slots = self._spark.sparkContext.defaultParallelism
+            is_local = (self._spark.sparkContext.master or "").startswith("local")
+        except PySparkException:  # a remote session does not tell
+            return 2
+        # One slot is left to other jobs. Pumps are busy with Python, so more than cores would not help.
+        return max(1, min(slots - 1, (os.cpu_count() or 1) if is_local else slots))
+
+    def _drain(self, discovery: Discovery, reporter: _Reporter) -> RunTally:
+        shards = deal(discovery.queues, self._shard_count())
+        count = len(shards)
+        # Exactly one row, and so one shard, a task.
+        numbers = self._spark.range(0, count, 1, count)
+        frame = numbers.mapInArrow(pump_shards(self._job(drain=True), shards), RESULT_DDL)
+        thread = _Collector(lambda: [row.asDict() for row in frame.collect()])
+        try:
+            while not thread.wait(_TICK):
+                reporter.tick()
+        except BaseException:
+            self._leash.stop()
+            thread.wait(None)
+            raise
+        if thread.error is not None:
+            raise self._explain(thread.error) from None
+        tally = RunTally()
+        tally.add(thread.rows)
+        return tally
+
+    def _stream(self, discovery: Discovery, reporter: _Reporter) -> RunTally:
+        self._leash.queues = discovery.queues
+        tally = RunTally()
+        query = self._start_query(tally)
+        housekeeping = time.monotonic() + _HOUSEKEEPING
+        try:
+            while query.isActive and self._leash.order != "stop":
+                time.sleep(_TICK)
+                reporter.tick()
+                if time.monotonic() >= housekeeping:
+                    self._keep_house()
+                    housekeeping = time.monotonic() + _HOUSEKEEPING
+        finally:
+            self._leash.stop()
+            self._end_query(query)
+        error = query.exception()
+        if error is not None:
+            raise self._explain(error) from None
+        return tally
+
+    def _start_query(self, tally: RunTally) -> StreamingQuery:
+        spark, address = self._spark, self._leash.address
+        spark.dataSource.register(PlanSource)
+        plan = (
+            spark.readStream.format(PlanSource.name())
+            .option("host", address.host)
+            .option("port", address.port)
+            .option("token", address.token)
+            .option("shards", self._shard_count())
+            .load()
+        )
+
+        def collect(frame: Any, epoch: int) -> None:
+            tally.add(row.asDict() for row in frame.collect())
+
+        pumped = plan.mapInArrow(pump_planned(self._job(drain=False)), RESULT_DDL)
+        return (
+            pumped.writeStream.queryName("pairbus-syphon")
+            .foreachBatch(collect)
+            .option("checkpointLocation", self._checkpoint())
+            .start()
+        )
+
+    def _checkpoint(self) -> str:
+        if self._state is not None:
+            return str(self._state / "checkpoint")
+        self._scratch = tempfile.TemporaryDirectory(prefix="pairbus-syphon-")
+        return self._scratch.name
+
+    def _end_query(self, query: StreamingQuery) -> None:
+        """Wait for the pumps, then end the query."""
+        while query.isActive and (self._leash.progress().pumps or query.status["isTriggerActive"]):
+            time.sleep(_TICK / 4)
+        query.stop()
+
+    def _keep_house(self) -> None:
+        with suppress(PairbusError, OSError):  # it is done again later
+            found = _discover(self._backlogs)
+            self._leash.queues = found.queues or self._leash.queues
+        compact_receipts(self._spark, self.records)
+
+    # -- telling
+
+    def _explain(self, error: BaseException) -> SyphonError:
+        faults = self._leash.faults
+        if faults:
+            return SyphonError(faults[-1])
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        told = [line for line in lines if line.startswith("pairbus.")]
+        return SyphonError((told or lines or [type(error).__name__])[-1 if told else 0])
+
+    def _describe(self, progress: Progress) -> SyphonProgress:
+        counts = progress.counts
+        return SyphonProgress(
+            moved=counts["moved"],
+            dead_lettered=counts["dead_lettered"],
+            waiting=counts["waiting"],
+            bytes=counts["bytes"],
+            total=self._total,
+            seconds=time.time() - self._begun if self._begun else 0.0,
+            pumps=progress.pumps,
+            order=progress.order,
+        )
+
+    def _sum_up(self, tally: RunTally, discovery: Discovery) -> SyphonSummary:
+        seconds = time.time() - self._begun
+        table = compact_receipts(self._spark, self.records).table
+        mine = load_receipts(self._spark, self.records).where(
+            F.col("moved") >= F.timestamp_seconds(F.lit(self._begun))
+        )
+        moved = F.col("outcome") == "moved"
+        told = mine.select(
+            F.count_if(moved).alias("moved"),
+            F.count_if(~moved).alias("dead_lettered"),
+            F.coalesce(F.sum(F.when(moved, F.col("bytes"))), F.lit(0)).alias("bytes"),
+        ).collect()[0]
+        return SyphonSummary(
+            moved=told["moved"],
+            dead_lettered=told["dead_lettered"],
+            waiting=tally.waiting,
+            bytes=told["bytes"],
+            unknown=tally.unknown,
+            seconds=seconds,
+            receipts=told["moved"] + told["dead_lettered"],
+            slowest_path=tally.slowest_path,
+            paths=tally.paths,
+            queue_errors=tally.queue_errors,
+            notes=discovery.notes,
+            table=None if table is None else str(table),
+        )
+
+
+def _discover(backlogs: Sequence[Backlog]) -> Discovery:
+    """On a loop of its own: a notebook runs one already."""
+    portal = Portal("pairbus-discovery")
+    try:
+        return portal.run(discover, backlogs)
+    finally:
+        portal.close(timeout=10.0)
+
+
+def _options_for(given: PumpOptions | Sequence[PumpOptions] | None, count: int) -> tuple[PumpOptions, ...]:
+    if given is None or isinstance(given, PumpOptions):
+        return (given or PumpOptions(),) * count
+    if len(given) != count:
+        raise ConfigurationError(f"give options for each of the {count} pairs, or one for all")
+    return tuple(given)
+
+
+def _share(options: PumpOptions, shards: int, *, drain: bool) -> PumpOptions:
+    """A limit is that of the whole job."""
+    return replace(
+        options,
+        drain=drain,
+        max_rate=None if options.max_rate is None else options.max_rate / shards,
+        max_byte_rate=None if options.max_byte_rate is None else options.max_byte_rate / shards,
+    )
+
+
+def _records_dir(given: Path | str | None, state: Path | None) -> Path:
+    if given is not None:
+        return Path(given).absolute()
+    if state is not None:
+        return (state / "records").absolute()
+    raise ConfigurationError(
+        "say where receipts are kept: records=, or state= for a directory of this machine"
+    )
+
+
+class _Collector:
+    """Runs a Spark action in a thread, so that this one can tell of progress and be interrupted."""
+
+    def __init__(self, action: Callable[[], list[Mapping[str, Any]]]) -> None:
+        self.rows: list[Mapping[str, Any]] = []
+        self.error: Exception | None = None
+        self._action = action
+        self._is_done = threading.Event()
+        threading.Thread(target=self._run, name="pairbus-syphon", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.rows = self._action()
+        except Exception as error:  # noqa: BLE001 - it is raised where the result is wanted
+            self.error = error
+        finally:
+            self._is_done.set()
+
+    def wait(self, seconds: float | None) -> bool:
+        return self._is_done.wait(seconds)
+
+
+class _Reporter:
+    """Calls back about every second."""
+
+    def __init__(self, syphon: Syphon, on_progress: Callable[[SyphonProgress], None] | None) -> None:
+        self._syphon = syphon
+        self._on_progress = on_progress
+        self._next = time.monotonic() + 1.0
+
+    def tick(self) -> None:
+        if self._on_progress is not None and time.monotonic() >= self._next:
+            self._next = time.monotonic() + 1.0
+            self._on_progress(self._syphon.progress())

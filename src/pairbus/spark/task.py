@@ -1,0 +1,213 @@
+"""What a Spark task does: hold the leash, and pump the queues of its shard until told to end.
+
+1. A task runs on an executor. All that it gets is names; what they stand for it looks up there.
+2. A pump ends when its queues are drained, when the epoch is over, or when the leash says so. To pause is to
+   end all pumps, which gives back what they hold, and to begin anew when the leash says so.
+3. The row that a task returns is for the summary only. It is lost if the task dies; the receipts are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import ConfigurationError, PairbusError
+from ..ledger.receipts import ReceiptLog
+from ..pump import Pump, PumpOptions, PumpPair, PumpSummary
+from .epochs import ServedQueue, Shard
+from .leash import COUNTS, LeashAddress
+from .tether import Tether
+
+__all__ = ["RESULT_DDL", "ShardJob", "pump_planned", "pump_shards"]
+
+RESULT_DDL = (
+    "epoch long, shard int, moved long, dead_lettered long, waiting long, bytes long, unknown long, "
+    "paths string, queue_errors string"
+)
+_RESULT = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("shard", pa.int32()),
+        *((name, pa.int64()) for name in COUNTS),
+        ("paths", pa.string()),
+        ("queue_errors", pa.string()),
+    ]
+)
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardJob:
+    """What all shards of a run have in common. It holds names, never secrets."""
+
+    pairs: tuple[PumpPair, ...]
+    #: One for each pair.
+    options: tuple[PumpOptions, ...]
+    records: str
+    leash: LeashAddress
+    #: Whether shards end with their epoch.
+    timed: bool
+
+
+def pump_shards(job: ShardJob, shards: Sequence[Shard]) -> Callable[[Batches], Batches]:
+    """For `mapInArrow`: each row is the number of a shard."""
+
+    def pump(batches: Batches) -> Batches:
+        for batch in batches:
+            yield from _results(_perform(job, shards[number]) for number in batch.column(0).to_pylist())
+
+    return pump
+
+
+def pump_planned(job: ShardJob) -> Callable[[Batches], Batches]:
+    """For `mapInArrow`: each row is a shard as the planner wrote it."""
+
+    def pump(batches: Batches) -> Batches:
+        for batch in batches:
+            yield from _results(_perform(job, _shard(row)) for row in batch.to_pylist())
+
+    return pump
+
+
+def _shard(row: dict[str, Any]) -> Shard:
+    queues = tuple(ServedQueue(pair, name) for pair, name in json.loads(row["queues"]))
+    return Shard(row["epoch"], row["shard"], queues)
+
+
+def _results(rows: Iterable[dict[str, Any]]) -> Batches:
+    for row in rows:
+        yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
+
+
+def _perform(job: ShardJob, shard: Shard) -> dict[str, Any]:
+    return asyncio.run(_ShardRun(job, shard).run(_attempt()))
+
+
+def _attempt() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else int(context.taskAttemptId())
+
+
+@dataclass(slots=True)
+class _ShardRun:
+    """One shard in one task."""
+
+    job: ShardJob
+    shard: Shard
+    _done: list[PumpSummary] = field(default_factory=list, init=False)
+    _running: dict[int, PumpSummary] = field(default_factory=dict, init=False)
+
+    async def run(self, attempt: int) -> dict[str, Any]:
+        job, shard = self.job, self.shard
+        tether = await Tether.connect(
+            job.leash,
+            Path(job.records),
+            shard=shard.number,
+            epoch=shard.epoch,
+            attempt=attempt,
+            timed=job.timed,
+        )
+        try:
+            await self._obey(tether)
+        except (PairbusError, OSError) as error:
+            tether.complain(_describe(error))
+            raise
+        finally:
+            await tether.close()
+        return self._row()
+
+    async def _obey(self, tether: Tether) -> None:
+        ends = None if tether.left is None else time.monotonic() + tether.left
+        while tether.order != "stop":
+            left = None if ends is None else ends - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            tether.changed.clear()
+            if tether.order == "pause":
+                await _wait(tether.changed, left)
+            elif await self._pump(tether, left):
+                return
+
+    async def _pump(self, tether: Tether, left: float | None) -> bool:
+        """Run the pumps until they end or the leash is pulled; whether they have ended by themselves."""
+        stop = asyncio.Event()
+        pumps = asyncio.gather(*(self._run_one(pair, stop, tether, left) for pair in self._pairs()))
+        pulled = asyncio.ensure_future(tether.changed.wait())
+        waits: set[asyncio.Future[Any]] = {pumps, pulled}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            has_ended = pumps.done()
+            stop.set()
+            self._done += await pumps
+        finally:
+            pulled.cancel()
+        self._running.clear()
+        tether.tell(self._counts())
+        return has_ended
+
+    def _pairs(self) -> list[int]:
+        return sorted({queue.pair for queue in self.shard.queues})
+
+    async def _run_one(
+        self, pair: int, stop: asyncio.Event, tether: Tether, left: float | None
+    ) -> PumpSummary:
+        def tell(summary: PumpSummary) -> None:
+            self._running[pair] = summary
+            tether.tell(self._counts())
+
+        pump = Pump(
+            self.job.pairs[pair],
+            [queue.name for queue in self.shard.queues if queue.pair == pair],
+            options=replace(self.job.options[pair], run_for=left),
+            receipts=ReceiptLog(Path(self.job.records)),
+            on_progress=tell,
+            stop=stop,
+        )
+        return await pump.run()
+
+    # -- counting
+
+    def _counts(self) -> dict[str, int]:
+        running = list(self._running.values())
+        counts = {name: sum(getattr(one, name) for one in [*self._done, *running]) for name in COUNTS}
+        # Those that wait are still there when the next pump begins.
+        latest = running or self._done[-len(self._pairs()) :]
+        counts["waiting"] = sum(one.waiting for one in latest)
+        return counts
+
+    def _row(self) -> dict[str, Any]:
+        paths: dict[str, list[dict[str, Any]]] = {}
+        errors: dict[str, str] = {}
+        for summary in self._done:
+            errors |= summary.queue_errors
+            for path, tally in summary.paths.items():
+                paths.setdefault(path, []).append(asdict(tally))
+        return {
+            "epoch": self.shard.epoch,
+            "shard": self.shard.number,
+            **self._counts(),
+            "paths": json.dumps(paths),
+            "queue_errors": json.dumps(errors),
+        }
+
+
+async def _wait(event: asyncio.Event, seconds: float | None) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def _describe(error: Exception) -> str:
+    kind = "" if isinstance(error, ConfigurationError) else f"{type(error).__name__}: "
+    return f"{kind}{error}"

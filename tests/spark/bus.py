@@ -1,0 +1,162 @@
+"""A pair of embedded namespaces with a backlog, filled and looked at from within the broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pairbus.amqp.message import (
+    Header,
+    Properties,
+    encode_application_properties,
+    encode_data,
+    encode_header,
+    encode_properties,
+)
+from pairbus.amqp.types import Timestamp
+from pairbus.broker import Broker
+from pairbus.broker.engine.message import Incoming, StoredMessage
+from pairbus.broker.engine.namespace import Namespace
+from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings
+from pairbus.broker.handle import NamespaceHandle
+from pairbus.pairing.envelope import Long, Natives, TimestampMs, wrap
+from pairbus.pairing.names import backlog_queue_names
+
+__all__ = ["PRIMARY_ENV", "SECONDARY_ENV", "Bus", "Letter", "until"]
+
+T = TypeVar("T")
+PRIMARY_ENV = "CONTOSO"
+SECONDARY_ENV = "CONTOSO_DR"
+# What a killed pump held comes back after it. Longer than the 10 s that the pump wants left of a lock before
+# it sends: a fetched message whose lock is shorter would be renewed and never sent.
+LOCK = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A message for an entity of the primary."""
+
+    path: str
+    id: str
+    session: str | None = None
+    ttl_ms: int | None = None
+    scheduled_ms: int | None = None
+    body: bytes = b"x" * 64
+
+    def wrapped(self) -> bytes:
+        natives = Natives(session_id=self.session, ttl_ms=self.ttl_ms, scheduled_ms=self.scheduled_ms)
+        aliases: dict[str, Any] = {
+            name: Timestamp(value) if isinstance(value, TimestampMs) else _plain(value)
+            for name, value in wrap(self.path, natives).aliases.items()
+        }
+        return b"".join(
+            (
+                encode_header(Header(durable=True)),
+                encode_properties(Properties(message_id=self.id)),
+                encode_application_properties(aliases),
+                encode_data(self.body),
+            )
+        )
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, Long) else value
+
+
+class Bus:
+    """Primary `contoso`, secondary `contoso-dr`."""
+
+    def __init__(self, broker: Broker, *, queues: int = 10) -> None:
+        self.broker = broker
+        self.primary = broker["contoso"]
+        self.secondary = broker["contoso-dr"]
+        self.backlog = backlog_queue_names("contoso", queues)
+        for name in self.backlog:
+            self.secondary.create_queue(
+                name, QueueSettings(lock_duration=LOCK, max_delivery_count=2_147_483_647)
+            )
+
+    def create_entities(
+        self, *, queues: Sequence[str], sessions: Sequence[str], topics: Sequence[str]
+    ) -> None:
+        for name in queues:
+            self.primary.create_queue(name)
+        for name in sessions:
+            self.primary.create_queue(name, QueueSettings(requires_session=True))
+        for name in topics:
+            self.primary.create_topic(name)
+            self.primary.create_subscription(name, "all", settings=SubscriptionSettings())
+
+    def put(self, letters: Sequence[Letter], *, spread: Callable[[int, Letter], int] | None = None) -> None:
+        """Put letters into the backlog, dealt over its queues; those of a session stay together."""
+        by_queue: dict[str, list[bytes]] = {}
+        for index, letter in enumerate(letters):
+            place = spread(index, letter) if spread is not None else _place(index, letter)
+            by_queue.setdefault(self.backlog[place % len(self.backlog)], []).append(letter.wrapped())
+        for queue, payloads in by_queue.items():
+            self.put_raw(queue, payloads)
+
+    def put_raw(self, queue: str, payloads: Sequence[bytes]) -> None:
+        messages = [Incoming.parse(payload) for payload in payloads]
+        _run(self.secondary, lambda engine, now: engine.send(queue, messages, now))
+
+    def found(self, path: str, *, on_secondary: bool = False) -> list[StoredMessage]:
+        """All messages at a path."""
+        side = self.secondary if on_secondary else self.primary
+        return _run(side, lambda engine, now: _queue(engine, path).peek(0, 1_000_000, now))
+
+    def ids(self, path: str) -> list[str]:
+        return [str(message.message_id) for message in self.found(path)]
+
+    def left(self) -> int:
+        """How many messages are in the backlog queues."""
+        return sum(self.secondary.message_count(name) for name in self.backlog)
+
+    def take(self, queue: str) -> StoredMessage:
+        """Delete a message from a backlog queue, as somebody might by hand."""
+
+        def receive(engine: Namespace, now: float) -> StoredMessage:
+            (delivery,) = _queue(engine, queue).receive(1, now, delete=True)
+            return delivery.message
+
+        return _run(self.secondary, receive)
+
+    def locked(self) -> int:
+        """How many messages of the backlog somebody holds."""
+
+        def count(engine: Namespace, now: float) -> int:
+            total = 0
+            for name in self.backlog:
+                queue = _queue(engine, name)
+                held = queue.receive(1_000_000, now)
+                total += queue.counts().active - queue.counts().deferred - len(held)
+                for delivery in held:
+                    assert delivery.lock_token is not None
+                    queue.release(delivery.lock_token, now)
+            return total
+
+        return _run(self.secondary, count)
+
+
+def _place(index: int, letter: Letter) -> int:
+    return index if letter.session is None else sum(letter.session.encode())
+
+
+def _queue(engine: Namespace, path: str) -> MessageQueue:
+    node = engine.node(path)
+    assert isinstance(node, MessageQueue)
+    return node
+
+
+def _run(side: NamespaceHandle, act: Callable[[Namespace, float], T]) -> T:
+    return side._run(act)
+
+
+def until(condition: Callable[[], bool], *, within: float = 60.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)

@@ -1,0 +1,54 @@
+"""One Spark session for all tests of this area, and a pair whose connection strings it has from the start."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbus.broker import Broker
+from pairbus.broker.policies import ALL_CLAIMS, Policy, connection_string
+from pairbus.spark import PumpPair, open_session
+
+from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus
+
+NAMESPACES = ("contoso", "contoso-dr")
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[tuple[dict[str, int], Policy]]:
+    """Ports and a policy that every broker of these tests has: workers read them from their environment."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in NAMESPACES]
+    ports = {name: one.getsockname()[1] for name, one in zip(NAMESPACES, sockets, strict=True)}
+    for one in sockets:
+        one.close()
+    policy = Policy("tests", secrets.token_urlsafe(32), ALL_CLAIMS)
+    for name, variable in zip(NAMESPACES, (PRIMARY_ENV, SECONDARY_ENV), strict=True):
+        os.environ[variable] = connection_string("127.0.0.1", ports[name], namespace=name, policy=policy)
+    yield ports, policy
+    for variable in (PRIMARY_ENV, SECONDARY_ENV):
+        del os.environ[variable]
+
+
+@pytest.fixture(scope="session")
+def spark(java: Path, address: Any) -> Iterator[Any]:
+    session = open_session(app_name="pairbus-tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def bus(address: tuple[dict[str, int], Policy]) -> Iterator[Bus]:
+    ports, policy = address
+    with Broker(ports, policies=[policy]) as broker:
+        yield Bus(broker)
+
+
+@pytest.fixture
+def pair() -> PumpPair:
+    return PumpPair.from_env(PRIMARY_ENV, SECONDARY_ENV)

@@ -1,0 +1,39 @@
+"""The planner's rules, without Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from pairbus.spark.epochs import Epochs, ServedQueue, deal
+
+QUEUES = [ServedQueue(index % 2, f"q/{index}") for index in range(10)]
+
+
+@pytest.mark.parametrize("shards", [1, 3, 7, 10, 40])
+def test_every_queue_has_one_shard_and_no_shard_is_empty(shards: int) -> None:
+    dealt = deal(QUEUES, shards, epoch=5)
+    served = [queue for shard in dealt for queue in shard.queues]
+    assert sorted(served) == sorted(QUEUES)
+    assert len(dealt) == min(shards, len(QUEUES))
+    assert {shard.epoch for shard in dealt} == {5}
+    sizes = [len(shard.queues) for shard in dealt]
+    assert max(sizes) - min(sizes) <= 1
+    assert [shard.number for shard in dealt] == list(range(len(dealt)))
+
+
+def test_idle_epochs_double_up_to_the_length_of_a_poll_and_a_busy_one_is_short_again() -> None:
+    epochs = Epochs(busy=5, longest=900)
+    lengths = [epochs.next_length(0) for _ in range(10)]
+    assert lengths == [5, 10, 20, 40, 80, 160, 320, 640, 900, 900]
+    assert epochs.next_length(1) == 5
+    assert epochs.next_length(1) == 10
+
+
+def test_all_shards_of_an_epoch_end_together() -> None:
+    epochs = Epochs(busy=5, longest=900)
+    epochs.next_length(0)
+    assert epochs.left(1, now=100) == 5
+    assert epochs.left(1, now=103) == 2
+    assert epochs.left(1, now=107) == 0
+    epochs.next_length(0)
+    assert epochs.left(2, now=107) == 10
