@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from pairbus.amqp.message import (
@@ -21,9 +21,11 @@ from pairbus.amqp.types import Timestamp
 from pairbus.broker import Broker
 from pairbus.broker.counters import Kind
 from pairbus.broker.engine.message import Incoming
+from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import RELAXED, QueueSettings
 from pairbus.broker.handle import NamespaceHandle
+from pairbus.broker.wire import render_peeked
 from pairbus.ledger.receipts import MemoryReceipts
 from pairbus.pairing.envelope import Aliases, Long, Natives, TimestampMs, wrap
 from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
@@ -57,7 +59,9 @@ def envelope(
         (
             encode_header(Header(durable=True)),
             encode_properties(Properties(message_id=message_id or None)),
-            encode_application_properties({**(properties or {}), **{k: _amqp(v) for k, v in aliases.items()}}),
+            encode_application_properties(
+                {**(properties or {}), **{k: _amqp(v) for k, v in aliases.items()}}
+            ),
             encode_data(body),
         )
     )
@@ -67,6 +71,16 @@ def _amqp(value: str | Long | TimestampMs) -> Any:
     if isinstance(value, TimestampMs):
         return Timestamp(value)
     return int(value) if isinstance(value, Long) else value
+
+
+def _queue(engine: Namespace, path: str) -> MessageQueue:
+    node = engine.node(path)
+    assert isinstance(node, MessageQueue)
+    return node
+
+
+def _send(queue: str, messages: list[Incoming], engine: Namespace, now: float) -> None:
+    engine.send(queue, messages, now)
 
 
 class Bench:
@@ -102,10 +116,16 @@ class Bench:
         messages = [Incoming.parse(payload) for payload in payloads]
         for begin in range(0, len(messages), 100):
             some = messages[begin : begin + 100]
-            self.secondary._run(lambda engine, now, some=some: engine.send(queue, some, now))
+            self.secondary._run(partial(_send, queue, some))
 
     def pump(self, queues: Sequence[str], **options: Any) -> Pump:
-        given = {"drain": True, "drain_wait": 0.05, "progress_interval": 0.05, "first_back_off": 0.2, **options}
+        given = {
+            "drain": True,
+            "drain_wait": 0.05,
+            "progress_interval": 0.05,
+            "first_back_off": 0.2,
+            **options,
+        }
         return Pump(self.pair(), queues, options=PumpOptions(**given), receipts=self.receipts)
 
     async def drain(self, queues: Sequence[str], **options: Any) -> PumpSummary:
@@ -116,12 +136,8 @@ class Bench:
     def stored(self, path: str, *, on: NamespaceHandle | None = None) -> list[MessageSections]:
         """The messages at a path, in the order of their numbers."""
 
-        def look(engine: Any, now: float) -> list[bytes]:
-            node = engine.node(path)
-            assert isinstance(node, MessageQueue)
-            from pairbus.broker.wire import render_peeked
-
-            return [render_peeked(message) for message in node.peek(0, 1 << 30, now)]
+        def look(engine: Namespace, now: float) -> list[bytes]:
+            return [render_peeked(message) for message in _queue(engine, path).peek(0, 1 << 30, now)]
 
         return [scan(payload) for payload in (on or self.primary)._run(look)]
 
@@ -136,7 +152,21 @@ class Bench:
         }
 
     def locked(self, queue: str) -> int:
-        return self.secondary._run(lambda engine, now: engine.node(queue).locked_count)
+        return self.secondary._run(lambda engine, now: _queue(engine, queue).locked_count)
+
+    def hold(self, queue: str, count: int) -> None:
+        """Lock messages of a backlog queue, as a process that then dies."""
+        self.secondary._run(lambda engine, now: _queue(engine, queue).receive(count, now))
+
+    def set_aside(self, queue: str, count: int) -> None:
+        """Defer messages of a backlog queue, as a process that then dies."""
+
+        def act(engine: Namespace, now: float) -> None:
+            for delivery in _queue(engine, queue).receive(count, now):
+                assert delivery.lock_token is not None
+                _queue(engine, queue).defer(delivery.lock_token, now)
+
+        self.secondary._run(act)
 
     def counted(self, kind: Kind, *, on: NamespaceHandle | None = None, entity: str | None = None) -> int:
         return (on or self.secondary).count(kind, entity=entity)
@@ -150,7 +180,3 @@ class Bench:
 def opened() -> Iterator[Bench]:
     with Broker({"contoso": 0, "contoso-dr": 0}, limits=RELAXED) as broker:
         yield Bench(broker)
-
-
-def now_ms() -> int:
-    return int(time.time() * 1000)

@@ -87,7 +87,9 @@ async def test_nothing_to_receive_is_an_empty_list_and_one_empty_receive(
     await source.close()
     await transport.close()
     # The SDK grants credit once more when it closes.
-    assert bench.primary.count(Kind.EMPTY_RECEIVE) in ((1,) if isinstance(transport, AmqpTransport) else (1, 2))
+    assert bench.primary.count(Kind.EMPTY_RECEIVE) in (
+        (1,) if isinstance(transport, AmqpTransport) else (1, 2)
+    )
 
 
 async def test_deferred_messages_come_back_by_number(transport: Transport) -> None:

@@ -60,7 +60,14 @@ async def test_thousands_for_queues_topics_and_sessions(bench: Bench) -> None:
 async def test_what_arrives_is_what_was_sent(bench: Bench) -> None:
     """I4: body and properties, with their types."""
     (queue,) = bench.create("orders")
-    own = {"count": Int(3), "size": UInt(4), "name": "ä", "kind": Symbol("x"), "flag": True, "raw": b"\x00\xff"}
+    own = {
+        "count": Int(3),
+        "size": UInt(4),
+        "name": "ä",
+        "kind": Symbol("x"),
+        "flag": True,
+        "raw": b"\x00\xff",
+    }
     bench.load(queue, [envelope("orders", "m", body=b"\x00body\xff" * 50, properties=own)])
     await bench.drain([queue])
     (found,) = bench.stored("orders")
@@ -117,7 +124,9 @@ async def test_malformed_envelopes_end_in_the_dead_letters(bench: Bench) -> None
             envelope("orders", "good"),
             envelope(None, "number", properties={"x-ms-path": 7}),
             envelope(None, "dollar", properties={"x-ms-path": "orders/$DeadLetterQueue"}),
-            envelope("orders", "zip", properties={"x-pairbus-body-encoding": "deflate", "x-pairbus-body-size": 9}),
+            envelope(
+                "orders", "zip", properties={"x-pairbus-body-encoding": "deflate", "x-pairbus-body-size": 9}
+            ),
             envelope("orders", "ttl", properties={"x-ms-timetolive": "soon"}),
         ],
     )

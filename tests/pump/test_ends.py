@@ -51,7 +51,7 @@ async def test_a_stop_in_the_middle_leaves_nothing_locked_and_sends_nothing_twic
 
 
 async def test_killed_between_send_and_complete(bench: Bench) -> None:
-    """What was sent and not completed comes again; only that is twice, and receipts cover all. Order holds."""
+    """What was sent and not completed comes again; only that is twice, receipts cover all, order holds."""
     (queue,) = bench.create("orders", lock=1.0)
     names = [f"{number:04}" for number in range(600)]
     bench.load(queue, [envelope("orders", name, session=f"s{int(name) % 3}") for name in names])
@@ -100,7 +100,7 @@ async def test_newer_messages_wait_for_those_that_a_dead_pump_has_locked(bench: 
     (queue,) = bench.create("orders", lock=1.5)
     bench.load(queue, [envelope("orders", f"a{number}", session="s") for number in range(5)])
     bench.load(queue, [envelope("orders", "free", session="other")])
-    bench.secondary._run(lambda engine, now: engine.node(queue).receive(3, now))  # and dies
+    bench.hold(queue, 3)
     summary = await bench.drain([queue])
     assert summary.moved == 6
     names = bench.ids("orders")
@@ -111,13 +111,7 @@ async def test_newer_messages_wait_for_those_that_a_dead_pump_has_locked(bench: 
 async def test_messages_that_a_dead_pump_put_aside_are_found(bench: Bench) -> None:
     (queue,) = bench.create("orders")
     bench.load(queue, [envelope("orders", f"a{number}", session="s") for number in range(20)])
-
-    def put_aside(engine, now):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        node = engine.node(queue)
-        for delivery in node.receive(10, now):
-            node.defer(delivery.lock_token, now)
-
-    bench.secondary._run(put_aside)
+    bench.set_aside(queue, 10)
     summary = await bench.drain([queue])
     assert summary.moved == 20
     assert bench.ids("orders") == [f"a{number}" for number in range(20)]
@@ -126,7 +120,7 @@ async def test_messages_that_a_dead_pump_put_aside_are_found(bench: Bench) -> No
 async def test_a_drain_waits_for_messages_that_somebody_holds(bench: Bench) -> None:
     (queue,) = bench.create("orders", lock=0.6)
     bench.load(queue, [envelope("orders", "held")])
-    bench.secondary._run(lambda engine, now: engine.node(queue).receive(1, now))
+    bench.hold(queue, 1)
     begun = time.monotonic()
     summary = await bench.drain([queue])
     assert summary.moved == 1

@@ -85,7 +85,8 @@ def test_a_path_that_is_down_is_tried_with_its_first_message_and_the_rest_follow
     (fetch,) = lanes.plan(1.0)
     assert fetch == Fetch([1])
     arrive(lanes, 1)
-    assert sends(tried := lanes.plan(1.0)) == [[1]]
+    tried = lanes.plan(1.0)
+    assert sends(tried) == [[1]]
     send = only(tried, Send)
     assert isinstance(send, Send)
     destinations.sent("p", 1.1)
@@ -203,7 +204,7 @@ def test_a_missing_message_holds_up_its_session_until_it_comes_or_is_gone() -> N
 
 @dataclass
 class Model:
-    """A backlog queue, its primary, and a shell that does what the lanes say, in any order and with faults."""
+    """A backlog queue, its primary, and a shell that does what the lanes say, in any order, with faults."""
 
     chance: random.Random
     now: float = 0.0

@@ -173,7 +173,9 @@ async def test_the_secondary_may_be_cut_in_the_middle(bench: Bench) -> None:
     """Locks outlive links: what was received is sent once and completed over a new line."""
     queues = bench.create("orders", count=2, lock=2.0)  # what was on the wire is locked for that long
     for index, queue in enumerate(queues):
-        load = [envelope("orders", f"{index}-{number:04}", session=f"s{number % 7}") for number in range(1500)]
+        load = [
+            envelope("orders", f"{index}-{number:04}", session=f"s{number % 7}") for number in range(1500)
+        ]
         bench.load(queue, load)
     pump = bench.pump(queues, max_rate=3000.0, first_back_off=0.05)
     running = asyncio.create_task(pump.run())

@@ -19,6 +19,7 @@ from .line import Line, Place
 from .links import BATCH_FORMAT, ReceiverLink, RequestLink, SenderLink, encode_batch
 from .tokens import TokenSource
 from .transport import Delivery, Outcome, Peeked, Unit
+from .unwrapping import read_postmark
 
 __all__ = ["AmqpDestination", "AmqpSource", "AmqpTransport"]
 
@@ -31,9 +32,6 @@ SETTLE_AT_ONCE = 500
 LINKS_OPENING = 64
 # Azure detaches a link on which nothing happens for ten minutes; a minute less is safe.
 SERVICE_LINK_IDLE = 540.0
-_SEQUENCE = Symbol("x-opt-sequence-number")
-_STATE = Symbol("x-opt-message-state")
-_STATE_DEFERRED = 1
 
 
 class AmqpTransport:
@@ -175,9 +173,7 @@ class AmqpSource:
     async def _open_management(self) -> RequestLink:
         async with self._transport.opening:
             line = await self._transport.line(self._queue)
-            return await RequestLink.open(
-                line, f"{self._queue}/$management", timeout=self._transport.timeout
-            )
+            return await RequestLink.open(line, f"{self._queue}/$management", timeout=self._transport.timeout)
 
     # -- receiving
 
@@ -371,10 +367,10 @@ def _tokens(deliveries: Sequence[Delivery]) -> Array:
 
 
 def _number(payload: bytes) -> int:
-    return int(scan(payload).annotations.get(_SEQUENCE, 0))
+    return read_postmark(scan(payload)).sequence_number
 
 
 def _peeked(payload: bytes) -> Peeked:
-    annotations = scan(payload).annotations
-    is_deferred = annotations.get(_STATE) == _STATE_DEFERRED
-    return Peeked(int(annotations.get(_SEQUENCE, 0)), is_deferred, payload)
+    sections = scan(payload)
+    mark = read_postmark(sections)
+    return Peeked(mark.sequence_number, mark.is_deferred, sections)

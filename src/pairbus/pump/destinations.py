@@ -13,8 +13,8 @@
 3. A throttled path is paused as long as it asks. Its messages stay in hand, for a pause is short; then one
    of them is tried, gently: the others still wait. A path that stays busy is treated like one that is down,
    or its messages would take the place of all others.
-4. `GONE` is believed for a short while only: it spares an attempt for each message of a deleted entity, and an
-   entity that is made again is found.
+4. `GONE` is believed for a short while only: it spares an attempt for each message of a deleted entity, and
+   an entity that is made again is found.
 """
 
 from __future__ import annotations

@@ -418,9 +418,9 @@ class Lanes:
 
     def _plan_sends(self, lane: _Lane, now: float, steps: _Steps) -> None:
         lane.tries = False
-        if lane.deferred and not lane.fetching and len(lane.waiting) < FETCH_MESSAGES:
-            if not lane.missing or lane.session_id is None or lane.deferred[0] < min(lane.missing):
-                self._fetch(lane, FETCH_MESSAGES, steps)
+        is_next = lane.session_id is None or not lane.missing or lane.deferred[:1] < [min(lane.missing)]
+        if lane.deferred and is_next and not lane.fetching and len(lane.waiting) < FETCH_MESSAGES:
+            self._fetch(lane, FETCH_MESSAGES, steps)
         first = lane.first_obstacle()
         count = 0
         for held in lane.waiting:

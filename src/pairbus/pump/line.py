@@ -7,8 +7,8 @@ Theory of operation
 2. Events are handled where they arrive, in `data_received`, by plain function calls. A future is made for a
    *call* (attach, a wave of sends, a range of settlements), never for a single message: a message costs a
    dictionary entry and no turn of the loop.
-3. Nothing waits for ever. Each call has a deadline. Where a deadline passes while the peer said nothing at all
-   since the call began, the whole line is taken for dead and cut, for a peer that is silent on one link
+3. Nothing waits for ever. Each call has a deadline. Where a deadline passes while the peer said nothing at
+   all since the call began, the whole line is taken for dead and cut, for a peer that is silent on one link
    would have said something on another.
 4. When the line ends, every call that waits ends with `TransportError(CONNECTION_LOST)`. A line is not
    opened again: its owner opens another.

@@ -41,7 +41,7 @@ class PumpOptions:
     send_timeout: float = 10.0
     """Deadline of a single answer of a namespace."""
 
-    max_in_hand: int = 2000
+    max_in_hand: int = 1000
     """Messages of one queue under lock at a time, whatever the rate."""
 
     max_bytes_in_hand: int = 32 * 1024 * 1024

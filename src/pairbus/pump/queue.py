@@ -163,8 +163,9 @@ class QueuePump:
             return False
         if not self.lanes.is_settled(self._station.now()):
             return False
-        number = 0
-        while page := await self._source.peek(number, _PEEK_PAGE):
+        number, most = 0, 1  # the first one shows most often that there is still something to do
+        while page := await self._source.peek(number, most):
+            most = _PEEK_PAGE
             if any(not one.is_deferred for one in page):
                 return False  # locked by somebody; it comes when that lock ends
             if any(not self.lanes.knows(one.sequence_number) for one in page):
@@ -178,7 +179,7 @@ class QueuePump:
         """Rule 4."""
         now = self._station.now()
         number = untouched = 0
-        while untouched < 2 * self._options.max_in_hand:
+        while untouched < self._options.max_in_hand + _PEEK_PAGE:
             page = await self._source.peek(number, _PEEK_PAGE)
             if not page:
                 return
@@ -187,8 +188,8 @@ class QueuePump:
                 if self.lanes.knows(one.sequence_number) or self.lanes.in_hand(one.sequence_number):
                     continue
                 try:
-                    path, session_id = read_address(scan(one.payload))
-                except (MalformedEnvelope, DecodeError):
+                    path, session_id = read_address(one.sections)
+                except MalformedEnvelope:
                     path, session_id = "", None  # its lane is never sent from: it is buried when it comes
                 if one.is_deferred:
                     self.lanes.note_deferred(one.sequence_number, path_key(path), session_id)
@@ -304,7 +305,7 @@ class QueuePump:
         self._advance()
 
     async def _send(self, step: Send) -> None:
-        """Send units, in slices if there is a limit to the rate; one after the other, so that none overtakes."""
+        """Send units, in slices if there is a limit to the rate; in turn, so that none overtakes."""
         async with self._sending.setdefault(step.path, asyncio.Lock()):
             rest = step.units
             while rest:

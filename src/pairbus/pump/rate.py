@@ -77,11 +77,6 @@ class Limiter:
         self._was_troubled = True
         self._rate = max(_LOWEST, min(self._rate, _UNBOUNDED) / 2)
 
-    def observe(self, measured: float) -> None:
-        """What is really sent a second: trouble at a rate that was never reached says nothing about it."""
-        if self._adaptive and measured > 0:
-            self._rate = min(self._rate, max(_LOWEST, 4 * measured))
-
     def _grow(self, now: float) -> None:
         if self._grown_at is None:
             self._grown_at = now
@@ -112,8 +107,8 @@ class Pace:
     """How fast one queue moves, and the credit that follows from it."""
 
     lock_duration: float = 60.0
-    least: int = 32
-    most: int = 2000
+    least: int = 10
+    most: int = 1000
     rate: float | None = None
     _since: float | None = None
     _count: int = 0
@@ -136,7 +131,7 @@ class Pace:
     def credit(self, allowed: float) -> int:
         """How many messages may be in hand, where `allowed` is this queue's share of the limiter's rate."""
         third = self.lock_duration / 3
-        rate = allowed if self.rate is None else min(allowed, 2 * self.rate)  # room to become faster
+        rate = allowed if self.rate is None else min(allowed, self.rate)
         if self.rate is None:
             rate = min(rate, self.most / third)
         wanted = self.most if rate == inf else int(rate * third)

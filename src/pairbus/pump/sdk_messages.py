@@ -2,8 +2,8 @@
 
 The SDK decodes what it receives and forgets the types: strings and binaries are both bytes, every whole
 number is an int. What comes in through it is therefore written anew with the types that people usually mean:
-text if the bytes are text, a long for a number. What goes out keeps the types that our bytes have. The bodies of data
-sections are the same to the byte both ways.
+text if the bytes are text, a long for a number. What goes out keeps the types that our bytes have. The bodies
+of data sections are the same to the byte both ways.
 """
 
 from __future__ import annotations

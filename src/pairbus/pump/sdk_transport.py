@@ -2,7 +2,8 @@
 
 1. The SDK's links are used by one coroutine at a time; each end has a lock.
 2. A receive that is called off goes on until its wait is over, since the SDK would lose what arrives in the
-   meantime; `stop_receiving` collects it. Waits are short for this reason, and an idle queue costs more receives.
+   meantime; `stop_receiving` collects it. Waits are short for this reason, and an idle queue costs more
+   receives.
 3. Messages without a session that are sent together go as one batch. If that is refused they are sent one by
    one, so that each gets its own outcome.
 4. The SDK cannot release a message: giving back is abandoning, which counts a delivery.
@@ -20,6 +21,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.amqp import errors as conditions
+from pairbus.amqp.message import scan
 
 from ..pairing.failures import describe
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
@@ -204,7 +206,9 @@ class SdkSource:
             raise _as_error(error) from error
         return [
             Peeked(
-                message.sequence_number or 0, message.state.value == 1, to_payload(message.raw_amqp_message)
+                message.sequence_number or 0,
+                message.state.value == 1,
+                scan(to_payload(message.raw_amqp_message)),
             )
             for message in found
         ]

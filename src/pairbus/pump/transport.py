@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from pairbus.amqp.message import MessageSections
+
 from .errors import TransportError
 
 __all__ = ["Delivery", "Destination", "Outcome", "Peeked", "Source", "Transport", "Unit"]
@@ -44,7 +46,7 @@ class Peeked(NamedTuple):
 
     sequence_number: int
     is_deferred: bool
-    payload: bytes
+    sections: MessageSections
 
 
 class Unit(NamedTuple):

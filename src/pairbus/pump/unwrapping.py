@@ -38,6 +38,7 @@ _POSTMARKS = {
     b"x-opt-message-state",
     b"x-opt-deadletter-source",
 }
+_DEFERRED = 1
 _RESERVED = {name.encode() for name in RESERVED_NAMES}
 _ALIASES_WITH_TIME = (b"x-ms-timetolive",)
 _MEMO_SIZE = 4096
@@ -55,6 +56,7 @@ class Postmark(NamedTuple):
     locked_until_ms: int
     own: bytes  # the sender's annotations, entry by entry
     own_count: int
+    is_deferred: bool = False  # told of peeked messages only
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ def _entries(data: bytes, start: int) -> tuple[int, int]:
 
 def _read_postmark(sections: MessageSections) -> Postmark:
     data = sections.annotations_bytes
-    number = enqueued = locked = 0
+    number = enqueued = locked = state = 0
     own: list[bytes] = []
     if data:
         at, count = _entries(data, 3 if data[1] == 0x53 else skip(data, 1))
@@ -159,7 +161,7 @@ def _read_postmark(sections: MessageSections) -> Postmark:
             code = data[at]
             if code in (0x81, 0x83):
                 value, at = _long(data, at + 1)[0], at + 9
-            elif code == 0x55:  # a small long
+            elif code in (0x55, 0x54):  # a small long or int
                 value, at = data[at + 1], at + 2
             else:
                 value, at = 0, skip(data, at)
@@ -169,9 +171,11 @@ def _read_postmark(sections: MessageSections) -> Postmark:
                 enqueued = value
             elif key == b"x-opt-locked-until":
                 locked = value
+            elif key == b"x-opt-message-state":
+                state = value
             elif key not in _POSTMARKS and key != _SCHEDULED:
                 own.append(data[begin:at])
-    return Postmark(number, enqueued, locked, b"".join(own), len(own))
+    return Postmark(number, enqueued, locked, b"".join(own), len(own), state == _DEFERRED)
 
 
 def _read_letter(data: bytes) -> _Letter:

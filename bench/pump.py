@@ -1,0 +1,217 @@
+"""``python -m bench.pump``: the pump against the best drain loop that we could write on the SDK.
+
+How it is measured
+1. The broker, with both namespaces in memory, runs in a process of its own. What is measured has this one.
+2. Both drain the same number of backlog queues with messages of the same size for the same entity, in turns.
+   The SDK's loop uses all that it offers: prefetched messages, batches to send, settlements side by side, and
+   a client with a sender of its own for each queue. It writes no receipts; the pump does, with an fsync.
+3. The time is from the start of a drain until the last message has been completed. CPU is this process's own.
+4. A ratio is that of two values of the same round; its median is over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from bench.figures import Figure, Target, ratio
+from bench.report import Report
+from pairbus.amqp.message import (
+    Properties,
+    encode_application_properties,
+    encode_data,
+    encode_properties,
+)
+from pairbus.broker import Broker
+from pairbus.ledger.receipts import ReceiptLog
+from pairbus.pairing.names import backlog_queue_names
+from pairbus.pump import Pump, PumpOptions, PumpPair
+from pairbus.pump.pump import open_transport
+from pairbus.pump.transport import Unit
+
+__all__ = ["main"]
+
+PATH = "orders"
+_OUTPUT = Path("build/bench-pump.json")
+_START_LIMIT = 30.0
+_LEAST, _AIM = 5.0, 10.0
+# What one receive of the SDK's loop asks for: as many as fit a batch of 1 KB messages.
+_SDK_AT_ONCE = 200
+
+
+class Drained(NamedTuple):
+    """One drain."""
+
+    rate: float
+    cpu: float  # microseconds a message
+
+
+class Strings(NamedTuple):
+    """Connection strings."""
+
+    primary: str
+    secondary: str
+
+
+@contextmanager
+def running_broker(queues: list[str]) -> Iterator[Strings]:
+    """Two namespaces in another process; `orders` forgets what it is sent after a while."""
+    processes = multiprocessing.get_context("spawn")
+    ours, theirs = processes.Pipe()
+    process = processes.Process(target=serve, args=(theirs, queues), daemon=True)
+    process.start()
+    try:
+        if not ours.poll(_START_LIMIT):
+            raise SystemExit("the broker did not start")
+        yield Strings(*ours.recv())
+        ours.send("stop")
+    finally:
+        process.join(_START_LIMIT)
+
+
+def serve(told: Connection, queues: list[str]) -> None:
+    """What the other process does."""
+    from pairbus.broker.engine.settings import RELAXED, QueueSettings
+
+    with Broker({"contoso": 0, "contoso-dr": 0}, limits=RELAXED) as broker:
+        broker["contoso"].create_queue(
+            PATH, QueueSettings(default_message_time_to_live=2.0, max_size_in_megabytes=81_920)
+        )
+        for queue in queues:
+            broker["contoso-dr"].create_queue(
+                queue, QueueSettings(max_size_in_megabytes=5120, max_delivery_count=2_147_483_647)
+            )
+        told.send((broker["contoso"].connection_string, broker["contoso-dr"].connection_string))
+        told.recv()
+
+
+async def load(strings: Strings, queues: list[str], *, count: int, body: int) -> None:
+    """Put wrapped messages into the queues."""
+    pair = PumpPair.from_connection_strings(*strings)
+    transport = open_transport(pair.secondary.resolve(), PumpOptions(send_timeout=60.0))
+    tail = encode_application_properties({"x-ms-path": PATH, "kind": "bench"}) + encode_data(b"x" * body)
+    share = count // len(queues)
+    for queue in queues:
+        units = [
+            Unit([encode_properties(Properties(message_id=f"{number:032x}")) + tail])
+            for number in range(share)
+        ]
+        outcomes = await transport.destination(queue).send(units)
+        if any(outcomes):
+            raise SystemExit(f"the queues could not be filled: {next(filter(None, outcomes))}")
+    await transport.close()
+
+
+async def drain_with_pump(strings: Strings, queues: list[str]) -> int:
+    """Our way; how many were moved."""
+    with tempfile.TemporaryDirectory() as directory:
+        receipts = ReceiptLog(Path(directory))
+        pair = PumpPair.from_connection_strings(*strings)
+        options = PumpOptions(drain=True, drain_wait=0.02)
+        return (await Pump(pair, queues, options=options, receipts=receipts).run()).moved
+
+
+async def drain_with_sdk(strings: Strings, queues: list[str], count: int) -> int:
+    """The SDK's way: one coroutine a queue, each with links of its own."""
+    share = count // len(queues)
+    moved = await asyncio.gather(*(_drain_one(strings, queue, share) for queue in queues))
+    return sum(moved)
+
+
+async def _drain_one(strings: Strings, queue: str, count: int) -> int:
+    async with AsyncExitStack() as stack:
+        primary = await stack.enter_async_context(ServiceBusClient.from_connection_string(strings.primary))
+        secondary = await stack.enter_async_context(
+            ServiceBusClient.from_connection_string(strings.secondary)
+        )
+        sender = await stack.enter_async_context(primary.get_queue_sender(PATH))
+        receiver = await stack.enter_async_context(
+            secondary.get_queue_receiver(queue, prefetch_count=2 * _SDK_AT_ONCE)
+        )
+        moved = 0
+        while moved < count:
+            messages = await receiver.receive_messages(max_message_count=_SDK_AT_ONCE, max_wait_time=5)
+            await sender.send_messages([_unwrap(message) for message in messages])
+            await asyncio.gather(*(receiver.complete_message(message) for message in messages))
+            moved += len(messages)
+        return moved
+
+
+def _unwrap(message: ServiceBusReceivedMessage) -> ServiceBusMessage:
+    own = {key: value for key, value in (message.application_properties or {}).items() if key != b"x-ms-path"}
+    return ServiceBusMessage(
+        b"".join(message.body), application_properties=own, message_id=message.message_id
+    )
+
+
+def measure(strings: Strings, queues: list[str], options: argparse.Namespace, *, with_sdk: bool) -> Drained:
+    """Fill the queues, then drain them."""
+    count = options.sdk_messages if with_sdk else options.messages
+    asyncio.run(load(strings, queues, count=count, body=options.body))
+    cpu, begun = time.process_time(), time.perf_counter()
+    if with_sdk:
+        moved = asyncio.run(drain_with_sdk(strings, queues, count))
+    else:
+        moved = asyncio.run(drain_with_pump(strings, queues))
+    taken, used = time.perf_counter() - begun, time.process_time() - cpu
+    if moved != count // len(queues) * len(queues):
+        raise SystemExit(f"{moved} of {count} messages were moved")
+    return Drained(moved / taken, used / moved * 1e6)
+
+
+def compare(strings: Strings, queues: list[str], options: argparse.Namespace) -> Report:
+    """All rounds."""
+    pump: list[Drained] = []
+    sdk: list[Drained] = []
+    for number in range(options.rounds + 1):
+        rounds = (
+            measure(strings, queues, options, with_sdk=False),
+            measure(strings, queues, options, with_sdk=True),
+        )
+        if number:  # the first one warms everything up
+            pump.append(rounds[0])
+            sdk.append(rounds[1])
+    report = Report({name: value for name, value in vars(options).items() if name != "output"})
+    for name, drained in (("pump", pump), ("SDK loop", sdk)):
+        report.figures.append(Figure(name, "messages/s", tuple(one.rate for one in drained)))
+        report.figures.append(Figure(f"{name}, CPU", "µs/message", tuple(one.cpu for one in drained)))
+    faster = ratio("pump against SDK loop, messages/s", [p.rate for p in pump], [s.rate for s in sdk])
+    leaner = ratio("SDK loop against pump, CPU a message", [s.cpu for s in sdk], [p.cpu for p in pump])
+    report.targets.append(Target(faster, _LEAST, at_least=True))
+    report.targets.append(Target(leaner, _AIM, at_least=True))
+    return report
+
+
+def main() -> int:
+    """Measure; 1 with ``--check`` if a target was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.pump", description="Measure the pump.")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that count (default: 5)")
+    parser.add_argument("--messages", type=int, default=40_000, help="messages that the pump drains")
+    parser.add_argument("--sdk-messages", type=int, default=4_000, help="messages that the SDK drains")
+    parser.add_argument("--queues", type=int, default=10, help="backlog queues")
+    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
+    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
+    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
+    options = parser.parse_args()
+    queues = backlog_queue_names("contoso", options.queues)
+    with running_broker(queues) as strings:
+        report = compare(strings, queues, options)
+    report.write_json(options.output)
+    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
+    return int(options.check and not all(target.is_met for target in report.targets))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Pairs and options travel by pickle as names; secrets neither travel nor show."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pairbus.errors import ConfigurationError
+from pairbus.pump import PumpOptions, PumpPair, Side
+from pairbus.pump.tokens import CredentialTokens, FixedToken, SasTokens
+
+TEXT = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
+
+
+def test_names_survive_pickle_and_are_looked_up_where_they_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = pickle.loads(pickle.dumps(PumpPair.from_env("A_PRIMARY", "A_SECONDARY")))
+    assert pair == PumpPair.from_env("A_PRIMARY", "A_SECONDARY")
+    with pytest.raises(ConfigurationError, match="A_PRIMARY is not set"):
+        pair.primary.resolve()
+    monkeypatch.setenv("A_PRIMARY", TEXT)
+    assert pair.label() == "contoso"
+    assert pair.primary.resolve().endpoint.host == "contoso.servicebus.windows.net"
+
+
+def test_connection_strings_are_not_pickled_and_not_shown() -> None:
+    pair = PumpPair.from_connection_strings(TEXT, TEXT)
+    resolved = pair.primary.resolve()
+    for thing in (pair, pair.primary, resolved, resolved.tokens(), resolved.place()):
+        assert "c2VjcmV0" not in repr(thing)
+    with pytest.raises(ConfigurationError, match="environment variable") as caught:
+        pickle.dumps(pair)
+    assert "c2VjcmV0" not in str(caught.value)
+
+
+def test_the_kind_of_token_follows_from_the_side() -> None:
+    assert isinstance(Side(connection_string=TEXT).resolve().tokens(), SasTokens)
+    signed = "Endpoint=sb://h/;SharedAccessSignature=SharedAccessSignature sr=x&sig=y&se=1&skn=z"
+    assert isinstance(Side(connection_string=signed).resolve().tokens(), FixedToken)
+    host = Side(host="contoso.servicebus.windows.net", credential="builtins:object")
+    assert isinstance(host.resolve().tokens(), CredentialTokens)
+    with pytest.raises(ConfigurationError, match="There is no credential"):
+        Side(host="h", credential="no.such.module:Thing").resolve().tokens()
+    with pytest.raises(ConfigurationError, match="exactly one"):
+        Side()
+
+
+def test_tls_off_the_loopback() -> None:
+    assert Side(connection_string=TEXT).resolve().place().tls is not None
+    local = "Endpoint=sb://127.0.0.1:5672/;SharedAccessKeyName=a;SharedAccessKey=b"
+    assert Side(connection_string=local).resolve().place().tls is None
+    emulator = (
+        "Endpoint=sb://broker:5672/;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
+    )
+    assert Side(connection_string=emulator).resolve().place().tls is None
+
+
+def test_options_are_checked_and_survive_pickle() -> None:
+    options = PumpOptions(ttl_policies={"Orders": "deduct"}, max_rate=5.0)
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert (options.policy_of("orders"), options.policy_of("bills")) == ("deduct", "pause")
+    for wrong in ({"poll": 0.0}, {"max_rate": -1.0}, {"max_in_hand": 0}, {"longest_back_off": 0.1}):
+        with pytest.raises(ConfigurationError):
+            PumpOptions(**wrong)
