@@ -1,0 +1,224 @@
+"""Writes operations: summed up in memory, and put on the disk by a thread every few seconds.
+
+1. To record is to add to a number, under a lock that nobody holds for long: the disk is never waited for.
+2. The thread takes the sums and writes them in one piece, with a mark that all is written up to now. Rows
+   that could not be written are tried again as they are, ids included, since nobody knows what of them is on
+   the disk; meanwhile sums gather in memory.
+3. A process that is killed loses what it did in the last `every` seconds. That it was killed is told by the
+   mark that it owes: also one that has nothing to tell makes one each `HEARTBEAT`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..clock import Clock, SystemClock
+from .operations import KIND
+from .segment import SegmentWriter, adopt_segments
+
+__all__ = ["OperationLog", "OperationRecorder", "OperationSums"]
+
+_log = logging.getLogger("pairbus.ledger")
+#: How often sums are written: what a killed process may lose.
+EVERY = 10.0
+#: How often a writer with nothing to tell shows that it lives.
+HEARTBEAT = 60.0
+# Sums are small. A file each ten minutes and writer is enough for a report, and not too many for a disk.
+MAX_AGE = 600.0
+_CLOSE_WAIT = 5.0
+
+# namespace, entity, stage, kind, size class, minute, outage -> count, unknown, bytes
+_Key = tuple[str, str, str, str, int, int, "str | None"]
+_Sums = dict[_Key, list[int]]
+
+
+class OperationRecorder(Protocol):
+    """Takes down what was done."""
+
+    def record(
+        self,
+        namespace: str,
+        entity: str,
+        *,
+        stage: str,
+        kind: str,
+        count: int = 0,
+        unknown: int = 0,
+        size: int = 0,
+        size_class: int = 1,
+        outage: str | None = None,
+    ) -> None:
+        """`count` operations were made, `unknown` more may have been; `size` bytes in all."""
+        ...
+
+
+class OperationSums:
+    """Sums in memory, for tests and for whoever wants none on the disk."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._sums: _Sums = {}
+
+    def record(
+        self,
+        namespace: str,
+        entity: str,
+        *,
+        stage: str,
+        kind: str,
+        count: int = 0,
+        unknown: int = 0,
+        size: int = 0,
+        size_class: int = 1,
+        outage: str | None = None,
+    ) -> None:
+        """Add to the sums of this minute."""
+        minute = int(self._clock.now() // 60) * 60
+        key = (namespace, entity, stage, kind, size_class, minute, outage)
+        with self._lock:
+            sums = self._sums.get(key)
+            if sums is None:
+                self._sums[key] = [count, unknown, size]
+            else:
+                sums[0] += count
+                sums[1] += unknown
+                sums[2] += size
+
+    def take(self) -> _Sums:
+        """The sums so far; they begin anew."""
+        with self._lock:
+            sums, self._sums = self._sums, {}
+        return sums
+
+
+class OperationLog(OperationSums):
+    """Keeps sums in segments of a directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        role: str,
+        pair: str,
+        writer: str | None = None,
+        clock: Clock | None = None,
+        every: float = EVERY,
+        max_age: float = MAX_AGE,
+    ) -> None:
+        """Does no I/O. `role`: client or pump; `writer` is by default host, process, id."""
+        super().__init__(clock)
+        self.writer = writer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._about = {"writer": self.writer, "pair": pair}
+        self._role = role
+        self._every = every
+        self._segments = SegmentWriter(directory, KIND, max_age=max_age, clock=clock)
+        self._numbers = itertools.count()
+        self._marks: list[dict[str, Any]] = []
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._has_failed = False
+        self._unwritten: list[dict[str, Any]] = []
+        self._marked_at = 0.0
+
+    def mark_outage(self, outage: str, entity: str, *, begins: bool, at: float) -> None:
+        """An entity has failed over, or is back."""
+        with self._lock:
+            self._marks.append(
+                self._row("outage", {"entity": entity, "outage": outage, "begins": begins, "at": at})
+            )
+
+    def start(self) -> None:
+        """Begin to write, on a thread."""
+        if self._thread is None and not self._ending.is_set():
+            # A daemon: a process that ends without `close` must not be held up by this.
+            self._thread = threading.Thread(target=self._run, name="pairbus-ledger", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Write what there is and let everybody see it. Waits for the disk, but not for ever."""
+        self._ending.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join(_CLOSE_WAIT)
+
+    # -- the thread
+
+    def _run(self) -> None:
+        self._adopt()
+        self.flush("begin")
+        while not self._ending.wait(self._every):
+            self.flush("interval")
+        if self._unwritten:
+            self.flush("interval")
+        self.flush("end")
+        try:
+            self._segments.close()
+        except OSError as error:
+            _log.warning("cannot close a segment of the ledger: %s", error)
+
+    def flush(self, phase: str) -> None:
+        """Write the sums, and a mark that all is written up to now. Rule 2."""
+        if not self._unwritten:
+            self._unwritten = self._take_rows(phase)
+        if not self._unwritten:
+            return
+        try:
+            self._segments.append(self._unwritten)
+        except OSError as error:
+            if not self._has_failed:  # once, not every few seconds
+                _log.error("cannot write the ledger; its sums are kept for another try: %s", error)
+            self._has_failed = True
+        else:
+            self._unwritten = []
+            self._has_failed = False
+
+    def _take_rows(self, phase: str) -> list[dict[str, Any]]:
+        # Read before the sums are taken: what comes between is written sooner than it is said to be.
+        at = self._clock.now()
+        sums = self.take()
+        with self._lock:
+            marks, self._marks = self._marks, []
+        if not sums and not marks and phase == "interval" and at - self._marked_at < HEARTBEAT:
+            return []
+        self._marked_at = at
+        every = max(HEARTBEAT, self._every)
+        return [
+            *marks,
+            *(self._row("operation", {"role": self._role, **_values(key, sums[key])}) for key in sums),
+            self._row("writer", {"role": self._role, "phase": phase, "at": at, "every": every}),
+        ]
+
+    def _row(self, kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {"row": kind, "id": f"{self.writer}:{next(self._numbers):09d}", **self._about, **values}
+
+    def _adopt(self) -> None:
+        try:
+            adopt_segments(self._segments.directory, KIND)
+        except OSError as error:
+            _log.warning("cannot adopt the ledger of earlier processes: %s", error)
+
+
+def _values(key: _Key, numbers: list[int]) -> dict[str, Any]:
+    namespace, entity, stage, kind, of_size, minute, outage = key
+    count, unknown, size = numbers
+    return {
+        "namespace": namespace,
+        "entity": entity,
+        "stage": stage,
+        "kind": kind,
+        "size_class": of_size,
+        "minute": minute,
+        "outage": outage,
+        "count": count,
+        "unknown": unknown,
+        "bytes": size,
+    }

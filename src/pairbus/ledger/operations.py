@@ -1,0 +1,204 @@
+"""Records of billable operations: what clients and pumps did that Azure puts on a bill.
+
+1. An operation is what the service counts: a message sent (taken or refused), a delivery, a settlement, a
+   request, a receive that ended empty. Records are sums over a minute, not single operations.
+2. `count` is what was certainly done. `unknown` is what may have been: it was on its way and no answer came.
+   The service has counted `count` at least, and `count + unknown` at most.
+3. A size class is how many times one operation of that size is billed: once for each started 64 KB.
+4. Writers also tell of themselves. `begin`, then `interval` again and again, then `end`: between the last
+   interval of a writer that never ended and the next one that it owed, records may be lost. That is a gap.
+5. A row has an id that no other row has. Whoever reads rows twice keeps one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from .segment import read_segment
+
+__all__ = [
+    "KIND",
+    "STAGES",
+    "UNIT_BYTES",
+    "Gap",
+    "Ledger",
+    "Operation",
+    "OutageMark",
+    "WriterMark",
+    "find_gaps",
+    "parse_row",
+    "read_operations",
+    "size_class",
+]
+
+#: The kind of segment that holds these records.
+KIND = "operations"
+#: The service's metering unit.
+UNIT_BYTES = 64 * 1024
+#: What an operation is for.
+STAGES = (
+    "send",
+    "receive",
+    "complete",
+    "idle",
+    "backlog_send",
+    "backlog_receive",
+    "backlog_complete",
+    "ping",
+    "management",
+)
+_ROLES = ("client", "pump")
+
+
+def size_class(size: int) -> int:
+    """How many times an operation that carries so many bytes is billed."""
+    return max(1, -(-size // UNIT_BYTES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """Operations of one kind in one minute (Unix seconds of its beginning)."""
+
+    id: str
+    writer: str
+    role: str
+    pair: str
+    namespace: str
+    entity: str
+    stage: str
+    kind: str
+    size_class: int
+    minute: int
+    outage: str | None
+    count: int
+    unknown: int
+    bytes: int
+
+    @property
+    def units(self) -> int:
+        """What is billed for those that were certainly made."""
+        return self.count * self.size_class
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutageMark:
+    """An entity failed over (`begins`), or was back, as one client saw it."""
+
+    id: str
+    writer: str
+    pair: str
+    entity: str
+    outage: str
+    begins: bool
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterMark:
+    """A writer has begun, has written all it had until `at`, or has ended. `every`: how often it writes."""
+
+    id: str
+    writer: str
+    role: str
+    pair: str
+    phase: str
+    at: float
+    every: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Where records of a writer may be missing."""
+
+    writer: str
+    pair: str
+    begins: float
+    ends: float
+
+
+Row = Operation | OutageMark | WriterMark
+_OF_KIND: dict[str, type[Row]] = {"operation": Operation, "outage": OutageMark, "writer": WriterMark}
+_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
+_NAMES = {kind: {field.name: str(field.type) for field in fields(made)} for kind, made in _OF_KIND.items()}
+
+
+def parse_row(row: Mapping[str, Any]) -> Row | None:
+    """A row of a segment; None if it is none that can be billed."""
+    kind = row.get("row")
+    names = _NAMES.get(kind) if isinstance(kind, str) else None
+    if names is None or not isinstance(kind, str):
+        return None
+    values = {name: row.get(name) for name in names}
+    if not all(_fits(values[name], of) for name, of in names.items()):
+        return None
+    made = _OF_KIND[kind](**values)  # type: ignore[arg-type]
+    return made if _is_sound(made) else None
+
+
+def _fits(value: Any, of: str) -> bool:
+    if of == "str | None":
+        return value is None or isinstance(value, str)
+    if of == "float":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, _TYPES[of]) and (of == "bool" or not isinstance(value, bool))
+
+
+def _is_sound(row: Row) -> bool:
+    if not isinstance(row, Operation):
+        return True
+    amounts = (row.count, row.unknown, row.bytes, row.minute)
+    return min(amounts) >= 0 and row.size_class >= 1 and row.stage in STAGES and row.role in _ROLES
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What segments hold, each row once; `bad` lines could not be read."""
+
+    operations: tuple[Operation, ...] = ()
+    outages: tuple[OutageMark, ...] = ()
+    writers: tuple[WriterMark, ...] = ()
+    bad: int = 0
+
+
+def read_operations(segments: Iterable[Path]) -> Ledger:
+    """Read segments into memory; for ledgers of ordinary size. Spark reads the large ones."""
+    rows: dict[str, Row] = {}
+    bad = 0
+    for path in segments:
+        found = read_segment(path)
+        bad += found.bad
+        for raw in found.rows:
+            row = parse_row(raw)
+            if row is None:
+                bad += 1
+            else:
+                rows[row.id] = row
+    kept = [rows[key] for key in sorted(rows)]
+    return Ledger(
+        tuple(row for row in kept if isinstance(row, Operation)),
+        tuple(row for row in kept if isinstance(row, OutageMark)),
+        tuple(row for row in kept if isinstance(row, WriterMark)),
+        bad,
+    )
+
+
+def find_gaps(writers: Iterable[WriterMark], *, now: float, patience: float) -> list[Gap]:
+    """Gaps of writers that neither ended nor were heard of for `patience` seconds."""
+    last: dict[str, WriterMark] = {}
+    ended = set()
+    for mark in writers:
+        if mark.phase == "end":
+            ended.add(mark.writer)
+        if mark.writer not in last or mark.at > last[mark.writer].at:
+            last[mark.writer] = mark
+    return sorted(
+        (
+            Gap(mark.writer, mark.pair, mark.at, mark.at + mark.every)
+            for mark in last.values()
+            if mark.writer not in ended and now - mark.at > patience
+        ),
+        key=lambda gap: (gap.begins, gap.writer),
+    )
