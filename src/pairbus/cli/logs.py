@@ -36,7 +36,7 @@ def _instant(record: logging.LogRecord) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A value as one word. What a client says of itself may hold anything, also what looks like a log line."""
+    """A value as one word. What a client says of itself may be anything, even like a log line."""
     text = str(value)
     if text and text.isprintable() and not any(character in text for character in " ='\""):
         return text
