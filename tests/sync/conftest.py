@@ -14,23 +14,25 @@ from pairbus import PairedServiceBusClient, SendAvailabilityOptions
 from pairbus.broker import Broker
 from pairbus.client import lifetime
 from pairbus.portal import Portal
-from tests.sdk.hurry import HurriedLoop
+from tests.sdk.hurry import PACE, HurriedLoop
 
 __all__ = ["BACKLOG", "FAST", "PATIENT", "QUEUES", "SOON", "Namespaces", "wait_until"]
 
 QUEUES = 2
 BACKLOG = [f"contoso/x-servicebus-transfer/{index}" for index in range(QUEUES)]
-#: Fails over after the second that the SDK may need to open a link; pings come as often as is allowed.
+#: Fails over within a second of the machine's time, and pings several times a second.
 FAST = SendAvailabilityOptions(
-    failover_interval=1.0,
-    ping_primary_interval=1.0,
-    ping_jitter=0.9,
-    retry_delay=0.01,
-    retry_delay_max=0.05,
+    failover_interval=1.0 * PACE,
+    send_timeout=1.0 * PACE,
+    ping_primary_interval=0.3 * PACE,
+    retry_delay=0.01 * PACE,
+    retry_delay_max=0.05 * PACE,
     backlog_queue_count=QUEUES,
 )
-#: Never fails over by itself, also where the loop's clock runs ahead.
-PATIENT = SendAvailabilityOptions(failover_interval=3600.0, send_timeout=600.0, backlog_queue_count=QUEUES)
+#: Never fails over by itself, and back only when told to.
+PATIENT = SendAvailabilityOptions(
+    failover_interval=3600.0, send_timeout=600.0, ping_primary_interval=1800.0, backlog_queue_count=QUEUES
+)
 SOON = 10.0
 
 
@@ -104,9 +106,9 @@ def namespaces(pairbus_broker: Broker) -> Iterator[Namespaces]:
     namespaces.close()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the SDK's naps inside the clients be short; the time-outs of the clients are, too."""
+    """Let the loops of clients run ahead, so that the SDK's naps are short; our own time-outs are, too."""
     monkeypatch.setattr(lifetime, "Portal", lambda name: Portal(name, make_loop=HurriedLoop))
 
 

@@ -8,15 +8,24 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import TracebackType
 
 from .conftest import Namespaces
 
 __all__ = ["Script"]
 
+ROOT = Path(__file__).parents[2]
 LIMIT = 30.0
 HEAD = """
 import os, signal, sys, threading
+from pairbus.client import lifetime
+from pairbus.portal import Portal
+from tests.sdk.hurry import HurriedLoop
+
+if os.environ["HURRY"]:
+    lifetime.Portal = lambda name: Portal(name, make_loop=HurriedLoop)
+
 from azure.servicebus import ServiceBusMessage
 from pairbus import PairedServiceBusClient, SendAvailabilityOptions
 
@@ -26,7 +35,7 @@ def on_change(change):
 client = PairedServiceBusClient.from_connection_strings(
     os.environ["PRIMARY"],
     os.environ["SECONDARY"],
-    options=SendAvailabilityOptions(failover_interval=600.0, send_timeout=60.0, backlog_queue_count=2),
+    options=SendAvailabilityOptions(failover_interval=3600.0, send_timeout=600.0, backlog_queue_count=2),
     on_state_change=lambda change: on_change(change),
 )
 sender = client.get_queue_sender("orders")
@@ -46,11 +55,12 @@ def wait_for_attempt():
 class Script:
     """A running program that starts with a client and a sender. It is ended with the block."""
 
-    def __init__(self, namespaces: Namespaces, body: str) -> None:
+    def __init__(self, namespaces: Namespaces, body: str, *, hurry: bool = True) -> None:
         primary, secondary = namespaces.strings
         self._process = subprocess.Popen(
             [sys.executable, "-c", HEAD + body],
-            env={**os.environ, "PRIMARY": primary, "SECONDARY": secondary},
+            cwd=ROOT,
+            env={**os.environ, "PRIMARY": primary, "SECONDARY": secondary, "HURRY": "1" if hurry else ""},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -23,8 +23,6 @@ from pairbus.portal import PortalReentered
 
 from .conftest import Namespaces
 
-pytestmark = pytest.mark.usefixtures("hurry")
-
 
 def threads_of_clients() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "pairbus-client"]

@@ -21,7 +21,6 @@ from pairbus.portal import Portal
 
 from .conftest import PATIENT, SOON
 
-pytestmark = pytest.mark.usefixtures("hurry")
 SECRET = "a secret that the issuer shares with the namespace"
 ROLE = "Azure Service Bus Data Owner"
 

@@ -159,6 +159,22 @@ def test_a_callback_may_use_its_client(namespaces: Namespaces) -> None:
     assert seen == [F, H]
 
 
+def test_a_callback_may_close_its_client(namespaces: Namespaces) -> None:
+    taken: list[float] = []
+    closed = threading.Event()
+
+    def callback(change: StateChange) -> None:
+        began = time.monotonic()
+        client.close()
+        taken.append(time.monotonic() - began)
+        closed.set()
+
+    client = namespaces.client(on_state_change=callback)
+    client.fail_over("orders")
+    assert closed.wait(SOON)
+    assert taken[0] < 4.0  # closing does not wait for the callback that waits for it
+
+
 def test_failures_are_raised_at_once_where_that_is_wanted(namespaces: Namespaces) -> None:
     options = SendAvailabilityOptions(on_suspect="raise", backlog_queue_count=QUEUES)
     with namespaces.client(options=options) as client:

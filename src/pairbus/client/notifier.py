@@ -8,12 +8,15 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 
 from ..options import StateChange
 
 __all__ = ["Notifier"]
 
 log = logging.getLogger("pairbus.client")
+# Set on the thread of a callback, and so in the context of all that the callback has done elsewhere.
+_caller: ContextVar[Notifier | None] = ContextVar("pairbus_notifier", default=None)
 
 
 class Notifier:
@@ -28,6 +31,11 @@ class Notifier:
     def is_running(self) -> bool:
         """Whether anything has been told."""
         return self._thread is not None
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether the callback is behind this, be it by way of an event loop: then nobody can wait for it."""
+        return _caller.get() is self
 
     def tell(self, change: StateChange) -> None:
         """Have the callback called with this change, soon."""
@@ -45,6 +53,7 @@ class Notifier:
             self._thread.join(timeout)
 
     def _run(self) -> None:
+        _caller.set(self)
         while (change := self._changes.get()) is not None:
             assert self._callback is not None
             try:

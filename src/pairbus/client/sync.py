@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from azure.core.paging import ItemPaged
-from azure.servicebus import ServiceBusClient, ServiceBusReceiver
+from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver
 
 from ..clock import Clock
 from ..options import SendAvailabilityOptions, StateChange
@@ -268,7 +268,7 @@ class PairedSender:
         return str(self._inner)
 
     def send_messages(
-        self, message: MessageTypes | PairedMessageBatch, *, timeout: float | None = None
+        self, message: MessageTypes | ServiceBusMessageBatch, *, timeout: float | None = None
     ) -> None:
         """Send a message, a list or a batch, and return when the primary or a backlog queue has all of it.
 
