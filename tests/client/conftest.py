@@ -12,7 +12,7 @@ from pairbus.broker import Broker
 from pairbus.broker.certificate import ensure_certificate
 from pairbus.testing import ManualTimers
 
-from ..sdk.hurry import HurriedLoop
+from .hurry import HurriedLoop
 from .scene import Scene
 
 

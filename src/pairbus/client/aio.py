@@ -374,9 +374,11 @@ class PairedSender:
         ):
             self._begin(timeout)
         native, messages = prepare(message)
+        entity = self._entity or self._begin(timeout)
         if messages:
-            entity = self._entity or self._begin(timeout)
             await entity.perform(SendCall(entity, native, messages), timeout)
+        else:
+            entity.pair.check()
 
     async def schedule_messages(
         self, messages: MessageTypes, schedule_time_utc: datetime.datetime, *, timeout: float | None = None

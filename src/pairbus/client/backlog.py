@@ -77,7 +77,9 @@ class Backlog:
         records: Records,
         wall_clock: Callable[[], float],
         random: Callable[[], float],
+        check: Callable[[], None],
     ) -> None:
+        """`check` raises if nothing may be sent any more."""
         self.rotation = Rotation(queues, cool_down=options.rotation_cool_down, random=random)
         #: The largest message that a backlog queue takes, as far as is known.
         self.limit = DEFAULT_LIMIT
@@ -91,10 +93,10 @@ class Backlog:
         self._observers = observers
         self._records = records
         self._wall_clock = wall_clock
+        self._check_pair = check
         self._links: dict[str, SendLink] = {}
         self._limits: dict[str, tuple[int, int]] = {}
         self._usable = len(queues)
-        self._is_closed = False
 
     async def send(
         self,
@@ -119,9 +121,14 @@ class Backlog:
         asked = [self._open_one(queue, deadline) for queue in queues[:_ASKED_QUEUES]]
         return any(await asyncio.gather(*asked))
 
+    def wake(self) -> None:
+        """Let all who wait look again: the client has been closed, or has faulted."""
+        for link in self._links.values():
+            link.wake()
+            link.send_away()
+
     async def close(self, grace: float) -> None:
         """Close all links; what waits for one is called away."""
-        self._is_closed = True
         await asyncio.gather(*(link.close(grace) for link in self._links.values()))
 
     # ------------------------------------------------------------- wrapping
@@ -260,12 +267,11 @@ class Backlog:
         return True
 
     def _check(self, deadline: float | None) -> None:
+        self._check_pair()
         if deadline is not None and self._timers.now() >= deadline:
             raise OperationTimeoutError(
                 message="The backlog did not take the message in the time given to the call."
             )
-        if self._is_closed:
-            raise OperationTimeoutError(message="The client was closed before the backlog took the message.")
 
     def _learning(self, queue: str, operation: Operation) -> Operation:
         """The operation, and before it the question how much the link takes, if nobody has asked yet."""

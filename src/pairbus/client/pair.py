@@ -93,6 +93,7 @@ class Pair:
             records=records,
             wall_clock=clock.now,
             random=self.random,
+            check=self.check,
         )
         self.observers.tell(lambda observer: observer.paired(name, options.backlog_queue_count))
 
@@ -247,6 +248,7 @@ class Pair:
             self._wake_all()
 
     def _wake_all(self) -> None:
+        self.backlog.wake()
         for entity in self._entities.values():
             entity.wake()
 
@@ -315,7 +317,8 @@ class Pair:
         await self._records.close()
         await asyncio.gather(self.primary.close(_CLOSE_WAIT), self.secondary.close(_CLOSE_WAIT))
         if self._notifier.is_running:
-            await self.loop.run_in_executor(None, self._notifier.close, _CLOSE_WAIT)
+            wait = 0.0 if self._notifier.is_calling else _CLOSE_WAIT
+            await self.loop.run_in_executor(None, self._notifier.close, wait)
 
     async def _end_background(self) -> None:
         if self._spool is not None:

@@ -1,0 +1,448 @@
+"""How a client begins and ends: what it refuses, the first success, restarts in an outage, close, forks."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import TransportType
+from azure.servicebus.exceptions import ServiceBusConnectionError
+
+from pairbus.aio import PairedServiceBusClient
+from pairbus.broker import Broker
+from pairbus.client.errors import ClientClosedError, WrongLoopError
+from pairbus.client.observer import Observer
+from pairbus.errors import ConfigurationError
+from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
+from pairbus.pairing.errors import ForkedClientError, SamePairError
+from pairbus.testing import ManualTimers
+
+from .scene import BACKLOG, Scene, eventually, text
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def elsewhere(scene: Scene) -> str:
+    """A connection string whose host has a typing error: nobody listens there, and the name differs."""
+    string = scene.primary.connection_string.replace(str(scene.primary.port), str(free_port()))
+    return string.replace("Namespace=contoso", "Namespace=contso")
+
+
+# --------------------------------------------------------------------------- what is refused
+
+
+def test_a_pair_needs_two_namespaces(broker: Broker) -> None:
+    string = broker["contoso"].connection_string
+    with pytest.raises(SamePairError):
+        PairedServiceBusClient.from_connection_strings(string, string)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"enable_syphon": True}, "enable_syphon"),
+        ({"ordering": "session"}, "ordering"),
+        ({"enable_spool": True}, "state_dir"),
+    ],
+    ids=["syphon", "ordering", "spool"],
+)
+def test_what_is_not_there_is_refused_and_not_ignored(
+    broker: Broker, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        PairedServiceBusClient.from_connection_strings(
+            broker["contoso"].connection_string,
+            broker["contoso-dr"].connection_string,
+            options=SendAvailabilityOptions(**options),
+        )
+
+
+def test_connection_strings_of_one_entity(broker: Broker) -> None:
+    primary, secondary = broker["contoso"].connection_string, broker["contoso-dr"].connection_string
+    with pytest.raises(ConfigurationError, match="EntityPath"):
+        PairedServiceBusClient.from_connection_strings(primary, secondary + ";EntityPath=orders")
+    client = PairedServiceBusClient.from_connection_strings(primary + ";EntityPath=orders", secondary)
+    client.get_queue_sender("Orders")
+    with pytest.raises(ValueError, match="orders"):
+        client.get_queue_sender("invoices")
+
+
+def test_making_a_client_needs_no_event_loop_and_does_no_io() -> None:
+    client = PairedServiceBusClient(
+        "contoso.servicebus.windows.net", object(), "contoso-dr.servicebus.windows.net", object()
+    )
+    sender = client.get_queue_sender("orders", client_identifier="mine")
+    assert sender.fully_qualified_namespace == "contoso.servicebus.windows.net"
+    assert sender.entity_name == "orders"
+    assert sender.client_identifier == "mine"
+    assert str(sender) == "Sender client id: mine, entity: orders"
+
+
+async def test_nothing_shows_a_key(scene: Scene) -> None:
+    client = scene.client()
+    await client.start()
+    key = scene.primary.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
+    shown = [repr(client.pair.primary), client.status().to_json(), repr(client), repr(client.pair)]
+    assert not any(key in text for text in shown)
+
+
+# --------------------------------------------------------------------------- the first success
+
+
+async def test_a_mistyped_host_raises(still: Scene) -> None:
+    sender = still.sender(primary=elsewhere(still))
+    with pytest.raises(ServiceBusConnectionError):
+        await sender.send_messages(text("1"))
+    assert still.diary.changes == []
+
+
+async def test_a_mistyped_host_raises_though_the_client_made_its_own_backlog_queues(still: Scene) -> None:
+    """That the queues are there proves nothing then: nobody has paired before."""
+    client = still.client(primary=elsewhere(still))
+    await client.start()
+    with pytest.raises(ServiceBusConnectionError):
+        await client.get_queue_sender("orders").send_messages(text("1"))
+    await eventually(lambda: client.status().provisioning == "ready")
+    with pytest.raises(ServiceBusConnectionError):
+        await client.get_queue_sender("orders").send_messages(text("1"))
+    assert still.diary.changes == []
+
+
+@pytest.mark.parametrize("is_started", [True, False], ids=["provisioning", "not started"])
+async def test_a_client_that_starts_in_an_outage_sends(
+    still: Scene, manual_timers: ManualTimers, is_started: bool
+) -> None:
+    """Somebody has paired before: the backlog queues are there."""
+    still.primary.faults.set("refuse")
+    client = still.client(failover_interval=30.0)
+    if is_started:
+        await client.start()
+    sending = still.begin(client.get_queue_sender("orders").send_messages(text("1")))
+    await eventually(lambda: bool(still.diary.changes))
+    await manual_timers.advance(30.0)
+    await sending
+    assert still.backlog_ids() == ["1"]
+    assert still.diary.states == ["suspect", "failed_over"]
+
+
+async def test_a_client_with_the_send_claim_alone_sends_in_an_outage(still: Scene) -> None:
+    still.primary.faults.set("refuse")
+    sender = still.sender(
+        primary=still.primary.policies["send"],
+        secondary=still.secondary.policies["send"],
+        failover_interval=0.0,
+    )
+    async with sender._client as client:
+        await sender.send_messages(text("1"))
+        await eventually(lambda: client.status().provisioning == "not_permitted")
+        assert still.backlog_ids() == ["1"]
+
+
+async def test_many_clients_of_one_pair_do_not_mind_each_other(still: Scene) -> None:
+    senders = [still.sender(failover_interval=0.0) for _ in range(5)]
+    await asyncio.gather(*(sender.send_messages(text(f"a{at}")) for at, sender in enumerate(senders)))
+    still.primary.faults.set("refuse")
+    await asyncio.gather(*(sender.send_messages(text(f"b{at}")) for at, sender in enumerate(senders)))
+    late = still.sender(failover_interval=0.0)  # scaled out in the middle of it
+    await late.send_messages(text("b5"))
+    assert sorted(still.ids()) == [f"a{at}" for at in range(5)]
+    assert sorted(still.backlog_ids()) == [f"b{at}" for at in range(6)]
+
+
+# --------------------------------------------------------------------------- provisioning and records
+
+
+async def test_backlog_queues_are_made_in_the_background(broker: Broker) -> None:
+    scene = Scene(broker)
+    for queue in BACKLOG:
+        scene.secondary.delete_queue(queue)
+    reports: list[Any] = []
+
+    class Listener(Observer):
+        def provisioned(self, report: Any) -> None:
+            reports.append(report)
+
+    async with scene.client(observers=[Listener()]) as client:
+        await eventually(lambda: client.status().provisioning == "ready")
+        assert [queue.name for queue in reports[-1].queues if queue.created] == [*BACKLOG]
+        client.fail_over("orders")
+        await client.get_queue_sender("orders").send_messages(text("1"))
+        assert scene.backlog_ids() == ["1"]
+
+
+async def test_no_send_waits_for_a_secondary_that_is_down(broker: Broker) -> None:
+    scene = Scene(broker)
+    scene.secondary.faults.set("silence")
+    async with scene.client() as client:
+        await client.get_queue_sender("orders").send_messages(text("1"))
+        assert scene.ids() == ["1"]
+        assert client.status().provisioning == "pending"
+    assert client.get_queue_sender("orders").entity_name == "orders"
+
+
+async def test_redirect_records_are_kept_and_the_status_is_written(still: Scene, tmp_path: Path) -> None:
+    async with still.client(state_dir=tmp_path) as client:
+        sender = client.get_queue_sender("orders")
+        await sender.send_messages(text("1"))
+        await eventually(lambda: any((tmp_path / "status").glob("*.json")))
+        client.fail_over("orders")
+        await sender.send_messages([text("2", session_id="s"), text("3")])
+    rows = [
+        json.loads(line)
+        for segment in (tmp_path / "records").rglob("*.jsonl")
+        for line in segment.read_text(encoding="utf-8").splitlines()
+        if "message_id" in line
+    ]
+    assert [(row["message_id"], row["path"], row["session_id"]) for row in rows] == [
+        ("2", "orders", "s"),
+        ("3", "orders", None),
+    ]
+    assert {row["queue"] for row in rows} <= {*BACKLOG}
+    assert not any((tmp_path / "status").glob("*.json"))
+
+
+async def test_records_that_cannot_be_written_do_not_fail_a_send(
+    still: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    sender = still.sender()
+
+    class Broken:
+        async def append(self, rows: Any) -> None:
+            raise RuntimeError("no")
+
+        async def close(self) -> None:
+            pass
+
+    sender._client.pair.backlog._records = Broken()
+    sender._client.fail_over("orders")
+    await sender.send_messages(text("1"))
+    assert still.backlog_ids() == ["1"]
+    assert "redirect records were not written" in caplog.text
+
+
+# --------------------------------------------------------------------------- what is told
+
+
+async def test_changes_are_told_once_in_order_on_a_thread_of_their_own(
+    still: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[tuple[StateChange, threading.Thread]] = []
+
+    def callback(change: StateChange) -> None:
+        told.append((change, threading.current_thread()))
+        if len(told) == 1:
+            raise RuntimeError("the application's own mistake")
+
+    client = still.client(on_state_change=callback)
+    await client.start()
+    caplog.set_level(logging.INFO, "pairbus.client")
+    client.fail_over("orders", reason="drill")
+    client.mark_path_healthy("orders")
+    await eventually(lambda: len(told) == 2)
+    assert [change for change, _ in told] == still.diary.changes
+    assert {thread.name for _, thread in told} == {"pairbus-state-changes"}
+    assert abs(told[0][0].at - time.time()) < 60
+    lines = [record.getMessage() for record in caplog.records if record.name == "pairbus.client"]
+    assert [line for line in lines if line.startswith("orders:")] == [
+        "orders: healthy -> failed_over (drill)",
+        "orders: failed_over -> healthy (marked healthy by hand)",
+    ]
+    assert "on_state_change failed" in caplog.text
+
+
+async def test_the_status_tells_it_all(still: Scene) -> None:
+    sender = still.sender()
+    await sender.send_messages([text("1"), text("2")])
+    sender._client.fail_over("orders", reason="drill")
+    await sender.send_messages(text("3"))
+    status = sender._client.status()
+    told = json.loads(status.to_json())
+    [entity] = told["entities"]
+    assert entity["health"]["state"] == "failed_over"
+    assert entity["health"]["reason"] == "drill"
+    assert entity["health"]["next_ping_at"] == pytest.approx(time.time() + 57, abs=10)
+    assert entity["sent"]["primary"] == {"ok": 2, "failed": 0, "unknown": 0}
+    assert entity["sent"]["backlog"] == {"ok": 1, "failed": 0, "unknown": 0}
+    assert told["had_success"] is True
+    assert told["primary_name"] == "contoso"
+    assert told["backlog_limit"] == 262144
+    assert [queue["name"] for queue in told["rotation"]] == [*BACKLOG]
+    assert status.entities[0].health.state is EntityState.FAILED_OVER
+
+
+async def test_an_observer_that_fails_stops_nobody(still: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Observer):
+        def sent(self, sending: Any) -> None:
+            raise RuntimeError("no")
+
+    sender = still.sender(observers=[Broken()])
+    await sender.send_messages(text("1"))
+    assert still.ids() == ["1"]
+    assert still.diary.outcomes("primary") == ["ok"]
+    assert "an observer failed" in caplog.text
+
+
+# --------------------------------------------------------------------------- the end
+
+
+async def test_a_closed_client_says_so(still: Scene) -> None:
+    client = still.client()
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(text("1"))
+    await client.close()
+    for use in (
+        lambda: sender.send_messages(text("2")),
+        lambda: sender.send_messages([]),
+        lambda: sender.create_message_batch(),
+        lambda: client.start(),
+    ):
+        with pytest.raises(ClientClosedError, match="closed"):
+            await use()
+    for call in (client.status, lambda: client.fail_over("orders"), lambda: client.get_queue_receiver("q")):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+    await client.close()
+
+
+async def test_a_closed_sender_says_so_and_the_others_go_on(still: Scene) -> None:
+    client = still.client()
+    async with client.get_queue_sender("orders") as sender:
+        await sender.send_messages(text("1"))
+    with pytest.raises(ClientClosedError, match="sender"):
+        await sender.send_messages(text("2"))
+    await client.get_queue_sender("orders").send_messages(text("3"))
+    assert still.ids() == ["1", "3"]
+
+
+async def test_closing_gives_a_send_under_way_a_moment_and_refuses_those_that_wait(still: Scene) -> None:
+    client = still.client()
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(text("1"))
+    still.primary.faults.set("delay", seconds=0.05)  # a second of the hurried loop
+    sends = [still.begin(sender.send_messages(text(f"{number}"))) for number in range(2, 6)]
+    await still.on_the_wire()
+    await client.close()
+    outcomes = await asyncio.gather(*sends, return_exceptions=True)
+    assert outcomes[0] is None
+    assert {type(outcome) for outcome in outcomes[1:]} == {ClientClosedError}
+    assert "2" in still.ids()
+
+
+@pytest.mark.parametrize("side", ["primary", "backlog"])
+async def test_closing_does_not_wait_for_a_silent_peer(still: Scene, side: str) -> None:
+    client = still.client()
+    sender = client.get_queue_sender("orders")
+    if side == "backlog":
+        client.fail_over("orders")
+    await sender.send_messages(text("1"))
+    (still.primary if side == "primary" else still.secondary).faults.set("silence")
+    sends = [still.begin(sender.send_messages(text(name))) for name in ("2", "3")]
+    await asyncio.sleep(1.0)
+    began = asyncio.get_running_loop().time()
+    await client.close()
+    assert asyncio.get_running_loop().time() - began < 60.0  # three seconds of ours; usually much less
+    for sending in sends:
+        with pytest.raises(ClientClosedError):
+            await sending
+
+
+async def test_held_sends_are_refused_when_the_client_closes(still: Scene) -> None:
+    sender = still.sender(retry_delay=60.0, retry_delay_max=60.0)
+    await sender.send_messages(text("1"))
+    still.primary.faults.set("refuse")
+    sends = [still.begin(sender.send_messages(text(name))) for name in ("2", "3")]
+    await eventually(lambda: still.state() is EntityState.SUSPECT)
+    await sender._client.close()
+    for sending in sends:
+        with pytest.raises(ClientClosedError):
+            await sending
+
+
+def test_a_client_lives_on_one_event_loop(broker: Broker) -> None:
+    scene = Scene(broker)
+    client = scene.client()
+    sender = client.get_queue_sender("orders")
+
+    async def send() -> None:
+        await sender.send_messages(text("1"))
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(send())
+        with pytest.raises(WrongLoopError, match="event loop"):
+            second.run(send())
+        first.run(client.close())
+    gc.collect()
+
+
+def test_a_forked_client_is_refused(broker: Broker) -> None:
+    scene = Scene(broker)
+    client = scene.client()
+
+    async def send(name: str) -> None:
+        await client.get_queue_sender("orders").send_messages(text(name))
+
+    with asyncio.Runner() as runner:
+        runner.run(send("1"))
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:  # the child must not run what pytest would run at its end
+            try:
+                outcomes = [_outcome(send("2")), _outcome(client.close())]
+                os.write(writing, " ".join(outcomes).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        os.waitpid(child, 0)
+        told = os.read(reading, 1000).decode()
+        os.close(reading)
+        assert told.split() == [ForkedClientError.__name__] * 2
+        runner.run(send("3"))
+        runner.run(client.close())
+    assert scene.ids() == ["1", "3"]
+
+
+def _outcome(use: Any) -> str:
+    try:
+        asyncio.run(use)
+    except ForkedClientError as error:
+        return type(error).__name__
+    return "nothing"
+
+
+# --------------------------------------------------------------------------- settings that pass through
+
+
+async def test_settings_reach_the_sdk(still: Scene) -> None:
+    client = still.client(sdk_options={"user_agent": "mine/1", "transport_type": TransportType.Amqp})
+    sender = client.get_queue_sender("orders", client_identifier="me", socket_timeout=0.5)
+    client.get_queue_sender("orders", client_identifier="too late")
+    await sender.send_messages(text("1"))
+    sdk = client.pair.entity("orders")._links[0]._sender
+    assert sdk is not None
+    assert sdk.client_identifier == "me"  # type: ignore[attr-defined]
+    assert sdk._config.socket_timeout == 0.5  # type: ignore[attr-defined]
+    assert sdk._config.retry_total == 0  # type: ignore[attr-defined]
+    assert sdk._config.user_agent == "mine/1"  # type: ignore[attr-defined]
+
+
+async def test_receivers_are_the_sdks_on_the_primary(still: Scene) -> None:
+    client = still.client()
+    await client.get_queue_sender("orders").send_messages(text("1"))
+    async with client.get_queue_receiver("orders") as receiver:
+        [received] = await receiver.receive_messages(max_wait_time=5)
+        await receiver.complete_message(received)
+    assert str(received) == "1"
+    assert type(receiver).__module__.startswith("azure.servicebus.aio")
