@@ -8,13 +8,15 @@ LOCK := requirements/dev.txt
 LOCKED := .venv/.locked
 READY := .venv/.ready
 
-.PHONY: help setup demo test lint format lock clean
+.PHONY: help setup demo test bench soak lint format lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make setup    the virtual environment .venv with every extra"
 	@echo "make demo     set up, then send and receive through an embedded namespace"
 	@echo "make test     set up, then every check; what CI runs"
+	@echo "make bench    set up, then measure the broker; RabbitMQ too, where it is installed"
+	@echo "make soak     set up, then the long forms of the tests that roll dice"
 	@echo "make lint     ruff and mypy only"
 	@echo "make format   let ruff rewrite the sources in the house format"
 	@echo "make lock     resolve the dependencies of pyproject.toml anew into $(LOCK)"
@@ -44,6 +46,12 @@ lint: $(READY)
 
 test: lint
 	$(BIN)/python -m pytest
+
+bench: $(READY)
+	$(BIN)/python -m bench
+
+soak: $(READY)
+	PAIRBUS_CRASH_KILLS=25 $(BIN)/python -m pytest tests/crash
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
