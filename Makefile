@@ -50,6 +50,7 @@ test: lint
 bench: $(READY)
 	$(BIN)/python -m bench
 
+# A run says its seed at its end; PAIRBUS_CRASH_SEED repeats it.
 soak: $(READY)
 	PAIRBUS_CRASH_KILLS=25 $(BIN)/python -m pytest tests/crash
 
