@@ -1,4 +1,4 @@
-"""The transport on our own AMQP: one line to the namespace, shared by all its ends, opened again when lost."""
+"""The transport on our own AMQP: one line to the namespace, shared by its ends, opened again when lost."""
 
 from __future__ import annotations
 

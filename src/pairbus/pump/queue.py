@@ -21,7 +21,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from math import ceil, inf
 from typing import Any, cast
 
@@ -29,11 +28,12 @@ from pairbus.amqp import errors as conditions
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import scan
 
-from ..ledger.receipts import Receipt, operation_id
+from ..ledger.receipts import Receipt
 from ..pairing.errors import MalformedEnvelope
 from ..pairing.names import path_key
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .lanes import Bury, Defer, Fetch, Held, Lanes, Recheck, Renew, Send, Step
+from .parcel import Parcel, ReceiptBook
 from .rate import Pace
 from .station import Station
 from .transport import Delivery, Source, Unit
@@ -52,15 +52,6 @@ _DESCRIPTION_LIMIT = 1024
 _MARGIN_PART = 0.25
 
 
-@dataclass(slots=True, eq=False)
-class Parcel:
-    """A message in our hands, with all that is needed to send it, settle it and give a receipt for it."""
-
-    delivery: Delivery
-    mark: Postmark
-    opened: Opened
-
-
 class QueuePump:
     """Moves the messages of one backlog queue."""
 
@@ -70,6 +61,7 @@ class QueuePump:
         self._source = source
         self._station = station
         self._options = station.options
+        self._book = ReceiptBook(station.pair, queue, station.receipts.writer)
         self._pace = Pace(most=station.options.max_in_hand)
         self._tasks: set[asyncio.Task[None]] = set()
         self._receiving: asyncio.Task[list[Delivery]] | None = None
@@ -408,35 +400,15 @@ class QueuePump:
 
     def _receipt(self, held: Held, now: float, outcome: str, reason: str | None) -> Receipt:
         parcel = cast(Parcel, held.content)
-        return self._row(parcel.mark, parcel.opened, held.size, held.attempts, now, outcome, reason)
-
-    def _row(
-        self,
-        mark: Postmark,
-        opened: Opened | None,
-        size: int,
-        attempts: int,
-        now: float,
-        outcome: str,
-        reason: str | None,
-    ) -> Receipt:
-        pair = self._station.pair
-        return {
-            "op": operation_id(pair, self.queue, mark.sequence_number, mark.enqueued_ms),
-            "pair": pair,
-            "writer": self._station.receipts.writer,
-            "path": opened.path if opened else "",
-            "session": opened.session_id if opened else None,
-            "message_id": opened.message_id if opened else "",
-            "backlog_queue": self.queue,
-            "sequence_number": mark.sequence_number,
-            "enqueued": mark.enqueued_ms / 1000,
-            "moved": now,
-            "bytes": size,
-            "attempts": attempts,
-            "outcome": outcome,
-            "reason": reason,
-        }
+        return self._book.row(
+            parcel.mark,
+            parcel.opened,
+            size=held.size,
+            attempts=held.attempts,
+            now=now,
+            outcome=outcome,
+            reason=reason,
+        )
 
     async def _defer(self, step: Defer) -> None:
         deliveries = [cast(Parcel, held.content).delivery for held in step.messages]
@@ -537,8 +509,14 @@ class QueuePump:
         self, delivery: Delivery, mark: Postmark, opened: Opened | None, reason: str, text: str
     ) -> None:
         try:
-            row = self._row(
-                mark, opened, len(delivery.payload), 0, self._station.now(), "dead-lettered", reason
+            row = self._book.row(
+                mark,
+                opened,
+                size=len(delivery.payload),
+                attempts=0,
+                now=self._station.now(),
+                outcome="dead-lettered",
+                reason=reason,
             )
             await self._station.receipts.append([row])
             work = self._dead_letter(delivery, reason, text[:_DESCRIPTION_LIMIT])
