@@ -10,13 +10,13 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from ..clock import Clock
 from ..ledger.segment import MAX_AGE, SegmentWriter, adopt_segments
+from .serial_thread import SerialThread
 
 __all__ = ["KIND", "NoRecords", "Records", "RedirectRecord", "SegmentRecords"]
 
@@ -73,7 +73,7 @@ class SegmentRecords:
         self._waiting: list[tuple[Sequence[RedirectRecord], asyncio.Future[None]]] = []
         self._flush: asyncio.Task[None] | None = None
         self._roll: asyncio.TimerHandle | None = None
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: SerialThread | None = None
         #: How many records could not be written.
         self.lost = 0
 
@@ -107,7 +107,7 @@ class SegmentRecords:
         loop = asyncio.get_running_loop()
         try:
             if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix="pairbus-records")
+                self._thread = SerialThread("pairbus-records")
                 await loop.run_in_executor(self._thread, self._adopt)
             while self._waiting:
                 batch, self._waiting = self._waiting, []

@@ -22,7 +22,6 @@ import logging
 import struct
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -36,6 +35,7 @@ from ..pairing.names import path_key
 from .errors import SpoolError, SpoolFullError
 from .message import Message, message_id_of
 from .packing import pack, unpack
+from .serial_thread import SerialThread
 from .spool_store import SpoolStore, adopt_stores
 from .status import SpoolStatus
 from .timers import Timers
@@ -93,7 +93,7 @@ class Spool:
         """Does no I/O."""
         self._directory = directory
         self._limit = limit
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="pairbus-spool")
+        self._thread = SerialThread("pairbus-spool")
         # Those of processes that are gone, the oldest first, then our own.
         self._stores: list[SpoolStore] = []
         self._own: SpoolStore | None = None
