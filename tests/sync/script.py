@@ -37,6 +37,7 @@ client = PairedServiceBusClient.from_connection_strings(
     os.environ["SECONDARY"],
     options=SendAvailabilityOptions(failover_interval=3600.0, send_timeout=600.0, backlog_queue_count=2),
     on_state_change=lambda change: on_change(change),
+    state_dir=os.environ["STATE"] or None,
 )
 sender = client.get_queue_sender("orders")
 
@@ -55,12 +56,15 @@ def wait_for_attempt():
 class Script:
     """A running program that starts with a client and a sender. It is ended with the block."""
 
-    def __init__(self, namespaces: Namespaces, body: str, *, hurry: bool = True) -> None:
+    def __init__(
+        self, namespaces: Namespaces, body: str, *, hurry: bool = True, state_dir: Path | None = None
+    ) -> None:
         primary, secondary = namespaces.strings
+        own = {"PRIMARY": primary, "SECONDARY": secondary, "STATE": str(state_dir or "")}
         self._process = subprocess.Popen(
             [sys.executable, "-c", HEAD + body],
             cwd=ROOT,
-            env={**os.environ, "PRIMARY": primary, "SECONDARY": secondary, "HURRY": "1" if hurry else ""},
+            env={**os.environ, **own, "HURRY": "1" if hurry else ""},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from .conftest import Namespaces
@@ -199,6 +202,24 @@ threading.Thread(target=work).start()
     with Script(namespaces, body) as script:
         assert script.end() == CLEAN
     assert namespaces.receive(5) == ["0", "1", "2", "3", "4"]
+
+
+def test_an_outage_after_the_main_thread_has_ended_is_recorded_too(
+    namespaces: Namespaces, tmp_path: Path
+) -> None:
+    body = """
+def work():
+    threading.main_thread().join()
+    client.fail_over("orders")
+    sender.send_messages(ServiceBusMessage("x", message_id="late"))
+
+threading.Thread(target=work).start()
+"""
+    with Script(namespaces, body, state_dir=tmp_path) as script:
+        assert script.end() == CLEAN
+    # Closed by the end of the process, or it would still have its hidden name.
+    (segment,) = (tmp_path / "records").glob("[!.]*.jsonl")
+    assert json.loads(segment.read_text("utf-8").splitlines()[0])["message_id"] == "late"
 
 
 def test_several_clients_end_together(namespaces: Namespaces) -> None:
