@@ -128,7 +128,7 @@ def main() -> int:
     """Measure; 1 with ``--check`` if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.sync", description="Measure the paired client.")
     parser.add_argument("--rounds", type=int, default=15, help="rounds that count (default: 15)")
-    parser.add_argument("--seconds", type=float, default=1.5, help="how long a round takes")
+    parser.add_argument("--seconds", type=float, default=2.0, help="how long a round takes")
     parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
     parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
     parser.add_argument("--check", action="store_true", help="fail if a target is missed")
