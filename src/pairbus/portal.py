@@ -122,7 +122,10 @@ class _Threads(concurrent.futures.ThreadPoolExecutor):
             else:
                 future.set_result(result)
 
-        threading.Thread(target=work, name="pairbus-work", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="pairbus-work", daemon=True).start()
+        except RuntimeError:
+            work()  # from Python 3.12 on no thread is started any more while the process ends
         return future
 
 

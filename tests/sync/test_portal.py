@@ -237,3 +237,16 @@ def test_an_error_does_not_keep_its_caller_alive(portal: Portal) -> None:
         assert watched() is None
     finally:
         gc.enable()
+
+
+def test_a_process_that_starts_no_more_threads_does_the_work_on_the_loop(
+    portal: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    async def look_up() -> str:
+        return await asyncio.to_thread(lambda: threading.current_thread().name)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert portal.run(look_up) == "portal-of-a-test"

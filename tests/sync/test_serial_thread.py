@@ -50,3 +50,15 @@ def test_what_was_submitted_is_done_and_nothing_more_is_taken() -> None:
 def test_none_is_started_without_work() -> None:
     SerialThread("serial-of-a-test").shutdown()
     assert "serial-of-a-test" not in {each.name for each in threading.enumerate()}
+
+
+def test_at_the_end_of_a_process_that_starts_no_more_threads_it_is_done_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    thread = SerialThread("serial-of-a-test")
+    assert [thread.submit(abs, -n).result(0.0) for n in range(3)] == [0, 1, 2]
+    thread.shutdown()

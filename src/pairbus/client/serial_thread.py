@@ -47,9 +47,19 @@ class SerialThread(Executor):
                 raise RuntimeError(f"the thread {self._name} has been shut down")
             self._work.put(perform)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                self._start()
         return future
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # From Python 3.12 on no thread is started any more while the process ends: it is done here.
+            self._work.put(None)
+            self._run()
+        else:
+            self._thread = thread
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more work, and end when what was submitted is done."""
