@@ -24,6 +24,7 @@ from ..pairing.names import primary_name as name_primary
 from .calls import ScheduleCall, SendCall
 from .entity import Entity
 from .errors import ClientClosedError
+from .ledger import ClientLedger
 from .message import PairedMessageBatch, prepare
 from .observer import Observer
 from .pair import Pair
@@ -147,6 +148,7 @@ class PairedServiceBusClient:
         self._receiving: ServiceBusClient | None = None
         self._pair: Pair | None = None
         self._status_file: StatusFile | None = None
+        self._ledger: ClientLedger | None = None
         self._closed = False
 
         def make_pair() -> Pair:
@@ -154,6 +156,13 @@ class PairedServiceBusClient:
             if directory is not None:
                 self._status_file = StatusFile(status_dir(directory), self.status, clock=wall)
                 heard.append(self._status_file)
+                self._ledger = ClientLedger.open(
+                    records_dir(directory),
+                    primary=name,
+                    secondary=name_primary(secondary.parsed or secondary.endpoint),
+                    clock=wall,
+                )
+                heard.append(self._ledger)
             return Pair(
                 primary,
                 secondary,
@@ -191,6 +200,8 @@ class PairedServiceBusClient:
             await self._status_file.close()
         if pair is not None:
             await pair.close()
+        if self._ledger is not None:
+            await self._ledger.close()
         receiving, self._receiving = self._receiving, None
         if receiving is not None:
             await receiving.close()

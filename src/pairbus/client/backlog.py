@@ -26,12 +26,21 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 from ..amqp.message import encode_data
 from ..options import SendAvailabilityOptions
 from ..pairing.envelope import Natives, compress_body, wrap
-from ..pairing.failures import Action, describe, is_idle_closure, judge_backlog
+from ..pairing.failures import Action, Fate, describe, is_idle_closure, judge_backlog
 from ..pairing.headroom import BATCH_RESERVE, check_fit, split_batch
 from ..pairing.rotation import Rotation
 from .graveyard import Graveyard
-from .link import Ending, Operation, SdkSender, SendLink, Ticket
-from .message import Message, body_bytes, data_of, measure, message_id_of, natives_of, wrapped_copy
+from .link import Ending, Operation, SdkSender, SendLink, Ticket, fate_of
+from .message import (
+    Message,
+    body_bytes,
+    data_of,
+    large_sizes,
+    measure,
+    message_id_of,
+    natives_of,
+    wrapped_copy,
+)
 from .observer import Observers, Outcome, Sending
 from .records import Records, RedirectRecord
 from .side import Side
@@ -51,6 +60,9 @@ _ASKED_QUEUES = 2
 # Where one queue does not answer the next ones are given less time, down to this: they are behind the same
 # address, and ten of them would take all of a caller's patience.
 _SHORTEST_LIMIT = 3.0
+
+# Hears of the queue, the ticket, and how the call ended: None if it was cancelled.
+_Observe = Callable[[str, Ticket, "Ending | None"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +198,12 @@ class Backlog:
         async def transmit(sender: SdkSender) -> None:
             await sender.send_messages(payload)
 
-        def observe(ticket: Ticket, outcome: Outcome) -> None:
+        def observe(queue: str, ticket: Ticket, ending: Ending | None) -> None:
+            outcome = _outcome(ending, ticket.error)
             counts["backlog"][outcome] += len(parcels)
             if self._observers.hear_sends:
-                self._tell_sent(path, parcels, ticket, outcome)
+                fate = fate_of(ending, ticket.error)
+                self._tell_sent(path, parcels, queue=queue, ticket=ticket, outcome=outcome, fate=fate)
 
         queue = await self._on_a_queue(path, transmit, deadline, observe)
         await self._record(path, queue, parcels)
@@ -199,7 +213,7 @@ class Backlog:
         path: str,
         operation: Operation,
         deadline: float | None,
-        observe: Callable[[Ticket, Outcome], None] | None = None,
+        observe: _Observe | None = None,
     ) -> str:
         """Have something done on a queue of the rotation; the queue that did it."""
         ticket = Ticket()
@@ -222,7 +236,7 @@ class Backlog:
         operation: Operation,
         limit: float,
         deadline: float | None,
-        observe: Callable[[Ticket, Outcome], None] | None,
+        observe: _Observe | None,
     ) -> Ending:
         """One queue: DONE, or why another one has to be tried. Raises what is the caller's to see."""
         link = self._link(queue)
@@ -237,15 +251,29 @@ class Backlog:
                 ending = await link.rest_out(ticket, deadline)
                 if ending is not Ending.RESTED:
                     return ending
-                ending = await link.call(
-                    ticket, self._learning(queue, operation), limit=limit, deadline=deadline
-                )
-                if ticket.called_at is not None and observe is not None:
-                    observe(ticket, _outcome(ending, ticket.error))
+                ending = await self._call(link, ticket, queue, operation, limit, deadline, observe)
                 if ending is Ending.DONE or self._leaves(queue, link, ticket, ending):
                     return ending
         finally:
             link.pass_turn()
+
+    async def _call(
+        self,
+        link: SendLink,
+        ticket: Ticket,
+        queue: str,
+        operation: Operation,
+        limit: float,
+        deadline: float | None,
+        observe: _Observe | None,
+    ) -> Ending:
+        ending: Ending | None = None
+        try:
+            ending = await link.call(ticket, self._learning(queue, operation), limit=limit, deadline=deadline)
+            return ending
+        finally:  # also if the caller is cancelled: the message may have been taken
+            if ticket.called_at is not None and observe is not None:
+                observe(queue, ticket, ending)
 
     def _leaves(self, queue: str, link: SendLink, ticket: Ticket, ending: Ending) -> bool:
         """After a failed call: whether to try another queue; False to try this one again."""
@@ -320,15 +348,28 @@ class Backlog:
 
     # ------------------------------------------------------------- telling
 
-    def _tell_sent(self, path: str, parcels: list[_Parcel], ticket: Ticket, outcome: Outcome) -> None:
+    def _tell_sent(
+        self,
+        path: str,
+        parcels: list[_Parcel],
+        *,
+        queue: str,
+        ticket: Ticket,
+        outcome: Outcome,
+        fate: Fate,
+    ) -> None:
+        size = sum(body_bytes(parcel.wrapped) for parcel in parcels)
         self._observers.tell_sent(
             Sending(
                 path=path,
                 route="backlog",
                 outcome=outcome,
                 messages=len(parcels),
-                size=sum(body_bytes(parcel.wrapped) for parcel in parcels),
+                size=size,
                 seconds=self._timers.now() - (ticket.called_at or 0.0),
+                fate=fate,
+                queue=queue,
+                large=large_sizes([parcel.wrapped for parcel in parcels], size),
             )
         )
 
@@ -365,7 +406,9 @@ async def _open_link(sender: SdkSender) -> None:
     await sender.__aenter__()
 
 
-def _outcome(ending: Ending, error: BaseException | None) -> Outcome:
+def _outcome(ending: Ending | None, error: BaseException | None) -> Outcome:
     if ending is Ending.DONE:
         return "ok"
-    return "failed" if error is not None and describe(error).is_outcome_known else "unknown"
+    if ending is not Ending.FAILED or error is None:
+        return "unknown"
+    return "failed" if describe(error).is_outcome_known else "unknown"

@@ -21,6 +21,7 @@ class SendCall:
     __slots__ = ("_entity", "_native", "messages", "route")
 
     operation: ClassVar[Literal["send", "schedule"]] = "send"
+    by_request = False
 
     def __init__(self, entity: Entity, native: Any, messages: list[Message]) -> None:
         self._entity = entity
@@ -51,6 +52,7 @@ class ScheduleCall:
     __slots__ = ("_entity", "_native", "_when", "messages", "route")
 
     operation: ClassVar[Literal["send", "schedule"]] = "schedule"
+    by_request = True
 
     def __init__(self, entity: Entity, native: Any, messages: list[Message], *, when: datetime) -> None:
         self._entity = entity
@@ -75,13 +77,14 @@ class ScheduleCall:
 class ReplayCall:
     """Have messages sent, or scheduled, that waited in the spool. They do not go back there."""
 
-    __slots__ = ("_entity", "_when", "messages", "route")
+    __slots__ = ("_entity", "_when", "by_request", "messages", "route")
 
     operation: ClassVar[Literal["send", "schedule"]] = "send"
 
     def __init__(self, entity: Entity, messages: list[Message], when: datetime | None) -> None:
         self._entity = entity
         self._when = when
+        self.by_request = when is not None
         self.messages = messages
         self.route: Route = "primary"
 

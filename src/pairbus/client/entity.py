@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from ..options import EntityState
-from ..pairing.failures import Action, Failure, Kind, Verdict, describe, is_idle_closure, judge
+from ..pairing.failures import Action, Failure, Fate, Kind, Verdict, describe, is_idle_closure, judge
 from ..pairing.headroom import MAX_OVERHEAD
 from ..pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
-from .link import Ending, Operation, SdkSender, SendLink, Ticket
-from .message import body_bytes, measure
+from .link import Ending, Operation, SdkSender, SendLink, Ticket, fate_of
+from .message import body_bytes, large_sizes, measure
 from .observer import Outcome, Sending, Undertaking
 from .observer import Route as RouteName
 from .pinger import Pinger
@@ -61,6 +61,11 @@ class Call(Protocol):
     messages: list[Message]
     #: The way that was taken last.
     route: RouteName
+
+    @property
+    def by_request(self) -> bool:
+        """Whether it is no plain send, but a request to schedule."""
+        ...
 
     async def transmit(self, sender: SdkSender) -> Any:
         """Have the primary do it."""
@@ -103,7 +108,11 @@ class Entity:
         self._links = [self._new_link() for _ in range(self._options.links_per_entity)]
         self._only_link = self._links[0] if len(self._links) == 1 else None
         self._pinger = Pinger(
-            self._new_link(), options=pair.options, timers=pair.timers, on_end=self._ping_ended
+            self._new_link(),
+            options=pair.options,
+            timers=pair.timers,
+            on_end=self._ping_ended,
+            on_fate=self._ping_met,
         )
         self._alarm: TimerHandle | None = None
         self._alarm_at = 0.0
@@ -150,6 +159,8 @@ class Entity:
             try:
                 action = await self._line_up(link, ticket, call, deadline)
             except asyncio.CancelledError:
+                if ticket.called_at is not None:
+                    self._observe(call, ticket, "unknown", fate="unknown")
                 self._take_back(ticket)
                 raise
             if action is None:
@@ -223,7 +234,8 @@ class Entity:
             return self._left(ticket, ending)
         failure = None if ticket.error is None else describe(ticket.error)
         verdict = _UNANSWERED if failure is None else await self._judge(failure, deadline)
-        self._observe(call, ticket, "unknown" if verdict.action is Action.COUNT_UNKNOWN else "failed")
+        outcome: Outcome = "unknown" if verdict.action is Action.COUNT_UNKNOWN else "failed"
+        self._observe(call, ticket, outcome, fate="unknown" if failure is None else failure.fate)
         if ending is Ending.ABANDONED:
             return Action.COUNT
         self._record(ticket, verdict, failure)
@@ -243,7 +255,7 @@ class Entity:
         effects = self.health.succeed(ticket, link.last_success or self._timers.now())
         if effects:
             self.carry_out(effects)
-        self._observe(call, ticket, "ok")
+        self._observe(call, ticket, "ok", fate="taken")
 
     async def _judge(self, failure: Failure, deadline: float | None) -> Verdict:
         had_success = self.pair.had_success
@@ -274,7 +286,7 @@ class Entity:
         link.rest(self._options.retry_delay_after(link.failures))
         return action
 
-    def _observe(self, call: Call, ticket: Ticket, outcome: Outcome) -> None:
+    def _observe(self, call: Call, ticket: Ticket, outcome: Outcome, *, fate: Fate) -> None:
         messages = call.messages
         count = len(messages)
         self.counts["primary"][outcome] += count
@@ -291,6 +303,9 @@ class Entity:
                     messages=count,
                     size=size,
                     seconds=seconds,
+                    fate=fate,
+                    large=large_sizes(messages, size),
+                    by_request=call.by_request,
                 )
             )
 
@@ -367,6 +382,9 @@ class Entity:
 
     # ------------------------------------------------------------- pings
 
+    def _ping_met(self, fate: Fate) -> None:
+        self._observers.tell(lambda observer: observer.probed(self.path, fate))
+
     def _ping_ended(self, number: int, ending: Ending, error: BaseException | None, seconds: float) -> None:
         now = self._timers.now()
         succeeded = ending is Ending.DONE
@@ -388,7 +406,13 @@ class Entity:
         """Ask the primary for something that has no other way; it is tried once."""
         ticket = Ticket()
         limit = self._limit if timeout is None else min(self._limit, timeout)
-        ending = await self._links[0].run(ticket, operation, limit=limit)
+        ending: Ending | None = None
+        try:
+            ending = await self._links[0].run(ticket, operation, limit=limit)
+        finally:
+            if ticket.called_at is not None:
+                fate = fate_of(ending, ticket.error)
+                self._observers.tell(lambda observer: observer.requested(self.path, fate))
         self.pair.check()
         if ending is Ending.FAILED and ticket.error is not None:
             if judge(describe(ticket.error), self._options, had_success=True).is_counted:

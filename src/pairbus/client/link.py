@@ -26,10 +26,11 @@ from collections.abc import Callable, Coroutine
 from enum import Enum
 from typing import Any, Protocol
 
+from ..pairing.failures import Fate, describe
 from .graveyard import Graveyard
 from .timers import TimerHandle, Timers
 
-__all__ = ["Ending", "Operation", "SdkSender", "SendLink", "Ticket"]
+__all__ = ["Ending", "Operation", "SdkSender", "SendLink", "Ticket", "fate_of"]
 
 
 class SdkSender(Protocol):
@@ -103,6 +104,13 @@ class Ticket:
         """What to await until somebody ends it."""
         self._waiter = waiter = loop.create_future()
         return waiter
+
+
+def fate_of(ending: Ending | None, error: BaseException | None) -> Fate:
+    """What became of a call that was made, as a bill sees it. None for a call that was cancelled."""
+    if ending is Ending.DONE:
+        return "taken"
+    return "unknown" if error is None or ending is not Ending.FAILED else describe(error).fate
 
 
 class SendLink:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from os import urandom
 from typing import Any, TypeVar
@@ -31,6 +31,7 @@ __all__ = [
     "PairedMessageBatch",
     "body_bytes",
     "data_of",
+    "large_sizes",
     "measure",
     "message_id_of",
     "natives_of",
@@ -45,6 +46,10 @@ _SCHEDULED = b"x-opt-scheduled-enqueue-time"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Larger than any message, so that a batch measures and never refuses.
 _MEASURING_LIMIT = 1 << 30
+# An operation is billed once for each started unit. Bodies and texts of properties below these are surely
+# within one, with all that a message has besides.
+_UNIT = 64 * 1024
+_LIGHT, _LIGHT_PROPERTIES = 40 * 1024, 16 * 1024
 
 _DATA = AmqpMessageBodyType.DATA
 
@@ -212,6 +217,27 @@ def body_bytes(message: Message) -> int:
     """The size of the body where that costs nothing to know: of data; 0 for values and sequences."""
     raw = raw_of(message)
     return sum(map(len, raw.body)) if raw.body_type is _DATA else 0
+
+
+def large_sizes(messages: Sequence[Message], size: int) -> tuple[int, ...]:
+    """The sizes on the wire of those above a billing unit. `size` is that of all bodies together.
+
+    Only what may be above it is measured, which costs as much as to send.
+    """
+    found = []
+    for message in messages:
+        properties = raw_of(message).application_properties
+        if (size > _LIGHT and body_bytes(message) > _LIGHT) or (
+            properties and _text_size(properties) > _LIGHT_PROPERTIES
+        ):
+            measured = measure(message)
+            if measured > _UNIT:
+                found.append(measured)
+    return tuple(found)
+
+
+def _text_size(properties: Mapping[Any, Any]) -> int:
+    return sum(len(value) for value in properties.values() if isinstance(value, str | bytes))
 
 
 def data_of(message: Message) -> list[bytes] | None:

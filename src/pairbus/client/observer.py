@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ..options import EntityState, StateChange
+from ..pairing.failures import Fate
 from ..pairing.headroom import HeadroomNotice
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ class Sending:
     """One attempt to send that reached the wire, or the spool.
 
     `failed`: what was sent was certainly not taken. `unknown`: it may have been. `size` is that of the bodies
-    as far as they are bytes.
+    as far as they are bytes. `fate` is the outcome as a bill sees it: a message that was refused is billed,
+    one that was never sent is not. `queue` is the backlog queue, `large` the sizes on the wire of messages
+    above 64 KB, and `by_request` tells messages that were scheduled by a request.
     """
 
     path: str
@@ -40,6 +43,10 @@ class Sending:
     messages: int
     size: int
     seconds: float
+    fate: Fate = "taken"
+    queue: str | None = None
+    large: tuple[int, ...] = ()
+    by_request: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,6 +80,12 @@ class Observer:
 
     def pinged(self, path: str, *, succeeded: bool, seconds: float) -> None:
         """A ping has been answered, or not."""
+
+    def probed(self, path: str, fate: Fate) -> None:
+        """A ping that is a message has ended, also one that nobody waited for any more."""
+
+    def requested(self, path: str, fate: Fate) -> None:
+        """The primary was asked for something that is no send."""
 
     def rotation_changed(self, usable: int, total: int) -> None:
         """A backlog queue has left the rotation or come back."""

@@ -14,7 +14,8 @@ from uuid import uuid4
 from azure.servicebus import ServiceBusMessage
 
 from ..options import SendAvailabilityOptions
-from .link import Ending, SdkSender, SendLink, Ticket
+from ..pairing.failures import Fate
+from .link import Ending, SdkSender, SendLink, Ticket, fate_of
 from .message import new_id
 from .timers import Timers
 
@@ -34,11 +35,15 @@ class Pinger:
         options: SendAvailabilityOptions,
         timers: Timers,
         on_end: Callable[[int, Ending, BaseException | None, float], object],
+        on_fate: Callable[[Fate], object],
     ) -> None:
-        """`on_end` gets the number of the ping, how it ended, what it met, and the seconds it took."""
+        """`on_end` gets the number of the ping, how it ended, what it met, and the seconds it took; `on_fate`
+        what became of each message that was one, also if nobody waited for it any more.
+        """
         self._link = link
         self._timers = timers
         self._on_end = on_end
+        self._on_fate = on_fate
         self._operation = _open_link if options.probe == "link" else _send_ping
         self.limit = min(options.attempt_timeout, options.ping_primary_interval)
         self._running: dict[asyncio.Task[None], Ticket] = {}
@@ -64,6 +69,8 @@ class Pinger:
     async def _ping(self, number: int, ticket: Ticket) -> None:
         began = self._timers.now()
         ending = await self._link.run(ticket, self._operation, limit=self.limit)
+        if ticket.called_at is not None and self._operation is _send_ping:
+            self._on_fate(fate_of(ending, ticket.error))
         if ending is Ending.ABANDONED:
             return
         if ending is not Ending.DONE or self._operation is _open_link:

@@ -26,7 +26,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ..options import SendAvailabilityOptions
 
@@ -36,6 +36,7 @@ __all__ = [
     "Action",
     "Decision",
     "Failure",
+    "Fate",
     "Kind",
     "Row",
     "Verdict",
@@ -45,6 +46,10 @@ __all__ = [
     "judge",
     "judge_backlog",
 ]
+
+
+#: What became of what was sent, as a bill sees it. Refused: the broker answered, so it has counted.
+Fate = Literal["taken", "refused", "unsent", "unknown"]
 
 
 class Kind(Enum):
@@ -87,6 +92,7 @@ class Failure:
     raised_in: str | None = None
     wait: float | None = None  # what a throttled answer asks for
     text: str = ""
+    is_opening: bool = False  # it was raised while a link was being opened
 
     @property
     def name(self) -> str:
@@ -105,6 +111,15 @@ class Failure:
         if self.causes & _NEVER_CONNECTED:
             return True
         return bool(self.causes & _REFUSALS) and self.condition not in _CLIENT_SIDE
+
+    @property
+    def fate(self) -> Fate:
+        """Whether the broker has answered, has never seen it, or nobody knows."""
+        if self.is_opening or self.causes & _NEVER_CONNECTED:
+            return "unsent"
+        if self.is_outcome_known or (self.status is not None and "HttpResponseError" not in self.causes):
+            return "refused"  # a status comes with the answer to a request
+        return "unsent" if not self.causes & _ON_THE_LINE else "unknown"
 
 
 class Verdict(NamedTuple):
@@ -265,6 +280,8 @@ _NEVER_CONNECTED = _any("ConnectionRefusedError", "gaierror", "TokenAuthFailure"
 # with conditions of its own making.
 _REFUSALS = _any("MessageException", "MessageSendFailed")
 _CLIENT_SIDE = _any("amqp:client-error", "amqp:unknown-error")
+# Without one of these in it, an error was raised before anything was sent.
+_ON_THE_LINE = _any("AMQPException", "OSError", "ServiceBusConnectionError", "OperationTimeoutError")
 
 
 # --------------------------------------------------------------------------- judging
@@ -353,6 +370,7 @@ def describe(error: BaseException) -> Failure:
         raised_in=_innermost_module(chain[-1]),
         wait=_asked_wait(text),
         text=_presentable(text),
+        is_opening=any(map(_passed_opening, chain)),
     )
 
 
@@ -405,6 +423,16 @@ def _innermost_module(error: BaseException) -> str | None:
     while trace.tb_next is not None:
         trace = trace.tb_next
     return str(trace.tb_frame.f_globals.get("__name__", "")).rpartition(".")[2]
+
+
+def _passed_opening(error: BaseException) -> bool:
+    """Whether the error came up through the SDK's function that opens a link."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name == "_open":
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _presentable(text: str) -> str:

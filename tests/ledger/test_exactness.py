@@ -1,0 +1,153 @@
+"""What client and pump write down is what the broker counts on their connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from pairbus.aio import PairedServiceBusClient
+from pairbus.broker.counters import Kind, Tally
+from pairbus.broker.handle import NamespaceHandle
+from pairbus.ledger import Operation, adopt_segments, closed_segments, read_operations
+from pairbus.ledger.operations import KIND, Ledger
+from pairbus.options import EntityState
+from tests.client.scene import Scene, eventually, text
+
+# In the time of the hurried loop; an attempt has two of our seconds, which a busy machine must not take.
+QUICK: dict[str, Any] = {
+    "failover_interval": 100.0,
+    "send_timeout": 100.0,
+    "ping_primary_interval": 25.0,
+    "on_suspect": "raise",
+}
+Cells = Counter[tuple[str, str, str, int]]
+
+
+def read(state: Path) -> Ledger:
+    records = state / "records"
+    adopt_segments(records, KIND)
+    return read_operations(closed_segments(records, KIND))
+
+
+def recorded(operations: Iterable[Operation], *, unknown: bool = False) -> Cells:
+    """How often each namespace did each kind to each entity, and what is billed for it."""
+    cells: Cells = Counter()
+    for one in operations:
+        amount = one.unknown if unknown else one.count
+        cells[one.namespace, one.entity.lower(), one.kind, one.size_class] += amount
+    return +cells
+
+
+def counted(*namespaces: NamespaceHandle) -> Cells:
+    """The same as the broker has it; administration goes over other connections."""
+    cells: Cells = Counter()
+    for namespace in namespaces:
+        tally: Tally
+        for tally in namespace.counters():
+            if tally.kind is not Kind.ADMIN:
+                # One size a cell in these tests.
+                each = tally.units // tally.count
+                cells[namespace.name, tally.entity.lower(), tally.kind.value, each] += tally.count
+    return +cells
+
+
+async def fail_over_and_back(scene: Scene, client: PairedServiceBusClient) -> None:
+    """An outage in which the primary answers, and refuses; nothing is on its way when the failover comes."""
+    sender = client.get_queue_sender("orders")
+    scene.primary.faults.set("error", entity="orders")
+    with pytest.raises(ServiceBusError):
+        await sender.send_messages([text("refused"), text("with it")])
+    client.fail_over("orders")
+    for number in range(10):
+        await sender.send_messages([text(f"{number}-{each}") for each in range(3)])
+    await eventually(lambda: len(scene.diary.pings) >= 2)
+    scene.primary.faults.clear()
+    await eventually(lambda: scene.state() is EntityState.HEALTHY)
+
+
+async def test_a_client_records_what_the_broker_counts(scene: Scene, tmp_path: Path) -> None:
+    """Invariant I8, for the client."""
+    scene.primary.create_queue("large")
+    client = scene.client(state_dir=tmp_path, **QUICK)
+    async with client:
+        sender = client.get_queue_sender("orders")
+        for number in range(20):
+            await sender.send_messages(text(f"before-{number}"))
+        await sender.send_messages([text("one"), text("two")])
+        numbers = await sender.schedule_messages([text("later")], datetime.now(UTC) + timedelta(hours=1))
+        await sender.cancel_scheduled_messages(numbers)
+        await client.get_queue_sender("large").send_messages(ServiceBusMessage(b"x" * 150_000))
+        await fail_over_and_back(scene, client)
+        await sender.send_messages(text("after"))
+    ledger = read(tmp_path)
+    assert recorded(ledger.operations) == counted(scene.primary, scene.secondary)
+    assert recorded(ledger.operations)["contoso", "large", "send", 3] == 1
+    assert recorded(ledger.operations)["contoso", "orders", "management", 1] == 2
+    assert recorded(ledger.operations, unknown=True) == Counter()
+    assert ledger.bad == 0
+
+
+async def test_an_outage_is_marked_and_its_operations_belong_to_it(scene: Scene, tmp_path: Path) -> None:
+    client = scene.client(state_dir=tmp_path, **QUICK)
+    async with client:
+        sender = client.get_queue_sender("orders")
+        await sender.send_messages(text("before"))
+        await fail_over_and_back(scene, client)
+    ledger = read(tmp_path)
+    begun, ended = ledger.outages
+    assert (begun.begins, ended.begins) == (True, False)
+    assert begun.outage == ended.outage
+    assert begun.at <= ended.at
+    of_it = {one.stage for one in ledger.operations if one.outage == begun.outage}
+    assert of_it == {"backlog_send", "ping"}
+    assert [mark.phase for mark in ledger.writers] == ["begin", "end"]
+
+
+async def test_answers_that_are_lost_are_counted_as_unknown(scene: Scene, tmp_path: Path) -> None:
+    """Invariant I8: the broker has counted at least what is known, and at most that and what is unknown."""
+    client = scene.client(state_dir=tmp_path, **{**QUICK, "send_timeout": 25.0})
+    lost = 0
+    async with client:
+        sender = client.get_queue_sender("orders")
+        await sender.send_messages(text("first"))
+        scene.primary.faults.set("drop", every=3)
+        for number in range(8):
+            try:
+                await sender.send_messages(text(f"{number}"))
+            except ServiceBusError:
+                lost += 1
+            except asyncio.CancelledError:
+                pytest.fail("nobody cancelled it")
+        scene.primary.faults.clear()
+    assert lost > 0
+    ledger = read(tmp_path)
+    known, unknown = recorded(ledger.operations), recorded(ledger.operations, unknown=True)
+    found = counted(scene.primary, scene.secondary)
+    assert unknown.total() > 0
+    assert found != known
+    for cell in known | unknown | found:
+        assert known[cell] <= found[cell] <= known[cell] + unknown[cell], cell
+
+
+async def test_a_caller_that_is_cancelled_leaves_an_unknown_outcome(scene: Scene, tmp_path: Path) -> None:
+    client = scene.client(state_dir=tmp_path, **QUICK)
+    async with client:
+        sender = client.get_queue_sender("orders")
+        await sender.send_messages(text("first"))
+        scene.primary.faults.set("delay", seconds=600.0)
+        sending = asyncio.ensure_future(sender.send_messages(text("cancelled")))
+        await eventually(lambda: scene.primary.count(Kind.SEND) == 2)
+        sending.cancel()
+        await asyncio.wait({sending})
+        scene.primary.faults.clear()
+    ledger = read(tmp_path)
+    assert recorded(ledger.operations) == Counter({("contoso", "orders", "send", 1): 1})
+    assert recorded(ledger.operations, unknown=True) == Counter({("contoso", "orders", "send", 1): 1})
