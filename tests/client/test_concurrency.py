@@ -1,0 +1,205 @@
+"""Many at once: a thousand tasks on one client, callers that are cancelled, and many outages in a row."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from pairbus.aio import PairedSender
+from pairbus.client.link import SendLink, Ticket
+from pairbus.options import EntityState
+from pairbus.testing import ManualTimers
+
+from .scene import Scene, eventually, text
+
+# Enough to tell a leak from noise: each outage that left something would leave one socket and one task.
+OUTAGES = 16
+
+
+async def test_a_thousand_tasks_send_through_one_client_in_order(still: Scene) -> None:
+    still.primary.create_queue("invoices")
+    client = still.client()
+    senders = [client.get_queue_sender("orders"), client.get_queue_sender("invoices")]
+    names = [f"{number:04d}" for number in range(1000)]
+    await asyncio.gather(
+        *(senders[at % 2].send_messages(text(name), timeout=600) for at, name in enumerate(names))
+    )
+    assert still.ids("orders") == names[0::2]
+    assert still.ids("invoices") == names[1::2]
+
+
+async def test_a_thousand_tasks_are_taken_to_the_backlog_in_order(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    sender = still.sender(failover_interval=30.0, send_timeout=30.0)
+    await sender.send_messages(text("before"))
+    still.primary.faults.set("silence")
+    names = [f"{number:04d}" for number in range(1000)]
+    sends = [still.begin(sender.send_messages(text(name))) for name in names]
+    await still.on_the_wire()
+    await manual_timers.advance(30.0)
+    await asyncio.gather(*sends)
+    assert still.backlog_ids() == names
+
+
+async def test_several_links_share_the_work(still: Scene) -> None:
+    sender = still.sender(links_per_entity=4)
+    names = {f"{number:03d}" for number in range(200)}
+    await asyncio.gather(*(sender.send_messages(text(name)) for name in names))
+    assert sorted(still.ids()) == sorted(names)
+    entity = sender._client.pair.entity("orders")
+    assert all(link._sender is not None for link in entity._links)
+
+
+async def test_callers_that_are_cancelled_leave_the_line_moving(still: Scene) -> None:
+    sender = still.sender()
+    await sender.send_messages(text("before"))
+    choose = random.Random(5)
+    sends = {
+        f"{number:03d}": still.begin(sender.send_messages(text(f"{number:03d}"))) for number in range(300)
+    }
+    cancelled = set(choose.sample(sorted(sends), 100))
+    for name in sends:
+        if name in cancelled:
+            sends[name].cancel()
+        if choose.random() < 0.2:
+            await asyncio.sleep(0)
+    outcomes = await asyncio.gather(*sends.values(), return_exceptions=True)
+    returned = [name for name, outcome in zip(sends, outcomes, strict=True) if outcome is None]
+    assert set(returned) >= set(sends) - cancelled
+    assert set(returned) <= set(still.ids())
+    await sender.send_messages(text("after"))
+    assert still.ids()[-1] == "after"
+    assert still.state() is EntityState.HEALTHY
+
+
+@pytest.mark.parametrize("place", ["on the wire", "in line", "held", "in the backlog"])
+async def test_wherever_a_caller_is_cancelled_the_client_stays_usable(still: Scene, place: str) -> None:
+    sender = still.sender(retry_delay=5.0)
+    await sender.send_messages(text("before"))
+    if place == "in the backlog":
+        sender._client.fail_over("orders")
+        still.secondary.faults.set("silence")
+    else:
+        still.primary.faults.set("refuse" if place == "held" else "silence")
+    first, second = (still.begin(sender.send_messages(text(name))) for name in ("1", "2"))
+    if place == "held":
+        await eventually(lambda: still.state() is EntityState.SUSPECT)
+    elif place == "in the backlog":
+        links = sender._client.pair.backlog._links
+        await eventually(lambda: any(link._task is not None for link in links.values()))
+    else:
+        await still.on_the_wire()
+    (second if place == "in line" else first).cancel()
+    await asyncio.sleep(1.0)
+    still.primary.faults.clear()
+    still.secondary.faults.clear()
+    if place in ("in line", "on the wire"):
+        first.cancel()  # what the silence has swallowed is not answered any more
+        second.cancel()
+    sender._client.mark_path_healthy("orders")
+    await asyncio.wait({first, second})
+    await sender.send_messages(text("after"))
+    assert "after" in still.ids()
+
+
+async def test_a_turn_that_is_given_to_a_caller_just_cancelled_goes_on_to_the_next(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    class Sender:
+        async def close(self) -> None: ...
+
+    done: list[int] = []
+    gates = [asyncio.Event() for _ in range(3)]
+
+    def operation(number: int):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        async def perform(sender: object) -> None:
+            await gates[number].wait()
+            done.append(number)
+
+        return perform
+
+    link = SendLink(Sender, graveyard=still.client().pair.graveyard, timers=manual_timers)  # type: ignore[arg-type]
+    tasks = [still.begin(link.run(Ticket(), operation(number), limit=10.0)) for number in range(3)]
+    await asyncio.sleep(0)
+    gates[0].set()
+    gates[2].set()
+    while not tasks[0].done():
+        await asyncio.sleep(0)
+    # The second has been given the turn and has not run since.
+    tasks[1].cancel()
+    await asyncio.wait(tasks)
+    assert tasks[1].cancelled()
+    assert done == [0, 2]
+    assert not link.is_busy
+
+
+def sockets_to(*ports: int) -> int:
+    """How many sockets of this process are connected to these ports; the other ends are not counted."""
+    inodes = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes.add(os.readlink(descriptor).removeprefix("socket:[").removesuffix("]"))
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[9] in inodes and int(row[2].partition(":")[2], 16) in ports for row in rows)
+
+
+async def left_behind(scene: Scene, sender: PairedSender) -> tuple[int, int]:
+    """Sockets and tasks, once all is closed that is being closed."""
+    graveyard = sender._client.pair.graveyard
+    await eventually(lambda: len(graveyard) == 0, what="an empty graveyard")
+    await asyncio.sleep(2.0)  # keep-alive tasks of the SDK nap for a second
+    return sockets_to(scene.primary.port, scene.secondary.port), len(asyncio.all_tasks())
+
+
+async def test_many_outages_leave_nothing_behind(still: Scene, manual_timers: ManualTimers) -> None:
+    sender = still.sender(failover_interval=5.0, send_timeout=5.0, ping_jitter=0.0)
+    kinds = ["silence", "refuse", "blackhole", "reset"]
+
+    async def go_through(number: int) -> None:
+        await sender.send_messages(text(f"{number}-before"))
+        still.primary.faults.set(kinds[number % len(kinds)])
+        sending = still.begin(sender.send_messages(text(f"{number}-during")))
+        await asyncio.sleep(0.2)
+        await manual_timers.advance(5.0)
+        await sending
+        still.primary.faults.clear()
+        sender._client.mark_path_healthy("orders")
+
+    for number in range(4):
+        await go_through(number)
+    sockets, tasks = await left_behind(still, sender)
+    for number in range(4, OUTAGES):
+        await go_through(number)
+    sockets_after, tasks_after = await left_behind(still, sender)
+    assert sockets_after <= sockets + 1
+    assert tasks_after <= tasks + 1
+    wanted = {f"{number}-{when}" for number in range(OUTAGES) for when in ("before", "during")}
+    assert wanted <= still.all_ids()
+
+
+async def test_a_peer_that_stays_silent_does_not_use_up_sockets(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    """The SDK leaves a connection open that it is called away from while it begins."""
+    still.primary.faults.set("silence")
+    sender = still.sender(
+        failover_interval=3600.0, send_timeout=1.0, retry_delay=0.001, retry_delay_max=0.001
+    )
+    sending = still.begin(sender.send_messages(text("1")))
+    counts = []
+    for _ in range(2):
+        for _ in range(8):
+            await still.on_the_wire()
+            await asyncio.sleep(0.5)
+            await manual_timers.advance(1.01)
+        counts.append(await left_behind(still, sender))
+    (sockets, tasks), (sockets_after, tasks_after) = counts
+    assert sockets_after <= sockets + 1
+    assert tasks_after <= tasks + 1
+    sending.cancel()

@@ -1,0 +1,182 @@
+"""Messages near the limit: what is watched while all is well, what is compressed, split or refused in an
+outage.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from pairbus.amqp.message import scan
+from pairbus.broker.counters import Kind
+from pairbus.client.message import measure
+from pairbus.pairing.envelope import expand_body, unwrap
+from pairbus.pairing.errors import MessageTooLargeForBacklog
+
+from .scene import Scene, text
+
+LIMIT = 262_144
+COMPRESSIBLE = b"0123456789abcdef"
+
+
+def of_size(size: int, *, random: bool = False, **settings: Any) -> ServiceBusMessage:
+    """A message that is so large on the wire."""
+    settings.setdefault("message_id", "large")
+    small = measure(ServiceBusMessage(b"x" * 1000, **settings)) - 1000
+    body = os.urandom(size - small) if random else (COMPRESSIBLE * (size // 16 + 1))[: size - small]
+    message = ServiceBusMessage(body, **settings)
+    assert measure(message) == size
+    return message
+
+
+def with_footer() -> AmqpAnnotatedMessage:
+    """As large as a message may be; what comes after the body is not taken along into a compressed one."""
+
+    def make(size: int) -> AmqpAnnotatedMessage:
+        return AmqpAnnotatedMessage(
+            data_body=b"x" * size, footer={"a": 1}, properties={"message_id": "large"}
+        )
+
+    return make(LIMIT - (measure(make(1000)) - 1000))
+
+
+def fill(batch: ServiceBusMessageBatch) -> list[str]:
+    """Add messages until no more fit; their names."""
+    names: list[str] = []
+    try:
+        while True:
+            name = f"{len(names):05d}"
+            batch.add_message(ServiceBusMessage(b"x" * 1000, message_id=name, session_id="a session"))
+            names.append(name)
+    except MessageSizeExceededError:
+        return names
+
+
+async def test_the_largest_message_fits_the_primary_and_is_noticed_once(still: Scene) -> None:
+    client = still.client()
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(of_size(LIMIT - 1000))  # has room for any envelope
+    assert still.diary.notices == []
+    await sender.send_messages(of_size(LIMIT))
+    await sender.send_messages([text("small"), of_size(LIMIT - 2000)])
+    await sender.send_messages(of_size(LIMIT - 10))
+    [notice] = still.diary.notices
+    assert (notice.path, notice.size, notice.backlog_limit) == ("orders", LIMIT, LIMIT)
+    assert still.diary.oversized_messages == 2
+    assert client.status().entities[0].without_headroom == 2
+    still.primary.create_queue("invoices")
+    await client.get_queue_sender("invoices").send_messages(of_size(LIMIT))
+    assert [notice.path for notice in still.diary.notices] == ["orders", "invoices"]
+
+
+async def test_what_does_not_fit_with_its_envelope_is_compressed(still: Scene) -> None:
+    sender = still.sender()
+    message = of_size(LIMIT, session_id="s", application_properties={"a": 1}, content_encoding=None)
+    await sender.send_messages(message)
+    sender._client.fail_over("orders")
+    await sender.send_messages(message)
+    [direct], [waiting] = still.messages("orders"), still.backlog()
+    assert waiting.size < LIMIT / 10
+    found = unwrap(
+        scan(waiting.application_properties_bytes).application_properties,
+        policy="pause",
+        now_ms=0,
+        enqueued_ms=0,
+    )
+    assert found.body_size is not None
+    body = expand_body(scan(waiting.body_bytes).data_sections()[0], found.body_size)
+    assert body == direct.body_bytes
+    assert found.natives.session_id == "s"
+    assert found.application_properties == {"a": 1}
+
+
+async def test_what_just_fits_is_left_as_it_is(still: Scene) -> None:
+    sender = still.sender()
+    sender._client.fail_over("orders")
+    await sender.send_messages(of_size(LIMIT - 100))
+    [waiting] = still.backlog()
+    assert waiting.size > LIMIT - 200
+    assert len(scan(waiting.body_bytes).data_sections()[0]) > LIMIT - 300
+
+
+@pytest.mark.parametrize(
+    ("message", "settings"),
+    [
+        (lambda: of_size(LIMIT, random=True), {}),
+        (lambda: of_size(LIMIT), {"compress_oversized": False}),
+        (with_footer, {}),
+    ],
+    ids=["incompressible", "not wanted", "footer"],
+)
+async def test_what_fits_in_no_way_is_refused_by_name_and_size_before_anything_is_sent(
+    still: Scene, message: Any, settings: dict[str, Any]
+) -> None:
+    sender = still.sender(**settings)
+    await sender.send_messages(message())
+    sender._client.fail_over("orders")
+    for given in (message(), [text("small"), message()]):
+        with pytest.raises(MessageTooLargeForBacklog) as caught:
+            await sender.send_messages(given)
+        assert caught.value.path == "orders"
+        assert caught.value.message_id == "large"
+        assert caught.value.size > caught.value.limit == LIMIT
+    assert still.backlog() == []
+    await sender.send_messages(text("small"))
+    assert still.backlog_ids() == ["small"]
+
+
+async def test_a_full_batch_has_room_for_an_envelope_and_splits_when_it_must(still: Scene) -> None:
+    sender = still.sender()
+    batch = await sender.create_message_batch()
+    names = fill(batch)
+    assert LIMIT - 3000 < batch.size_in_bytes <= batch.max_size_in_bytes < LIMIT
+    await sender.send_messages(batch)
+    assert still.ids() == names
+    sender._client.fail_over("orders")
+    sent = still.secondary.count(Kind.SEND)
+    await sender.send_messages(batch)
+    assert still.backlog_ids() == names  # in order, none missing and none twice
+    attempts = [sending for sending in still.diary.sendings if sending.route == "backlog"]
+    assert 1 < len(attempts) < 5
+    assert sum(sending.messages for sending in attempts) == len(names)
+    assert still.secondary.count(Kind.SEND) - sent == len(names)
+
+
+async def test_a_list_of_large_messages_splits_as_it_must(still: Scene) -> None:
+    sender = still.sender()
+    sender._client.fail_over("orders")
+    sizes = [100_000, LIMIT - 100, 100_000, 150_000, 10, LIMIT, 60_000, 60_000, 60_000, 60_000]
+    messages = [
+        of_size(size, message_id=f"{number}") if size > 1000 else text(f"{number}")
+        for number, size in enumerate(sizes)
+    ]
+    await sender.send_messages(messages)
+    assert still.backlog_ids() == [f"{number}" for number in range(len(sizes))]
+
+
+async def test_batches_and_their_limits(still: Scene) -> None:
+    sender = still.sender()
+    assert (await sender.create_message_batch(5000)).max_size_in_bytes == 5000
+    with pytest.raises(ValueError, match="too large"):
+        await sender.create_message_batch(LIMIT + 1)
+    assert (await sender.create_message_batch(LIMIT)).max_size_in_bytes == LIMIT
+
+
+async def test_a_secondary_of_another_tier_is_known_by_its_links(still: Scene) -> None:
+    """What a backlog link says of its limit is what counts, not what we thought before."""
+    sender = still.sender()
+    backlog = sender._client.pair.backlog
+    assert backlog.limit == LIMIT
+    backlog._limits["another"] = (50_000, 50_000)
+    sender._client.fail_over("orders")
+    await sender.send_messages(text("1"))
+    assert (backlog.limit, backlog.batch_limit) == (50_000, 50_000)
+    with pytest.raises(MessageTooLargeForBacklog):
+        await sender.send_messages(of_size(60_000, random=True))
+    await sender.send_messages([of_size(30_000, message_id=f"{number}") for number in range(3)])
+    assert still.backlog_ids() == ["1", "0", "1", "2"]
