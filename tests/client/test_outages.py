@@ -5,6 +5,7 @@ one side lives.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus.aio import PairedSender
+from pairbus.broker import Broker
 from pairbus.errors import PairbusError
 from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, ReservedPropertyError
@@ -277,3 +279,30 @@ async def test_what_is_no_outage_raises_at_once(
         await mistake(scene, sender)
     assert scene.diary.changes == []
     assert scene.backlog() == []
+
+
+def test_in_real_time_failover_takes_an_interval_and_failback_a_ping_and_a_second_at_most(
+    broker: Broker,
+) -> None:
+    """The promise as users see it, on an event loop that is not in a hurry."""
+    asyncio.run(_in_real_time(Scene(broker)))
+
+
+async def _in_real_time(scene: Scene) -> None:
+    async with scene.client(failover_interval=1.0, ping_primary_interval=1.0) as client:
+        sender = client.get_queue_sender("orders")
+        await sender.send_messages(text("before"))
+        scene.primary.faults.set("silence")
+        began = time.time()
+        await sender.send_messages(text("during"))
+        assert scene.diary.changes[-1].new is EntityState.FAILED_OVER
+        assert scene.diary.changes[-1].at - began <= 2.0
+        scene.primary.faults.clear()
+        healed = time.time()
+        while scene.state() is not EntityState.HEALTHY:
+            assert time.time() - healed < 10.0
+            await asyncio.sleep(0.02)
+        assert scene.diary.changes[-1].at - healed <= 2.0
+        await sender.send_messages(text("after"))
+    assert scene.ids() == ["before", "after"]
+    assert scene.backlog_ids() == ["during"]

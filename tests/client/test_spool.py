@@ -1,0 +1,342 @@
+"""Both sides down: what the local spool keeps, for whom, how much, and how it is sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader
+
+from pairbus.aio import PairedServiceBusClient
+from pairbus.client.errors import SpoolError, SpoolFullError
+from pairbus.client.message import Message
+from pairbus.client.packing import pack, unpack
+from pairbus.client.spool import Rejected, Spool
+from pairbus.client.spool_store import SpoolStore, adopt_stores
+from pairbus.options import EntityState
+from pairbus.testing import ManualTimers
+
+from .scene import Scene, eventually, text
+
+MIB = 1024 * 1024
+SOON = datetime.now(UTC) + timedelta(hours=1)
+
+
+def spooled(directory: Path) -> list[Path]:
+    return sorted((directory / "spool").rglob("[0-9]*.spool"))
+
+
+async def in_time(timers: ManualTimers, is_so: Callable[[], bool]) -> None:
+    """Let time pass, a few seconds now and then, until something is so."""
+    for _ in range(60):
+        if is_so():
+            return
+        await timers.advance(5.0)
+        await asyncio.sleep(1.0)
+    assert is_so()
+
+
+async def in_an_outage(scene: Scene, directory: Path, **settings: Any) -> PairedServiceBusClient:
+    """A client that has sent once, and then lost both sides."""
+    client = scene.client(state_dir=directory, enable_spool=True, rotation_cool_down=30.0, **settings)
+    await client.start()
+    await client.get_queue_sender("orders").send_messages(text("before"))
+    client.fail_over("orders")
+    scene.secondary.faults.set("refuse")
+    scene.primary.faults.set("refuse")
+    return client
+
+
+async def test_what_neither_side_takes_is_kept_and_sent_in_order_when_one_is_back(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    client = await in_an_outage(still, tmp_path)
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(text("1"))
+    await sender.send_messages([text("2"), text("3")])
+    assert await sender.schedule_messages(text("4"), SOON) == [-1]
+    status = client.status().spool
+    assert status is not None
+    assert status.messages == 4
+    assert 0 < status.bytes < status.limit
+    assert client.status().entities[0].sent["spool"] == {"ok": 4, "failed": 0, "unknown": 0}
+    assert spooled(tmp_path)
+    still.secondary.faults.clear()
+    await sender.send_messages(text("5"))  # behind those that wait
+    await in_time(manual_timers, lambda: len(still.backlog_ids()) == 5)
+    assert still.backlog_ids() == ["1", "2", "3", "4", "5"]
+    await eventually(lambda: not spooled(tmp_path))
+    assert client.status().spool.messages == 0  # type: ignore[union-attr]
+    assert client.status().spool.bytes == 0  # type: ignore[union-attr]
+    await sender.send_messages(text("6"))
+    assert still.backlog_ids()[-1] == "6"
+    assert client.status().entities[0].sent["spool"]["ok"] == 5
+
+
+async def test_the_primary_may_be_the_first_to_come_back(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    client = await in_an_outage(still, tmp_path, ping_jitter=0.0)
+    sender = client.get_queue_sender("orders")
+    for name in ("1", "2", "3"):
+        await sender.send_messages(text(name))
+    still.primary.faults.clear()
+    await in_time(manual_timers, lambda: still.ids() == ["before", "1", "2", "3"])
+    assert still.state() is EntityState.HEALTHY
+
+
+async def test_one_entity_that_is_down_does_not_hold_up_the_others(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    still.primary.create_queue("invoices")
+    client = await in_an_outage(still, tmp_path)
+    client.fail_over("invoices")
+    await client.get_queue_sender("orders").send_messages(text("1"))
+    await client.get_queue_sender("invoices").send_messages(text("2"))
+    still.primary.faults.clear()
+    still.primary.faults.set("refuse", entity="orders")
+    client.mark_path_healthy("invoices")
+    await eventually(lambda: still.ids("invoices") == ["2"])
+    await eventually(lambda: client.status().spool.messages == 1)  # type: ignore[union-attr]
+    assert still.ids("orders") == ["before"]
+
+
+async def test_the_spool_survives_the_process(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    client = await in_an_outage(still, tmp_path)
+    sender = client.get_queue_sender("orders")
+    await asyncio.gather(*(sender.send_messages(text(f"{number:02d}")) for number in range(20)))
+    await client.close()
+    assert spooled(tmp_path)
+    still.primary.faults.clear()
+    still.secondary.faults.clear()
+    later = still.client(state_dir=tmp_path, enable_spool=True)
+    await later.start()
+    await eventually(lambda: len(still.ids()) == 21)
+    assert still.ids() == ["before", *(f"{number:02d}" for number in range(20))]
+    await eventually(lambda: not spooled(tmp_path))
+    await later.close()
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+async def test_a_full_spool_says_so_and_keeps_nothing_of_the_call(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    client = await in_an_outage(still, tmp_path, spool_max_bytes=MIB)
+    sender = client.get_queue_sender("orders")
+    large = [ServiceBusMessage(b"x" * 200_000, message_id=f"{number}") for number in range(5)]
+    for message in large:
+        await sender.send_messages(message)
+    with pytest.raises(SpoolFullError) as caught:
+        await sender.send_messages([text("a"), ServiceBusMessage(b"x" * 200_000)])
+    assert caught.value.limit == MIB
+    assert caught.value.held > 1_000_000
+    await sender.send_messages(text("small"))
+    still.secondary.faults.clear()
+    await in_time(manual_timers, lambda: len(still.backlog_ids()) == 6)
+    assert still.backlog_ids() == [*(f"{number}" for number in range(5)), "small"]
+
+
+async def test_a_directory_that_cannot_be_written_is_told(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    client = await in_an_outage(still, tmp_path)
+    (tmp_path / "spool").write_text("a file, where a directory should be")
+    with pytest.raises(SpoolError, match="could not take"):
+        await client.get_queue_sender("orders").send_messages(text("1"))
+    assert client.status().spool.messages == 0  # type: ignore[union-attr]
+
+
+async def test_what_can_never_be_sent_is_put_aside_and_the_rest_goes_on(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await in_an_outage(still, tmp_path)
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(text("1"))
+    await sender.send_messages(ServiceBusMessage(os.urandom(262_100), message_id="too large"))
+    await sender.send_messages(text("2"))
+    still.secondary.faults.clear()
+    await in_time(manual_timers, lambda: still.backlog_ids() == ["1", "2"])
+    assert "too large" in caplog.text
+    assert list((tmp_path / "spool").rglob("rejected.spool"))
+
+
+# --------------------------------------------------------------------------- the parts by themselves
+
+
+class Sink:
+    """Takes what is replayed, or does not."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.refuses: set[str] = set()
+        self.rejects: set[str] = set()
+
+    async def __call__(self, path: str, messages: list[Message], when: datetime | None) -> None:
+        for message in messages:
+            name = str(message)
+            if name in self.rejects:
+                raise Rejected(name)
+            if name in self.refuses or path in self.refuses:
+                raise ConnectionError(name)
+        self.taken.extend(str(message) for message in messages)
+
+
+async def test_a_message_is_on_the_disk_when_append_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(descriptor)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    spool = Spool(tmp_path, limit=MIB)
+    await spool.append("orders", [text("1")])
+    assert len(synced) >= 3  # the record, its directory, and the directory above
+    synced.clear()
+    await asyncio.gather(*(spool.append("orders", [text(f"{number}")]) for number in range(100)))
+    assert 1 <= len(synced) < 50  # calls side by side share one
+    await spool.close()
+
+
+async def test_a_failed_record_is_tried_again_after_a_pause_that_grows(
+    tmp_path: Path, manual_timers: ManualTimers
+) -> None:
+    spool, sink = Spool(tmp_path, limit=MIB), Sink()
+    sink.refuses = {"2"}
+    for name in ("1", "2", "3"):
+        await spool.append("orders", [text(name)])
+    spool.start(sink, timers=manual_timers)
+    await eventually(lambda: sink.taken == ["1"])
+    status = spool.status()
+    assert (status.messages, status.last_failure) == (2, "2")
+    sink.refuses = set()
+    await manual_timers.advance(0.9)
+    await asyncio.sleep(0.5)
+    assert sink.taken == ["1"]
+    await manual_timers.advance(0.2)
+    await eventually(lambda: sink.taken == ["1", "2", "3"])
+    await spool.close()
+
+
+async def test_records_left_by_a_crash_are_found_and_a_torn_one_is_cut(
+    tmp_path: Path, manual_timers: ManualTimers, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = Spool(tmp_path, limit=MIB)
+    for name in ("1", "2", "3"):
+        await spool.append("Orders", [text(name)])
+    [file] = tmp_path.rglob("*.spool")
+    whole = file.read_bytes()
+    await spool.close()
+    file.write_bytes(whole[:-3])  # as a power cut might leave it
+    sink = Sink()
+    again = Spool(tmp_path, limit=MIB)
+    again.start(sink, timers=manual_timers)
+    await eventually(lambda: sink.taken == ["1", "2"])
+    assert "cut short" in caplog.text
+    assert again.status().messages == 0
+    await again.close()
+
+
+async def test_what_was_sent_before_a_crash_is_not_sent_again(
+    tmp_path: Path, manual_timers: ManualTimers
+) -> None:
+    spool, sink = Spool(tmp_path, limit=MIB), Sink()
+    for number in range(10):
+        await spool.append("orders", [text(f"{number}")])
+    sink.refuses = {"7"}
+    spool.start(sink, timers=manual_timers)
+    await eventually(lambda: len(sink.taken) == 7)
+    await spool.close()
+    again = Spool(tmp_path, limit=MIB)
+    sink.refuses = set()
+    again.start(sink, timers=manual_timers)
+    await eventually(lambda: len(sink.taken) == 10)
+    assert sink.taken == [f"{number}" for number in range(10)]
+    await again.close()
+
+
+async def test_living_processes_do_not_take_from_each_other(
+    tmp_path: Path, manual_timers: ManualTimers
+) -> None:
+    one, other, sink = Spool(tmp_path, limit=MIB), Spool(tmp_path, limit=MIB), Sink()
+    await one.append("orders", [text("1")])
+    other.start(sink, timers=manual_timers)
+    await manual_timers.advance(100.0)
+    await asyncio.sleep(0.5)
+    assert sink.taken == []
+    await one.close()
+    await other.close()
+
+
+def test_files_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pairbus.client.spool_store._FILE_BYTES", 100)
+    store = SpoolStore.create(tmp_path)
+    records = [bytes([number]) * 40 for number in range(10)]
+    for record in records:
+        store.append("orders", [record])
+    store.append("other", [b"o"])
+    assert len(list(store.directory.glob("*.spool"))) == 5
+    read: list[bytes] = []
+    while some := store.read("orders"):
+        read.extend(some)
+        store.forget("orders", some[:1])
+        read = read[: -len(some) + 1] if len(some) > 1 else read
+    assert read == records
+    assert store.paths() == ["other"]
+    store.append("orders", [b"again"])
+    store.close()
+    [found] = adopt_stores(tmp_path, lambda record: "other" if record == b"o" else "orders")
+    assert sorted(found.paths()) == ["orders", "other"]
+    assert found.read("orders") == [b"again"]
+    found.close()
+
+
+def test_messages_come_back_as_they_were() -> None:
+    when = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
+    value = {
+        "a": [1, 2.5, None, True, (5, "x"), Decimal("1.5"), when],
+        b"k": uuid.UUID(int=5),
+        7: {"TYPE": "LONG"},
+    }
+    messages: list[Any] = [
+        text("1", application_properties={"when": when, "n": {"TYPE": "LONG", "VALUE": 5}}, session_id="s"),
+        AmqpAnnotatedMessage(value_body=value, header=AmqpMessageHeader(priority=5), footer={"f": b"x"}),
+        AmqpAnnotatedMessage(sequence_body=[[1, "a"], [value]], annotations={"x-opt-partition-key": "p"}),
+        AmqpAnnotatedMessage(data_body=[b"one", b"two"], properties={"message_id": uuid.UUID(int=1)}),
+    ]
+    found, about = unpack(pack(messages, scheduled_for=when))
+    assert about == {"scheduled_for": when}
+    for one, other in zip(messages, found, strict=True):
+        raw = one.raw_amqp_message if isinstance(one, ServiceBusMessage) else one
+        assert isinstance(other, AmqpAnnotatedMessage)
+        assert _parts(other) == _parts(raw)
+
+
+def _parts(message: AmqpAnnotatedMessage) -> list[Any]:
+    body = message.body if message.body_type.name == "VALUE" else list(message.body)
+    names = (
+        "header",
+        "properties",
+        "application_properties",
+        "annotations",
+        "delivery_annotations",
+        "footer",
+    )
+    return [message.body_type, body, *(getattr(message, name) for name in names)]
+
+
+def test_where_there_is_no_spool_there_is_nothing_to_adopt(tmp_path: Path) -> None:
+    assert adopt_stores(tmp_path / "nowhere", lambda record: "") == []
