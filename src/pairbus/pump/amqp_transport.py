@@ -14,9 +14,11 @@ from pairbus.amqp.performatives import ACCEPTED, RELEASED, AmqpError, DeliverySt
 from pairbus.amqp.types import Array, Int, Symbol, UInt
 
 from ..clock import Clock, SystemClock
+from ..pairing.failures import Fate
 from .errors import UNANSWERED, TransportError
 from .line import Line, Place
 from .links import BATCH_FORMAT, ReceiverLink, RequestLink, SenderLink, encode_batch
+from .meter import Meter
 from .tokens import TokenSource
 from .transport import Delivery, Outcome, Peeked, Unit
 from .unwrapping import read_postmark
@@ -32,6 +34,8 @@ SETTLE_AT_ONCE = 500
 LINKS_OPENING = 64
 # Azure detaches a link on which nothing happens for ten minutes; a minute less is safe.
 SERVICE_LINK_IDLE = 540.0
+# What a bill calls a settlement that is asked for by this word.
+_KINDS = {"completed": "complete", "defered": "defer", "abandoned": "abandon", "suspended": "dead_letter"}
 
 
 class AmqpTransport:
@@ -50,6 +54,7 @@ class AmqpTransport:
         self.timeout = timeout
         #: How long a receive may wait: the service closes links that idle for ten minutes.
         self.longest_wait = math.inf if place.tls is None else SERVICE_LINK_IDLE
+        self.meter = Meter()
         self._place = place
         self._tokens = tokens
         self._clock = clock or SystemClock()
@@ -168,7 +173,9 @@ class AmqpSource:
     async def _open_receiver(self) -> ReceiverLink:
         async with self._transport.opening:
             line = await self._transport.line(self._queue)
-            return await ReceiverLink.open(line, self._queue, timeout=self._transport.timeout)
+            return await ReceiverLink.open(
+                line, self._queue, timeout=self._transport.timeout, meter=self._transport.meter
+            )
 
     async def _open_management(self) -> RequestLink:
         async with self._transport.opening:
@@ -254,14 +261,19 @@ class AmqpSource:
         self, deliveries: Sequence[Delivery], status: str, extra: dict[str, str]
     ) -> list[Outcome]:
         body = {"disposition-status": status, "lock-tokens": _tokens(deliveries), **extra}
+        meter, kind, size = self._transport.meter, _KINDS[status], len(deliveries)
         try:
             await self._ask("update-disposition", body)
         except TransportError as error:
+            # The service has come as far as the first lock that is lost.
+            came_to = int(error.condition == conditions.MESSAGE_LOCK_LOST)
+            meter.note(self._queue, kind, count=came_to, unknown=size - came_to)
             if len(deliveries) == 1 or error.condition != conditions.MESSAGE_LOCK_LOST:
                 return [error] * len(deliveries)
             # One lock that is lost fails the request: find out which.
             singly = [await self._settle_by_token([delivery], status, extra) for delivery in deliveries]
             return [outcome for (outcome,) in singly]
+        meter.note(self._queue, kind, count=size)
         return [None] * len(deliveries)
 
     # -- deferred messages, peeks and locks
@@ -287,6 +299,8 @@ class AmqpSource:
             _number(message["message"]): Delivery(message["message"], message["lock-token"].bytes_le)
             for message in answer.get("messages", ())
         }
+        sizes = [len(one.payload) for one in fetched.values()]
+        self._transport.meter.note_sizes(self._queue, "delivery", sizes)
         missing = TransportError(conditions.MESSAGE_NOT_FOUND, "the answer does not have it")
         return [fetched.get(number, missing) for number in numbers]
 
@@ -315,12 +329,19 @@ class AmqpSource:
     async def _ask(self, operation: str, body: dict[str, Any]) -> dict[str, Any]:
         link: RequestLink = await self._management.get()
         request = {"operation": f"com.microsoft:{operation}"}
-        answer, found = await link.ask(request, body, timeout=self._transport.timeout)
+        answer, found = await link.ask(
+            request, body, timeout=self._transport.timeout, on_fate=self._note_request
+        )
         status = answer.get("statusCode")
         if not isinstance(status, int) or not 200 <= status < 300:
             condition = str(answer.get("errorCondition") or conditions.INTERNAL_ERROR)
             raise TransportError(condition, f"{status}: {answer.get('statusDescription') or ''}")
         return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
+
+    def _note_request(self, fate: Fate, size: int) -> None:
+        self._transport.meter.note(
+            self._queue, "management", count=int(fate == "taken"), unknown=int(fate == "unknown"), size=size
+        )
 
     async def close(self) -> None:
         self._receiver.drop()
@@ -350,7 +371,19 @@ class AmqpDestination:
             link: SenderLink = await self._sender.get()
         except TransportError as error:
             return [error] * len(units)
-        return await link.send([_transfer(unit) for unit in units], timeout=self._transport.timeout)
+
+        def note(fates: Sequence[Fate]) -> None:
+            sizes: dict[Fate, list[int]] = {"taken": [], "refused": [], "unknown": [], "unsent": []}
+            for unit, fate in zip(units, fates, strict=True):
+                sizes[fate] += map(len, unit.payloads)
+            meter = self._transport.meter
+            meter.note_sizes(self._path, "send", sizes["taken"])
+            meter.note_sizes(self._path, "send_refused", sizes["refused"])
+            meter.note_sizes(self._path, "send", sizes["unknown"], known=False)
+
+        return await link.send(
+            [_transfer(unit) for unit in units], timeout=self._transport.timeout, on_fates=note
+        )
 
     async def close(self) -> None:
         self._sender.drop()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pairbus.amqp import errors as conditions
@@ -44,8 +44,10 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.session import Session
 
+from ..pairing.failures import Fate
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .line import Line
+from .meter import Meter
 
 __all__ = ["BATCH_FORMAT", "ReceiverLink", "RequestLink", "SenderLink", "Wave", "encode_batch"]
 
@@ -55,12 +57,16 @@ _ANSWER_CREDIT = 100
 
 
 class Wave:
-    """Outcomes of several deliveries, and a future that is done when all are in."""
+    """Outcomes of several deliveries, and a future that is done when all are in.
 
-    __slots__ = ("errors", "future", "left")
+    `fates` is what a bill sees: an answer tells that the peer has counted, silence does not.
+    """
+
+    __slots__ = ("errors", "fates", "future", "left")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, size: int) -> None:
         self.errors: dict[int, TransportError] = {}
+        self.fates: list[Fate] = ["unsent"] * size
         self.left = size
         self.future: asyncio.Future[None] = loop.create_future()
 
@@ -150,7 +156,11 @@ class SenderLink(_LinkEnd):
         return (attach.max_message_size or None) if attach is not None else None
 
     async def send(
-        self, transfers: Sequence[tuple[bytes, int]], *, timeout: float
+        self,
+        transfers: Sequence[tuple[bytes, int]],
+        *,
+        timeout: float,
+        on_fates: Callable[[Sequence[Fate]], None] | None = None,
     ) -> list[TransportError | None]:
         """Send payloads, each with its message format; the outcome of each, None being success."""
         if self.lost is not None:
@@ -165,6 +175,9 @@ class SenderLink(_LinkEnd):
         except asyncio.CancelledError:
             self._give_up(wave, TransportError(UNANSWERED, "called off"), len(transfers))
             raise
+        finally:
+            if on_fates is not None:
+                on_fates(wave.fates)
         return [wave.errors.get(index) for index in range(len(transfers))]
 
     def _send_waiting(self) -> None:
@@ -175,6 +188,7 @@ class SenderLink(_LinkEnd):
             number = next(self._tags) & 0xFFFFFFFF
             delivery_id = link.send(payload, tag=number.to_bytes(4, "big"), message_format=message_format)
             waves[delivery_id] = wave, index
+            wave.fates[index] = "unknown"
             room -= 1
             if not room:
                 room = link.sendable
@@ -197,9 +211,11 @@ class SenderLink(_LinkEnd):
 
     def on_settled(self, event: Settled) -> None:
         error = None if type(event.state) is Accepted else _send_error(event.state)
+        fate: Fate = "taken" if error is None else "refused"
         for delivery_id in event.delivery_ids:
             found = self._waves.pop(delivery_id, None)
             if found is not None:
+                found[0].fates[found[1]] = fate
                 found[0].settle(found[1], error)
             if not event.settled:
                 self.link.settle(delivery_id, event.state)
@@ -217,8 +233,12 @@ class SenderLink(_LinkEnd):
 class ReceiverLink(_LinkEnd):
     """Receives under peek-lock."""
 
-    def __init__(self, line: Line, address: str) -> None:
+    def __init__(self, line: Line, address: str, meter: Meter) -> None:
         super().__init__(line)
+        self._address = address
+        self._meter = meter
+        self._granted = False
+        self._has_delivered = False
         self.buffer: deque[Received] = deque()
         self._arrived: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -230,9 +250,11 @@ class ReceiverLink(_LinkEnd):
         self.link = line.attach(self, make)
 
     @classmethod
-    async def open(cls, line: Line, address: str, *, timeout: float) -> ReceiverLink:
+    async def open(
+        cls, line: Line, address: str, *, timeout: float, meter: Meter | None = None
+    ) -> ReceiverLink:
         """A link that is attached; it has no credit yet."""
-        receiver = cls(line, address)
+        receiver = cls(line, address, meter or Meter())
         await receiver._await_attached(timeout)
         return receiver
 
@@ -243,8 +265,16 @@ class ReceiverLink(_LinkEnd):
 
     def grant(self, credit: int) -> None:
         """Let this many messages come from now on."""
+        self._end_grant()
+        self._granted, self._has_delivered = credit > 0, False
         self.link.flow(credit)
         self.line.flush_soon()
+
+    def _end_grant(self) -> None:
+        """A grant that ends without a delivery is an empty receive."""
+        if self._granted and not self._has_delivered:
+            self._meter.note(self._address, "empty_receive", count=1)
+        self._granted = False
 
     async def arrival(self, wait: float) -> bool:
         """Wait until something is in the buffer; whether there is. Raises if the link is lost meanwhile."""
@@ -279,6 +309,7 @@ class ReceiverLink(_LinkEnd):
         wave = Wave(self.line.loop, len(ids))
         for index, delivery_id in enumerate(ids):
             self._waves[delivery_id] = wave, index
+            wave.fates[index] = "unknown"
         for first, last in _runs(ids):
             self.link.settle_range(first, last, state, settled=False)
         self.line.flush_soon()
@@ -289,10 +320,15 @@ class ReceiverLink(_LinkEnd):
                 found = self._waves.pop(delivery_id, None)
                 if found is not None:
                     wave.errors[found[1]] = error
+        finally:
+            unknown = wave.fates.count("unknown")
+            self._meter.note(self._address, _kind_of(state), count=len(ids) - unknown, unknown=unknown)
         return wave.errors
 
     def on_received(self, event: Received) -> None:
         self.buffer.append(event)
+        self._has_delivered = True
+        self._meter.note_sizes(self._address, "delivery", (len(event.payload),))
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
 
@@ -301,14 +337,17 @@ class ReceiverLink(_LinkEnd):
         for delivery_id in event.delivery_ids:
             found = self._waves.pop(delivery_id, None)
             if found is not None:
+                found[0].fates[found[1]] = "taken"
                 found[0].settle(found[1], error)
 
     def on_flowed(self, event: LinkFlowed) -> None:
         if self._drained is not None and self.link.credit <= 0 and not self._drained.done():
+            self._end_grant()
             self._drained.set_result(None)
 
     def on_lost(self, error: TransportError) -> None:
         super().on_lost(error)
+        self._end_grant()
         waves, self._waves = self._waves, {}
         for wave, index in waves.values():
             wave.settle(index, error)
@@ -346,9 +385,16 @@ class RequestLink:
         return self._sender.lost or self._answers.lost
 
     async def ask(
-        self, properties: dict[str, Any], body: Any, *, timeout: float
+        self,
+        properties: dict[str, Any],
+        body: Any,
+        *,
+        timeout: float,
+        on_fate: Callable[[Fate, int], None] | None = None,
     ) -> tuple[dict[str, Any], Any]:
-        """Make a request; the answer's application properties and body."""
+        """Make a request; the answer's application properties and body. `on_fate` hears what became of the
+        request, and its size.
+        """
         number = f"{next(self._ids)}"
         future: asyncio.Future[bytes] = self._line.loop.create_future()
         self._answers.waiting[number] = future
@@ -359,8 +405,13 @@ class RequestLink:
                 encode_value(body),
             )
         )
+
+        def tell(fates: Sequence[Fate]) -> None:
+            if on_fate is not None:
+                on_fate(fates[0], len(payload))
+
         try:
-            (refusal,) = await self._sender.send([(payload, 0)], timeout=timeout)
+            (refusal,) = await self._sender.send([(payload, 0)], timeout=timeout, on_fates=tell)
             if refusal is not None:
                 raise TransportError(refusal.condition, refusal.description)
             answer = scan(await self._line.answer(future, timeout))
@@ -460,6 +511,21 @@ def _send_error(state: DeliveryState | None) -> TransportError:
             return TransportError(conditions.INTERNAL_ERROR, "the peer gave the message back")
         case _:
             return TransportError(conditions.INTERNAL_ERROR, f"the peer answered {state}")
+
+
+def _kind_of(state: DeliveryState) -> str:
+    """What a settlement is called on a bill."""
+    match state:
+        case Accepted():
+            return "complete"
+        case Rejected():
+            return "dead_letter"
+        case Modified(undeliverable_here=True):
+            return "defer"
+        case Modified():
+            return "abandon"
+        case _:
+            return "release"
 
 
 def _settle_error(state: DeliveryState | None) -> TransportError | None:

@@ -9,9 +9,12 @@ from collections.abc import Callable, Sequence
 
 from ..clock import Clock, SystemClock
 from ..errors import ConfigurationError
+from ..ledger.operation_log import OperationLog
 from ..ledger.receipts import MemoryReceipts, Receipts
+from ..pairing.names import primary_name
 from .amqp_transport import AmqpTransport
 from .destinations import Destinations
+from .meter import Meter
 from .options import PumpOptions
 from .pair import PumpPair, ResolvedSide
 from .queue import QueuePump
@@ -46,11 +49,14 @@ class Pump:
         transport: OpenTransport = open_transport,
         options: PumpOptions | None = None,
         receipts: Receipts | None = None,
+        ledger: OperationLog | None = None,
         on_progress: Callable[[PumpSummary], None] | None = None,
         stop: asyncio.Event | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`queues` are backlog queues of the secondary. `stop` ends the run cleanly. Does no I/O."""
+        """`queues` are backlog queues of the secondary. What is billed goes to `ledger`, which is closed with
+        the run. `stop` ends the run cleanly. Does no I/O.
+        """
         if not queues:
             raise ConfigurationError("A pump needs at least one backlog queue to move messages from")
         self._pair = pair
@@ -58,6 +64,7 @@ class Pump:
         self._open = transport
         self._options = options or PumpOptions()
         self._receipts = receipts or MemoryReceipts()
+        self._ledger = ledger
         self._on_progress = on_progress
         self._stop = stop or asyncio.Event()
         self._clock = clock or SystemClock()
@@ -69,8 +76,10 @@ class Pump:
 
     async def run(self) -> PumpSummary:
         """Pump until stopped, or in a drain until there is nothing more to do; what was done."""
-        primary = self._open(self._pair.primary.resolve(), self._options)
-        secondary = self._open(self._pair.secondary.resolve(), self._options)
+        primary = self._open_metered(self._pair.primary.resolve())
+        secondary = self._open_metered(self._pair.secondary.resolve())
+        if self._ledger is not None:
+            self._ledger.start()
         station = self._station(primary, secondary)
         self._pumps = [QueuePump(queue, secondary.source(queue), station) for queue in self._queues]
         side_tasks = [asyncio.create_task(self._watch(station)), asyncio.create_task(self._report(station))]
@@ -83,11 +92,19 @@ class Pump:
             await station.close()
             await asyncio.gather(primary.close(), secondary.close())
             await self._receipts.close()
+            if self._ledger is not None:
+                await asyncio.get_running_loop().run_in_executor(None, self._ledger.close)
         summary = self._summary(station)
         self._tell(summary)
         if station.failure is not None:
             raise station.failure
         return summary
+
+    def _open_metered(self, side: ResolvedSide) -> Transport:
+        transport = self._open(side, self._options)
+        if self._ledger is not None:
+            transport.meter = Meter(primary_name(side.parsed or side.endpoint), self._ledger)
+        return transport
 
     def _station(self, primary: Transport, secondary: Transport) -> Station:
         options = self._options

@@ -7,6 +7,8 @@
 3. Messages without a session that are sent together go as one batch. If that is refused they are sent one by
    one, so that each gets its own outcome.
 4. The SDK cannot release a message: giving back is abandoning, which counts a delivery.
+5. What is billed is counted as far as the SDK lets one see it: credit that it leaves behind may turn an empty
+   receive into none.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus.amqp import errors as conditions
 from pairbus.amqp.message import scan
 
-from ..pairing.failures import describe
+from ..pairing.failures import Fate, describe
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
+from .meter import Meter
 from .pair import ResolvedSide
 from .sdk_messages import to_annotated, to_payload
 from .transport import Delivery, Outcome, Peeked, Unit
@@ -74,6 +77,7 @@ class SdkTransport:
         """Does no I/O."""
         self.timeout = timeout
         self.longest_wait = LONGEST_WAIT
+        self.meter = Meter()
         self._side = side
         self._client: ServiceBusClient | None = None
 
@@ -124,7 +128,15 @@ class SdkSource:
             await self._drop()
             raise _as_error(error) from error
         self._receiving = None
-        return [_delivery(message) for message in found]
+        return self._note_received(found)
+
+    def _note_received(self, found: Sequence[ServiceBusReceivedMessage]) -> list[Delivery]:
+        deliveries = [_delivery(message) for message in found]
+        meter = self._transport.meter
+        meter.note_sizes(self._queue, "delivery", [len(one.payload) for one in deliveries])
+        if not deliveries:
+            meter.note(self._queue, "empty_receive", count=1)
+        return deliveries
 
     async def _receive(self, limit: int, wait: float) -> list[ServiceBusReceivedMessage]:
         is_new = self._receiver is None
@@ -137,23 +149,26 @@ class SdkSource:
         if self._receiving is None:
             return []
         try:
-            return [_delivery(message) for message in await self._receiving]
+            return self._note_received(await self._receiving)
         except ServiceBusError as error:
             raise _as_error(error) from error
         finally:
             self._receiving = None
 
     async def complete(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
-        return await self._each(deliveries, lambda message: self._link().complete_message(message))
+        return await self._each(
+            "complete", deliveries, lambda message: self._link().complete_message(message)
+        )
 
     async def defer(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
-        return await self._each(deliveries, lambda message: self._link().defer_message(message))
+        return await self._each("defer", deliveries, lambda message: self._link().defer_message(message))
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
-        return await self._each(deliveries, lambda message: self._link().abandon_message(message))
+        return await self._each("abandon", deliveries, lambda message: self._link().abandon_message(message))
 
     async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Outcome:
         (outcome,) = await self._each(
+            "dead_letter",
             [delivery],
             lambda message: self._link().dead_letter_message(
                 message, reason=reason, error_description=description
@@ -162,7 +177,10 @@ class SdkSource:
         return outcome
 
     async def _each(
-        self, deliveries: Sequence[Delivery], act: Callable[[ServiceBusReceivedMessage], Awaitable[None]]
+        self,
+        kind: str,
+        deliveries: Sequence[Delivery],
+        act: Callable[[ServiceBusReceivedMessage], Awaitable[None]],
     ) -> list[Outcome]:
         async def settle(delivery: Delivery) -> Outcome:
             assert isinstance(delivery.handle, ServiceBusReceivedMessage)
@@ -172,7 +190,13 @@ class SdkSource:
                 return _as_error(error)
             return None
 
-        return list(await asyncio.gather(*map(settle, deliveries)))
+        outcomes = list(await asyncio.gather(*map(settle, deliveries)))
+        unknown = sum(one is not None and one.condition in (CONNECTION_LOST, UNANSWERED) for one in outcomes)
+        self._transport.meter.note(self._queue, kind, count=len(outcomes) - unknown, unknown=unknown)
+        return outcomes
+
+    def _note_request(self) -> None:
+        self._transport.meter.note(self._queue, "management", count=1)
 
     async def fetch(self, sequence_numbers: Sequence[int]) -> list[Delivery | TransportError]:
         found: list[Delivery | TransportError] = []
@@ -183,6 +207,7 @@ class SdkSource:
     async def _fetch(self, numbers: Sequence[int]) -> list[Delivery | TransportError]:
         try:
             async with self._managing:
+                self._note_request()
                 messages = await self._link().receive_deferred_messages(list(numbers))
         except ServiceBusError as error:
             mapped = _as_error(error)
@@ -193,12 +218,15 @@ class SdkSource:
             singly = [await self._fetch([number]) for number in numbers]
             return [one for some in singly for one in some]
         by_number = {message.sequence_number: _delivery(message) for message in messages}
+        sizes = [len(one.payload) for one in by_number.values()]
+        self._transport.meter.note_sizes(self._queue, "delivery", sizes)
         missing = TransportError(conditions.MESSAGE_NOT_FOUND, "the answer does not have it")
         return [by_number.get(number, missing) for number in numbers]
 
     async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]:
         try:
             async with self._managing:
+                self._note_request()
                 found = await self._link().peek_messages(
                     max_message_count=limit, sequence_number=max(1, from_sequence_number)
                 )
@@ -218,6 +246,7 @@ class SdkSource:
             assert isinstance(delivery.handle, ServiceBusReceivedMessage)
             try:
                 async with self._managing:
+                    self._note_request()
                     until = await self._link().renew_message_lock(delivery.handle)
             except (ServiceBusError, ValueError) as error:
                 return _as_error(error)
@@ -267,9 +296,17 @@ class SdkDestination:
                 messages if len(messages) > 1 else messages[0], timeout=self._transport.timeout
             )
         except (ServiceBusError, ValueError, TypeError, TimeoutError) as error:
+            self._note_sent(payloads, describe(error).fate)
             await self._drop()
             return _as_error(error)
+        self._note_sent(payloads, "taken")
         return None
+
+    def _note_sent(self, payloads: Sequence[bytes], fate: Fate) -> None:
+        if fate != "unsent":
+            kind = "send_refused" if fate == "refused" else "send"
+            sizes = [len(payload) for payload in payloads]
+            self._transport.meter.note_sizes(self._path, kind, sizes, known=fate != "unknown")
 
     async def _drop(self) -> None:
         sender, self._sender = self._sender, None

@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol
 from pairbus.amqp.message import MessageSections
 
 from .errors import TransportError
+from .meter import Meter
 
 __all__ = ["Delivery", "Destination", "Outcome", "Peeked", "Source", "Transport", "Unit"]
 
@@ -118,9 +119,12 @@ class Destination(Protocol):
 
 
 class Transport(Protocol):
-    """A namespace. `longest_wait` is how long a receive may wait before the service closes its link."""
+    """A namespace. `longest_wait` is how long a receive may wait before the service closes its link; `meter`
+    counts what is billed, and is set before anything is done.
+    """
 
     longest_wait: float
+    meter: Meter
 
     def source(self, queue: str) -> Source:
         """A backlog queue; does no I/O."""

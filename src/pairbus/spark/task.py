@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import ConfigurationError, PairbusError
+from ..ledger.operation_log import OperationLog
 from ..ledger.receipts import ReceiptLog
 from ..pump import Pump, PumpOptions, PumpPair, PumpSummary
 from .epochs import ServedQueue, Shard
@@ -169,6 +170,7 @@ class _ShardRun:
             [queue.name for queue in self.shard.queues if queue.pair == pair],
             options=replace(self.job.options[pair], run_for=left),
             receipts=ReceiptLog(Path(self.job.records)),
+            ledger=OperationLog(Path(self.job.records), role="pump", pair=self.job.pairs[pair].label()),
             on_progress=tell,
             stop=stop,
         )

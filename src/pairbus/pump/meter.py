@@ -1,0 +1,74 @@
+"""Counts what a transport does that its namespace bills, where it happens, as the namespace itself would.
+
+A delivery that crosses on its way with a new grant of credit is taken for one of the new grant here, and for
+one of the old grant there. Apart from that the two counts are the same, empty receives included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ledger.operation_log import OperationRecorder
+from ..ledger.operations import UNIT_BYTES, size_class
+
+__all__ = ["Meter"]
+
+# Where a pump does something tells what it is for: it sends to the primary and receives from the backlog.
+_STAGES = {
+    "send": "send",
+    "send_refused": "send",
+    "delivery": "backlog_receive",
+    "empty_receive": "idle",
+    "complete": "backlog_complete",
+    "abandon": "backlog_complete",
+    "defer": "backlog_complete",
+    "dead_letter": "backlog_complete",
+    "release": "backlog_complete",
+    "management": "management",
+}
+
+
+class Meter:
+    """The meter of one namespace; without a recorder it counts nothing."""
+
+    __slots__ = ("_namespace", "_recorder")
+
+    def __init__(self, namespace: str = "", recorder: OperationRecorder | None = None) -> None:
+        self._namespace = namespace
+        self._recorder = recorder
+
+    def note(self, entity: str, kind: str, *, count: int = 0, unknown: int = 0, size: int = 0) -> None:
+        """Operations that carry little; `unknown` may have been made, and nobody has answered."""
+        if self._recorder is not None and (count or unknown):
+            self._recorder.record(
+                self._namespace,
+                entity,
+                stage=_STAGES[kind],
+                kind=kind,
+                count=count,
+                unknown=unknown,
+                size=size,
+                size_class=size_class(size) if count + unknown == 1 else 1,
+            )
+
+    def note_sizes(self, entity: str, kind: str, sizes: Sequence[int], *, known: bool = True) -> None:
+        """One operation for each of these sizes."""
+        recorder = self._recorder
+        if recorder is None or not sizes:
+            return
+        by_class: dict[int, list[int]] = {1: list(sizes)}
+        if max(sizes) > UNIT_BYTES:
+            by_class = {}
+            for size in sizes:
+                by_class.setdefault(size_class(size), []).append(size)
+        for of_size, some in by_class.items():
+            recorder.record(
+                self._namespace,
+                entity,
+                stage=_STAGES[kind],
+                kind=kind,
+                count=len(some) if known else 0,
+                unknown=0 if known else len(some),
+                size=sum(some),
+                size_class=of_size,
+            )
