@@ -69,12 +69,12 @@ async def test_everybody_of_the_turn_is_refused_and_every_connection_closed(fail
     broker["contoso"].create_queue("orders")
 
     async def try_to_send(client: ServiceBusClient) -> Exception | None:
-        async with client.get_queue_sender("orders") as sender:
-            try:
+        try:
+            async with client.get_queue_sender("orders") as sender:
                 await sender.send_messages(ServiceBusMessage("x"))
-            except ServiceBusError as error:
-                return error
-            return None
+        except ServiceBusError as error:
+            return error
+        return None
 
     async with connected(broker) as one, connected(broker) as two:
         assert list(await asyncio.gather(try_to_send(one), try_to_send(two))) == [None, None]

@@ -74,12 +74,12 @@ def test_an_older_file_is_brought_up_to_date(path: Path, shape: int) -> None:
             old.executescript(script)
         old.execute(f"PRAGMA user_version = {shape}")
         old.execute("INSERT INTO entity VALUES ('orders', 'queue', ?, 1, 2, 3)", (settings,))
-        old.execute("INSERT INTO place VALUES (1, 'orders', 7)")
-        old.execute("INSERT INTO session_state (place, session_id, state) VALUES (1, 's', x'01')")
+        old.execute("INSERT INTO place VALUES (1 << 44, 'orders', 7)")
+        old.execute("INSERT INTO session_state (place, session_id, state) VALUES (1 << 44, 's', x'01')")
         old.commit()
     write(path)
     assert query(path, "PRAGMA user_version") == [(NEWEST,)]
-    assert query(path, "SELECT * FROM session_state") == [(1, "s", b"\x01", 0.0)]
+    assert query(path, "SELECT * FROM session_state") == [(1 << 44, "s", b"\x01", 0.0)]
     queue = load(path).get_queue("orders")
     assert (queue.created_at, queue.updated_at, queue.last_sequence) == (1.0, 2.0, 7)
 

@@ -12,10 +12,9 @@ from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 
 __all__ = [
-    "SEQUENCE_BITS",
+    "PLACE_STEP",
     "change_row",
     "entity_row",
-    "first_and_last_key",
     "message_row",
     "read_entity",
     "read_message",
@@ -23,10 +22,9 @@ __all__ = [
     "rule_row",
 ]
 
-# A message's key is its place's number above and its sequence number below this many bits: 17 million million
-# messages a place, half a million places.
-SEQUENCE_BITS = 44
-_SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
+# The numbers of places are this far apart. A message's key is its place's number and its sequence number in
+# one: 17 million million messages a place, half a million places.
+PLACE_STEP = 1 << 44
 # Python looks for an adapter for every `bytes` that it binds, and for no `bytearray`; up to about this length
 # a copy is quicker than the search.
 _COPY_LIMIT = 8192
@@ -38,11 +36,6 @@ _SETTINGS = {
     EntityKind.TOPIC: TopicSettings,
     EntityKind.SUBSCRIPTION: SubscriptionSettings,
 }
-
-
-def first_and_last_key(place: int) -> tuple[int, int]:
-    """The keys between which all messages of a place lie."""
-    return place << SEQUENCE_BITS, place << SEQUENCE_BITS | _SEQUENCE_MASK
 
 
 def message_row(key: int, message: StoredMessage) -> tuple[Any, ...]:
@@ -80,13 +73,13 @@ def change_row(key: int, event: MessageChanged) -> tuple[Any, ...]:
     return int(event.state), event.delivery_count, properties, event.size, key
 
 
-def read_message(row: tuple[Any, ...]) -> StoredMessage:
+def read_message(sequence_number: int, row: tuple[Any, ...]) -> StoredMessage:
     """The message of a row of `read_messages`."""
-    key, state, delivery_count, enqueued, enqueued_at, expires_at, scheduled_for, message_id, *rest = row
+    _, state, delivery_count, enqueued, enqueued_at, expires_at, scheduled_for, message_id, *rest = row
     session_id, partition_key, durable, priority, ttl_ms, annotations, properties, applied, *tail = rest
     body, size, source, hops = tail
     return StoredMessage(
-        key & _SEQUENCE_MASK,
+        sequence_number,
         enqueued,
         enqueued_at,
         None if expires_at == _NEVER else expires_at,

@@ -10,9 +10,9 @@ Rules
    all. So are duplicate ids. Everything else is written in the order in which it happened.
 4. Only the removal of an entity is a border: what came before it is written before it, since the same name
    may be made anew in the same turn.
-5. The last sequence number of a place is written only when no message shows it: the newest message does, as
-   long as it is there. A turn that only adds messages so writes to one table, which is half the work of a
-   small turn.
+5. The last sequence number of a place is written for its first message, and then only when no message shows
+   it: the newest message does, as long as it is there. A turn that only adds messages so writes to one
+   table, which is half the work of a small turn. (Sub-queues give out no numbers, and have none written.)
 6. A commit that fails leaves the file, and this object, as they were before it.
 """
 
@@ -41,10 +41,9 @@ from pairbus.broker.engine.message import StoredMessage
 from pairbus.broker.errors import StoreError
 from pairbus.broker.sqlite_file import open_database, store_error
 from pairbus.broker.sqlite_rows import (
-    SEQUENCE_BITS,
+    PLACE_STEP,
     change_row,
     entity_row,
-    first_and_last_key,
     message_row,
     read_entity,
     read_message,
@@ -68,9 +67,13 @@ class SqliteStore:
         self._sql = load_statements()
         self._database = open_database(path)
         self.commits = 0
+        # By path: the number of a place, to which a message's sequence number is added to get its key.
         self._places: dict[str, int] = {}
-        # The newest message of a place, if its number is higher than the one that was written for the place.
-        self._newest: dict[str, int] = {}
+        self._next_place = PLACE_STEP
+        # Places that give out numbers, and the number of the newest message where that is higher than what
+        # was written for the place.
+        self._numbering: set[int] = set()
+        self._newest: dict[int, int] = {}
         try:
             self._read_places()
         except sqlite3.Error as error:
@@ -103,73 +106,81 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise store_error(f"the store {self._path}", error) from error
 
-    # -- writing ---------------------------------------------------------------------------------------------
+    # -- writing
+    # -----------------------------------------------------------------------------------------------------
 
     def _write(self, events: Sequence[Event]) -> None:
-        batch = _Batch()
+        """Sort a turn's events by how they are written. The order of the cases is that of their number."""
+        batch, first_key = _Batch(), self._first_key
         for event in events:
-            if type(event) is EntityRemoved:
+            if isinstance(event, MessageStored):
+                message = event.message
+                batch.stored[first_key(event.queue) + message.sequence_number] = message
+            elif isinstance(event, MessageRemoved):
+                batch.removed[first_key(event.queue) + event.sequence_number] = None
+            elif isinstance(event, DuplicateSeen):
+                batch.duplicates.append((first_key(event.queue), event.message_id, event.until))
+            elif isinstance(event, MessageChanged):
+                batch.changed[first_key(event.queue) + event.sequence_number] = event
+            elif isinstance(event, SequenceAdvanced):
+                batch.sequences[first_key(event.queue)] = event.sequence_number
+            elif isinstance(event, EntityRemoved):
                 self._write_batch(batch)
                 batch = _Batch()
                 self._remove_entity(event.path)
             else:
-                batch.take(event)
+                batch.others.append(event)
         self._write_batch(batch)
 
     def _write_batch(self, batch: "_Batch") -> None:
         for event in batch.others:
             _WRITERS[type(event)](self, event)
-        key = self._key
         gone, stored = batch.removed, batch.stored
-        self._write_many(
-            "put_message", [message_row(key(*at), stored[at]) for at in stored if at not in gone]
-        )
+        if not gone:
+            put = [message_row(key, message) for key, message in stored.items()]
+        else:
+            put = [message_row(key, message) for key, message in stored.items() if key not in gone]
+        self._write_many("put_message", put)
+        changed = batch.changed.items()
         self._write_many(
             "change_message",
-            [
-                change_row(key(*at), event)
-                for at, event in batch.changed.items()
-                if at not in gone and at not in stored
-            ],
+            [change_row(key, event) for key, event in changed if key not in gone and key not in stored],
         )
-        self._write_many("remove_message", [(key(*at),) for at in gone if at not in stored])
-        self._write_many(
-            "keep_duplicate", [(self._place(queue), *seen) for (queue, *seen) in batch.duplicates]
-        )
+        self._write_many("remove_message", [(key,) for key in gone if key not in stored])
+        self._write_many("keep_duplicate", batch.duplicates)
         self._write_many("advance_sequence", self._sequence_rows(batch))
 
-    def _sequence_rows(self, batch: "_Batch") -> list[tuple[Any, ...]]:
-        newest, gone, stored = self._newest, batch.removed, batch.stored
-        rows: list[tuple[Any, ...]] = []
-        for queue, number in newest.items() & gone.keys():
-            del newest[queue]
-            if queue not in batch.sequences:
-                rows.append((number, self._place(queue)))
-        for queue, number in batch.sequences.items():
-            at = queue, number
-            if at in stored and at not in gone:
-                newest[queue] = number
+    def _sequence_rows(self, batch: "_Batch") -> list[tuple[int, int]]:
+        newest, gone, rows = self._newest, batch.removed, []
+        for place, number in [(place, newest[place]) for place in newest if newest[place] + place in gone]:
+            del newest[place]
+            if place not in batch.sequences:
+                rows.append((number, place))
+        for place, number in batch.sequences.items():
+            key = place + number
+            if place in self._numbering and key in batch.stored and key not in gone:
+                newest[place] = number
             else:
-                newest.pop(queue, None)
-                rows.append((number, self._place(queue)))
+                newest.pop(place, None)
+                rows.append((number, place))
+                self._numbering.add(place)
         return rows
 
-    def _write_many(self, name: str, rows: list[tuple[Any, ...]]) -> None:
+    def _write_many(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
             self._database.executemany(self._sql[name], rows)
 
     def _write_one(self, name: str, *row: object) -> None:
         self._database.execute(self._sql[name], row)
 
-    def _key(self, queue: str, sequence_number: int) -> int:
-        return self._place(queue) << SEQUENCE_BITS | sequence_number
-
-    def _place(self, path: str) -> int:
+    def _first_key(self, path: str) -> int:
+        """The number of a place; a message's key is this and its sequence number."""
         number = self._places.get(path)
         if number is None:
-            added = self._database.execute(self._sql["add_place"], (path,)).lastrowid
-            assert added is not None
-            number = self._places[path] = added
+            number = self._next_place
+            self._write_one("add_place", number, path)
+            self._places[path] = number
+            self._next_place += PLACE_STEP
         return number
 
     def _put_entity(self, event: EntityPut) -> None:
@@ -183,8 +194,9 @@ class SqliteStore:
         self._write_one("remove_rules", path)
         for place in [place for place in self._places if place == path or place.startswith(f"{path}/$")]:
             number = self._places.pop(place)
-            self._newest.pop(place, None)
-            self._write_one("remove_messages", *first_and_last_key(number))
+            self._newest.pop(number, None)
+            self._numbering.discard(number)
+            self._write_one("remove_messages", number, number + PLACE_STEP - 1)
             for what in ("remove_session_states", "remove_duplicates", "remove_place"):
                 self._write_one(what, number)
 
@@ -195,14 +207,14 @@ class SqliteStore:
         self._write_one("remove_rule", event.path, event.name.lower())
 
     def _set_session_state(self, event: SessionStateSet) -> None:
-        place = self._place(event.queue)
+        place = self._first_key(event.queue)
         if event.state is None:
             self._write_one("clear_session_state", place, event.session_id)
         else:
             self._write_one("set_session_state", place, event.session_id, event.state, event.updated_at)
 
     def _forget_duplicates(self, event: DuplicateForgotten) -> None:
-        self._write_one("forget_duplicates", self._place(event.queue), event.until)
+        self._write_one("forget_duplicates", self._first_key(event.queue), event.until)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -230,50 +242,38 @@ class SqliteStore:
             yield SessionStateSet(*row)
         paths = {number: path for path, number in self._places.items()}
         for row in rows("read_messages"):
-            yield MessageStored(paths[row[0] >> SEQUENCE_BITS], read_message(row))
+            sequence_number = row[0] % PLACE_STEP
+            yield MessageStored(paths[row[0] - sequence_number], read_message(sequence_number, row))
 
     def _rows(self, name: str) -> Iterator[Any]:
         return self._database.execute(self._sql[name])
 
     def _read_places(self) -> None:
-        self._places.clear()
+        places = list(self._rows("read_places"))
+        self._places = {path: place for path, place, _ in places}
+        self._next_place = PLACE_STEP + max(self._places.values(), default=0)
+        self._numbering = {place for _, place, written in places if written}
         self._newest.clear()
-        newest = self._sql["read_newest"]
-        for path, number, sequence_number in list(self._rows("read_places")):
-            self._places[path] = number
-            first, last = first_and_last_key(number)
-            (key,) = self._database.execute(newest, (first, last)).fetchone()
-            if key is not None and key - first > sequence_number:
-                self._newest[path] = key - first
+        for _, place, written in places:
+            (key,) = self._database.execute(
+                self._sql["read_newest"], (place, place + PLACE_STEP - 1)
+            ).fetchone()
+            if written and key is not None and key - place > written:
+                self._newest[place] = key - place
 
 
 class _Batch:
-    """The events of a turn, by how they are written."""
+    """What a turn writes, by how it is written. Messages go by their keys."""
 
     __slots__ = ("changed", "duplicates", "others", "removed", "sequences", "stored")
 
     def __init__(self) -> None:
-        self.stored: dict[tuple[str, int], StoredMessage] = {}
-        self.changed: dict[tuple[str, int], MessageChanged] = {}
-        self.removed: dict[tuple[str, int], None] = {}
-        self.sequences: dict[str, int] = {}
-        self.duplicates: list[DuplicateSeen] = []
+        self.stored: dict[int, StoredMessage] = {}
+        self.changed: dict[int, MessageChanged] = {}
+        self.removed: dict[int, None] = {}
+        self.sequences: dict[int, int] = {}
+        self.duplicates: list[tuple[int, str, float]] = []
         self.others: list[Event] = []
-
-    def take(self, event: Event) -> None:
-        match event:
-            case MessageStored():
-                self.stored[event.queue, event.message.sequence_number] = event.message
-            case MessageRemoved():
-                self.removed[event] = None  # a named tuple: queue and number
-            case MessageChanged():
-                self.changed[event.queue, event.sequence_number] = event
-            case SequenceAdvanced():
-                self.sequences[event.queue] = event.sequence_number
-            case DuplicateSeen():
-                self.duplicates.append(event)
-            case _:
-                self.others.append(event)
 
 
 _WRITERS: dict[type[Any], Callable[[SqliteStore, Any], None]] = {

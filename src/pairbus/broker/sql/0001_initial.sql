@@ -22,15 +22,14 @@ CREATE TABLE rule (
     PRIMARY KEY (path, name)
 );
 
--- Every place that can hold messages: queues, subscriptions, their sub-queues, and topics for what is scheduled. It gives each
--- a number, so that a message's key is one integer.
+-- Every place that can hold messages: queues, subscriptions, their sub-queues, and topics for what is scheduled.
 CREATE TABLE place (
-    number          INTEGER PRIMARY KEY,
+    number          INTEGER PRIMARY KEY,           -- a multiple of 2^44
     path            TEXT NOT NULL UNIQUE,
     sequence_number INTEGER NOT NULL DEFAULT 0     -- the last one given out, unless a message has a higher one
 );
 
--- Key: place number * 2^44 + sequence number. One integer means one tree to write to instead of a table and an index, and
+-- Key: number of the place + sequence number. One integer means one tree to write to instead of a table and an index, and
 -- messages of one place lie side by side in their order.
 --
 -- Where a value may be missing, a number that cannot occur stands for it: this row is written for every message, and Python

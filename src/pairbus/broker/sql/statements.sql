@@ -35,7 +35,7 @@ DELETE FROM rule WHERE path = ?;
 
 -- name: add_place
 -- The first message, number or state of a queue, sub-queue or topic.
-INSERT INTO place (path) VALUES (?);
+INSERT INTO place (number, path) VALUES (?, ?);
 
 -- name: advance_sequence
 -- The last sequence number that was given out, where no message has it (any more).
@@ -62,7 +62,7 @@ UPDATE message SET state = ?, delivery_count = ?, application_properties = ?, si
 DELETE FROM message WHERE key = ?;
 
 -- name: remove_messages
--- All messages of one place: the keys from its first to its last.
+-- All messages of one place: the keys from its number to the one before the next place's.
 DELETE FROM message WHERE key BETWEEN ? AND ?;
 
 -- name: set_session_state
@@ -92,7 +92,7 @@ DELETE FROM duplicate WHERE place = ?;
 SELECT path, number, sequence_number FROM place;
 
 -- name: read_newest
--- The highest key between the first and the last of a place.
+-- The highest key of a place.
 SELECT max(key) FROM message WHERE key BETWEEN ? AND ?;
 
 -- name: read_entities
