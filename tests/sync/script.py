@@ -32,12 +32,14 @@ from pairbus import PairedServiceBusClient, SendAvailabilityOptions
 def on_change(change):
     pass
 
-client = PairedServiceBusClient.from_connection_strings(
-    os.environ["PRIMARY"],
-    os.environ["SECONDARY"],
-    options=SendAvailabilityOptions(failover_interval=3600.0, send_timeout=600.0, backlog_queue_count=2),
-    on_state_change=lambda change: on_change(change),
-    state_dir=os.environ["STATE"] or None,
+def connect(**keywords):
+    # Time-outs that are long also on a loop in a hurry.
+    options = SendAvailabilityOptions(failover_interval=3600.0, send_timeout=600.0, backlog_queue_count=2)
+    strings = os.environ["PRIMARY"], os.environ["SECONDARY"]
+    return PairedServiceBusClient.from_connection_strings(*strings, options=options, **keywords)
+
+client = connect(
+    on_state_change=lambda change: on_change(change), state_dir=os.environ["STATE"] or None
 )
 sender = client.get_queue_sender("orders")
 
@@ -62,7 +64,8 @@ class Script:
         primary, secondary = namespaces.strings
         own = {"PRIMARY": primary, "SECONDARY": secondary, "STATE": str(state_dir or "")}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", HEAD + body],
+            # Newer Pythons warn of any fork while there are threads; that is what is tried here.
+            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HEAD + body],
             cwd=ROOT,
             env={**os.environ, **own, "HURRY": "1" if hurry else ""},
             stdin=subprocess.PIPE,

@@ -7,14 +7,15 @@ import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from pairbus import EntityState, SendAvailabilityOptions, StateChange
+from pairbus import EntityState, StateChange
 from pairbus.client.status import PairStatus
 
-from .conftest import BACKLOG, FAST, QUEUES, SOON, Namespaces, wait_until
+from .conftest import BACKLOG, FAST, PATIENT, QUEUES, SOON, Namespaces, wait_until
 
 H, S, F = EntityState.HEALTHY, EntityState.SUSPECT, EntityState.FAILED_OVER
 
@@ -176,7 +177,7 @@ def test_a_callback_may_close_its_client(namespaces: Namespaces) -> None:
 
 
 def test_failures_are_raised_at_once_where_that_is_wanted(namespaces: Namespaces) -> None:
-    options = SendAvailabilityOptions(on_suspect="raise", backlog_queue_count=QUEUES)
+    options = replace(PATIENT, on_suspect="raise")
     with namespaces.client(options=options) as client:
         sender = client.get_queue_sender("orders")
         sender.send_messages(ServiceBusMessage("before"))

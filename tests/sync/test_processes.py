@@ -104,8 +104,7 @@ def test_a_client_made_after_the_fork_works(namespaces: Namespaces) -> None:
 sender.send_messages(ServiceBusMessage("parent"))
 child = os.fork()
 if child == 0:
-    strings = os.environ["PRIMARY"], os.environ["SECONDARY"]
-    with PairedServiceBusClient.from_connection_strings(*strings) as own:
+    with connect() as own:
         own.get_queue_sender("orders").send_messages(ServiceBusMessage("child"))
     sys.exit(0)
 _, status = os.waitpid(child, 0)
@@ -197,6 +196,7 @@ def work():
     # A new connection, a name to look up and a token to ask for need other threads of their own.
     client.get_topic_sender("news").send_messages(ServiceBusMessage("x"))
 
+client.start()
 threading.Thread(target=work).start()
 """
     with Script(namespaces, body) as script:
@@ -213,21 +213,19 @@ def work():
     client.fail_over("orders")
     sender.send_messages(ServiceBusMessage("x", message_id="late"))
 
+client.start()
 threading.Thread(target=work).start()
 """
     with Script(namespaces, body, state_dir=tmp_path) as script:
         assert script.end() == CLEAN
     # Closed by the end of the process, or it would still have its hidden name.
-    (segment,) = (tmp_path / "records").glob("[!.]*.jsonl")
+    (segment,) = (tmp_path / "records").glob("redirects-*.jsonl")
     assert json.loads(segment.read_text("utf-8").splitlines()[0])["message_id"] == "late"
 
 
 def test_several_clients_end_together(namespaces: Namespaces) -> None:
     body = """
-clients = [
-    PairedServiceBusClient.from_connection_strings(os.environ["PRIMARY"], os.environ["SECONDARY"])
-    for _ in range(4)
-]
+clients = [connect() for _ in range(4)]
 for each in clients:
     each.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
 say("sent")

@@ -41,10 +41,19 @@ class Notifier:
         """Have the callback called with this change, soon."""
         if self._callback is None:
             return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="pairbus-state-changes", daemon=True)
-            self._thread.start()
+        if self._thread is None and not self._start():
+            self._call(change)
+            return
         self._changes.put(change)
+
+    def _start(self) -> bool:
+        thread = threading.Thread(target=self._run, name="pairbus-state-changes", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False  # from Python 3.12 on no thread is started any more while the process ends
+        self._thread = thread
+        return True
 
     def close(self, timeout: float) -> None:
         """Let the callback have what was told before, but do not wait longer than this."""
@@ -55,8 +64,11 @@ class Notifier:
     def _run(self) -> None:
         _caller.set(self)
         while (change := self._changes.get()) is not None:
-            assert self._callback is not None
-            try:
-                self._callback(change)
-            except Exception:
-                log.exception("on_state_change failed for %s", change)
+            self._call(change)
+
+    def _call(self, change: StateChange) -> None:
+        assert self._callback is not None
+        try:
+            self._callback(change)
+        except Exception:
+            log.exception("on_state_change failed for %s", change)
