@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -61,9 +62,9 @@ class ScheduleCall:
         self.messages = messages
         self.route: Route = "primary"
 
-    async def transmit(self, sender: SdkSender) -> list[int]:
+    def transmit(self, sender: SdkSender) -> Coroutine[Any, Any, list[int]]:
         """Have the primary schedule them; their sequence numbers."""
-        return await sender.schedule_messages(self._native, self._when)
+        return sender.schedule_messages(self._native, self._when)
 
     async def redirect(self, deadline: float | None) -> list[int]:
         """Have the backlog, or else the spool, keep them; numbers below 0."""
@@ -88,13 +89,12 @@ class ReplayCall:
         self.messages = messages
         self.route: Route = "primary"
 
-    async def transmit(self, sender: SdkSender) -> None:
+    def transmit(self, sender: SdkSender) -> Coroutine[Any, Any, object]:
         """Have the primary take them."""
         native = self.messages[0] if len(self.messages) == 1 else self.messages
         if self._when is None:
-            await sender.send_messages(native)
-        else:
-            await sender.schedule_messages(native, self._when)
+            return sender.send_messages(native)
+        return sender.schedule_messages(native, self._when)
 
     async def redirect(self, deadline: float | None) -> None:
         """Have the backlog take them."""

@@ -24,6 +24,7 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
@@ -67,13 +68,16 @@ class Call(Protocol):
         """Whether it is no plain send, but a request to schedule."""
         ...
 
-    async def transmit(self, sender: SdkSender) -> Any:
+    def transmit(self, sender: SdkSender) -> Coroutine[Any, Any, Any]:
         """Have the primary do it."""
         ...
 
     async def redirect(self, deadline: float | None) -> Any:
         """Have the backlog do it."""
         ...
+
+
+Perform = Callable[[Call, float | None], Coroutine[Any, Any, Any]]
 
 
 class LinkSettings:
@@ -100,6 +104,8 @@ class Entity:
         self.counts = new_counts()
         self.pair = pair
         self._observers = pair.observers
+        #: Does what the caller wants, on the primary or, if it is down, in the backlog.
+        self.perform: Perform = self._perform_observed if pair.observers.surround else self._perform
         self._backlog = pair.backlog
         self._options = pair.options
         self._timers = pair.timers
@@ -134,10 +140,7 @@ class Entity:
 
     # ------------------------------------------------------------- sending
 
-    async def perform(self, call: Call, timeout: float | None) -> Any:
-        """Do what the caller wants, on the primary or, if it is down, in the backlog."""
-        if not self._observers.surround:
-            return await self._perform(call, timeout)
+    async def _perform_observed(self, call: Call, timeout: float | None) -> Any:
         undertaking = Undertaking(operation=call.operation, path=self.path, messages=len(call.messages))
         with self._observers.around(undertaking):
             try:

@@ -52,6 +52,7 @@ _UNIT = 64 * 1024
 _LIGHT, _LIGHT_PROPERTIES = 40 * 1024, 16 * 1024
 
 _DATA = AmqpMessageBodyType.DATA
+_SINGLE = (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)
 
 T = TypeVar("T")
 
@@ -79,14 +80,11 @@ def prepare(given: Any) -> tuple[Any, list[Message]]:
 
     ReservedPropertyError, TypeError or ValueError if it cannot be sent.
     """
-    if isinstance(given, ServiceBusMessage | AmqpAnnotatedMessage):
+    if isinstance(given, _SINGLE):
         message = _prepare_one(given)
         return message, [message]
     if isinstance(given, PairedMessageBatch):
         return given, list(given.messages)
-    if isinstance(given, Mapping):
-        message = _prepare_one(given)
-        return message, [message]
     if isinstance(given, ServiceBusMessageBatch):
         raise TypeError(
             "This batch was not made by this client, so that its messages could not be wrapped in an outage. "

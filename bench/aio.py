@@ -1,0 +1,217 @@
+"""``python -m bench.aio``: the paired client for asyncio against the SDK's, on a healthy namespace; then what
+it costs by itself, what it does while failed over, and what outages leave behind.
+
+How it is measured
+1. The broker runs in a process of its own, so that it does not share an interpreter with what is measured.
+2. In a round the two clients take turns call by call, in an order that changes, so that whatever disturbs the
+   machine disturbs both. Only the calls are timed, not the making of messages.
+3. A first round warms everything up and does not count.
+4. A ratio is that of two values of the same round; its median is over the rounds.
+5. Our own time is the processor's: sends to an SDK sender that returns at once. A task that does nothing is
+   measured beside it, since that much any deadline costs that holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import random
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from bench.figures import Figure, Target, ratio
+from bench.report import Report
+from bench.sync import QUEUE, running_broker
+from pairbus.aio import PairedSender, PairedServiceBusClient
+from pairbus.options import SendAvailabilityOptions
+
+__all__ = ["main"]
+
+SDK, PAIRED = "SDK", "paired"
+#: How many messages a call sends, and what part of the SDK's rate the paired client is to reach with it.
+SHAPES = {"single sends": (1, 0.95), "batches of 100": (100, 0.95)}
+#: Microseconds of the processor that a send may cost besides the SDK's.
+OWN_TIME_LIMIT = 25.0
+_NULL_SENDS = 500
+_CYCLES = 100
+_OUTPUT = Path("build/bench-aio.json")
+
+Send = Callable[[Any], Awaitable[None]]
+Delays = dict[str, list[float]]
+
+
+class NullSender:
+    """An SDK sender that has nothing to do."""
+
+    async def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
+        """Done."""
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Bench:
+    """One run."""
+
+    def __init__(self, options: argparse.Namespace, strings: tuple[str, str]) -> None:
+        self._options = options
+        self._strings = strings
+        self._body = b"x" * options.body
+        self.report = Report({name: value for name, value in vars(options).items() if name != "output"})
+
+    async def run(self) -> Report:
+        """Measure everything."""
+        await self._compare()
+        await self._measure_own_time()
+        await self._measure_failed_over()
+        await self._measure_memory()
+        return self.report
+
+    def _messages(self, count: int) -> Any:
+        messages = [ServiceBusMessage(self._body, message_id=f"{number:032x}") for number in range(count)]
+        return messages[0] if count == 1 else messages
+
+    # -- against the SDK
+
+    async def _compare(self) -> None:
+        plain = ServiceBusClient.from_connection_string(self._strings[0])
+        paired = PairedServiceBusClient.from_connection_strings(*self._strings)
+        async with plain, paired, plain.get_queue_sender(QUEUE) as one, paired.get_queue_sender(QUEUE) as two:
+            clients: dict[str, Send] = {SDK: one.send_messages, PAIRED: two.send_messages}
+            for label, (count, bound) in SHAPES.items():
+                await self._take_turns(clients, count)
+                rounds = [await self._take_turns(clients, count) for _ in range(self._options.rounds)]
+                self._add(label, count, bound, rounds)
+
+    async def _take_turns(self, clients: dict[str, Send], count: int) -> Delays:
+        taken: Delays = {name: [] for name in clients}
+        ends = time.perf_counter() + self._options.seconds
+        while time.perf_counter() < ends:
+            for name in random.sample(list(clients), len(clients)):
+                messages = self._messages(count)
+                begun = time.perf_counter()
+                await clients[name](messages)
+                taken[name].append(time.perf_counter() - begun)
+        return taken
+
+    def _add(self, label: str, count: int, bound: float, rounds: list[Delays]) -> None:
+        names = (SDK, PAIRED)
+        rates = {name: [count / statistics.fmean(taken[name]) for taken in rounds] for name in names}
+        for name in names:
+            self._note(f"{label}, {name}", "messages/s", rates[name])
+        for name in names:
+            slowest = [statistics.quantiles(taken[name], n=100)[98] * 1000 for taken in rounds]
+            self._note(f"{label}, {name}, p99 of a call", "ms", slowest)
+        compared = ratio(f"{label}, paired against SDK", rates[PAIRED], rates[SDK])
+        self.report.targets.append(Target(compared, bound, at_least=True))
+
+    def _note(self, label: str, unit: str, values: list[float]) -> None:
+        self.report.figures.append(Figure(label, unit, tuple(values)))
+
+    # -- by itself
+
+    async def _measure_own_time(self) -> None:
+        async with PairedServiceBusClient.from_connection_strings(*self._strings) as client:
+            null = NullSender()
+            client.pair.primary.open_sender = lambda path, **settings: null  # type: ignore[method-assign,assignment]
+            sender = client.get_queue_sender("nowhere")
+            message = self._messages(1)
+
+            async def in_a_task(message: Any) -> None:
+                await asyncio.create_task(null.send_messages(message))
+
+            ours, bare = [], []
+            for number in range(self._options.rounds + 1):
+                values = (
+                    await _processor_time(sender.send_messages, message),
+                    await _processor_time(in_a_task, message),
+                )
+                if number:
+                    ours.append(values[0])
+                    bare.append(values[1])
+        self._note("own processor time of a send", "µs", ours)
+        self._note("a task that does nothing", "µs", bare)
+        limit = Figure("own processor time of a send", "µs", tuple(ours))
+        self.report.targets.append(Target(limit, OWN_TIME_LIMIT, at_least=False))
+
+    # -- in an outage
+
+    async def _measure_failed_over(self) -> None:
+        options = SendAvailabilityOptions(ping_primary_interval=1800.0)
+        async with PairedServiceBusClient.from_connection_strings(*self._strings, options=options) as client:
+            client.fail_over(QUEUE)
+            sender = client.get_queue_sender(QUEUE)
+            for label, (count, _) in SHAPES.items():
+                rates = [await self._rate(sender, count) for _ in range(self._options.rounds + 1)]
+                self._note(f"{label} while failed over", "messages/s", rates[1:])
+
+    async def _rate(self, sender: PairedSender, count: int) -> float:
+        taken, sent = 0.0, 0
+        while taken < self._options.seconds / 2:
+            messages = self._messages(count)
+            begun = time.perf_counter()
+            await sender.send_messages(messages)
+            taken += time.perf_counter() - begun
+            sent += count
+        return sent / taken
+
+    async def _measure_memory(self) -> None:
+        async with PairedServiceBusClient.from_connection_strings(*self._strings) as client:
+            sender = client.get_queue_sender(QUEUE)
+            before = await self._resident_after(_CYCLES // 5, client, sender)
+            after = await self._resident_after(_CYCLES, client, sender)
+        label = f"memory that {_CYCLES} failovers and failbacks leave behind"
+        self._note(label, "KB", [after - before])
+
+    async def _resident_after(
+        self, cycles: int, client: PairedServiceBusClient, sender: PairedSender
+    ) -> float:
+        for _ in range(cycles):
+            await sender.send_messages(self._messages(1))
+            client.fail_over(QUEUE)
+            await sender.send_messages(self._messages(1))
+            client.mark_path_healthy(QUEUE)
+        await asyncio.sleep(2.0)  # links are closed in the background
+        gc.collect()
+        return _resident_kilobytes()
+
+
+async def _processor_time(send: Send, message: Any) -> float:
+    """Microseconds of a send."""
+    begun = time.process_time()
+    for _ in range(_NULL_SENDS):
+        await send(message)
+    return (time.process_time() - begun) / _NULL_SENDS * 1e6
+
+
+def _resident_kilobytes() -> float:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return float(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
+
+
+def main() -> int:
+    """Measure; 1 with ``--check`` if a target was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.aio", description="Measure the paired client.")
+    parser.add_argument("--rounds", type=int, default=15, help="rounds that count (default: 15)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="how long a round takes")
+    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
+    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
+    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
+    options = parser.parse_args()
+    with running_broker() as strings:
+        report = asyncio.run(Bench(options, strings).run())
+    report.write_json(options.output)
+    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
+    return int(options.check and not all(target.is_met for target in report.targets))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
