@@ -1,9 +1,8 @@
-"""The paired client for asyncio: the SDK's client and sender, with a backlog behind them."""
+"""The paired client for asyncio: the SDK's client, with a backlog behind its senders."""
 
 from __future__ import annotations
 
 import datetime
-from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Callable, Iterable, Mapping
 from os import getpid
 from pathlib import Path
@@ -11,9 +10,7 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from azure.core.async_paging import AsyncItemPaged
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
-from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from ..clock import Clock, SystemClock
 from ..errors import ConfigurationError
@@ -21,15 +18,13 @@ from ..options import SendAvailabilityOptions, StateChange
 from ..pairing.errors import ForkedClientError
 from ..pairing.names import check_distinct
 from ..pairing.names import primary_name as name_primary
-from .calls import ScheduleCall, SendCall
-from .entity import Entity
 from .errors import ClientClosedError
 from .ledger import ClientLedger
-from .message import PairedMessageBatch, prepare
 from .observer import Observer
 from .pair import Pair
 from .receiving import AioReceiverOptions
 from .records import NoRecords, Records, SegmentRecords
+from .sender import MessageTypes, PairedSender
 from .side import Side
 from .spool import Spool
 from .state_dir import records_dir, status_dir
@@ -38,15 +33,6 @@ from .status_file import StatusFile
 from .timers import Timers
 
 __all__ = ["MessageTypes", "PairedSender", "PairedServiceBusClient"]
-
-MessageTypes = (
-    Mapping[str, Any]
-    | ServiceBusMessage
-    | AmqpAnnotatedMessage
-    | Iterable[Mapping[str, Any]]
-    | Iterable[ServiceBusMessage]
-    | Iterable[AmqpAnnotatedMessage]
-)
 
 
 class PairedServiceBusClient:
@@ -322,135 +308,6 @@ class PairedServiceBusClient:
     def fault(self, cause: str, *, side: str = "primary") -> None:
         """Refuse every send from now on, with this cause."""
         self.pair.fault(cause, side)
-
-
-class PairedSender:
-    """Sends to one entity: the SDK's sender, with a backlog behind it. Safe for any number of tasks.
-
-    The methods are those of the SDK's sender. Where the SDK takes any keyword and warns of those that it does
-    not know, a TypeError tells of them here.
-    """
-
-    def __init__(
-        self,
-        client: PairedServiceBusClient,
-        path: str,
-        *,
-        is_topic: bool,
-        client_identifier: str | None,
-        socket_timeout: float | None = None,
-    ) -> None:
-        client._primary.check_entity(path)
-        self._client = client
-        self._path = path
-        self._is_topic = is_topic
-        self._given_identifier = client_identifier
-        self._socket_timeout = socket_timeout
-        self._identifier = client_identifier or f"pairbus-{path}-{id(self):x}"
-        self._entity: Entity | None = None
-        self._loop: AbstractEventLoop | None = None
-        self._closed = False
-
-    @property
-    def fully_qualified_namespace(self) -> str:
-        """The host name of the primary."""
-        return self._client._primary.endpoint.host
-
-    @property
-    def entity_name(self) -> str:
-        """The path of the entity."""
-        return self._path
-
-    @property
-    def client_identifier(self) -> str:
-        """What this sender calls itself."""
-        return self._identifier
-
-    def __str__(self) -> str:
-        return f"Sender client id: {self._identifier}, entity: {self._path}"
-
-    async def send_messages(
-        self, message: MessageTypes | ServiceBusMessageBatch, *, timeout: float | None = None
-    ) -> None:
-        """Send a message, a list or a batch, and return when the primary or a backlog queue has all of it.
-
-        A message without an id is given one, which it keeps however often it is tried; the object itself is
-        not changed. OperationTimeoutError if `timeout` runs out; what was sent may then still arrive.
-        """
-        if (
-            timeout is not None
-            or self._closed
-            or get_running_loop() is not self._loop
-            or getpid() != self._client.made_in
-        ):
-            self._begin(timeout)
-        native, messages = prepare(message)
-        entity = self._entity or self._begin(timeout)
-        if messages:
-            await entity.perform(SendCall(entity, native, messages), timeout)
-        else:
-            entity.pair.check()
-
-    async def schedule_messages(
-        self, messages: MessageTypes, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
-    ) -> list[int]:
-        """Schedule a message or several; the sequence numbers, negative for what went to the backlog."""
-        entity = self._begin(timeout)
-        if isinstance(messages, PairedMessageBatch):
-            raise TypeError("A batch cannot be scheduled. Schedule a list of messages instead.")
-        native, prepared = prepare(messages)
-        if not prepared:
-            return []
-        call = ScheduleCall(entity, native, prepared, when=schedule_time_utc)
-        numbers: list[int] = await entity.perform(call, timeout)
-        return numbers
-
-    async def cancel_scheduled_messages(
-        self, sequence_numbers: int | list[int], *, timeout: float | None = None
-    ) -> None:
-        """Cancel scheduled messages; ScheduledInBacklogError for numbers of the backlog."""
-        entity = self._begin(timeout)
-        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
-        if numbers:
-            await entity.pair.cancel_scheduled(entity, numbers, timeout)
-
-    async def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
-        """An empty batch, as large as the primary takes and a backlog queue can hold with its envelope."""
-        entity = self._begin(None)
-        return await entity.pair.new_batch(entity, max_size_in_bytes)
-
-    async def close(self) -> None:
-        """Close this sender. The link stays with the client, for the entity's other senders."""
-        self._closed = True
-
-    async def __aenter__(self) -> PairedSender:
-        await self._client.start()
-        self._begin(None)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    def _begin(self, timeout: float | None) -> Entity:
-        """What every call begins with: the entity, if it may be used here and now."""
-        pair = self._client.pair
-        pair.check_loop()
-        if self._closed:
-            raise ClientClosedError(
-                "The sender has been closed. Get a new one from the client to send again."
-            )
-        if timeout is not None and timeout <= 0:
-            raise ValueError("The timeout must be greater than 0.")
-        pair.check()
-        if self._entity is None:
-            self._entity = pair.entity(self._path, is_topic=self._is_topic)
-            self._entity.settings.take(
-                client_identifier=self._given_identifier, socket_timeout=self._socket_timeout
-            )
-            self._loop = pair.loop
-        return self._entity
 
 
 def _check_options(options: SendAvailabilityOptions, state_dir: Path | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from .link import SdkSender
 from .message import Message
@@ -13,7 +13,29 @@ from .observer import Route
 if TYPE_CHECKING:
     from .entity import Entity
 
-__all__ = ["ReplayCall", "ScheduleCall", "SendCall"]
+__all__ = ["Call", "ReplayCall", "ScheduleCall", "SendCall"]
+
+
+class Call(Protocol):
+    """What a caller wants: done on the primary by `transmit`, or else by `redirect`."""
+
+    operation: ClassVar[Literal["send", "schedule"]]
+    messages: list[Message]
+    #: The way that was taken last.
+    route: Route
+
+    @property
+    def by_request(self) -> bool:
+        """Whether it is no plain send, but a request to schedule."""
+        ...
+
+    def transmit(self, sender: SdkSender) -> Coroutine[Any, Any, Any]:
+        """Have the primary do it."""
+        ...
+
+    async def redirect(self, deadline: float | None) -> Any:
+        """Have the backlog do it."""
+        ...
 
 
 class SendCall:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
@@ -34,11 +34,12 @@ from ..options import EntityState
 from ..pairing.failures import Action, Failure, Fate, Kind, Verdict, describe, is_idle_closure, judge
 from ..pairing.headroom import MAX_OVERHEAD
 from ..pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
+from .calls import Call
 from .link import Ending, Operation, SdkSender, SendLink, Ticket, fate_of
 from .message import body_bytes, large_sizes, measure
 from .observer import Outcome, Sending, Undertaking
-from .observer import Route as RouteName
 from .pinger import Pinger
+from .side import LinkSettings
 from .status import EntityStatus, new_counts
 from .timers import TimerHandle
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from .message import Message
     from .pair import Pair
 
-__all__ = ["Call", "Entity", "LinkSettings"]
+__all__ = ["Entity"]
 
 # Only what comes this near to the limit of a backlog queue is measured: all headers together end at 64 KB.
 _CERTAIN_ROOM = 68 * 1024
@@ -54,45 +55,7 @@ _CERTAIN_ROOM = 68 * 1024
 _PATIENCE = 1.0
 _UNANSWERED = Verdict(Action.COUNT_UNKNOWN, Kind.TIMEOUT)
 
-
-class Call(Protocol):
-    """What a caller wants: done on the primary by `transmit`, or else by `redirect`."""
-
-    operation: ClassVar[Literal["send", "schedule"]]
-    messages: list[Message]
-    #: The way that was taken last.
-    route: RouteName
-
-    @property
-    def by_request(self) -> bool:
-        """Whether it is no plain send, but a request to schedule."""
-        ...
-
-    def transmit(self, sender: SdkSender) -> Coroutine[Any, Any, Any]:
-        """Have the primary do it."""
-        ...
-
-    async def redirect(self, deadline: float | None) -> Any:
-        """Have the backlog do it."""
-        ...
-
-
 Perform = Callable[[Call, float | None], Coroutine[Any, Any, Any]]
-
-
-class LinkSettings:
-    """How the SDK senders of an entity are opened; the first sender that says something is heard."""
-
-    def __init__(self, *, is_topic: bool) -> None:
-        self.is_topic = is_topic
-        self.keywords: dict[str, Any] = {}
-
-    def take(self, *, client_identifier: str | None, socket_timeout: float | None) -> None:
-        """Use these for links that are opened from now on, where nothing was said before."""
-        given = {"client_identifier": client_identifier, "socket_timeout": socket_timeout}
-        for name, value in given.items():
-            if value is not None:
-                self.keywords.setdefault(name, value)
 
 
 class Entity:

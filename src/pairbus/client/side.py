@@ -15,9 +15,24 @@ from .administration import open_administration
 from .credentials import for_event_loop
 from .link import SdkSender
 
-__all__ = ["Side"]
+__all__ = ["LinkSettings", "Side"]
 
 log = logging.getLogger("pairbus.client")
+
+
+class LinkSettings:
+    """How the SDK senders of an entity are opened; the first sender that says something is heard."""
+
+    def __init__(self, *, is_topic: bool) -> None:
+        self.is_topic = is_topic
+        self.keywords: dict[str, Any] = {}
+
+    def take(self, *, client_identifier: str | None, socket_timeout: float | None) -> None:
+        """Use these for links that are opened from now on, where nothing was said before."""
+        given = {"client_identifier": client_identifier, "socket_timeout": socket_timeout}
+        for name, value in given.items():
+            if value is not None:
+                self.keywords.setdefault(name, value)
 
 
 class Side:
