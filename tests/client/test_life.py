@@ -138,6 +138,31 @@ async def test_a_client_that_starts_in_an_outage_sends(
     assert still.diary.states == ["suspect", "failed_over"]
 
 
+async def test_a_client_that_is_started_again_knows_the_primary_of_its_predecessor(
+    still: Scene, tmp_path: Path
+) -> None:
+    """Neither side answers, and yet it is no mistyped host: the spool may take the message."""
+    await still.sender(state_dir=tmp_path).send_messages(text("1"))
+    await eventually((tmp_path / "primary-reached").exists)
+    still.primary.faults.set("refuse")
+    still.secondary.faults.set("refuse")
+    settings: dict[str, Any] = {"state_dir": tmp_path, "enable_spool": True, "failover_interval": 0.0}
+    later = still.client(**settings)
+    await later.get_queue_sender("orders").send_messages(text("2"))
+    assert later.status().entities[0].sent["spool"]["ok"] == 1
+    elsewhere_now = still.client(primary=elsewhere(still), **settings)
+    with pytest.raises(ServiceBusConnectionError):
+        await elsewhere_now.get_queue_sender("orders").send_messages(text("3"))
+
+
+async def test_what_the_sdk_refuses_to_make_is_the_callers_to_see(still: Scene) -> None:
+    sender = still.sender(sdk_options={"transport_type": "no such transport"})
+    with pytest.raises(AttributeError):
+        await sender.send_messages(text("1"))
+    await asyncio.sleep(0)
+    assert still.diary.changes == []
+
+
 async def test_a_client_with_the_send_claim_alone_sends_in_an_outage(still: Scene) -> None:
     still.primary.faults.set("refuse")
     sender = still.sender(

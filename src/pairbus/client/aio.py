@@ -19,6 +19,7 @@ from ..pairing.errors import ForkedClientError
 from ..pairing.names import check_distinct
 from ..pairing.names import primary_name as name_primary
 from .errors import ClientClosedError
+from .landmark import Landmark
 from .ledger import ClientLedger
 from .observer import Observer
 from .pair import Pair
@@ -157,6 +158,7 @@ class PairedServiceBusClient:
                 clock=wall,
                 records=_open_records(directory, wall),
                 spool=_open_spool(directory, chosen),
+                landmark=None if directory is None else Landmark(directory, str(primary.endpoint)),
                 on_state_change=on_state_change,
                 observers=heard,
                 timers=timers,

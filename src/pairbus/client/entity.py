@@ -217,7 +217,8 @@ class Entity:
 
     def _succeeded(self, link: SendLink, ticket: Ticket, call: Call) -> None:
         link.failures = 0
-        self.pair.had_success = True
+        if not self.pair.had_success:
+            self.pair.reached()
         effects = self.health.succeed(ticket, link.last_success or self._timers.now())
         if effects:
             self.carry_out(effects)
@@ -358,7 +359,7 @@ class Entity:
             lambda observer: observer.pinged(self.path, succeeded=succeeded, seconds=seconds)
         )
         if succeeded:
-            self.pair.had_success = True
+            self.pair.reached()
             self.carry_out(self.health.ping_succeeded(number, now))
             return
         failure = None if error is None else describe(error)
@@ -405,7 +406,7 @@ class Entity:
             raise
         now = self._timers.now()
         if ending is Ending.DONE:
-            self.pair.had_success = True
+            self.pair.reached()
             self.carry_out(self.health.succeed(ticket, now))
             return int(ticket.value)
         if ending is Ending.ABANDONED or ticket.called_at is None:

@@ -204,13 +204,10 @@ class SendLink:
             if deadline <= now:
                 return Ending.OUT_OF_TIME
             ends = deadline
-        sender = self._sender
-        if sender is None:
-            sender = self._sender = self._open_sender()
         waiter = ticket.waiter(self._loop)
         ticket.called_at = now
         self._caller, self._call_ends = ticket, ends
-        self._task = task = self._loop.create_task(_perform(operation, sender, waiter))
+        self._task = task = self._loop.create_task(self._perform(operation, waiter))
         if self._watchdog is None or ends < self._watchdog_at:
             self._set_watchdog(ends)
         try:
@@ -230,6 +227,18 @@ class SendLink:
             self.discard()
             return await self.call(ticket, operation, limit=limit, deadline=deadline)
         return Ending.FAILED
+
+    async def _perform(self, operation: Operation, waiter: asyncio.Future[Ending]) -> Any:
+        try:
+            sender = self._sender
+            if sender is None:
+                sender = self._sender = self._open_sender()
+            return await operation(sender)
+        finally:
+            # Told from here and not by a callback of the task, which would come a turn of the loop later. The
+            # task is done when the waiter wakes up.
+            if not waiter.done():
+                waiter.set_result(Ending.ANSWERED)
 
     def _read(self, ticket: Ticket, task: asyncio.Task[Any]) -> bool:
         """Take what the SDK gave or raised; whether it did what it was asked to."""
@@ -328,7 +337,9 @@ class SendLink:
     def _give_up(self, task: asyncio.Task[Any]) -> None:
         """Nobody waits for this call any more, and nobody knows what it has done to its sender."""
         task.add_done_callback(_look_away)
-        if self._sender is not None:
+        if self._sender is None:
+            task.cancel()
+        else:
             self._graveyard.bury(self._sender, after=task)
             self._forget_sender()
 
@@ -353,16 +364,6 @@ class SendLink:
             caller.expire()
         else:
             self._set_watchdog(self._call_ends)
-
-
-async def _perform(operation: Operation, sender: SdkSender, waiter: asyncio.Future[Ending]) -> Any:
-    try:
-        return await operation(sender)
-    finally:
-        # Told from here and not by a callback of the task, which would come a turn of the loop later. The
-        # task is done when the waiter wakes up.
-        if not waiter.done():
-            waiter.set_result(Ending.ANSWERED)
 
 
 def _look_away(task: asyncio.Task[Any]) -> None:

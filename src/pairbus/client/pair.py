@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
@@ -23,6 +24,7 @@ from .calls import ReplayCall
 from .entity import Entity
 from .errors import ClientClosedError, WrongLoopError
 from .graveyard import Graveyard
+from .landmark import Landmark
 from .link import SdkSender
 from .message import Message, PairedMessageBatch, body_bytes
 from .notifier import Notifier
@@ -56,6 +58,7 @@ class Pair:
         clock: Clock,
         records: Records,
         spool: Spool | None,
+        landmark: Landmark | None,
         on_state_change: Callable[[StateChange], object] | None,
         observers: Iterable[Observer],
         timers: Timers | None = None,
@@ -75,6 +78,7 @@ class Pair:
         self._clock = clock
         self._records = records
         self._spool = spool
+        self._landmark = landmark
         self._notifier = Notifier(on_state_change)
         self._entities: dict[str, Entity] = {}
         # What every call from now on is refused with, once the pair has faulted or been closed.
@@ -182,13 +186,25 @@ class Pair:
             found = self._entities[key] = Entity(path, pair=self, is_topic=is_topic)
         return found
 
+    def reached(self) -> None:
+        """The primary has answered."""
+        if not self.had_success:
+            self.had_success = True
+            if self._landmark is not None:
+                self.loop.run_in_executor(None, self._landmark.set)
+
     async def was_paired_before(self, deadline: float | None) -> bool:
-        """Whether a backlog queue is there that is not of our own making: somebody has paired before us."""
-        if self._provisioning is not None and not self._first_report.is_set():
+        """Whether the names of this pair are known to be right, though the primary has not answered yet.
+
+        An earlier process has reached it, or a backlog queue is there that is not of our own making.
+        """
+        if self._landmark is not None and await self.loop.run_in_executor(None, self._landmark.is_set):
+            return True
+        if self._provisioning is not None:
             # What it finds tells apart what was there from what it is about to create.
-            await asyncio.wait(
-                {self.loop.create_task(self._first_report.wait())}, timeout=self.options.send_timeout
-            )
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.options.send_timeout):
+                    await self._first_report.wait()
         created = self._report.created if self._report is not None else ()
         found_before = [queue for queue in self.backlog.queues if queue not in created]
         return await self.backlog.ask(found_before, deadline)

@@ -1,0 +1,43 @@
+"""Remembers, in the state directory, that a primary has been reached.
+
+A client that has never reached its primary cannot tell an outage from a mistyped host. One that is started
+again in the middle of an outage need not guess: its predecessor has left a mark, with the address, so that
+another address is not taken for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+__all__ = ["Landmark"]
+
+log = logging.getLogger("pairbus.client")
+
+
+class Landmark:
+    """The mark of one primary. Its methods block; call them on a thread."""
+
+    def __init__(self, directory: Path, endpoint: str) -> None:
+        """Does no I/O."""
+        self._path = directory / "primary-reached"
+        self._endpoint = endpoint
+
+    def is_set(self) -> bool:
+        """Whether this primary has been reached before."""
+        try:
+            return self._path.read_text(encoding="utf-8") == self._endpoint
+        except (OSError, UnicodeDecodeError):
+            return False
+
+    def set(self) -> None:
+        """It has been reached."""
+        if self.is_set():
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            draft = self._path.with_suffix(".draft")
+            draft.write_text(self._endpoint, encoding="utf-8")
+            draft.replace(self._path)
+        except OSError as error:
+            log.warning("cannot note that the primary has been reached: %s", error)
