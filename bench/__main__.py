@@ -51,11 +51,12 @@ class Bench:
         """Measure everything."""
         durable = Pairbus(DURABLE, self._scratch, durable=True)
         brokers: list[Measured] = [Pairbus(MEMORY, self._scratch, durable=False), durable]
-        script = find_rabbitmq()
+        script = find_rabbitmq() if self._options.rabbitmq else None
         if script is not None:
             brokers.append(RabbitMq(RABBITMQ, self._scratch, script))
         else:
-            self._report.notes.append("RabbitMQ is not installed and was left out.")
+            reason = "is not installed" if self._options.rabbitmq else "was not asked for"
+            self._report.notes.append(f"RabbitMQ {reason} and was left out.")
         with running(brokers):
             for number in range(self._options.rounds + 1):
                 for broker in brokers:
@@ -148,6 +149,12 @@ def main() -> int:
     parser.add_argument("--single", type=int, default=500, help="single sends a round")
     parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
     parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
+    parser.add_argument(
+        "--rabbitmq",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="measure RabbitMQ, if it is installed",
+    )
     parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pairbus-bench-") as scratch:
