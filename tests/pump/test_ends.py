@@ -174,7 +174,8 @@ async def test_a_thousand_idle_queues_use_next_to_no_cpu(bench: Bench) -> None:
     used = time.thread_time() - before
     pump.stop()
     await running
-    assert used < 0.05
+    # A loop that asked its queues again and again would use all of the second.
+    assert used < 0.25
     assert bench.counted(Kind.EMPTY_RECEIVE) == 1000
 
 
