@@ -21,7 +21,7 @@ from pairbus.client.status import PairStatus
 from pairbus.pairing.errors import PairFaultedError, SamePairError
 from pairbus.portal import PortalReentered
 
-from .conftest import Namespaces
+from .conftest import PATIENT, Namespaces
 
 
 def threads_of_clients() -> list[threading.Thread]:
@@ -152,7 +152,7 @@ def test_a_closed_sender_says_so_and_the_others_go_on(namespaces: Namespaces) ->
 
 
 def test_a_client_that_is_dropped_takes_its_thread_with_it(namespaces: Namespaces) -> None:
-    client = PairedServiceBusClient.from_connection_strings(*namespaces.strings)
+    client = PairedServiceBusClient.from_connection_strings(*namespaces.strings, options=PATIENT)
     sender = client.get_queue_sender("orders")
     del client
     sender.send_messages(ServiceBusMessage("a sender keeps its client"))
