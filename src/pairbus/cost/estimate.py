@@ -46,6 +46,7 @@ class Stage(StrEnum):
     BACKLOG_RECEIVE = "receive from the backlog"
     BACKLOG_COMPLETE = "complete at the backlog"
     PING = "pings"
+    MANAGEMENT = "requests of client and syphon"
 
 
 @dataclass(frozen=True, slots=True)

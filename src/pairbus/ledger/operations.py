@@ -27,10 +27,12 @@ __all__ = [
     "Ledger",
     "Operation",
     "OutageMark",
+    "OutageSpan",
     "WriterMark",
     "find_gaps",
     "parse_row",
     "read_operations",
+    "sight_outages",
     "size_class",
 ]
 
@@ -119,6 +121,16 @@ class Gap:
     ends: float
 
 
+@dataclass(frozen=True, slots=True)
+class OutageSpan:
+    """An outage as one client saw it; `ends` is None while it goes on."""
+
+    outage: str
+    pair: str
+    begins: float
+    ends: float | None
+
+
 Row = Operation | OutageMark | WriterMark
 _OF_KIND: dict[str, type[Row]] = {"operation": Operation, "outage": OutageMark, "writer": WriterMark}
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
@@ -187,18 +199,41 @@ def read_operations(segments: Iterable[Path]) -> Ledger:
 
 def find_gaps(writers: Iterable[WriterMark], *, now: float, patience: float) -> list[Gap]:
     """Gaps of writers that neither ended nor were heard of for `patience` seconds."""
-    last: dict[str, WriterMark] = {}
-    ended = set()
-    for mark in writers:
-        if mark.phase == "end":
-            ended.add(mark.writer)
-        if mark.writer not in last or mark.at > last[mark.writer].at:
-            last[mark.writer] = mark
-    return sorted(
-        (
-            Gap(mark.writer, mark.pair, mark.at, mark.at + mark.every)
-            for mark in last.values()
-            if mark.writer not in ended and now - mark.at > patience
-        ),
-        key=lambda gap: (gap.begins, gap.writer),
+    found = (
+        Gap(mark.writer, mark.pair, mark.at, mark.at + mark.every)
+        for mark in _last_marks(writers).values()
+        if mark.phase != "end" and now - mark.at > patience
     )
+    return sorted(found, key=lambda gap: (gap.begins, gap.writer))
+
+
+def sight_outages(
+    marks: Iterable[OutageMark], writers: Iterable[WriterMark], *, now: float, patience: float
+) -> list[OutageSpan]:
+    """Beginnings and ends put together. A client that is gone saw its outage until it was last heard of."""
+    last = _last_marks(writers)
+    begun: dict[str, OutageMark] = {}
+    ended: dict[str, float] = {}
+    for mark in marks:
+        if mark.begins:
+            begun[mark.outage] = mark
+        else:
+            ended[mark.outage] = mark.at
+    spans = []
+    for outage, mark in begun.items():
+        ends = ended.get(outage)
+        heard = last.get(mark.writer)
+        if ends is None and heard is not None and (heard.phase == "end" or now - heard.at > patience):
+            ends = max(mark.at, heard.at)
+        spans.append(OutageSpan(outage, mark.pair, mark.at, ends))
+    return sorted(spans, key=lambda span: (span.begins, span.outage))
+
+
+def _last_marks(writers: Iterable[WriterMark]) -> dict[str, WriterMark]:
+    """The last word of each writer; an end is always the last."""
+    last: dict[str, WriterMark] = {}
+    for mark in writers:
+        before = last.get(mark.writer)
+        if before is None or (before.phase != "end" and (mark.phase == "end" or mark.at > before.at)):
+            last[mark.writer] = mark
+    return last

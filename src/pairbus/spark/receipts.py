@@ -10,11 +10,7 @@ Compaction
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +20,7 @@ from pyspark.sql import functions as F
 
 from ..ledger import adopt_segments, closed_segments
 from ..ledger.receipts import KIND
+from .locks import hold_alone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +86,7 @@ def compact_receipts(spark: SparkSession, records: Path) -> Compaction:
     """Adopt what dead writers left behind, and put all receipts into one table of few files."""
     if not records.is_dir():
         return Compaction(segments=0, adopted=0, bad=0, table=None)
-    with _alone(records) as is_alone:
+    with hold_alone(records / ".compaction.lock") as is_alone:
         if not is_alone:
             return Compaction(segments=0, adopted=0, bad=0, table=None)
         adopted = len(adopt_segments(records, KIND))
@@ -122,16 +119,3 @@ def _write_generation(rows: DataFrame, records: Path, generations: list[Path]) -
 
 def _generations(records: Path) -> list[Path]:
     return sorted(records.glob(f"{KIND}-[0-9]*.parquet"))
-
-
-@contextmanager
-def _alone(records: Path) -> Iterator[bool]:
-    descriptor = os.open(records / ".compaction.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
-    finally:
-        os.close(descriptor)

@@ -1,0 +1,205 @@
+"""The bill on Spark is the bill of the plain reference, on the same records, however they come in."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbus.cost import System, default_sheet
+from pairbus.cost.bill import BillTerms, make_bill
+from pairbus.cost.estimate import Stage
+from pairbus.cost.report import Report, Span, report_of
+from pairbus.cost.sheet import PriceSheet
+from pairbus.cost.tiers import Step, Tiers
+from pairbus.cost.usage import Sighting, Usage, merge_outages
+from pairbus.ledger import closed_segments, find_gaps, read_operations
+from pairbus.ledger.operations import KIND, STAGES, sight_outages
+from pairbus.ledger.segment import SegmentWriter
+from pairbus.spark.bill import bill_ledger
+
+# Tiers that a test reaches: the first thousand free, then two steps.
+SHEET: PriceSheet = replace(
+    default_sheet(),
+    standard_operations=Tiers(
+        (
+            Step(Decimal("0.001"), Decimal(0)),
+            Step(Decimal("0.02"), Decimal("0.80")),
+            Step(None, Decimal("0.50")),
+        )
+    ),
+)
+TERMS = BillTerms(copies={"orders": 3})
+SYSTEM = System(rate=0.01, outages=2, outage_hours=1)
+FIRST = int(datetime(2026, 10, 30, tzinfo=UTC).timestamp())
+NOW = FIRST + 10 * 86400.0
+PATIENCE = 1800.0
+
+
+def make_rows(seed: int = 7, operations: int = 600) -> Iterator[dict[str, Any]]:
+    """Two pairs over the end of a month, an outage of each seen by two clients, one of them killed in it."""
+    dice = random.Random(seed)
+    outages = {}
+    for pair in ("contoso", "fabrikam"):
+        for client in range(2):
+            writer = f"{pair}-client-{client}"
+            about = {"writer": writer, "pair": pair}
+            begins = FIRST + 86400.0 + client * 300
+            outages[writer] = f"{writer}/orders"
+            mark = {"entity": "orders", "outage": outages[writer], **about}
+            yield {"row": "outage", "id": f"{writer}:b", "begins": True, "at": begins, **mark}
+            last = begins + 7200.0
+            if client == 0:
+                yield {"row": "outage", "id": f"{writer}:e", "begins": False, "at": begins + 3600, **mark}
+            for phase, at in (("begin", FIRST), ("interval", last), *([("end", last + 60)] * (client == 0))):
+                yield {
+                    "row": "writer", "id": f"{writer}:{phase}", "role": "client",
+                    "phase": phase, "at": float(at), "every": 60.0, **about,
+                }  # fmt: skip
+    for number in range(operations):
+        pair = dice.choice(["contoso", "fabrikam"])
+        role = dice.choice(["client", "pump"])
+        writer = f"{pair}-{role}-{dice.randrange(2)}"
+        stage = dice.choice(STAGES)
+        yield {
+            "row": "operation",
+            "id": f"{writer}:{number:09d}",
+            "writer": writer,
+            "role": role,
+            "pair": pair,
+            "namespace": pair,
+            "entity": dice.choice(["orders", "Orders", "invoices", "contoso/x-servicebus-transfer/0"]),
+            "stage": stage,
+            "kind": dice.choice(["send", "send_refused"]) if stage == "send" else stage,
+            "size_class": dice.choice([1, 1, 1, 2, 4]),
+            "minute": FIRST + dice.randrange(4 * 1440) * 60,
+            "outage": outages.get(writer) if dice.random() < 0.3 else None,
+            "count": dice.randrange(200),
+            "unknown": dice.choice([0, 0, 0, 3]),
+            "bytes": dice.randrange(1 << 24),
+        }
+
+
+BAD = (
+    {"row": "operation", "id": "x", "count": 5},
+    {"row": "nothing", "id": "y"},
+    {**next(row for row in make_rows() if row["row"] == "operation"), "id": "z", "count": -1},
+    {**next(row for row in make_rows() if row["row"] == "operation"), "id": "w", "stage": "theft"},
+)
+
+
+def write(records: Path, rows: Sequence[dict[str, Any]], torn: bool = False) -> None:
+    writer = SegmentWriter(records, KIND)
+    writer.append(rows)
+    path = writer.close()
+    assert path is not None
+    if torn:
+        with path.open("a", encoding="ascii") as file:
+            file.write('{"row":"operation","id":"to')
+
+
+def reference(records: Path) -> Report:
+    """The same in plain Python."""
+    ledger = read_operations(closed_segments(records, KIND))
+    usages = [
+        Usage(
+            pair=one.pair,
+            role=one.role,
+            namespace=one.namespace,
+            entity=one.entity,
+            stage=Stage[one.stage.upper()],
+            kind=one.kind,
+            minute=one.minute,
+            outage=one.outage,
+            count=one.count,
+            units=one.units,
+            unknown=one.unknown,
+            bytes=one.bytes,
+        )
+        for one in ledger.operations
+    ]
+    spans = sight_outages(ledger.outages, ledger.writers, now=NOW, patience=PATIENCE)
+    outages = merge_outages(
+        Sighting(id=one.outage, pair=one.pair, begins=one.begins, ends=one.ends) for one in spans
+    )
+    gaps = find_gaps(ledger.writers, now=NOW, patience=PATIENCE)
+    return report_of(
+        make_bill(usages, outages, SHEET, TERMS),
+        usages,
+        outages,
+        SHEET,
+        gaps=[Span(gap.writer, gap.pair, gap.begins, gap.ends) for gap in gaps],
+        bad_rows=ledger.bad,
+        system=SYSTEM,
+    )
+
+
+def on_spark(spark: Any, records: Path, **options: Any) -> Report:
+    return bill_ledger(spark, records, SHEET, now=NOW, terms=TERMS, system=SYSTEM, **options).report
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    records = tmp_path_factory.mktemp("reference")
+    write(records, [*make_rows(), *BAD], torn=True)
+    return reference(records)
+
+
+def test_spark_bills_what_the_reference_does(spark: Any, expected: Report, tmp_path: Path) -> None:
+    records, out = tmp_path / "records", tmp_path / "out"
+    rows = [*make_rows(), *BAD]
+    write(records, rows[::2])
+    write(records, rows[1::2], torn=True)
+    found = on_spark(spark, records, out=out)
+    assert found.to_dict() == expected.to_dict()
+    assert list(found.timeline) == list(expected.timeline)
+    assert found.used == expected.used
+    assert found.bad_rows == len(BAD) + 1
+    assert [month.month for month in found.months] == ["2026-10", "2026-11"]
+    assert [gap.name for gap in found.gaps] == ["contoso-client-1", "fabrikam-client-1"]
+    with (out / "lines.csv").open(encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert sum(Decimal(line["cost"]) for line in lines) == found.used
+    assert spark.read.parquet(str(out / "lines.parquet")).count() == len(lines)
+
+
+def test_what_comes_late_or_twice_is_counted_once(spark: Any, expected: Report, tmp_path: Path) -> None:
+    records, kept = tmp_path / "records", tmp_path / "kept"
+    rows = [*make_rows(), *BAD]
+    late = [row for row in rows if row.get("minute", 0) >= FIRST + 3 * 86400]
+    early = [row for row in rows if row not in late]
+    write(records, early, torn=True)
+    shutil.copytree(records, kept)
+    before = bill_ledger(spark, records, SHEET, now=NOW)
+    assert before.intake.segments == 1
+    assert closed_segments(records, KIND) == []
+    write(records, late)
+    for path in kept.iterdir():  # a backup that somebody put back
+        shutil.copy(path, records / path.name)
+    again = on_spark(spark, records)
+    assert again.to_dict() == expected.to_dict()
+    assert on_spark(spark, records).to_dict() == expected.to_dict()
+
+
+def test_one_month_is_priced_by_itself(spark: Any, expected: Report, tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    write(records, list(make_rows()))
+    found = on_spark(spark, records, month="2026-11")
+    (month,) = found.months
+    assert month == expected.months[1]
+
+
+def test_a_ledger_without_records_costs_nothing(spark: Any, tmp_path: Path) -> None:
+    found = on_spark(spark, tmp_path / "none")
+    assert (found.total, found.units, found.bad_rows) == (Decimal(0), 0, 0)
+    assert not found.by_stage
+    assert json.dumps(found.to_dict())
