@@ -16,7 +16,7 @@ from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon, SyphonError, S
 
 from .bus import Bus, Letter, until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 QUEUES = ["orders", "invoices", "returns"]
 SESSIONS = ["carts", "chats"]
@@ -121,7 +121,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing(
     until(lambda: syphon.progress().moved > 500)
     assert full_bus.left() > 1000, "it is in the middle of it"
     os.kill(syphon.pumps()[0].pid, signal.SIGKILL)
-    thread.join(150)
+    thread.join(200)
     assert done, "the run has ended"
     again = Syphon(spark, pair, state=tmp_path).run(once=True)
     assert again.moved == 0

@@ -30,6 +30,17 @@ INTERRUPTED = 130
 
 class _Commands(LazyGroup):
     entries = {  # noqa: RUF012  (a class constant; the base declares it as a Mapping)
+        "syphon": Entry(
+            "pairbus.cli.syphon", "syphon", "Drain the backlog of a pair to its entities, on Spark."
+        ),
+        "redrive": Entry(
+            "pairbus.cli.redrive", "redrive", "Put dead letters of the backlog queues back into play."
+        ),
+        "verify": Entry(
+            "pairbus.cli.verify",
+            "verify",
+            "Check by message id that nothing that went to the backlog is missing.",
+        ),
         "broker": Entry("pairbus.cli.broker", "broker", "Run embedded Service Bus namespaces until stopped."),
         "check": Entry("pairbus.cli.check", "check", "Check a pair before an outage does."),
         "cost": Entry("pairbus.cli.cost", "cost", "Reckon what a paired system costs."),

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from .session import open_session
     from .summary import SyphonSummary
     from .syphon import Syphon, SyphonError, SyphonProgress
+    from .verdict import MissingMessage, Verdict, verify
 
 __all__ = [
     "Backlog",
+    "MissingMessage",
     "PumpOptions",
     "PumpPair",
     "Side",
@@ -27,13 +29,16 @@ __all__ = [
     "SyphonError",
     "SyphonProgress",
     "SyphonSummary",
+    "Verdict",
     "compact_receipts",
     "load_receipts",
     "open_session",
+    "verify",
 ]
 
 _HOMES = {
     "Backlog": "pairbus.spark.backlog",
+    "MissingMessage": "pairbus.spark.verdict",
     "PumpOptions": "pairbus.pump",
     "PumpPair": "pairbus.pump",
     "Side": "pairbus.pump",
@@ -41,9 +46,11 @@ _HOMES = {
     "SyphonError": "pairbus.spark.syphon",
     "SyphonProgress": "pairbus.spark.syphon",
     "SyphonSummary": "pairbus.spark.summary",
+    "Verdict": "pairbus.spark.verdict",
     "compact_receipts": "pairbus.spark.receipts",
     "load_receipts": "pairbus.spark.receipts",
     "open_session": "pairbus.spark.session",
+    "verify": "pairbus.spark.verdict",
 }
 
 

@@ -15,7 +15,7 @@ from ..pairing.names import backlog_queue_names, parse_backlog_queue_name, prima
 from ..pump import PumpPair, Side
 from .epochs import ServedQueue
 
-__all__ = ["Backlog", "Discovery", "discover"]
+__all__ = ["Backlog", "Discovery", "administration", "discover"]
 
 _LIST_LIMIT = 30.0
 
@@ -65,7 +65,7 @@ async def discover(backlogs: Sequence[Backlog]) -> Discovery:
 async def _discover_one(index: int, backlog: Backlog) -> Discovery:
     names = backlog_queue_names(backlog.name, backlog.count)
     side = backlog.pair.secondary
-    depth = await read_depth(lambda: _administration(side), names)
+    depth = await read_depth(lambda: administration(side), names)
     if depth.trouble is not None:
         note = f"the backlog queues of {backlog.name} cannot be looked at: {depth.reason}"
         return Discovery(queues=_served(index, names), active=None, notes=(note,))
@@ -74,7 +74,7 @@ async def _discover_one(index: int, backlog: Backlog) -> Discovery:
     active = depth.active
     extra = await _list_extra(side, backlog)
     if extra:
-        held = await read_depth(lambda: _administration(side), extra)
+        held = await read_depth(lambda: administration(side), extra)
         verb = "are drained too" if backlog.include_extra else "are left alone (--include-extra drains them)"
         notes.append(
             f"{len(extra)} backlog queues beyond the count, with {held.active} messages, {verb}: "
@@ -90,7 +90,7 @@ async def _list_extra(side: Side, backlog: Backlog) -> list[str]:
     """Backlog queues of this primary whose index is beyond the count; none if they cannot be listed."""
     extra: dict[int, str] = {}
     try:
-        async with asyncio.timeout(_LIST_LIMIT), _administration(side) as admin:
+        async with asyncio.timeout(_LIST_LIMIT), administration(side) as admin:
             async for queue in admin.list_queues():
                 parsed = parse_backlog_queue_name(queue.name)
                 if parsed is not None and parsed.primary == backlog.name and parsed.index >= backlog.count:
@@ -109,7 +109,8 @@ def _served(index: int, names: Sequence[str]) -> tuple[ServedQueue, ...]:
     return tuple(ServedQueue(index, name) for name in names)
 
 
-def _administration(side: Side) -> Any:
+def administration(side: Side) -> Any:
+    """An administration client for one side, resolved in this process; close it."""
     resolved = side.resolve()
     keywords = {} if side.ca_file is None else {"connection_verify": side.ca_file}
     if resolved.text is not None:

@@ -1,0 +1,84 @@
+"""From the choice of a pair to what the syphon works on: names that can travel, and no secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import ConfigurationError
+from .config import DEFAULT_CONFIG, SideConfig, load_config
+from .pairs import PairChoice, PairSettings
+
+if TYPE_CHECKING:
+    from ..pump import PumpOptions, Side
+    from ..spark import Backlog
+
+__all__ = ["ChosenBacklog", "choose_backlog", "choose_backlogs"]
+
+Transport = Literal["amqp", "sdk"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenBacklog:
+    """A backlog, how to pump it, and where its pair keeps its state."""
+
+    backlog: Backlog
+    options: PumpOptions
+    settings: PairSettings
+
+
+def choose_backlog(
+    choice: PairChoice,
+    *,
+    count: int | None = None,
+    include_extra: bool = False,
+    state: Path | None = None,
+    paths: Sequence[str] = (),
+    transport: Transport = "amqp",
+    max_rate: float | None = None,
+) -> ChosenBacklog:
+    """The backlog of the pair that the command line means."""
+    from ..pump import PumpOptions, PumpPair  # late: help needs no event loop
+    from ..spark import Backlog
+
+    overrides = None if count is None else {"backlog_queue_count": count}
+    settings = choice.resolve(state=state, overrides=overrides)
+    configured = choice._chosen()  # the names, which `settings` has looked up
+    pair = PumpPair(
+        primary=_side(configured.primary, settings), secondary=_side(configured.secondary, settings)
+    )
+    backlog = Backlog(
+        pair=pair,
+        count=settings.options.backlog_queue_count,
+        include_extra=include_extra,
+        primary_name=settings.name,
+    )
+    options = PumpOptions(
+        ttl_policy=settings.options.ttl_policy,
+        ttl_policies=dict(settings.options.ttl_policies),
+        only_paths=tuple(paths),
+        transport=transport,
+        max_rate=max_rate,
+    )
+    return ChosenBacklog(backlog=backlog, options=options, settings=settings)
+
+
+def choose_backlogs(choice: PairChoice, *, all_pairs: bool) -> list[PairChoice]:
+    """The pair that is meant, or each one of the configuration file."""
+    if not all_pairs:
+        return [choice]
+    if choice.pair or choice.primary_env or choice.secondary_env:
+        raise ConfigurationError("--all-pairs excludes --pair, --primary-env and --secondary-env")
+    config = load_config(choice.config or DEFAULT_CONFIG)
+    return [replace(choice, pair=name) for name in config.pairs]
+
+
+def _side(config: SideConfig, settings: PairSettings) -> Side:
+    from ..pump import Side
+
+    certificate = None if settings.certificate is None else str(settings.certificate.absolute())
+    if config.env is not None:
+        return Side(env=config.env, ca_file=certificate)
+    return Side(host=config.host, ca_file=certificate)

@@ -1,0 +1,81 @@
+"""``pairbus verify``: whether everything that was redirected has arrived, waits, or is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .backlogs import choose_backlog
+from .pairs import PairChoice, pair_options
+from .tables import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from ..spark import Verdict
+
+__all__ = ["verify"]
+
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+_FOUND = 1
+
+
+@click.command()
+@pair_options
+@click.option(
+    "--count", type=click.IntRange(min=1), help="How many backlog queues, above backlog_queue_count."
+)
+@click.option("--include-extra", is_flag=True, help="Look at backlog queues beyond the count too.")
+@click.option(
+    "--records",
+    multiple=True,
+    type=_DIRECTORY,
+    help="Where redirect records and receipts lie. Repeatable. [default: STATE/records]",
+)
+@click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
+@click.option("--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]")
+@json_option
+def verify(
+    *,
+    choice: PairChoice,
+    count: int | None,
+    include_extra: bool,
+    records: tuple[Path, ...],
+    state: Path | None,
+    master: str | None,
+    as_json: bool,
+) -> int:
+    """Check by message id that nothing that went to the backlog is missing.
+
+    Redirect records, receipts and a peek of the backlog queues are joined. Exit code 1: something is missing.
+    """
+    chosen = choose_backlog(choice, count=count, include_extra=include_extra, state=state)
+    from ..client.state_dir import records_dir
+    from ..spark import open_session
+    from ..spark import verify as judge
+
+    directories = [path.absolute() for path in records or (records_dir(chosen.settings.state_dir),)]
+    spark = open_session(master=master, app_name="pairbus-verify")
+    try:
+        verdict = judge(spark, [chosen.backlog], directories, options=chosen.options)
+    finally:
+        spark.stop()
+    if as_json:
+        print_json({**dataclasses.asdict(verdict), "is_clean": verdict.is_clean})
+    else:
+        _print(verdict)
+    return 0 if verdict.is_clean else _FOUND
+
+
+def _print(verdict: Verdict) -> None:
+    for note in verdict.notes:
+        click.echo(note)
+    names = ("redirected", "delivered", "waiting", "dead_lettered", "lost", "duplicated", "unrecorded")
+    print_table(("MESSAGES", ""), [(name.replace("_", "-"), f"{getattr(verdict, name):,}") for name in names])
+    if verdict.missing:
+        click.echo()
+        print_table(
+            ("LOST", "PATH", "BACKLOG QUEUE"),
+            [(one.message_id, one.path, one.queue) for one in verdict.missing],
+        )
