@@ -105,6 +105,7 @@ def test_entities_with_all_their_settings(path: Path) -> None:
             max_size_in_megabytes=2048,
             requires_duplicate_detection=True,
             duplicate_detection_history_time_window=33.0,
+            authorization_rules="[]",
         ),
         START,
     )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypeVar
+
 from pairbus.amqp.errors import NOT_FOUND
 from pairbus.broker.engine.errors import Refused, not_found
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.rules import CorrelationFilter
-from pairbus.broker.engine.settings import QueueSettings, TopicSettings
+from pairbus.broker.engine.settings import EntitySettings, QueueSettings, TopicSettings
 from pairbus.broker.engine.topic import Topic
 
 from .atom import Entry
-from .authorization import AuthorizationBook
+from .authorization import describe_authorization, read_authorization
 from .call import Call
 from .description import describe_queue, describe_topic
 from .errors import AdminRefused
@@ -21,6 +24,7 @@ from .settings import read_settings
 
 __all__ = ["Entities"]
 
+SendableSettings = TypeVar("SendableSettings", QueueSettings, TopicSettings)
 # The first version that tells of filters.
 _FILTER_COUNTS_SINCE = "2024-05"
 
@@ -30,7 +34,6 @@ class Entities:
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
-        self._book = AuthorizationBook.of(namespace)
 
     def get(self, call: Call) -> Response:
         found = self._find(call.address.entity)
@@ -48,7 +51,6 @@ class Entities:
             entity = self._update(name, found, description, call.now)
         else:
             entity = self._create(name, description, call.now)
-        self._book.write(entity, description)
         return call.reply(self._entry(entity, call), created=not call.is_update)
 
     def delete(self, call: Call) -> Response:
@@ -82,8 +84,8 @@ class Entities:
 
     def _create(self, name: str, description: Node, now: float) -> MessageQueue | Topic:
         if description.name == "QueueDescription":
-            return self._namespace.create_queue(name, read_settings(QueueSettings, description), now)
-        return self._namespace.create_topic(name, read_settings(TopicSettings, description), now)
+            return self._namespace.create_queue(name, _settings(QueueSettings, description), now)
+        return self._namespace.create_topic(name, _settings(TopicSettings, description), now)
 
     def _update(
         self, name: str, found: MessageQueue | Topic | None, description: Node, now: float
@@ -96,14 +98,16 @@ class Entities:
                 400, f"'{name}' is a {wanted.removesuffix('Description').lower()}; send a {wanted}."
             )
         if isinstance(found, Topic):
-            settings = read_settings(TopicSettings, description, found.settings)
+            settings = _settings(TopicSettings, description, found.settings)
             return self._namespace.update_topic(found.path, settings, now)
-        changed = read_settings(QueueSettings, description, found.settings)
+        changed = _settings(QueueSettings, description, found.settings)
         return self._namespace.update_queue(found.path, changed, now)
 
     def _entry(self, entity: MessageQueue | Topic, call: Call) -> Entry:
         host, kilobytes = call.origin.host, self._namespace.limits.max_message_size // 1024
-        rules = self._book.read(entity)
+        settings = entity.settings
+        assert isinstance(settings, QueueSettings | TopicSettings)
+        rules = describe_authorization(settings.authorization_rules)
         if isinstance(entity, Topic):
             filters = self._filter_counts(entity, call)
             described = describe_topic(
@@ -126,3 +130,10 @@ class Entities:
         filters = [rule.filter for subscription in topic.subscriptions for rule in subscription.rules]
         correlation = sum(isinstance(each, CorrelationFilter) for each in filters)
         return {"SqlFilterCount": len(filters) - correlation, "CorrelationFilterCount": correlation}
+
+
+def _settings(
+    kind: type[SendableSettings], description: Node, current: EntitySettings | None = None
+) -> SendableSettings:
+    settings = read_settings(kind, description, current)
+    return replace(settings, authorization_rules=read_authorization(description))

@@ -7,7 +7,7 @@ for ever.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = [
     "PREMIUM",
@@ -75,6 +75,8 @@ class QueueSettings(ReceivableSettings):
     duplicate_detection_history_time_window: float = 600.0
     enable_partitioning: bool = False
     enable_express: bool = False
+    # A record of the administration API's, which means nothing to the engine. It may hold keys.
+    authorization_rules: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +91,7 @@ class TopicSettings(EntitySettings):
     enable_express: bool = False
     support_ordering: bool = True
     filtering_messages_before_publishing: bool = False
+    authorization_rules: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
