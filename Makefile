@@ -53,6 +53,7 @@ bench: $(READY)
 # A run says its seed at its end; PAIRBUS_CRASH_SEED repeats it.
 soak: $(READY)
 	PAIRBUS_CRASH_KILLS=25 $(BIN)/python -m pytest tests/crash
+	PAIRBUS_SYPHON_MESSAGES=100000 $(BIN)/python -m pytest tests/spark
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from pairbus.amqp.message import (
@@ -28,6 +29,8 @@ from pairbus.pairing.names import backlog_queue_names
 __all__ = ["PRIMARY_ENV", "SECONDARY_ENV", "Bus", "Letter", "until"]
 
 T = TypeVar("T")
+# As many of these messages as fit a batch; large ones are few.
+_AT_ONCE = 500
 PRIMARY_ENV = "CONTOSO"
 SECONDARY_ENV = "CONTOSO_DR"
 # What a killed pump held comes back after it. Longer than the 10 s that the pump wants left of a lock before
@@ -100,8 +103,9 @@ class Bus:
             self.put_raw(queue, payloads)
 
     def put_raw(self, queue: str, payloads: Sequence[bytes]) -> None:
-        messages = [Incoming.parse(payload) for payload in payloads]
-        _run(self.secondary, lambda engine, now: engine.send(queue, messages, now))
+        for begin in range(0, len(payloads), _AT_ONCE):
+            messages = [Incoming.parse(payload) for payload in payloads[begin : begin + _AT_ONCE]]
+            _run(self.secondary, partial(_send, queue, messages))
 
     def found(self, path: str, *, on_secondary: bool = False) -> list[StoredMessage]:
         """All messages at a path."""
@@ -143,6 +147,10 @@ class Bus:
 
 def _place(index: int, letter: Letter) -> int:
     return index if letter.session is None else sum(letter.session.encode())
+
+
+def _send(queue: str, messages: list[Incoming], engine: Namespace, now: float) -> None:
+    engine.send(queue, messages, now)
 
 
 def _queue(engine: Namespace, path: str) -> MessageQueue:

@@ -18,6 +18,10 @@ from pairbus.spark import PumpPair, open_session
 from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus
 
 NAMESPACES = ("contoso", "contoso-dr")
+SHORT_FORM = 10_000
+MESSAGES = int(os.environ.get("PAIRBUS_SYPHON_MESSAGES") or SHORT_FORM)
+# Three more Java processes are for the long form.
+collect_ignore = [] if MESSAGES > SHORT_FORM else ["test_cluster.py"]
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +51,12 @@ def bus(address: tuple[dict[str, int], Policy]) -> Iterator[Bus]:
     ports, policy = address
     with Broker(ports, policies=[policy]) as broker:
         yield Bus(broker)
+
+
+@pytest.fixture
+def messages() -> int:
+    """How many are drained while something is killed."""
+    return MESSAGES
 
 
 @pytest.fixture

@@ -111,9 +111,9 @@ def drain_in_background(syphon: Syphon) -> tuple[threading.Thread, list[SyphonSu
 
 
 def test_a_worker_killed_in_the_middle_loses_nothing(
-    spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path
+    spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path, messages: int
 ) -> None:
-    sent = letters(10_000)
+    sent = letters(messages)
     full_bus.put(sent)
     # Slow enough to be in the middle when it is killed.
     syphon = Syphon(spark, pair, state=tmp_path, options=PumpOptions(max_rate=4000), shards=2)
@@ -128,8 +128,8 @@ def test_a_worker_killed_in_the_middle_loses_nothing(
     assert full_bus.left() == 0
     assert {path: set(ids) for path, ids in arrived(full_bus).items()} == expected(sent)
     assert_session_order(full_bus)
-    assert_receipts(spark, tmp_path / "records", moved=10_000)
-    assert done[0].moved == 10_000
+    assert_receipts(spark, tmp_path / "records", moved=messages)
+    assert done[0].moved == messages
 
 
 def test_a_stop_in_the_middle_leaves_nothing_locked_and_sends_nothing_twice(
