@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+import pairbus.spark
+from pairbus.cli.main import main
 from pairbus.cost import System, default_sheet
 from pairbus.cost.bill import BillTerms, make_bill
 from pairbus.cost.estimate import Stage
@@ -26,6 +28,7 @@ from pairbus.ledger import closed_segments, find_gaps, read_operations
 from pairbus.ledger.operations import KIND, STAGES, sight_outages
 from pairbus.ledger.segment import SegmentWriter
 from pairbus.spark.bill import bill_ledger
+from pairbus.spark.operations import take_segments
 
 # Tiers that a test reaches: the first thousand free, then two steps.
 SHEET: PriceSheet = replace(
@@ -179,23 +182,60 @@ def test_what_comes_late_or_twice_is_counted_once(spark: Any, expected: Report, 
     early = [row for row in rows if row not in late]
     write(records, early, torn=True)
     shutil.copytree(records, kept)
-    before = bill_ledger(spark, records, SHEET, now=NOW)
-    assert before.intake.segments == 1
+    assert take_segments(spark, records).segments == 1
     assert closed_segments(records, KIND) == []
     write(records, late)
     for path in kept.iterdir():  # a backup that somebody put back
         shutil.copy(path, records / path.name)
-    again = on_spark(spark, records)
-    assert again.to_dict() == expected.to_dict()
     assert on_spark(spark, records).to_dict() == expected.to_dict()
+    alone = on_spark(spark, records, month="2026-11")
+    assert list(alone.months) == [expected.months[1]]
+    assert alone.used < expected.used
 
 
-def test_one_month_is_priced_by_itself(spark: Any, expected: Report, tmp_path: Path) -> None:
-    records = tmp_path / "records"
-    write(records, list(make_rows()))
-    found = on_spark(spark, records, month="2026-11")
-    (month,) = found.months
-    assert month == expected.months[1]
+class Borrowed:
+    """A session that the command may stop as often as it likes."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def stop(self) -> None:
+        """Others need it."""
+
+
+def test_the_command_writes_a_page_and_prints_the_sums(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairbus.spark, "open_session", lambda **_: Borrowed(spark))
+    records, out = tmp_path / "state" / "records", tmp_path / "out"
+    write(records, list(make_rows(operations=40)))
+    arguments = ["cost", "report", "--state", str(tmp_path / "state"), "--out", str(out), "--json"]
+    assert main(arguments) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["taken_in"]["segments"] == 1
+    assert shown["units"] > 0
+    assert Decimal(shown["total"]) == Decimal(shown["base"]) + Decimal(shown["used"])
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "Billed operations over time" in page
+    assert (out / "lines.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--records", "nowhere"], "no ledger at nowhere"),
+        (["--records", ".", "--copies", "orders"], "ENTITY=N"),
+        (["--records", ".", "--month", "November"], "written as 2026-11"),
+    ],
+)
+def test_a_mistake_is_told_before_spark_starts(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cost", "report", *arguments]) == 2
+    assert complaint in capsys.readouterr().err
 
 
 def test_a_ledger_without_records_costs_nothing(spark: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``pairbus cost``: what it will cost, before anybody sends a bill."""
+"""``pairbus cost``: what it will cost, before anybody sends a bill, and what it did."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from ..cost import Estimate, PriceSheet, System, default_sheet, estimate, parse_sheet, parse_system
 from ..errors import ConfigurationError
+from .cost_report import report_command
 from .tables import json_option, print_json, print_table
 
 __all__ = ["cost"]
@@ -26,6 +27,9 @@ def cost() -> None:
 
     Prices are a dated sheet that you can replace with your own.
     """
+
+
+cost.add_command(report_command)
 
 
 @cost.command("estimate")

@@ -1,0 +1,157 @@
+"""``pairbus cost report``: what it did cost, from the ledger that clients and syphon have written."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..cost import BillTerms, default_sheet, parse_sheet, parse_system
+from ..errors import ConfigurationError
+from .pairs import PairChoice, pair_options
+from .tables import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from ..cost import Report
+
+__all__ = ["report_command"]
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+_PAGE = "report.html"
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+
+
+@click.command("report")
+@pair_options
+@click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
+@click.option("--records", type=_DIRECTORY, help="Where the ledger lies. [default: STATE/records]")
+@click.option(
+    "--out", type=_DIRECTORY, default=Path("cost-report"), show_default=True, help="Where the report goes."
+)
+@click.option("--month", metavar="YYYY-MM", help="One month only. [default: all that there is]")
+@click.option("--prices", type=_FILE, help="A price sheet of your own (TOML).")
+@click.option(
+    "--system", "system_file", type=_FILE, help="A described system (TOML) to compare the bill with."
+)
+@click.option(
+    "--copies",
+    multiple=True,
+    metavar="ENTITY=N",
+    help="How often messages to an entity are received: its subscriptions. Repeatable. [default: 1]",
+)
+@click.option("--same-region", is_flag=True, help="Both sides are in one region: transfer is free.")
+@click.option("--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]")
+@json_option
+def report_command(
+    *,
+    choice: PairChoice,
+    state: Path | None,
+    records: Path | None,
+    out: Path,
+    month: str | None,
+    prices: Path | None,
+    system_file: Path | None,
+    copies: tuple[str, ...],
+    same_region: bool,
+    master: str | None,
+    as_json: bool,
+) -> int:
+    """Bill what clients and syphon did, by stage, entity and outage, with Spark.
+
+    It writes a page that opens offline, and the lines as CSV and Parquet. Run it as often as you like: what
+    was taken in before is not counted twice.
+    """
+    if month is not None and not _MONTH.fullmatch(month):
+        raise ConfigurationError(f"--month is written as 2026-11, not {month!r}")
+    terms = BillTerms(copies=_copies(copies), same_region=same_region)
+    sheet = default_sheet() if prices is None else parse_sheet(prices.read_text(encoding="utf-8"))
+    system = None if system_file is None else parse_system(system_file.read_text(encoding="utf-8"))
+    directory = _records(choice, state, records)
+    from ..cost.page import render_page
+    from ..spark import open_session  # late: help needs no Spark
+    from ..spark.bill import bill_ledger
+
+    now = time.time()
+    spark = open_session(master=master, app_name="pairbus-cost")
+    try:
+        run = bill_ledger(
+            spark, directory, sheet, now=now, terms=terms, system=system, month=month, out=out.absolute()
+        )
+    finally:
+        spark.stop()
+    out.mkdir(parents=True, exist_ok=True)
+    page = out / _PAGE
+    page.write_text(render_page(run.report, now=now), encoding="utf-8")
+    if as_json:
+        intake = {
+            "segments": run.intake.segments,
+            "adopted": run.intake.adopted,
+            "days": list(run.intake.days),
+        }
+        print_json({**run.report.to_dict(), "taken_in": intake, "page": str(page)})
+    else:
+        _print(run.report, page)
+    return 0
+
+
+def _records(choice: PairChoice, state: Path | None, records: Path | None) -> Path:
+    from ..client.state_dir import records_dir
+
+    if records is None:
+        records = records_dir(state or choice.resolve().state_dir)
+    if not records.is_dir():
+        raise ConfigurationError(
+            f"There is no ledger at {records}: clients with a state_dir write one, and so does the syphon"
+        )
+    return records.absolute()
+
+
+def _copies(given: tuple[str, ...]) -> dict[str, int]:
+    found = {}
+    for text in given:
+        entity, _, number = text.rpartition("=")
+        if not entity or not number.isdecimal():
+            raise ConfigurationError(f"--copies {text}: write ENTITY=N, such as orders=3")
+        found[entity.lower()] = int(number)
+    return found
+
+
+def _print(report: Report, page: Path) -> None:
+    print_table(
+        ("STAGE", "OPERATIONS", "BILLED", "UNKNOWN", report.currency),
+        [
+            (
+                f"{share.name} (derived)" if share.derived else share.name,
+                f"{share.count:,}",
+                f"{share.units:,}",
+                f"{share.unknown:,}",
+                f"{share.cost:.4f}",
+            )
+            for share in report.by_stage
+        ],
+    )
+    click.echo()
+    outages = {share.name: share for share in report.by_outage}
+    if report.outages:
+        rows = [(one.name, outages[one.name]) for one in report.outages if one.name in outages]
+        print_table(
+            ("OUTAGE", "BILLED", report.currency),
+            [(name, f"{share.units:,}", f"{share.cost:.4f}") for name, share in rows],
+        )
+        click.echo()
+    sums = [
+        ("operations and transfer", report.used),
+        ("base charge", report.base),
+        ("total", report.total),
+    ]
+    print_table(("SUM", report.currency), [(name, f"{amount:.2f}") for name, amount in sums])
+    for gap in report.gaps:
+        ends = (gap.ends or gap.begins) - gap.begins
+        click.echo(f"\n{gap.name} ended without a word: up to {ends:.0f} s of its records may be missing.")
+    if report.bad_rows:
+        click.echo(f"\nLines of the ledger that could not be read: {report.bad_rows:,}.")
+    click.echo(f"\n{page}")

@@ -1,0 +1,195 @@
+"""The bill against examples worked by hand, and against its own laws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbus.cost import BillTerms, System, default_sheet, make_bill
+from pairbus.cost.bill import Bill
+from pairbus.cost.estimate import Stage
+from pairbus.cost.report import Share, bucket_for, forecast_stages, summarize
+from pairbus.cost.usage import Outage, OutageBook, Sighting, Usage, merge_outages
+
+SHEET = default_sheet()
+NOON = int(datetime(2026, 11, 12, 12, tzinfo=UTC).timestamp())
+HOUR, DAY = 3600, 86400
+
+
+def used(**values: Any) -> Usage:
+    given = {
+        "pair": "contoso", "role": "client", "namespace": "contoso", "entity": "orders",
+        "stage": Stage.PING, "kind": "ping", "minute": NOON, "outage": None,
+        "count": 1, "units": 1, "unknown": 0, "bytes": 0, **values,
+    }  # fmt: skip
+    return Usage(**given)
+
+
+def pings(count: int, **values: Any) -> Usage:
+    """Operations that nothing is derived from."""
+    return used(count=count, units=count, **values)
+
+
+def costs(bill: Bill) -> Decimal:
+    return sum((line.cost for line in bill.lines), Decimal(0))
+
+
+@pytest.mark.parametrize(
+    ("operations", "cost"),
+    [
+        (13_000_000, "0"),
+        (13_000_001, "0.0000008"),
+        (14_000_000, "0.80"),
+        (100_000_000, "69.60"),
+        (101_000_000, "70.10"),
+    ],
+)
+def test_a_month_is_priced_by_its_steps(operations: int, cost: str) -> None:
+    bill = make_bill([pings(operations)], [], SHEET)
+    assert bill.months[0].operations_cost == Decimal(cost)
+    assert abs(costs(bill) - Decimal(cost)) < Decimal("1e-9")
+
+
+def test_the_free_operations_of_a_month_are_shared_by_all_its_lines() -> None:
+    # 26 million: 13 of them at 0.80, so that each line of 13 million costs half of 10.40.
+    bill = make_bill([pings(13_000_000), pings(13_000_000, entity="invoices")], [], SHEET)
+    assert [line.cost for line in bill.lines] == [Decimal("5.20"), Decimal("5.20")]
+
+
+def test_each_month_has_its_own_free_operations() -> None:
+    next_month = NOON + 30 * DAY
+    bill = make_bill([pings(13_000_000), pings(14_000_000, minute=next_month)], [], SHEET)
+    assert [(one.month, one.operations_cost) for one in bill.months] == [
+        ("2026-11", Decimal(0)),
+        ("2026-12", Decimal("0.80")),
+    ]
+
+
+def test_the_base_is_paid_from_the_first_hour_to_the_last() -> None:
+    bill = make_bill([pings(1), pings(1, minute=NOON + 23 * HOUR + 59 * 60)], [], SHEET)
+    assert bill.months[0].hours == 24
+    assert bill.months[0].base == 24 * Decimal("0.013441")
+
+
+def test_what_receivers_do_is_derived_from_what_was_taken_and_marked() -> None:
+    sent = used(stage=Stage.SEND, kind="send", count=10, units=30, bytes=1_500_000, unknown=2)
+    refused = used(stage=Stage.SEND, kind="send_refused", count=5, units=5)
+    bill = make_bill([sent, refused], [], SHEET, BillTerms(copies={"orders": 2}))
+    found = {line.stage: (line.count, line.units, line.unknown, line.derived) for line in bill.lines}
+    assert found == {
+        Stage.SEND: (15, 35, 2, False),
+        Stage.RECEIVE: (20, 60, 0, True),
+        Stage.COMPLETE: (20, 20, 0, True),
+    }
+
+
+def test_what_crosses_between_the_regions_costs_by_the_byte() -> None:
+    there = used(stage=Stage.BACKLOG_SEND, kind="send", bytes=36 * 10**9)
+    back = used(stage=Stage.BACKLOG_RECEIVE, kind="delivery", bytes=36 * 10**9)
+    stays = used(stage=Stage.SEND, kind="send_refused", bytes=36 * 10**9)
+    assert costs(make_bill([there, back, stays], [], SHEET)) == Decimal("1.44")
+    assert costs(make_bill([there, back, stays], [], SHEET, BillTerms(same_region=True))) == 0
+
+
+# -- outages
+
+
+def seen(identity: str, begins: float, ends: float | None, pair: str = "contoso") -> Sighting:
+    return Sighting(id=identity, pair=pair, begins=begins, ends=ends)
+
+
+def test_what_several_clients_saw_of_one_outage_is_one() -> None:
+    outages = merge_outages(
+        [
+            seen("a", NOON, NOON + 600),
+            seen("b", NOON + 300, NOON + 900),
+            seen("c", NOON + 5000, None),
+            seen("d", NOON + 100, NOON + 200, pair="fabrikam"),
+        ]
+    )
+    assert [(one.pair, one.begins - NOON, one.ends and one.ends - NOON, set(one.ids)) for one in outages] == [
+        ("contoso", 0, 900, {"a", "b"}),
+        ("contoso", 5000, None, {"c"}),
+        ("fabrikam", 100, 200, {"d"}),
+    ]
+
+
+def test_what_a_pump_moves_belongs_to_the_last_outage_that_had_begun() -> None:
+    outages = merge_outages([seen("a", NOON + 30, NOON + 600), seen("b", NOON + 7200, NOON + 7300)])
+    book = OutageBook(outages)
+    moved = used(role="pump", stage=Stage.BACKLOG_RECEIVE, kind="delivery")
+    names = [book.name(replace(moved, minute=NOON + after)) for after in (-60, 0, 6000, 7200, 90000)]
+    first, second = (one.name for one in outages)
+    assert names == [None, first, first, second, second]
+    assert book.name(replace(moved, stage=Stage.IDLE)) is None
+    assert book.name(replace(moved, pair="fabrikam")) is None
+    assert book.name(used(outage="b")) == second
+
+
+# -- laws
+
+usages = st.lists(
+    st.builds(
+        used,
+        pair=st.sampled_from(["contoso", "fabrikam"]),
+        entity=st.sampled_from(["orders", "invoices"]),
+        stage=st.sampled_from(Stage),
+        kind=st.sampled_from(["send", "other"]),
+        minute=st.integers(0, 100_000).map(lambda minutes: NOON + minutes * 60),
+        count=st.integers(0, 10**7),
+        units=st.integers(0, 10**8),
+        bytes=st.integers(0, 10**12),
+    ),
+    max_size=30,
+)
+
+
+@given(usages)
+def test_lines_add_up_to_what_their_months_cost(some: list[Usage]) -> None:
+    bill = make_bill(some, [], SHEET, BillTerms(same_region=True))
+    months = sum((month.operations_cost for month in bill.months), Decimal(0))
+    assert abs(costs(bill) - months) < Decimal("1e-8")
+    for shares in (summarize(bill.lines)[way] for way in ("pair", "entity", "stage")):
+        assert sum((share.cost for share in shares), Decimal(0)) == costs(bill)
+
+
+@given(usages, usages)
+def test_more_never_costs_less_and_order_does_not_matter(some: list[Usage], more: list[Usage]) -> None:
+    fewer, all_of_it = (make_bill(each, [], SHEET) for each in (some, some + more))
+    assert costs(all_of_it) >= costs(fewer) - Decimal("1e-8")
+    assert make_bill(list(reversed(some + more)), [], SHEET) == all_of_it
+
+
+# -- reports
+
+
+def shares_of(rows: Iterable[tuple[Stage, int]]) -> list[Share]:
+    return [Share(name=stage.value, units=units) for stage, units in rows]
+
+
+def test_a_forecast_is_for_the_days_that_have_records() -> None:
+    hours = [NOON, NOON + HOUR, NOON + DAY]
+    rows = forecast_stages(System(), SHEET, by_stage=shares_of([(Stage.IDLE, 2000)]), hours=hours)
+    assert [(row.stage, row.expected, row.billed) for row in rows] == [(Stage.IDLE, 2 * 960, 2000)]
+
+
+def test_a_time_line_has_minutes_hours_or_days() -> None:
+    assert [bucket_for(seconds) for seconds in (HOUR, DAY, 30 * DAY)] == [60, HOUR, DAY]
+
+
+def test_an_outage_that_goes_on_has_no_end() -> None:
+    (outage,) = merge_outages([seen("a", NOON, NOON + 60), seen("b", NOON + 30, None)])
+    assert outage == Outage(
+        name="contoso 2026-11-12 12:00:00",
+        pair="contoso",
+        begins=NOON,
+        ends=None,
+        ids=frozenset({"a", "b"}),
+    )

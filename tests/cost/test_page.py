@@ -1,0 +1,116 @@
+"""The page: it needs nothing but itself, and shows what the report says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from pairbus.cost import System
+from pairbus.cost.bill import make_bill
+from pairbus.cost.charts import Bar, Column, Shade, draw_bars, draw_timeline
+from pairbus.cost.estimate import Stage
+from pairbus.cost.page import render_page
+from pairbus.cost.report import Report, Span, report_of
+from pairbus.cost.usage import Sighting, merge_outages
+
+from .test_bill import NOON, SHEET, used
+
+
+@pytest.fixture
+def report() -> Report:
+    usages = [
+        used(stage=Stage.SEND, kind="send", count=20_000_000, units=20_000_000, entity="orders & <co>"),
+        used(stage=Stage.BACKLOG_SEND, kind="send", outage="a", minute=NOON + 600, count=500, units=500),
+        used(stage=Stage.PING, outage="a", minute=NOON + 660, unknown=3),
+    ]
+    outages = merge_outages([Sighting(id="a", pair="contoso", begins=NOON + 590, ends=NOON + 1190)])
+    return report_of(
+        make_bill(usages, outages, SHEET),
+        usages,
+        outages,
+        SHEET,
+        gaps=[Span("host-7", "contoso", NOON + 900, NOON + 960)],
+        bad_rows=4,
+        system=System(rate=1),
+    )
+
+
+class Balance(HTMLParser):
+    """Counts tags that are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+
+
+def test_it_opens_offline(report: Report) -> None:
+    page = render_page(report, now=NOON)
+    balance = Balance()
+    balance.feed(page)
+    assert balance.open == []
+    assert "svg" in balance.seen
+    assert not {"script", "link", "img", "iframe"} & balance.seen
+    assert set(re.findall(r"https?://[^\"' <]+", page)) == {"http://www.w3.org/2000/svg"}
+    assert "url(" not in page
+
+
+def test_it_shows_stages_entities_the_outage_and_what_is_missing(report: Report) -> None:
+    page = render_page(report, now=NOON)
+    assert page.count("<svg") == 4
+    for text in (
+        "send to the backlog",
+        "receive from the primary (derived)",
+        "orders &amp; &lt;co&gt;",
+        "10 min 00 s",
+        "outage: contoso 2026-11-12 12:09:50",
+        "host-7 (contoso) ended without a word",
+        "could not be read, and are not billed: 4.",
+        "Operations of unknown outcome: 3.",
+        "Forecast against bill",
+    ):
+        assert text in page, text
+
+
+def test_without_records_it_says_so(report: Report) -> None:
+    empty = replace(
+        report,
+        months=(),
+        by_pair=(),
+        by_entity=(),
+        by_stage=(),
+        by_outage=(),
+        outages=(),
+        timeline=(),
+        forecast=(),
+    )
+    assert "There are no records." in render_page(empty, now=NOON)
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    drawn = draw_bars([Bar("a", 4, "4"), Bar("b", 1, "1"), Bar("c", 0, "0")], "bars")
+    first, second, third = (float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', drawn))
+    assert (first, third) == (4 * second, 0)
+
+
+def test_an_outage_lies_behind_the_columns_of_its_time() -> None:
+    columns = [Column(NOON + minute * 60, 10, "a", "sends") for minute in range(60)]
+    shade = Shade(NOON + 600, NOON + 1200, "outage", "it")
+    drawn = draw_timeline(columns, [shade], "time", step=60)
+    rects = re.findall(r'<rect class="(\w+)" x="([\d.]+)"', drawn)
+    assert rects[0][0] == "outage"
+    assert rects[0][1] == rects[1 + 10][1]  # it begins with the eleventh minute
