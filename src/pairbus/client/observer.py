@@ -27,7 +27,7 @@ Outcome = Literal["ok", "failed", "unknown"]
 log = logging.getLogger("pairbus.client")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, which would make it three times as dear: one a send
 class Sending:
     """One attempt to send that reached the wire, or the spool.
 
