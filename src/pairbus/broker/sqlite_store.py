@@ -106,8 +106,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise store_error(f"the store {self._path}", error) from error
 
-    # -- writing
-    # -----------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------
 
     def _write(self, events: Sequence[Event]) -> None:
         """Sort a turn's events by how they are written. The order of the cases is that of their number."""
