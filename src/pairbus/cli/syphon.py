@@ -142,6 +142,7 @@ def _run(runner: Syphon, *, once: bool, as_json: bool) -> SyphonSummary:
 @contextmanager
 def _stopped_by_signals(runner: Syphon) -> Iterator[None]:
     def stop(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # who asks twice does not want to wait
         runner.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,0 +1,114 @@
+"""``python -m bench.syphon``: what Spark adds to the pump.
+
+How it is measured
+1. The broker, with both namespaces in memory, runs in a process of its own.
+2. In turns, the same queues are filled and drained: by one pump in this process, and by the syphon on a local
+   session that is warm, with one shard and then with two. Each pump writes receipts, with an fsync.
+3. The time of the pump is that of a whole drain. That of the syphon is from the start of its run to the end
+   of its job: asking for the queues, the leash, Spark's planning and the tasks. Putting the receipts into a
+   table comes after it and is told apart.
+4. A ratio is that of two values of the same round; its median is over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.figures import Figure, Target, ratio
+from bench.pump import Strings, drain_with_pump, load, running_broker
+from bench.report import Report
+from pairbus.pairing.names import backlog_queue_names
+from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon, open_session
+
+__all__ = ["main"]
+
+_OUTPUT = Path("build/bench-syphon.json")
+# Spark's own share: a drain of some seconds must not become half as fast by it.
+_LEAST = 0.5
+_PUMP, _ONE, _TWO, _TABLE = (
+    "pump, one process",
+    "syphon, one shard",
+    "syphon, two shards",
+    "receipts to Parquet",
+)
+
+
+def drain_with_syphon(spark: Any, queues: int, *, shards: int) -> tuple[int, float, float]:
+    """How many were moved, how long it took, and how long the table of receipts took."""
+    backlog = Backlog(pair=PumpPair.from_env("BENCH_PRIMARY", "BENCH_SECONDARY"), count=queues)
+    with tempfile.TemporaryDirectory() as state:
+        begun = time.perf_counter()
+        options = PumpOptions(drain_wait=0.02)
+        summary = Syphon(spark, backlog, state=state, options=options, shards=shards).run(once=True)
+        return summary.moved, summary.seconds, time.perf_counter() - begun - summary.seconds
+
+
+def measure_round(
+    spark: Any, strings: Strings, queues: list[str], options: argparse.Namespace
+) -> dict[str, float]:
+    """Messages a second of each way, and the seconds of the table."""
+    values: dict[str, float] = {}
+    expected = options.messages // len(queues) * len(queues)
+    for name, shards in ((_PUMP, 0), (_ONE, 1), (_TWO, 2)):
+        asyncio.run(load(strings, queues, count=options.messages, body=options.body))
+        if shards:
+            moved, taken, values[_TABLE] = drain_with_syphon(spark, len(queues), shards=shards)
+        else:
+            begun = time.perf_counter()
+            moved = asyncio.run(drain_with_pump(strings, queues))
+            taken = time.perf_counter() - begun
+        if moved != expected:
+            raise SystemExit(f"{name}: {moved} of {expected} messages were moved")
+        values[name] = moved / taken
+    return values
+
+
+def compare(spark: Any, strings: Strings, queues: list[str], options: argparse.Namespace) -> Report:
+    """All rounds; the first one warms everything up and does not count."""
+    rounds = [measure_round(spark, strings, queues, options) for _ in range(options.rounds + 1)][1:]
+    report = Report({name: value for name, value in vars(options).items() if name != "output"})
+    for name in (_PUMP, _ONE, _TWO):
+        report.figures.append(Figure(name, "messages/s", tuple(one[name] for one in rounds)))
+    report.figures.append(Figure(_TABLE, "s", tuple(one[_TABLE] for one in rounds)))
+    share = ratio(
+        "syphon with one shard against the pump",
+        [one[_ONE] for one in rounds],
+        [one[_PUMP] for one in rounds],
+    )
+    report.targets.append(Target(share, _LEAST, at_least=True))
+    return report
+
+
+def main() -> int:
+    """Measure; 1 with ``--check`` if a target was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.syphon", description="Measure the syphon.")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds that count (default: 3)")
+    parser.add_argument("--messages", type=int, default=40_000, help="messages of a drain")
+    parser.add_argument("--queues", type=int, default=10, help="backlog queues")
+    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
+    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
+    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
+    options = parser.parse_args()
+    queues = backlog_queue_names("contoso", options.queues)
+    with running_broker(queues) as strings:
+        # Workers look the names up in the environment that Java was started with.
+        os.environ["BENCH_PRIMARY"], os.environ["BENCH_SECONDARY"] = strings
+        spark = open_session(app_name="pairbus-bench")
+        try:
+            report = compare(spark, strings, queues, options)
+        finally:
+            spark.stop()
+    report.write_json(options.output)
+    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
+    return int(options.check and not all(target.is_met for target in report.targets))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
