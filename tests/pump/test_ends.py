@@ -117,6 +117,15 @@ async def test_messages_that_a_dead_pump_put_aside_are_found(bench: Bench) -> No
     assert bench.ids("orders") == [f"a{number}" for number in range(20)]
 
 
+async def test_messages_put_aside_are_moved_under_short_locks_too(bench: Bench) -> None:
+    """Fetched messages are all there is to learn the lock's duration from."""
+    (queue,) = bench.create("orders", lock=5.0)
+    bench.load(queue, [envelope("orders", f"a{number}") for number in range(5)])
+    bench.set_aside(queue, 5)
+    summary = await bench.drain([queue])
+    assert (summary.moved, summary.waiting) == (5, 0)
+
+
 async def test_a_drain_waits_for_messages_that_somebody_holds(bench: Bench) -> None:
     (queue,) = bench.create("orders", lock=0.6)
     bench.load(queue, [envelope("orders", "held")])

@@ -227,7 +227,7 @@ class QueuePump:
         mark, opened = parcel.mark, parcel.opened
         # A peeked or fetched message may not say until when it is locked; then it is for a lock's duration.
         locked_until = mark.locked_until_ms / 1000 if mark.locked_until_ms else now + self.lanes.lock_duration
-        if not fetched:
+        if mark.locked_until_ms:
             self._learn_lock(locked_until - now)
         key = path_key(opened.path)
         self._station.check_chosen(key)
