@@ -113,12 +113,12 @@ class Scene:
     async def on_the_wire(self, path: str = "orders") -> None:
         """Wait until a call of the SDK is under way."""
         entity = self._clients[0].pair.entity(path)
-        await eventually(lambda: any(link._task is not None for link in entity._links))
+        await eventually(lambda: any(link._caller is not None for link in entity._links))
 
     async def quiet(self, path: str = "orders") -> None:
         """Wait until no call of the SDK is under way."""
         entity = self._clients[0].pair.entity(path)
-        await eventually(lambda: all(link._task is None for link in entity._links))
+        await eventually(lambda: all(link._caller is None for link in entity._links))
 
     @staticmethod
     def milliseconds(when: datetime) -> int:

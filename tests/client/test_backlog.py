@@ -91,7 +91,7 @@ async def test_those_who_wait_for_a_queue_that_fails_go_to_another_in_their_orde
     still.secondary.faults.set("silence", entity=BACKLOG[0])
     sends = [still.begin(sender.send_messages(text(f"{number:02d}"))) for number in range(20)]
     link = sender._client.pair.backlog._links[BACKLOG[0]]
-    await eventually(lambda: link._task is not None and link.length == 20)
+    await eventually(lambda: link._caller is not None and link.length == 20)
     await manual_timers.advance(10.0)
     await asyncio.gather(*sends)
     assert counts(still) == [1, 20, 0]

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from pairbus.aio import PairedSender
-from pairbus.client.link import SendLink, Ticket
+from pairbus.client.link import SendLink
+from pairbus.client.ticket import Ticket
 from pairbus.options import EntityState
 from pairbus.testing import ManualTimers
 
@@ -92,7 +93,7 @@ async def test_wherever_a_caller_is_cancelled_the_client_stays_usable(still: Sce
         await eventually(lambda: still.state() is EntityState.SUSPECT)
     elif place == "in the backlog":
         links = sender._client.pair.backlog._links
-        await eventually(lambda: any(link._task is not None for link in links.values()))
+        await eventually(lambda: any(link._caller is not None for link in links.values()))
     else:
         await still.on_the_wire()
     (second if place == "in line" else first).cancel()

@@ -30,7 +30,7 @@ from ..pairing.failures import Action, Fate, describe, is_idle_closure, judge_ba
 from ..pairing.headroom import BATCH_RESERVE, check_fit, split_batch
 from ..pairing.rotation import Rotation
 from .graveyard import Graveyard
-from .link import Ending, Operation, SdkSender, SendLink, Ticket, fate_of
+from .link import Operation, SdkSender, SendLink, fate_of
 from .message import (
     Message,
     body_bytes,
@@ -45,6 +45,7 @@ from .observer import Observers, Outcome, Sending
 from .records import Records, RedirectRecord
 from .side import Side
 from .status import SendCounts
+from .ticket import Ending, Ticket
 from .timers import Timers
 
 __all__ = ["Backlog"]

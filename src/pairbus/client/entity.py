@@ -35,12 +35,13 @@ from ..pairing.failures import Action, Failure, Fate, Kind, Verdict, describe, i
 from ..pairing.headroom import MAX_OVERHEAD
 from ..pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
 from .calls import Call
-from .link import Ending, Operation, SdkSender, SendLink, Ticket, fate_of
+from .link import Operation, SdkSender, SendLink, fate_of
 from .message import body_bytes, large_sizes, measure
 from .observer import Outcome, Sending, Undertaking
 from .pinger import Pinger
 from .side import LinkSettings
 from .status import EntityStatus, new_counts
+from .ticket import Ending, Ticket
 from .timers import TimerHandle
 
 if TYPE_CHECKING:
@@ -293,7 +294,8 @@ class Entity:
 
     def carry_out(self, effects: tuple[Effect, ...]) -> None:
         """Do what the health says is to be done."""
-        if any(isinstance(effect, Notify) for effect in effects):
+        is_change = any(isinstance(effect, Notify) for effect in effects)
+        if is_change:
             # Whoever rests has the turn, and so comes before those that wait in line.
             for link in self._links:
                 link.wake()
@@ -303,8 +305,7 @@ class Entity:
         for effect in effects:
             match effect:
                 case AbandonAttempts(attempts=attempts):
-                    for ticket in attempts:
-                        cast(Ticket, ticket).abandon()
+                    self._abandon(cast(tuple[Ticket, ...], attempts), is_failover=is_change)
                 case StartPing(number=number):
                     self._pinger.start(number)
                 case StopPing():
@@ -316,6 +317,15 @@ class Entity:
                         self._drop_links()
                     self.pair.notify(change)
         self._set_alarm()
+
+    def _abandon(self, tickets: tuple[Ticket, ...], *, is_failover: bool) -> None:
+        """Call away attempts: all there are, or one that has not lined up yet."""
+        if is_failover:
+            for link in self._links:
+                link.evacuate()
+        for ticket in tickets:
+            if not ticket.is_abandoned:
+                ticket.abandon()
 
     def _drop_links(self) -> None:
         """What comes back is not what went away: begin anew when the primary is back."""

@@ -5,15 +5,17 @@ Theory of operation
 
 1. SDK senders are not safe for several callers at once. So there is a line: one caller at a time has the
    *turn*, the others wait in order. Whoever has the turn may make several calls before it passes it on.
-2. A call of the SDK runs in a task of its own (in the context of its caller, whose trace it carries). Whoever
-   waits for it can therefore stop waiting at any moment: when its time is over, when a failover abandons it,
-   when it is cancelled. What the SDK then does with the cancellation, and how long that takes, concerns
-   nobody.
-3. A sender whose call was given up is in an unknown state. It is buried, and the next call opens a new one.
-4. A link that failed may be given a *rest*. Whoever has the turn waits for its end before it calls, so that a
+2. Whoever waits for the SDK can be called away at any moment: when its time is over, when a failover abandons
+   it, when it is cancelled. What the SDK then does with the cancellation concerns nobody.
+3. A sender that has to connect first may take its time with that. Its call runs in a task of its own, in the
+   context of its caller, which simply stops waiting for it. On a sender that has just shown that it is
+   connected a call is made in place, by the caller's own task. There a cancellation ends it at once, and a
+   task a call would cost as much as all the rest of this client. Should the SDK linger, it is reminded.
+4. A sender whose call was given up is in an unknown state. It is buried, and the next call opens a new one.
+5. A link that failed may be given a *rest*. Whoever has the turn waits for its end before it calls, so that a
    thousand callers behind a dead peer knock once a rest, not a thousand times.
-5. A link that was closed while nobody used it is opened again once, at once, and nobody hears of it.
-6. One watchdog a link. It is set for the end of the first call and looks again when it comes too early, since
+6. A link that was closed while nobody used it is opened again once, at once, and nobody hears of it.
+7. One watchdog a link. It is set for the end of the first call and looks again when it comes too early, since
    a timer a call would cost more than the rest of this file.
 """
 
@@ -23,11 +25,11 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine
-from enum import Enum
 from typing import Any, Protocol
 
 from ..pairing.failures import Fate, describe
 from .graveyard import Graveyard
+from .ticket import Ending, Ticket
 from .timers import TimerHandle, Timers
 
 __all__ = ["Ending", "Operation", "SdkSender", "SendLink", "Ticket", "fate_of"]
@@ -44,66 +46,13 @@ class SdkSender(Protocol):
     async def close(self) -> None: ...
 
 
+# How soon the SDK is told again that nobody waits for it.
+_REMINDER = 1.0
+# How long those in line wait, for the sake of order, for a call that is being given up.
+_MOMENT = 0.25
+_OWN_CANCELLATION = "the SDK cancelled its own call"
+
 Operation = Callable[[SdkSender], Coroutine[Any, Any, Any]]
-
-
-class Ending(Enum):
-    """How a wait or a call ended."""
-
-    TURN = "it is its turn"
-    ANSWERED = "the SDK has answered"
-    DONE = "done"
-    FAILED = "failed"
-    OUT_OF_TIME = "out of time"
-    ABANDONED = "abandoned"
-    RESTED = "the rest is over"
-
-
-class Ticket:
-    """A caller's place in the line. It waits for one thing at a time, and can be called away from that."""
-
-    __slots__ = ("_waiter", "called_at", "error", "failures", "is_abandoned", "value")
-
-    def __init__(self) -> None:
-        self._waiter: asyncio.Future[Ending] | None = None
-        self.is_abandoned = False
-        self.failures = 0
-        #: When the last call began; None if it has not come to a call since the ticket joined the line.
-        self.called_at: float | None = None
-        #: What the SDK gave or raised.
-        self.value: Any = None
-        self.error: BaseException | None = None
-
-    def begin(self) -> None:
-        """Join a line."""
-        self.is_abandoned = False
-        self.called_at = None
-
-    def end(self, ending: Ending) -> bool:
-        """End what it waits for, if it waits. False if it does not."""
-        waiter = self._waiter
-        if waiter is None or waiter.done():
-            return False
-        waiter.set_result(ending)
-        return True
-
-    def abandon(self) -> None:
-        """A failover has overtaken it, or the client is being closed."""
-        self.is_abandoned = True
-        self.end(Ending.ABANDONED)
-
-    def expire(self) -> None:
-        """Its time is over."""
-        self.end(Ending.OUT_OF_TIME)
-
-    def rested(self) -> None:
-        """The rest of its link is over."""
-        self.end(Ending.RESTED)
-
-    def waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Ending]:
-        """What to await until somebody ends it."""
-        self._waiter = waiter = loop.create_future()
-        return waiter
 
 
 def fate_of(ending: Ending | None, error: BaseException | None) -> Fate:
@@ -124,7 +73,7 @@ class SendLink:
         timers: Timers,
         is_idle_closure: Callable[[BaseException, float], bool] | None = None,
     ) -> None:
-        """`is_idle_closure` tells whether an error after so many idle seconds is rule 5's."""
+        """`is_idle_closure` tells whether an error after so many idle seconds is rule 6's."""
         self._open_sender = open_sender
         self._graveyard = graveyard
         self._timers = timers
@@ -137,9 +86,12 @@ class SendLink:
         #: Failures in a row; whoever uses the link counts them.
         self.failures = 0
         self._is_closing = False
-        # Who waits for a call, and the call.
+        # Who waits for a call, and what closing waits for while somebody does.
         self._caller: Ticket | None = None
-        self._task: asyncio.Task[Any] | None = None
+        self._parting: asyncio.Future[None] | None = None
+        self._evacuation: TimerHandle | None = None
+        # Whether the present sender is connected, as far as its last call tells.
+        self._is_proven = False
         self._resting: Ticket | None = None
         self._rest_until = 0.0
         #: When the present sender last did what it was asked to; None for one that has done nothing yet.
@@ -175,6 +127,8 @@ class SendLink:
 
     def pass_turn(self) -> None:
         """Give the turn to the first in line, if there is anybody."""
+        if self._evacuation is not None:
+            self._end_evacuation()
         while self._waiting:
             if self._waiting.popleft().end(Ending.TURN):
                 return
@@ -186,6 +140,26 @@ class SendLink:
         """Abandon all who wait in line."""
         while self._waiting:
             self._waiting.popleft().abandon()
+
+    def evacuate(self) -> None:
+        """Abandon everybody, in order: those in line after the one whose call is under way, which takes a
+        moment to get out of it.
+        """
+        self.wake()
+        if self._caller is None:
+            self.send_away()
+            return
+        self._caller.abandon()
+        for ticket in self._waiting:
+            ticket.is_abandoned = True
+        if self._evacuation is None:
+            self._evacuation = self._timers.call_at(self._timers.now() + _MOMENT, self._end_evacuation)
+
+    def _end_evacuation(self) -> None:
+        if self._evacuation is not None:
+            self._evacuation.cancel()
+            self._evacuation = None
+        self.send_away()
 
     # ------------------------------------------------------------- with the turn
 
@@ -204,29 +178,66 @@ class SendLink:
             if deadline <= now:
                 return Ending.OUT_OF_TIME
             ends = deadline
-        waiter = ticket.waiter(self._loop)
         ticket.called_at = now
         self._caller, self._call_ends = ticket, ends
-        self._task = task = self._loop.create_task(self._perform(operation, waiter))
         if self._watchdog is None or ends < self._watchdog_at:
             self._set_watchdog(ends)
+        sender = self._sender if self._is_proven else None
+        try:
+            if sender is None:
+                ending = await self._call_in_task(ticket, operation)
+            else:
+                ending = await self._call_in_place(ticket, operation, sender)
+        finally:
+            self._leave_call()
+        if ending is Ending.DONE:
+            self.last_success, self._is_proven = self._timers.now(), True
+            return ending
+        self._is_proven = False
+        if ending is Ending.FAILED and self._was_idle(ticket, now):
+            self.discard()
+            return await self.call(ticket, operation, limit=limit, deadline=deadline)
+        return ending
+
+    def _leave_call(self) -> None:
+        self._caller = None
+        if self._parting is not None and not self._parting.done():
+            self._parting.set_result(None)
+
+    async def _call_in_place(self, ticket: Ticket, operation: Operation, sender: SdkSender) -> Ending:
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling = task.cancelling()
+        ticket.occupy(task)
+        try:
+            ticket.value = await operation(sender)
+        except asyncio.CancelledError:
+            self._bury_sender()
+            ending = ticket.vacate()
+            if task.cancelling() > cancelling:  # somebody else wants the task to end
+                raise
+            ticket.error = None if ending is not None else ConnectionAbortedError(_OWN_CANCELLATION)
+            return ending or Ending.FAILED
+        except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the table of failures judges it
+            ticket.vacate()
+            ticket.error = error
+            return Ending.FAILED
+        ticket.vacate()
+        return Ending.DONE
+
+    async def _call_in_task(self, ticket: Ticket, operation: Operation) -> Ending:
+        waiter = ticket.waiter(self._loop)
+        task = self._loop.create_task(self._perform(operation, waiter))
         try:
             ending = await waiter
         except asyncio.CancelledError:
             self._give_up(task)
             raise
-        finally:
-            self._caller = self._task = None
         if ending is not Ending.ANSWERED:
             self._give_up(task)
             ticket.error = None
             return ending
-        if self._read(ticket, task):
-            return Ending.DONE
-        if self._was_idle(ticket, now):
-            self.discard()
-            return await self.call(ticket, operation, limit=limit, deadline=deadline)
-        return Ending.FAILED
+        return _read(ticket, task)
 
     async def _perform(self, operation: Operation, waiter: asyncio.Future[Ending]) -> Any:
         try:
@@ -235,22 +246,9 @@ class SendLink:
                 sender = self._sender = self._open_sender()
             return await operation(sender)
         finally:
-            # Told from here and not by a callback of the task, which would come a turn of the loop later. The
-            # task is done when the waiter wakes up.
+            # The task is done when the waiter wakes up.
             if not waiter.done():
                 waiter.set_result(Ending.ANSWERED)
-
-    def _read(self, ticket: Ticket, task: asyncio.Task[Any]) -> bool:
-        """Take what the SDK gave or raised; whether it did what it was asked to."""
-        if task.cancelled():
-            ticket.error = ConnectionAbortedError("the SDK cancelled its own call")
-            return False
-        ticket.error = task.exception()
-        if ticket.error is not None:
-            return False
-        ticket.value = task.result()
-        self.last_success = self._timers.now()
-        return True
 
     def _was_idle(self, ticket: Ticket, called_at: float) -> bool:
         # The next sender has no success yet, so that this is not said twice in a row.
@@ -313,9 +311,8 @@ class SendLink:
 
     def discard(self) -> None:
         """Use a new sender from now on; not while a call is under way."""
-        if self._sender is not None and self._caller is None:
-            self._graveyard.bury(self._sender)
-            self._forget_sender()
+        if self._caller is None:
+            self._bury_sender()
 
     async def close(self, grace: float) -> None:
         """Send away who waits, give the call that is under way so many seconds to end, and close.
@@ -324,8 +321,9 @@ class SendLink:
         """
         self._is_closing = True
         self.send_away()
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=grace)
+        if self._caller is not None:
+            self._parting = self._loop.create_future()
+            await asyncio.wait({self._parting}, timeout=grace)
         for ticket in (self._caller, self._resting):
             if ticket is not None:
                 ticket.abandon()
@@ -340,11 +338,13 @@ class SendLink:
         if self._sender is None:
             task.cancel()
         else:
-            self._graveyard.bury(self._sender, after=task)
-            self._forget_sender()
+            self._bury_sender(after=task)
 
-    def _forget_sender(self) -> None:
+    def _bury_sender(self, after: asyncio.Task[Any] | None = None) -> None:
+        if self._sender is not None:
+            self._graveyard.bury(self._sender, after=after)
         self._sender = None
+        self._is_proven = False
         self.last_success = None
 
     # ------------------------------------------------------------- the watchdog
@@ -360,10 +360,24 @@ class SendLink:
         caller = self._caller
         if caller is None:
             return
-        if self._timers.now() >= self._call_ends:
-            caller.expire()
-        else:
+        now = self._timers.now()
+        if now < self._call_ends:
             self._set_watchdog(self._call_ends)
+            return
+        caller.expire()
+        self._set_watchdog(now + _REMINDER)
+
+
+def _read(ticket: Ticket, task: asyncio.Task[Any]) -> Ending:
+    """Take what the SDK gave or raised in a task that is done."""
+    if task.cancelled():
+        ticket.error = ConnectionAbortedError(_OWN_CANCELLATION)
+    else:
+        ticket.error = task.exception()
+    if ticket.error is not None:
+        return Ending.FAILED
+    ticket.value = task.result()
+    return Ending.DONE
 
 
 def _look_away(task: asyncio.Task[Any]) -> None:

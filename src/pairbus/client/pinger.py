@@ -15,8 +15,9 @@ from azure.servicebus import ServiceBusMessage
 
 from ..options import SendAvailabilityOptions
 from ..pairing.failures import Fate
-from .link import Ending, SdkSender, SendLink, Ticket, fate_of
+from .link import SdkSender, SendLink, fate_of
 from .message import new_id
+from .ticket import Ending, Ticket
 from .timers import Timers
 
 __all__ = ["PING_CONTENT_TYPE", "Pinger"]

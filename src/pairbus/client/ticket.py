@@ -1,0 +1,110 @@
+"""A caller's place in a line: what it waits for, and how it is called away from that."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import Any
+
+__all__ = ["Ending", "Ticket"]
+
+
+class Ending(Enum):
+    """How a wait or a call ended."""
+
+    TURN = "it is its turn"
+    ANSWERED = "the SDK has answered"
+    DONE = "done"
+    FAILED = "failed"
+    OUT_OF_TIME = "out of time"
+    ABANDONED = "abandoned"
+    RESTED = "the rest is over"
+
+
+class Ticket:
+    """A caller's place in the line. It waits for one thing at a time, and can be called away from that.
+
+    It waits either for a future, or in place: inside a call that its own task makes. From a future it is
+    called away by a result; out of a call by cancelling the task, which is undone when the call is left, as
+    `asyncio.timeout` does.
+    """
+
+    __slots__ = (
+        "_called_away",
+        "_ending",
+        "_task",
+        "_waiter",
+        "called_at",
+        "error",
+        "failures",
+        "is_abandoned",
+        "value",
+    )
+
+    def __init__(self) -> None:
+        self._waiter: asyncio.Future[Ending] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._ending: Ending | None = None
+        self._called_away = 0
+        self.is_abandoned = False
+        self.failures = 0
+        #: When the last call began; None if it has not come to a call since the ticket joined the line.
+        self.called_at: float | None = None
+        #: What the SDK gave or raised.
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def begin(self) -> None:
+        """Join a line."""
+        self.is_abandoned = False
+        self.called_at = None
+
+    # ------------------------------------------------------------- being called away
+
+    def end(self, ending: Ending) -> bool:
+        """End what it waits for, if it waits. False if it does not."""
+        if self._task is not None:
+            if self._ending is None:
+                self._ending = ending
+            self._called_away += 1
+            self._task.cancel()
+            return True
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return False
+        waiter.set_result(ending)
+        return True
+
+    def abandon(self) -> None:
+        """A failover has overtaken it, or the client is being closed."""
+        self.is_abandoned = True
+        self.end(Ending.ABANDONED)
+
+    def expire(self) -> None:
+        """Its time is over."""
+        self.end(Ending.OUT_OF_TIME)
+
+    def rested(self) -> None:
+        """The rest of its link is over."""
+        self.end(Ending.RESTED)
+
+    # ------------------------------------------------------------- waiting
+
+    def waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Ending]:
+        """What to await until somebody ends it."""
+        self._waiter = waiter = loop.create_future()
+        return waiter
+
+    def occupy(self, task: asyncio.Task[Any]) -> None:
+        """Wait in place from now on; `task` is the caller's own, which is running."""
+        self._task = task
+        self._ending = None
+        self._called_away = 0
+
+    def vacate(self) -> Ending | None:
+        """Wait in place no more. Why it was called away, if it was; its task is as it was before."""
+        task, self._task = self._task, None
+        if self._called_away and task is not None:
+            for _ in range(self._called_away):
+                task.uncancel()
+        return self._ending

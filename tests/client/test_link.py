@@ -1,0 +1,267 @@
+"""A call of the SDK can be left at any moment, in place or in a task, whatever the SDK makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from pairbus.client.graveyard import Graveyard
+from pairbus.client.link import SendLink
+from pairbus.client.ticket import Ending, Ticket
+from pairbus.testing import ManualTimers
+
+
+class Sender:
+    """An SDK sender that does what the test tells it to."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+class Bench:
+    """A link, its senders, and the time."""
+
+    def __init__(self, timers: ManualTimers, **settings: Any) -> None:
+        self.timers = timers
+        self.graveyard = Graveyard()
+        self.senders: list[Sender] = []
+        self.link = SendLink(self._open, graveyard=self.graveyard, timers=timers, **settings)
+
+    def _open(self) -> Any:
+        self.senders.append(Sender())
+        return self.senders[-1]
+
+    async def run(
+        self, operation: Callable[[], Awaitable[Any]], *, ticket: Ticket | None = None, **settings: Any
+    ) -> tuple[Ending, Ticket]:
+        async def perform(sender: Any) -> Any:
+            return await operation()
+
+        ticket = ticket or Ticket()
+        return await self.link.run(ticket, perform, **{"limit": 10.0, **settings}), ticket
+
+
+@pytest.fixture
+async def bench(manual_timers: ManualTimers) -> Bench:
+    return Bench(manual_timers)
+
+
+@pytest.fixture(params=["in place", "in a task"])
+async def either(request: pytest.FixtureRequest, manual_timers: ManualTimers) -> Bench:
+    """A link whose sender is proven, so that calls are made in place, or one that has yet to open one."""
+    bench = Bench(manual_timers)
+    if request.param == "in place":
+        await bench.run(nothing)
+    return bench
+
+
+async def nothing() -> str:
+    return "done"
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def fail() -> None:
+    raise OSError("no")
+
+
+def begin(work: Any) -> asyncio.Task[Any]:
+    return asyncio.get_running_loop().create_task(work)
+
+
+async def test_what_the_sdk_gives_and_raises_is_handed_on(either: Bench) -> None:
+    ending, ticket = await either.run(nothing)
+    assert (ending, ticket.value, ticket.error) == (Ending.DONE, "done", None)
+    ending, ticket = await either.run(fail)
+    assert ending is Ending.FAILED
+    assert isinstance(ticket.error, OSError)
+    assert len(either.senders) == 1
+
+
+async def test_a_call_ends_at_its_limit_and_its_sender_is_buried(either: Bench) -> None:
+    calling = begin(either.run(forever))
+    await either.timers.advance(9.999)
+    assert not calling.done()
+    await either.timers.advance(0.001)
+    ending, ticket = await calling
+    assert (ending, ticket.error) == (Ending.OUT_OF_TIME, None)
+    await either.graveyard.wait(5.0)
+    assert [sender.is_closed for sender in either.senders] == [True]
+    assert (await either.run(nothing))[0] is Ending.DONE
+    assert len(either.senders) == 2
+
+
+async def test_a_callers_deadline_may_come_first(either: Bench) -> None:
+    calling = begin(either.run(forever, deadline=either.timers.now() + 3.0))
+    await either.timers.advance(3.0)
+    assert (await calling)[0] is Ending.OUT_OF_TIME
+    assert (await either.run(nothing, deadline=either.timers.now()))[0] is Ending.OUT_OF_TIME
+
+
+async def test_a_call_can_be_abandoned(either: Bench) -> None:
+    ticket = Ticket()
+    calling = begin(either.run(forever, ticket=ticket))
+    await asyncio.sleep(0)
+    ticket.abandon()
+    assert (await calling)[0] is Ending.ABANDONED
+    assert not either.link.is_busy
+
+
+async def test_being_called_away_leaves_no_trace_on_the_task(either: Bench) -> None:
+    """Scopes around the call see their own cancellations only."""
+    task = asyncio.current_task()
+    assert task is not None
+    ticket = Ticket()
+    asyncio.get_running_loop().call_soon(ticket.expire)
+    asyncio.get_running_loop().call_soon(ticket.abandon)
+    async with asyncio.timeout(100.0):
+        ending, _ = await either.run(forever, ticket=ticket)
+    assert ending is Ending.OUT_OF_TIME
+    assert task.cancelling() == 0
+    await asyncio.sleep(0)
+
+
+async def test_a_scope_around_the_call_ends_it(either: Bench) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await either.run(forever)
+    assert not either.link.is_busy
+    await either.graveyard.wait(5.0)
+    assert either.senders[0].is_closed
+
+
+async def test_who_is_cancelled_and_called_away_at_once_is_cancelled(either: Bench) -> None:
+    ticket = Ticket()
+    calling = begin(either.run(forever, ticket=ticket))
+    await asyncio.sleep(0)
+    ticket.abandon()
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert not either.link.is_busy
+
+
+async def test_an_sdk_that_lingers_is_reminded(bench: Bench) -> None:
+    """It cleans up when it is cancelled, and that hangs too."""
+    await bench.run(nothing)
+    reminders = 0
+
+    async def linger() -> None:
+        nonlocal reminders
+        while reminders < 3:
+            try:
+                await forever()
+            except asyncio.CancelledError:
+                reminders += 1
+        raise asyncio.CancelledError
+
+    calling = begin(bench.run(linger))
+    await bench.timers.advance(11.9)
+    assert reminders == 2
+    assert not calling.done()
+    await bench.timers.advance(0.1)
+    assert (await calling)[0] is Ending.OUT_OF_TIME
+    assert calling.cancelling() == 0
+
+
+async def test_in_a_task_nobody_waits_for_an_sdk_that_lingers(bench: Bench) -> None:
+    async def linger() -> None:
+        try:
+            await forever()
+        finally:
+            await asyncio.sleep(3600)
+
+    calling = begin(bench.run(linger))
+    await bench.timers.advance(10.0)
+    assert (await calling)[0] is Ending.OUT_OF_TIME
+    assert (await bench.run(nothing))[0] is Ending.DONE
+    await bench.graveyard.wait(0.1)
+
+
+async def test_an_sdk_that_swallows_the_cancellation_has_answered(either: Bench) -> None:
+    async def swallow() -> str:
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            return "taken after all"
+        return ""
+
+    ticket = Ticket()
+    calling = begin(either.run(swallow, ticket=ticket))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    ticket.expire()
+    ending, _ = await calling
+    assert ending in (Ending.DONE, Ending.OUT_OF_TIME)
+    assert calling.cancelling() == 0
+    assert not either.link.is_busy
+
+
+async def test_an_sdk_that_cancels_its_own_call_has_failed(either: Bench) -> None:
+    async def cancel() -> None:
+        raise asyncio.CancelledError
+
+    ending, ticket = await either.run(cancel)
+    assert ending is Ending.FAILED
+    assert isinstance(ticket.error, ConnectionAbortedError)
+
+
+async def test_after_a_failure_the_next_call_has_a_task_again(bench: Bench) -> None:
+    """Nobody knows whether the sender is still connected, and connecting may hang."""
+    await bench.run(nothing)
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    async def note() -> None:
+        tasks.append(asyncio.current_task())
+
+    await bench.run(note)
+    await bench.run(fail)
+    await bench.run(note)
+    await bench.run(note)
+    mine = asyncio.current_task()
+    assert [task is mine for task in tasks] == [True, False, True]
+
+
+async def test_the_line_is_left_in_order_behind_a_call_that_is_given_up(bench: Bench) -> None:
+    await bench.run(nothing)
+    left: list[int] = []
+
+    async def go(number: int) -> None:
+        ending, _ = await bench.run(forever)
+        assert ending is Ending.ABANDONED
+        left.append(number)
+
+    goers = [begin(go(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    bench.link.evacuate()
+    await asyncio.gather(*goers)
+    assert left == [0, 1, 2, 3, 4]
+
+
+async def test_the_line_does_not_wait_for_ever_for_a_call_that_is_given_up(bench: Bench) -> None:
+    await bench.run(nothing)
+
+    async def linger() -> None:
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            await forever()
+
+    first, second = begin(bench.run(linger)), begin(bench.run(nothing))
+    await asyncio.sleep(0)
+    bench.link.evacuate()
+    await bench.timers.advance(0.2)
+    assert not second.done()
+    await bench.timers.advance(0.1)
+    assert (await second)[0] is Ending.ABANDONED
+    assert not first.done()
+    await bench.timers.advance(20.0)
+    assert (await first)[0] is Ending.ABANDONED
