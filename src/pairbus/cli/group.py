@@ -36,7 +36,7 @@ class LazyGroup(click.Group):
     entries: Mapping[str, Entry] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.entries)
+        return sorted(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = self.entries.get(cmd_name)
@@ -44,4 +44,4 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])
+            formatter.write_dl([(name, self.entries[name].help) for name in sorted(self.entries)])

@@ -36,11 +36,7 @@ class _Commands(LazyGroup):
         "redrive": Entry(
             "pairbus.cli.redrive", "redrive", "Put dead letters of the backlog queues back into play."
         ),
-        "verify": Entry(
-            "pairbus.cli.verify",
-            "verify",
-            "Check by message id that nothing that went to the backlog is missing.",
-        ),
+        "verify": Entry("pairbus.cli.verify", "verify", "Check by message id that no message is missing."),
         "broker": Entry("pairbus.cli.broker", "broker", "Run embedded Service Bus namespaces until stopped."),
         "check": Entry("pairbus.cli.check", "check", "Check a pair before an outage does."),
         "cost": Entry("pairbus.cli.cost", "cost", "Reckon what a paired system costs."),

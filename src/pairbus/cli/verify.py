@@ -46,7 +46,7 @@ def verify(
     master: str | None,
     as_json: bool,
 ) -> int:
-    """Check by message id that nothing that went to the backlog is missing.
+    """Check by message id that no message is missing.
 
     Redirect records, receipts and a peek of the backlog queues are joined. Exit code 1: something is missing.
     """
