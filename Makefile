@@ -15,7 +15,7 @@ help:
 	@echo "make setup    the virtual environment .venv with every extra"
 	@echo "make demo     set up, then send and receive through an embedded namespace"
 	@echo "make test     set up, then every check; what CI runs"
-	@echo "make bench    set up, then measure the broker; RabbitMQ too, where it is installed"
+	@echo "make bench    set up, then measure broker, clients and pump; RabbitMQ too, where it is installed"
 	@echo "make soak     set up, then the long forms of the tests that roll dice"
 	@echo "make lint     ruff and mypy only"
 	@echo "make format   let ruff rewrite the sources in the house format"
@@ -49,6 +49,9 @@ test: lint
 
 bench: $(READY)
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.aio
+	$(BIN)/python -m bench.sync
+	$(BIN)/python -m bench.pump
 
 # A run says its seed at its end; PAIRBUS_CRASH_SEED repeats it.
 soak: $(READY)
