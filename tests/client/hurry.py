@@ -1,7 +1,7 @@
-"""An event loop in a hurry: whatever waits on it waits a twentieth of the time.
+"""An event loop in a hurry: whatever waits on it waits a thirtieth of the time.
 
 The SDK opens a link in naps of 50 ms each and needs up to a second to close it. The client under test, where
-it has the timers of the loop, is in the same hurry: twenty seconds of its intervals are one of ours.
+it has the timers of the loop, is in the same hurry: thirty seconds of its intervals are one of ours.
 
 On a busy machine a process stands still now and then, and in a hurry that looks like an outage. So the loop's
 clock does not count it: a turn of the loop takes as long as it meant to wait, and a moment more.
@@ -16,7 +16,7 @@ from typing import Any
 
 __all__ = ["PACE", "HurriedLoop"]
 
-PACE = 20.0
+PACE = 30.0
 # In real seconds: what a turn may take beyond its wait.
 MOMENT = 0.02
 

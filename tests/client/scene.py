@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -162,13 +162,7 @@ async def eventually(is_so: Callable[[], bool], *, what: str = "it") -> None:
     ends = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < ends, f"{what} did not come about"
-        await asyncio.sleep(0.2)  # 10 ms of a hurried loop
-
-
-async def finish(work: Awaitable[Any]) -> Any:
-    """Wait for something that ends by itself, but not for ever."""
-    async with asyncio.timeout(PATIENCE * 20):
-        return await work
+        await asyncio.sleep(0.2)  # a few milliseconds of a hurried loop
 
 
 def text(name: str, **settings: Any) -> ServiceBusMessage:

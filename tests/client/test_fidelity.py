@@ -295,6 +295,22 @@ async def test_the_backlog_changes_nothing_in_a_batch(still: Scene) -> None:
     assert dict(zip(names, waiting, strict=True)) == dict(zip(names, direct, strict=True))
 
 
+async def test_what_was_received_can_be_sent_on_through_an_outage(still: Scene) -> None:
+    client = still.client()
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(message(application_properties={"a": 1, "b": "text"}, subject="subject"))
+    [direct] = still.messages("orders")
+    async with client.get_queue_receiver("orders") as receiver:
+        [received] = await receiver.receive_messages(max_wait_time=5)
+        client.fail_over("orders")
+        await sender.send_messages(received)
+    [waiting] = still.backlog()
+    found, wanted = unwrapped_picture_of(waiting, path="orders"), picture_of(direct)
+    assert (found.body, found.application_properties) == (wanted.body, wanted.application_properties)
+    assert _properties(waiting).subject == "subject"
+    assert received.raw_amqp_message.delivery_annotations  # the message itself is not changed
+
+
 def test_the_samples_are_told_apart() -> None:
     """The comparison sees types: what is equal in Python only is not equal here."""
     assert encode({"a": 1}) != encode({"a": 1.0})

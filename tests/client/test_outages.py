@@ -29,7 +29,7 @@ from pairbus.pairing.errors import BacklogUnavailableError, ReservedPropertyErro
 
 from .scene import Scene, eventually, text
 
-# In the time of the hurried loop, of which twenty seconds pass in one of ours.
+# In the time of the hurried loop, of which thirty seconds pass in one of ours.
 # Opening a link takes two or three of them.
 QUICK: dict[str, Any] = {
     "failover_interval": 20.0,

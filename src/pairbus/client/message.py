@@ -183,7 +183,8 @@ def wrapped_copy(
         **(raw.application_properties or {}),
         **{name: _typed(value) for name, value in added.items()},
     }
-    copy.delivery_annotations = raw.delivery_annotations
+    # They are for one hop. A message that was received has some, and the SDK writes them behind the body.
+    copy.delivery_annotations = None
     copy.annotations = raw.annotations
     if raw.annotations:
         gone = (_SCHEDULED, _SCHEDULED.decode())
