@@ -147,6 +147,17 @@ def test_sequences_and_footers() -> None:
         with_footer.value()
 
 
+def test_delivery_annotations_behind_the_body_are_passed_over() -> None:
+    """So writes the Python SDK a message that it has received and sends on."""
+    behind = encode_delivery_annotations({Symbol("x-opt-lock-token"): uuid.UUID(int=1)})
+    for body in (encode_data(b"one"), encode_data(b"one") + encode_data(b"two"), encode_value([1])):
+        sections = scan(body + behind)
+        assert sections.body_bytes == body
+        assert sections.delivery_annotations == {}
+    with pytest.raises(DecodeError):
+        scan(encode_data(b"one") + behind + encode_data(b"two"))
+
+
 def test_descriptors_may_take_their_long_forms() -> None:
     long = b"\x00\x80" + (0x70).to_bytes(8, "big") + encode([True])
     assert scan(long).header == Header(durable=True)

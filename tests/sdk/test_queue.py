@@ -34,6 +34,18 @@ async def test_an_abandoned_message_comes_again_with_its_count(bus: Bus) -> None
             await receiver.abandon_message(message)
 
 
+async def test_a_message_that_was_received_can_be_sent_on(bus: Bus) -> None:
+    bus.namespace.create_queue("orders")
+    async with bus.queue("orders") as (sender, receiver):
+        await sender.send_messages(ServiceBusMessage("onwards", subject="kept"))
+        [first] = await receive(receiver)
+        await sender.send_messages(first)
+        await receiver.complete_message(first)
+        [second] = await receive(receiver)
+        assert (str(second), second.subject, second.sequence_number) == ("onwards", "kept", 2)
+        await receiver.complete_message(second)
+
+
 async def test_receive_and_delete(bus: Bus) -> None:
     bus.namespace.create_queue("orders")
     mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE

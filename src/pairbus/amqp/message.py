@@ -201,7 +201,8 @@ def scan(payload: bytes) -> MessageSections:
                 # One data section that reaches to the end is what nearly every message has.
                 if code == DATA and kind == 0xB0 and start + 5 + _u32(payload, start + 1)[0] == size:
                     return MessageSections(payload, spans, at, "data")
-                return MessageSections(payload, spans, at, _scan_body(payload, at))
+                body_kind, end = _scan_body(payload, at)
+                return MessageSections(payload if end == size else payload[:end], spans, at, body_kind)
             if kind == 0xC0 or kind == 0xC1:
                 end = start + 2 + payload[start + 1]
             elif kind == 0xD0 or kind == 0xD1:
@@ -230,12 +231,18 @@ _FOLLOWERS: dict[int, tuple[int, ...]] = {
 }
 
 
-def _scan_body(payload: bytes, at: int) -> BodyKind:
-    """Check that the body's sections follow each other and reach exactly to the end."""
+def _scan_body(payload: bytes, at: int) -> tuple[BodyKind, int]:
+    """Check that the body's sections follow each other and reach exactly to the end; their kind and end.
+
+    The Python SDK writes the delivery annotations of a message that was received, and is sent on, behind its
+    body. They were for the hop before this one, so that they are passed over.
+    """
     size, last = len(payload), 0
     kind: BodyKind = "none"
     for _ in range(MAX_SECTIONS):
         code, start = _read_descriptor(payload, at)
+        if code == DELIVERY_ANNOTATIONS and last and skip(payload, start) == size:
+            return kind, at
         if code not in _FOLLOWERS[last]:
             raise DecodeError("body sections are unknown, mixed or out of order")
         if code == DATA and payload[start] not in (0xA0, 0xB0):
@@ -245,7 +252,7 @@ def _scan_body(payload: bytes, at: int) -> BodyKind:
         at = skip(payload, start)
         last = code
         if at == size:
-            return kind
+            return kind, size
     raise DecodeError("a message has too many sections")
 
 
