@@ -22,10 +22,6 @@ class Access:
         """Take in a grant that a token, or SASL PLAIN, gave."""
         self._grants[grant.resource.lower()] = grant
 
-    def revoke(self) -> None:
-        """Forget every grant."""
-        self._grants.clear()
-
     def allows(self, path: str, claims: Iterable[str], *, now: float) -> bool:
         """Whether a grant that still holds gives one of `claims` on `path`."""
         wanted = set(claims)

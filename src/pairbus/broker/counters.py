@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from pairbus.metering import UNIT_BYTES, units
+
 __all__ = ["FORMER", "NAMESPACE", "UNIT_BYTES", "Counters", "Kind", "Tally"]
 
-# Azure's metering unit: an operation on a message of up to 64 KB is billed once.
-UNIT_BYTES = 64 * 1024
 # Stands for the entity where an operation concerns none: no entity can have this name.
 NAMESPACE = "$namespace"
 # Stands for the connection where it has been forgotten.
@@ -70,7 +70,7 @@ class Counters:
         if cell is None:
             cell = cells[(entity, kind)] = [0, 0, 0]
         cell[0] += 1
-        cell[1] += units_of(size)
+        cell[1] += units(size)
         cell[2] += size
 
     def forget(self, connection: str) -> None:
@@ -108,8 +108,3 @@ class Counters:
         if cells is None:
             cells = self._cells[connection] = {}
         return cells
-
-
-def units_of(size: int) -> int:
-    """How many operations Azure bills for one that carries `size` bytes."""
-    return 1 if size <= UNIT_BYTES else -(-size // UNIT_BYTES)

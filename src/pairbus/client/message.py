@@ -24,6 +24,7 @@ from azure.servicebus.amqp import (
     AmqpMessageProperties,
 )
 
+from ..metering import UNIT_BYTES
 from ..pairing.envelope import CompressedBody, Long, Natives, TimestampMs, Wrapped, check_properties
 
 __all__ = [
@@ -46,9 +47,8 @@ _SCHEDULED = b"x-opt-scheduled-enqueue-time"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Larger than any message, so that a batch measures and never refuses.
 _MEASURING_LIMIT = 1 << 30
-# An operation is billed once for each started unit. Bodies and texts of properties below these are surely
-# within one, with all that a message has besides.
-_UNIT = 64 * 1024
+# Bodies and texts of properties below these are surely within one metered unit, with all that a message has
+# besides.
 _LIGHT, _LIGHT_PROPERTIES = 40 * 1024, 16 * 1024
 
 _DATA = AmqpMessageBodyType.DATA
@@ -230,7 +230,7 @@ def large_sizes(messages: Sequence[Message], size: int) -> tuple[int, ...]:
             properties and _text_size(properties) > _LIGHT_PROPERTIES
         ):
             measured = measure(message)
-            if measured > _UNIT:
+            if measured > UNIT_BYTES:
                 found.append(measured)
     return tuple(found)
 

@@ -22,12 +22,12 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import Any
 
+from ..metering import UNIT_BYTES, units
 from .sheet import PriceSheet
 from .system import System
 
 __all__ = ["UNIT_BYTES", "Alternative", "Estimate", "Stage", "StageCost", "estimate", "units"]
 
-UNIT_BYTES = 64 * 1024
 # The aliases and the path around a message in the backlog; about what they take for ordinary names.
 ENVELOPE_BYTES = 200
 _GB = Decimal(10**9)
@@ -122,11 +122,6 @@ class Estimate:
                 for other in self.alternatives
             ],
         }
-
-
-def units(size: int) -> int:
-    """How many operations one on a message of this size is billed as."""
-    return max(1, -(-size // UNIT_BYTES))
 
 
 def estimate(system: System, sheet: PriceSheet) -> Estimate:

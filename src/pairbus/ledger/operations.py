@@ -17,6 +17,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..metering import UNIT_BYTES
+from ..metering import units as size_class
 from .segment import read_segment
 
 __all__ = [
@@ -38,8 +40,6 @@ __all__ = [
 
 #: The kind of segment that holds these records.
 KIND = "operations"
-#: The service's metering unit.
-UNIT_BYTES = 64 * 1024
 #: What an operation is for.
 STAGES = (
     "send",
@@ -53,11 +53,6 @@ STAGES = (
     "management",
 )
 _ROLES = ("client", "pump")
-
-
-def size_class(size: int) -> int:
-    """How many times an operation that carries so many bytes is billed."""
-    return max(1, -(-size // UNIT_BYTES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,11 +166,6 @@ class Lanes:
         """Messages that are put aside on the queue."""
         return sum(len(lane.deferred) + len(lane.fetching) for lane in self._lanes.values())
 
-    @property
-    def missing_count(self) -> int:
-        """Messages that somebody else holds."""
-        return sum(len(lane.missing) for lane in self._lanes.values())
-
     def deferred_by_path(self) -> dict[str, int]:
         """How many messages of each path are put aside."""
         found: dict[str, int] = {}

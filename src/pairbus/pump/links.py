@@ -258,11 +258,6 @@ class ReceiverLink(_LinkEnd):
         await receiver._await_attached(timeout)
         return receiver
 
-    @property
-    def outstanding(self) -> int:
-        """Messages that are in the buffer or may still come."""
-        return len(self.buffer) + max(0, self.link.credit)
-
     def grant(self, credit: int) -> None:
         """Let this many messages come from now on."""
         self._end_grant()

@@ -1,0 +1,12 @@
+"""How Azure meters an operation: by started units of 64 KB, and never less than one."""
+
+from __future__ import annotations
+
+__all__ = ["UNIT_BYTES", "units"]
+
+UNIT_BYTES = 64 * 1024
+
+
+def units(size: int) -> int:
+    """How many operations one that carries `size` bytes is billed as."""
+    return 1 if size <= UNIT_BYTES else -(-size // UNIT_BYTES)
