@@ -10,6 +10,17 @@ import pytest
 from pairbus.cli.cost import SYSTEM_OPTIONS, estimate_command
 from pairbus.cli.main import main
 
+OURS = Path(__file__).parents[2] / "src" / "pairbus" / "cost" / "prices.toml"
+CONFIG = """
+prices = "sheets/mine.toml"
+
+[pairs.shop]
+primary_env = "P"
+secondary_env = "S"
+options = { backlog_queue_count = 20, ping_primary_interval = 30 }
+entities = { orders = {}, news = { kind = "topic" } }
+"""
+
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = main(["cost", "estimate", *arguments])
@@ -52,9 +63,51 @@ def test_a_sheet_of_ones_own_takes_the_place_of_ours(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     sheet = tmp_path / "prices.toml"
-    ours = Path(__file__).parents[2] / "src" / "pairbus" / "cost" / "prices.toml"
-    sheet.write_text(ours.read_text(encoding="utf-8").replace('"0.013441"', '"1"'), encoding="utf-8")
+    sheet.write_text(OURS.read_text(encoding="utf-8").replace('"0.013441"', '"1"'), encoding="utf-8")
     assert json.loads(run(capsys, "--prices", str(sheet), "--json")[1])["base"] == "720.00"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    text = OURS.read_text(encoding="utf-8").replace('"0.013441"', '"2"')
+    (tmp_path / "sheets").mkdir()
+    (tmp_path / "sheets" / "mine.toml").write_text(text, encoding="utf-8")
+    file = tmp_path / "pairbus.toml"
+    file.write_text(CONFIG, encoding="utf-8")
+    return file
+
+
+def test_the_configuration_names_a_sheet(
+    capsys: pytest.CaptureFixture[str], config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert json.loads(run(capsys, "--config", str(config), "--json")[1])["base"] == "1440.00"
+    monkeypatch.chdir(config.parent)
+    assert json.loads(run(capsys, "--json")[1])["base"] == "1440.00"
+    assert json.loads(run(capsys, "--prices", str(OURS), "--json")[1])["base"] == "9.68"
+
+
+def test_a_pair_of_the_configuration_describes_the_system(
+    capsys: pytest.CaptureFixture[str], config: Path
+) -> None:
+    outage = ("--outages", "1", "--outage-hours", "1")
+    found = json.loads(run(capsys, "--config", str(config), "--pair", "shop", *outage, "--json")[1])
+    assert found["idle_receives"]["per_hour"] == 80
+    # Two entities, a ping each thirty seconds of an hour.
+    assert next(row["operations"] for row in found["stages"] if row["stage"] == "pings") == 240
+
+
+@pytest.mark.parametrize(
+    ("sheet", "complaint"),
+    [("nowhere.toml", "nowhere.toml cannot be read"), ("pairbus.toml", "lacks 'as_of'")],
+)
+def test_a_sheet_that_cannot_be_used_is_told_with_its_file(
+    capsys: pytest.CaptureFixture[str], config: Path, sheet: str, complaint: str
+) -> None:
+    config.write_text(CONFIG.replace("sheets/mine.toml", sheet), encoding="utf-8")
+    code, _, err = run(capsys, "--config", str(config))
+    assert code == 2
+    assert complaint in err
+    assert str(config.parent / sheet) in err
 
 
 def test_a_mistake_ends_with_2_and_says_how_to_mend_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,4 +119,6 @@ def test_a_mistake_ends_with_2_and_says_how_to_mend_it(capsys: pytest.CaptureFix
 def test_every_field_of_a_system_is_an_option() -> None:
     offered = {parameter.name for parameter in estimate_command.params}
     assert offered >= SYSTEM_OPTIONS
-    assert offered - SYSTEM_OPTIONS == {"system_file", "prices", "budget", "as_json"}
+    assert offered - SYSTEM_OPTIONS == {
+        "config", "pair", "system_file", "prices", "budget", "as_json",
+    }  # fmt: skip

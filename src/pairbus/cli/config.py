@@ -1,5 +1,7 @@
 """``pairbus.toml``: pairs by name, their options and entities. It names secrets and never holds them.
 
+    prices                              a price sheet for ``pairbus cost``; relative to the file
+
     [options]                           for every pair: any option of SendAvailabilityOptions
 
     [pairs.NAME]
@@ -40,6 +42,7 @@ __all__ = [
     "PairConfig",
     "SideConfig",
     "check_variable_name",
+    "find_config",
     "load_config",
     "make_options",
 ]
@@ -101,11 +104,19 @@ class Config:
 
     file: Path
     pairs: Mapping[str, PairConfig]
+    prices: Path | None = None
 
     def pair(self, name: str) -> PairConfig:
         if name not in self.pairs:
             raise ConfigurationError(f"{self.file}: there is no pair {name!r}{_nearest(name, self.pairs)}")
         return self.pairs[name]
+
+
+def find_config(file: Path | None) -> Config | None:
+    """The file that was named, or else the default one, if there is one."""
+    if file is not None:
+        return load_config(file)
+    return load_config(DEFAULT_CONFIG) if DEFAULT_CONFIG.exists() else None
 
 
 def load_config(file: Path) -> Config:
@@ -118,12 +129,14 @@ def load_config(file: Path) -> Config:
         raise ConfigurationError(f"{file}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{file}: is not TOML: {error}") from None
-    _check_keys(found, {"options", "pairs"}, f"{file}")
+    _check_keys(found, {"options", "pairs", "prices"}, f"{file}")
     shared = _options_in(found, f"{file}: [options]")
     pairs = _table(found, "pairs", f"{file}")
     reader = _PairReader(file, shared)
     return Config(
-        file=file, pairs={name: reader.read(name, _table(pairs, name, f"{file}")) for name in pairs}
+        file=file,
+        pairs={name: reader.read(name, _table(pairs, name, f"{file}")) for name in pairs},
+        prices=_path_beside(file, found, "prices", where=f"{file}"),
     )
 
 
@@ -166,15 +179,11 @@ class _PairReader:
             primary=_side(table, "primary", where),
             secondary=_side(table, "secondary", where),
             primary_name=_text(table, "primary_name", where),
-            state_dir=self._path(table, "state_dir", where),
-            certificate=self._path(table, "certificate", where),
+            state_dir=_path_beside(self.file, table, "state_dir", where=where),
+            certificate=_path_beside(self.file, table, "certificate", where=where),
             options=options,
             entities=entities,
         )
-
-    def _path(self, table: Mapping[str, Any], key: str, where: str) -> Path | None:
-        value = _text(table, key, where)
-        return None if value is None else self.file.parent / Path(value).expanduser()
 
     def _entities(
         self, table: Mapping[str, Any], where: str, policies: dict[str, Any]
@@ -232,6 +241,11 @@ def _text(table: Mapping[str, Any], key: str, where: str) -> str | None:
     if value is not None and (not isinstance(value, str) or not value):
         raise ConfigurationError(f"{where}: {key} must be a text that is not empty")
     return value
+
+
+def _path_beside(file: Path, table: Mapping[str, Any], key: str, *, where: str) -> Path | None:
+    value = _text(table, key, where)
+    return None if value is None else file.parent / Path(value).expanduser()
 
 
 def _check_keys(table: Mapping[str, Any], known: Collection[str], where: str) -> None:

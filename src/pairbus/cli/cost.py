@@ -9,9 +9,12 @@ from typing import Any
 
 import click
 
-from ..cost import Estimate, PriceSheet, System, default_sheet, estimate, parse_sheet, parse_system
+from ..cost import Estimate, PriceSheet, System, estimate, parse_system
 from ..errors import ConfigurationError
+from .config import Config, find_config, make_options
 from .cost_report import report_command
+from .pairs import config_option
+from .prices import choose_sheet, prices_option
 from .tables import json_option, print_json, print_table
 
 __all__ = ["cost"]
@@ -33,10 +36,16 @@ cost.add_command(report_command)
 
 
 @cost.command("estimate")
+@config_option
+@click.option(
+    "--pair",
+    metavar="NAME",
+    help="A pair of the configuration file: its options and entities are those of the system.",
+)
 @click.option(
     "--system", "system_file", type=_FILE, help="A TOML file that describes the system; options go above it."
 )
-@click.option("--prices", type=_FILE, help="A price sheet of your own (TOML).")
+@prices_option
 @click.option("--pairs", type=int, help="Pairs of namespaces (1).")
 @click.option("--entities", type=int, help="Queues and topics of each primary that are sent to (1).")
 @click.option(
@@ -64,16 +73,26 @@ cost.add_command(report_command)
 @click.option("--budget", metavar="MONEY", help="Exit with 1 if the month costs more than this.")
 @json_option
 def estimate_command(
-    *, system_file: Path | None, prices: Path | None, budget: str | None, as_json: bool, **given: Any
+    *,
+    config: Path | None,
+    pair: str | None,
+    system_file: Path | None,
+    prices: Path | None,
+    budget: str | None,
+    as_json: bool,
+    **given: Any,
 ) -> int:
     """Reckon what a month costs: stage by stage, and what other ways would cost.
 
     With no option it is one pair with all defaults, 30 days without an outage.
     """
     limit = _budget(budget)
-    system = System() if system_file is None else parse_system(_read(system_file))
+    found = find_config(config)
+    sheet = choose_sheet(prices, found)
+    system = System() if pair is None else _system_of(pair, found)
+    if system_file is not None:
+        system = parse_system(system_file.read_text(encoding="utf-8"), above=system)
     system = replace(system, **{name: value for name, value in given.items() if value is not None})
-    sheet = default_sheet() if prices is None else parse_sheet(_read(prices))
     month = estimate(system, sheet)
     if as_json:
         print_json(month.to_dict())
@@ -119,8 +138,17 @@ def _bar(amount: int, most: int) -> str:
     return "█" * round(_BAR * amount / most) if most else ""
 
 
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+def _system_of(pair: str, config: Config | None) -> System:
+    """What the configuration of a pair tells of the system."""
+    if config is None:
+        raise ConfigurationError(f"--pair {pair}: there is no configuration file; name it with --config")
+    chosen = config.pair(pair)
+    options = make_options(chosen.options, where=f"{config.file}: {pair}")
+    return System(
+        entities=len(chosen.entities) or 1,
+        backlog_queues=options.backlog_queue_count,
+        ping_interval=options.ping_primary_interval,
+    )
 
 
 def _budget(text: str | None) -> Decimal | None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..cost import BillTerms, default_sheet, parse_sheet, parse_system
+from ..cost import BillTerms, parse_system
 from ..errors import ConfigurationError
+from .config import find_config
 from .pairs import PairChoice, pair_options
+from .prices import choose_sheet, prices_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
     "--out", type=_DIRECTORY, default=Path("cost-report"), show_default=True, help="Where the report goes."
 )
 @click.option("--month", metavar="YYYY-MM", help="One month only. [default: all that there is]")
-@click.option("--prices", type=_FILE, help="A price sheet of your own (TOML).")
+@prices_option
 @click.option(
     "--system", "system_file", type=_FILE, help="A described system (TOML) to compare the bill with."
 )
@@ -68,7 +70,7 @@ def report_command(
     if month is not None and not _MONTH.fullmatch(month):
         raise ConfigurationError(f"--month is written as 2026-11, not {month!r}")
     terms = BillTerms(copies=_copies(copies), same_region=same_region)
-    sheet = default_sheet() if prices is None else parse_sheet(prices.read_text(encoding="utf-8"))
+    sheet = choose_sheet(prices, find_config(choice.config))
     system = None if system_file is None else parse_system(system_file.read_text(encoding="utf-8"))
     directory = _records(choice, state, records)
     from ..cost.page import render_page

@@ -19,12 +19,11 @@ import click
 from ..errors import ConfigurationError
 from .config import (
     DEFAULT_CONFIG,
-    Config,
     EntityConfig,
     PairConfig,
     SideConfig,
     check_variable_name,
-    load_config,
+    find_config,
     make_options,
 )
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from ..options import SendAvailabilityOptions
     from ..pairing.names import Endpoint
 
-__all__ = ["PairChoice", "PairSettings", "SideAddress", "pair_options"]
+__all__ = ["PairChoice", "PairSettings", "SideAddress", "config_option", "pair_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -105,13 +104,13 @@ class PairChoice:
         """Whether the command line, or a configuration with one pair, says which pair is meant."""
         if self.pair or self.primary_env or self.secondary_env:
             return True
-        config = self._config()
+        config = find_config(self.config)
         return config is not None and len(config.pairs) == 1
 
     def _chosen(self) -> PairConfig:
         if self.primary_env or self.secondary_env:
             return self._from_variables()
-        config = self._config()
+        config = find_config(self.config)
         if config is None:
             raise ConfigurationError(
                 "Say which pair: --primary-env NAME --secondary-env NAME, the names of variables that hold "
@@ -135,11 +134,6 @@ class PairChoice:
             secondary=SideConfig(env=check_variable_name(self.secondary_env, where="--secondary-env")),
             options={},
         )
-
-    def _config(self) -> Config | None:
-        if self.config is not None:
-            return load_config(self.config)
-        return load_config(DEFAULT_CONFIG) if DEFAULT_CONFIG.exists() else None
 
 
 def pair_options(command: _F) -> _F:
@@ -172,14 +166,15 @@ def pair_options(command: _F) -> _F:
     return decorated  # type: ignore[no-any-return]
 
 
+config_option = click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="PAIRBUS_CONFIG",
+    show_envvar=True,
+    help="The configuration file. [default: pairbus.toml, if there is one]",
+)
 _OPTIONS = (
-    click.option(
-        "--config",
-        type=click.Path(dir_okay=False, path_type=Path),
-        envvar="PAIRBUS_CONFIG",
-        show_envvar=True,
-        help="The configuration file. [default: pairbus.toml, if there is one]",
-    ),
+    config_option,
     click.option("--pair", metavar="NAME", help="A pair of the configuration file."),
     click.option("--primary-env", metavar="NAME", help="The variable with the primary's connection string."),
     click.option(

@@ -71,8 +71,8 @@ def _check(name: str, value: Any, metadata: Any) -> None:
         raise ConfigurationError(f"{name} ({metadata['meaning']}) is {low:g}{upper}, not {value!r}")
 
 
-def parse_system(text: str) -> System:
-    """Read a system from TOML text: the fields of `System` by their names."""
+def parse_system(text: str, *, above: System | None = None) -> System:
+    """Read a system from TOML text: the fields of `System` by their names. Others are those of `above`."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -82,4 +82,4 @@ def parse_system(text: str) -> System:
     if unknown:
         wrong, right = ", ".join(sorted(unknown)), ", ".join(sorted(known))
         raise ConfigurationError(f"the system describes {wrong}, which it does not have; it has {right}")
-    return System(**document)
+    return replace(above or System(), **document)

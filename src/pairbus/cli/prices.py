@@ -1,0 +1,32 @@
+"""Which price sheet a command reckons with: the one named to it, that of the configuration, or ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..cost import PriceSheet, default_sheet, parse_sheet
+from ..errors import ConfigurationError
+from .config import Config
+
+__all__ = ["choose_sheet", "prices_option"]
+
+prices_option = click.option(
+    "--prices",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A price sheet of your own (TOML). [default: `prices` of the configuration file, or ours]",
+)
+
+
+def choose_sheet(prices: Path | None, config: Config | None) -> PriceSheet:
+    """Read the sheet; a mistake is told with the file that has it."""
+    file = prices or (config.prices if config is not None else None)
+    if file is None:
+        return default_sheet()
+    try:
+        return parse_sheet(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The price sheet {file} cannot be read: {error}") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: {error}") from None
