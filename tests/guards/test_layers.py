@@ -21,6 +21,7 @@ ROWS = (
     {"client"},
     {"aio"},  # the asynchronous client under its public name
     {"spark"},
+    {"drill"},
     {"cli", "dashboard"},
     {"testing"},
 )
@@ -41,7 +42,7 @@ IMPURE_MODULES = {
 HOMES = {
     "azure.core": {"client"},
     "azure.identity": {"client"},
-    "azure.servicebus": {"client", "pump", "testing"},  # one of the pump's two transports is the SDK
+    "azure.servicebus": {"client", "drill", "pump", "testing"},  # one of the pump's two transports is the SDK
     "click": {"cli"},
     "cryptography": {"broker", "testing"},
     "h11": {"broker"},
