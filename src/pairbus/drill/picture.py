@@ -1,0 +1,95 @@
+"""What a drill looks like at one moment, for whoever draws it while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from .result import DrillResult
+
+__all__ = ["Display", "EntityPicture", "NoDisplay", "Picture"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityPicture:
+    """One queue or topic. Counts are sums so far; `rate` is sends a second over the last one; `state` is the
+    worst that any client sees.
+    """
+
+    path: str
+    kind: str
+    state: str
+    sent: int
+    to_primary: int
+    to_backlog: int
+    to_spool: int
+    received: int
+    rate: float
+    refused: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """The whole. `at` is seconds since the drill began; `drain_total` is None before the drain begins."""
+
+    at: float
+    phase: str
+    faults: tuple[str, ...]
+    entities: tuple[EntityPicture, ...]
+    backlog: int
+    spooled: int
+    drain_moved: int
+    drain_total: int | None
+    drain_rate: float
+    message: str
+
+
+class Display(Protocol):
+    """Shows a drill while it runs. Its methods are called one after the other, never side by side."""
+
+    def begin(self, scenario_title: str, story: str) -> None:
+        """The drill begins."""
+        ...
+
+    def phase(self, name: str, at: float) -> None:
+        """A new stretch of it begins."""
+        ...
+
+    def event(self, text: str, at: float) -> None:
+        """A fault, a change of state, a milestone."""
+        ...
+
+    def update(self, picture: Picture) -> None:
+        """How it looks now; about four times a second."""
+        ...
+
+    def end(self, result: DrillResult) -> None:
+        """The drill is over, and judged."""
+        ...
+
+    def close(self) -> None:
+        """Give the terminal back; also after a drill that was broken off."""
+        ...
+
+
+class NoDisplay:
+    """Shows nothing."""
+
+    def begin(self, scenario_title: str, story: str) -> None:
+        """Nothing is shown."""
+
+    def phase(self, name: str, at: float) -> None:
+        """Nothing is shown."""
+
+    def event(self, text: str, at: float) -> None:
+        """Nothing is shown."""
+
+    def update(self, picture: Picture) -> None:
+        """Nothing is shown."""
+
+    def end(self, result: DrillResult) -> None:
+        """Nothing is shown."""
+
+    def close(self) -> None:
+        """Nothing is held."""
