@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import click
@@ -9,6 +10,7 @@ import pytest
 
 from pairbus import __version__
 from pairbus.cli import main as entry
+from pairbus.cli.group import LazyGroup
 from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 
 from .process import COMMAND, call, run
@@ -19,14 +21,29 @@ def test_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"pairbus, version {__version__}\n")
 
 
-def test_help_lists_the_commands_in_alphabetical_order() -> None:
-    done = run("--help")
+def test_help_lists_every_command_below_a_heading() -> None:
+    done = call("--help")
     assert done.returncode == 0
-    listed = [
-        line.split()[0] for line in done.stdout.partition("Commands:\n")[2].splitlines() if line.strip()
-    ]
-    assert listed == sorted(listed)
-    assert {"broker", "counters", "fault"} <= set(listed)
+    listed = re.findall(r"^  ([a-z]+) +[A-Z]", done.stdout, flags=re.MULTILINE)
+    assert isinstance(entry.app, LazyGroup)
+    assert sorted(listed) == sorted(entry.app.entries)
+    assert "\nMore:\n" not in done.stdout, "say in which section a command belongs"
+    assert done.stdout.index("Drain the backlog:\n  syphon ") < done.stdout.index("Embedded namespaces:\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["stats"], "There is no command 'stats'. Did you mean 'status'?"),
+        (["fault", "clean"], "There is no command 'clean'. Did you mean 'clear'?"),
+        (["fault", "xyz"], "There is no command 'xyz'. There are: clear, list, set."),
+        (["check", "--outrage", "3"], "--outage"),
+    ],
+)
+def test_the_nearest_name_is_told(arguments: list[str], hint: str) -> None:
+    done = call(*arguments)
+    assert done.returncode == 2
+    assert hint in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ConfigurationError
+from .examples import examples
 from .logs import configure_logs, log_options
 from .ready_file import announced, remove_stale
 from .tables import json_option, print_json
@@ -25,7 +26,13 @@ _DEFAULT_NAMESPACES = {"contoso": 5672, "contoso-dr": 5673}
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "pairbus broker",
+        "pairbus broker --namespace contoso=0 --namespace contoso-dr=0 --ready-file ready.json",
+        "pairbus broker --data ./data --policy app=c2VjcmV0:send,listen",
+    )
+)
 @click.option(
     "--namespace",
     "namespaces",

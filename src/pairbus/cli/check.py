@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .access import signed_in
+from .examples import examples
 from .pairs import PairChoice, PairSettings, pair_options
 from .tables import json_option, print_json, print_table
 
@@ -23,7 +24,13 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 _OUTAGE = 6 * 3600.0
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "pairbus check --primary-env PRIMARY --secondary-env SECONDARY",
+        "pairbus check --pair shop --outage 21600 --rate 50",
+        "pairbus check --pair shop --entity orders --json",
+    )
+)
 @pair_options
 @click.option("--entity", "entities", multiple=True, metavar="PATH", help="An entity to look at. Repeatable.")
 @click.option(

@@ -13,6 +13,8 @@ from ..cost import Estimate, PriceSheet, System, estimate, parse_system
 from ..errors import ConfigurationError
 from .config import Config, find_config, make_options
 from .cost_report import report_command
+from .examples import examples
+from .group import CommandGroup
 from .pairs import config_option
 from .prices import choose_sheet, prices_option
 from .tables import json_option, print_json, print_table
@@ -24,7 +26,13 @@ _BAR = 40
 _FOUND = 1
 
 
-@click.group()
+@click.group(
+    cls=CommandGroup,
+    epilog=examples(
+        "pairbus cost estimate --rate 50 --outages 1 --outage-hours 3",
+        "pairbus cost report --pair shop",
+    ),
+)
 def cost() -> None:
     """Reckon what a paired system costs.
 
@@ -35,7 +43,14 @@ def cost() -> None:
 cost.add_command(report_command)
 
 
-@cost.command("estimate")
+@cost.command(
+    "estimate",
+    epilog=examples(
+        "pairbus cost estimate",
+        "pairbus cost estimate --rate 50 --entities 5 --clients 20 --outages 1 --outage-hours 3",
+        "pairbus cost estimate --system system.toml --budget 400 --json",
+    ),
+)
 @config_option
 @click.option(
     "--pair",

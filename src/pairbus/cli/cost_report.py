@@ -12,6 +12,7 @@ import click
 from ..cost import BillTerms, parse_system
 from ..errors import ConfigurationError
 from .config import find_config
+from .examples import examples
 from .pairs import PairChoice, pair_options
 from .prices import choose_sheet, prices_option
 from .tables import json_option, print_json, print_table
@@ -27,7 +28,13 @@ _PAGE = "report.html"
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
-@click.command("report")
+@click.command(
+    "report",
+    epilog=examples(
+        "pairbus cost report --pair shop --copies orders=3 --system system.toml",
+        "pairbus cost report --records state/shop/records --month 2026-11 --json",
+    ),
+)
 @pair_options
 @click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
 @click.option("--records", type=_DIRECTORY, help="Where the ledger lies. [default: STATE/records]")

@@ -7,13 +7,19 @@ from pathlib import Path
 
 import click
 
+from .examples import examples
 from .ready_file import connect, ready_file_option
 from .tables import json_option, print_json, print_table
 
 __all__ = ["counters"]
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "pairbus counters --ready-file ready.json",
+        "pairbus counters contoso-dr --ready-file ready.json --json",
+    )
+)
 @click.argument("namespace", required=False)
 @ready_file_option
 @json_option

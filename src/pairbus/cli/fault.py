@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from .examples import examples
+from .group import CommandGroup
 from .ready_file import connect, ready_file_option
 from .tables import json_option, print_json, print_table
 
@@ -32,7 +34,13 @@ KINDS = {
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
-@click.group()
+@click.group(
+    cls=CommandGroup,
+    epilog=examples(
+        "pairbus fault set contoso refuse --ready-file ready.json",
+        "pairbus fault clear contoso --ready-file ready.json",
+    ),
+)
 def fault() -> None:
     """Make a running broker misbehave, and heal it again.
 
@@ -46,7 +54,20 @@ def _kinds_help() -> str:
     return "\b\n" + "\n".join(f"{name.ljust(width)}  {text}" for name, text in KINDS.items())
 
 
-@fault.command("set", epilog=_kinds_help())
+@fault.command(
+    "set",
+    epilog="\n\n".join(
+        [
+            _kinds_help(),
+            examples(
+                "pairbus fault set contoso refuse --ready-file ready.json",
+                "pairbus fault set contoso silence --entity orders --for 60",
+                "pairbus fault set contoso delay --seconds 30",
+                "pairbus fault set contoso flap --up 5 --down 10 --json",
+            ),
+        ]
+    ),
+)
 @click.argument("namespace")
 @click.argument("kind", type=click.Choice(list(KINDS)), metavar="KIND")
 @click.option("--entity", help="Only this queue, topic or subscription; without it the whole namespace.")
@@ -93,7 +114,13 @@ def set_fault(
         click.echo(f"{namespace}{f'/{entity}' if entity else ''}: {kind} {lasting}")
 
 
-@fault.command("clear")
+@fault.command(
+    "clear",
+    epilog=examples(
+        "pairbus fault clear contoso --ready-file ready.json",
+        "pairbus fault clear contoso --entity orders",
+    ),
+)
 @click.argument("namespace")
 @click.option("--entity", help="Only the faults set on this entity.")
 @ready_file_option
@@ -107,7 +134,13 @@ def clear_faults(namespace: str, *, entity: str | None, ready_file: Path, as_jso
         click.echo(f"{namespace}{f'/{entity}' if entity else ''}: healed")
 
 
-@fault.command("list")
+@fault.command(
+    "list",
+    epilog=examples(
+        "pairbus fault list --ready-file ready.json",
+        "pairbus fault list --json",
+    ),
+)
 @ready_file_option
 @json_option
 def list_faults(ready_file: Path, *, as_json: bool) -> None:

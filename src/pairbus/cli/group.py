@@ -1,4 +1,4 @@
-"""A click group whose commands are imported only when they are needed.
+"""Groups of commands: one that knows the nearest name, and one whose commands are imported when needed.
 
 ``pairbus --help`` has to answer at once, and the modules behind the commands pull in an event loop and TLS.
 The group therefore knows of each command its name, its one-line help and where to find it; the module is
@@ -7,22 +7,43 @@ imported when the command runs or shows its own help. A test compares the help l
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
-__all__ = ["Entry", "LazyGroup"]
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+__all__ = ["CommandGroup", "Entry", "LazyGroup"]
+
+
+class CommandGroup(click.Group):
+    """Answers an unknown command with the nearest one that there is."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        known = self.list_commands(ctx)
+        if name in known or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(known)}."
+        raise click.UsageError(f"There is no command '{name}'. {hint}", ctx)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a command lives, and the line that stands beside its name in the help."""
+    """Where a command lives, the line beside its name in the help, and the heading that it stands below."""
 
     module: str
     attribute: str
     help: str
+    section: str = "More"
 
     def load(self) -> click.Command:
         command = getattr(import_module(self.module), self.attribute)
@@ -30,8 +51,8 @@ class Entry:
         return command
 
 
-class LazyGroup(click.Group):
-    """Lists its commands without importing them."""
+class LazyGroup(CommandGroup):
+    """Lists its commands, by section and for completion, without importing them."""
 
     entries: Mapping[str, Entry] = {}
 
@@ -43,5 +64,22 @@ class LazyGroup(click.Group):
         return entry.load() if entry else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self.entries[name].help) for name in sorted(self.entries)])
+        width = max(map(len, self.entries), default=0)
+        for section in dict.fromkeys(entry.section for entry in self.entries.values()):
+            rows = [
+                (name.ljust(width), entry.help)
+                for name, entry in self.entries.items()
+                if entry.section == section
+            ]
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem  # late: only a shell asks for it
+
+        commands = [
+            CompletionItem(name, help=self.entries[name].help)
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)

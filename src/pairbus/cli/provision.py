@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .access import signed_in
+from .examples import examples
 from .pairs import PairChoice, PairSettings, pair_options
 from .tables import json_option, print_json, print_table
 
@@ -21,7 +22,12 @@ __all__ = ["provision"]
 _EXIT_CODES = {"ready": 0, "pending": 1, "unreachable": 3, "not_permitted": 3}
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "pairbus provision --primary-env PRIMARY --secondary-env SECONDARY",
+        "pairbus provision --pair shop --count 20 --json",
+    )
+)
 @pair_options
 @click.option(
     "--count", type=click.IntRange(min=1), help="How many backlog queues, above backlog_queue_count."

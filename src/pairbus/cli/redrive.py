@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .backlogs import ChosenBacklog, choose_backlog
+from .examples import examples
 from .pairs import PairChoice, pair_options
 from .tables import json_option, print_json, print_table
 
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["redrive"]
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "pairbus redrive --pair shop",
+        "pairbus redrive --pair shop --path orders --reason EntityNotFound",
+    )
+)
 @pair_options
 @click.option(
     "--count", type=click.IntRange(min=1), help="How many backlog queues, above backlog_queue_count."

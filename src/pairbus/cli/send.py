@@ -15,6 +15,7 @@ import click
 
 from ..errors import ConfigurationError, PairbusError, UnreachableError
 from .access import signed_in
+from .examples import examples
 from .feed import Feed, Message
 from .lines import read_json_lines, read_plain_lines
 from .logs import configure_logs, log_options
@@ -28,7 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["send"]
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "pairbus send orders --primary-env PRIMARY --secondary-env SECONDARY --file orders.txt",
+        "tail -f orders.jsonl | pairbus send orders --pair shop --json-lines",
+        "pairbus send orders --pair shop --batch 500 --timeout 30 < orders.txt",
+    )
+)
 @click.argument("path")
 @pair_options
 @click.option(

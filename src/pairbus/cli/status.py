@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .access import signed_in
+from .examples import examples
 from .pairs import PairChoice, PairSettings, pair_options
 from .pictures import print_backlog, print_client
 from .tables import json_option, print_json
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["status"]
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "pairbus status --pair shop --watch",
+        "pairbus status --state /var/lib/shop/pairbus --json",
+    )
+)
 @pair_options
 @click.option(
     "--state",

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .backlogs import Transport, choose_backlog, choose_backlogs
+from .examples import examples
+from .group import CommandGroup
 from .pairs import PairChoice, pair_options
 from .tables import json_option, print_json, print_table
 
@@ -42,12 +44,26 @@ _state_option = click.option(
 )
 
 
-@click.group()
+@click.group(
+    cls=CommandGroup,
+    epilog=examples(
+        "pairbus syphon plan --pair shop",
+        "pairbus syphon run --pair shop --once",
+        "pairbus syphon stop --pair shop",
+    ),
+)
 def syphon() -> None:
     """Drain the backlog of a pair to its entities, on Spark."""
 
 
-@syphon.command("run")
+@syphon.command(
+    "run",
+    epilog=examples(
+        "pairbus syphon run --once --primary-env PRIMARY --secondary-env SECONDARY",
+        "pairbus syphon run --pair shop --max-rate 500 --path orders",
+        "pairbus syphon run --all-pairs --master spark://spark:7077 --driver-host 10.0.0.4",
+    ),
+)
 @pair_options
 @click.option("--all-pairs", is_flag=True, help="Every pair of the configuration file, in one job.")
 @click.option("--once", is_flag=True, help="End when the backlog is empty, instead of running until stopped.")
@@ -223,7 +239,13 @@ def _print_summary(summary: SyphonSummary) -> None:
 # --------------------------------------------------------------------------- before anything moves
 
 
-@syphon.command("plan")
+@syphon.command(
+    "plan",
+    epilog=examples(
+        "pairbus syphon plan --pair shop",
+        "pairbus syphon plan --pair shop --rate 500 --json",
+    ),
+)
 @pair_options
 @_count_option
 @_extra_option
@@ -287,7 +309,7 @@ def _order(choice: PairChoice, state: Path | None, order: Order | None, *, as_js
     return 0
 
 
-@syphon.command("pause")
+@syphon.command("pause", epilog=examples("pairbus syphon pause --pair shop"))
 @pair_options
 @_state_option
 @json_option
@@ -296,7 +318,7 @@ def pause_command(*, choice: PairChoice, state: Path | None, as_json: bool) -> i
     return _order(choice, state, "pause", as_json=as_json)
 
 
-@syphon.command("resume")
+@syphon.command("resume", epilog=examples("pairbus syphon resume --pair shop"))
 @pair_options
 @_state_option
 @json_option
@@ -305,7 +327,9 @@ def resume_command(*, choice: PairChoice, state: Path | None, as_json: bool) -> 
     return _order(choice, state, "run", as_json=as_json)
 
 
-@syphon.command("stop")
+@syphon.command(
+    "stop", epilog=examples("pairbus syphon stop --pair shop", "pairbus syphon stop --state state/shop")
+)
 @pair_options
 @_state_option
 @json_option

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .backlogs import choose_backlog
+from .examples import examples
 from .pairs import PairChoice, pair_options
 from .tables import json_option, print_json, print_table
 
@@ -21,7 +22,12 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _FOUND = 1
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "pairbus verify --pair shop",
+        "pairbus verify --pair shop --records app/records --records syphon/records --json",
+    )
+)
 @pair_options
 @click.option(
     "--count", type=click.IntRange(min=1), help="How many backlog queues, above backlog_queue_count."
