@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pairbus.broker.certificate import ensure_certificate
 from pairbus.errors import ConfigurationError
 from pairbus.pump import PumpOptions, PumpPair, Side
 from pairbus.pump.tokens import CredentialTokens, FixedToken, SasTokens
@@ -45,10 +50,29 @@ def test_the_kind_of_token_follows_from_the_side() -> None:
         Side()
 
 
-def test_tls_off_the_loopback() -> None:
+class Signing:
+    """A credential whose tokens are signatures for an audience, which the SDK tells by its `token_type`."""
+
+    token_type = b"servicebus.windows.net:sastoken"
+
+    def get_token(self, *scopes: str) -> Any:
+        return SimpleNamespace(token=f"signed for {scopes[0]}".encode(), expires_on=2000)
+
+
+async def test_a_credential_of_this_process_gives_the_tokens_and_does_not_travel() -> None:
+    side = Side(host="contoso.servicebus.windows.net", token_source=CredentialTokens(Signing()))
+    token = await side.resolve().tokens().token("sb://h/q", 1000.0)
+    assert (token.value, token.kind) == ("signed for sb://h/q", "servicebus.windows.net:sastoken")
+    with pytest.raises(ConfigurationError, match="A credential is not sent"):
+        pickle.dumps(side)
+
+
+def test_tls_off_the_loopback(tmp_path: Path) -> None:
     assert Side(connection_string=TEXT).resolve().place().tls is not None
     local = "Endpoint=sb://127.0.0.1:5672/;SharedAccessKeyName=a;SharedAccessKey=b"
     assert Side(connection_string=local).resolve().place().tls is None
+    made = ensure_certificate(tmp_path, now=time.time())
+    assert Side(connection_string=local, ca_file=str(made.cert_path)).resolve().place().tls is not None
     emulator = (
         "Endpoint=sb://broker:5672/;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
     )

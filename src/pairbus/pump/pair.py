@@ -35,6 +35,8 @@ class Side:
     host: str | None = None
     credential: str = "default"
     ca_file: str | None = None
+    #: Gives the tokens instead of all that is named above; like a connection string for this process only.
+    token_source: TokenSource | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         given = [value for value in (self.env, self.connection_string, self.host) if value]
@@ -49,6 +51,11 @@ class Side:
             raise ConfigurationError(
                 "A connection string is not sent to other processes. Put it into an environment variable "
                 "of the executors and give that one's name: Side(env='NAME')"
+            )
+        if self.token_source is not None:
+            raise ConfigurationError(
+                "A credential is not sent to other processes. Give the name of its class: "
+                "Side(host='HOST', credential='package.module:Class')"
             )
         return _restore_side, (self.env, self.host, self.credential, self.ca_file)
 
@@ -82,14 +89,17 @@ class ResolvedSide:
     text: str | None = field(default=None, repr=False)
 
     def place(self) -> Place:
-        """Where to connect: by TLS, except on the loopback and for emulators."""
-        is_plain = (self.parsed is not None and self.parsed.emulator) or _is_loopback(self.endpoint.host)
+        """Where to connect: by TLS, except for emulators, and on the loopback unless there is a CA for it."""
+        is_emulator = self.parsed is not None and self.parsed.emulator
+        is_plain = is_emulator or (self.side.ca_file is None and _is_loopback(self.endpoint.host))
         tls = None if is_plain else ssl.create_default_context(cafile=self.side.ca_file)
         return Place(self.endpoint.host, self.endpoint.port, tls)
 
     def tokens(self) -> TokenSource:
         """Where tokens come from."""
         parsed = self.parsed
+        if self.side.token_source is not None:
+            return self.side.token_source
         if parsed is None:
             return CredentialTokens(self.credential())
         if parsed.key is not None and parsed.key_name is not None:

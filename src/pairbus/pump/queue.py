@@ -86,7 +86,8 @@ class QueuePump:
                     self._note_failure(error)
                     if self._options.drain and self._failures > 3 and not self.lanes.held:
                         break
-                    await self._nap(min(30.0, self._options.first_back_off * 2 ** (self._failures - 1)))
+                    doublings = min(self._failures - 1, 10)  # days of failures must not overflow a float
+                    await self._nap(min(30.0, self._options.first_back_off * 2**doublings))
         finally:
             await self._finish()
 
@@ -556,4 +557,6 @@ class QueuePump:
     def _note_failure(self, error: TransportError) -> None:
         self._failures += 1
         self._station.tally.queue_errors[self.queue] = str(error)
-        _log.warning("a backlog queue cannot be read: %s: %s", self.queue, error)
+        # The first one of a row is news; a queue that stays away would fill the log.
+        level = logging.WARNING if self._failures == 1 else logging.DEBUG
+        _log.log(level, "a backlog queue cannot be read: %s: %s", self.queue, error)

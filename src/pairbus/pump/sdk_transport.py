@@ -73,24 +73,35 @@ def _as_error(error: BaseException) -> TransportError:
 class SdkTransport:
     """One namespace, by the SDK."""
 
-    def __init__(self, side: ResolvedSide, *, timeout: float = 10.0) -> None:
-        """Does no I/O."""
+    def __init__(
+        self,
+        side: ResolvedSide,
+        *,
+        timeout: float = 10.0,
+        make_client: Callable[[], ServiceBusClient] | None = None,
+    ) -> None:
+        """`make_client` makes the SDK's client, one that does not retry, if the side alone does not tell how.
+        Does no I/O.
+        """
         self.timeout = timeout
         self.longest_wait = LONGEST_WAIT
         self.meter = Meter()
         self._side = side
+        self._make_client = make_client or self._default_client
         self._client: ServiceBusClient | None = None
 
     @property
     def client(self) -> ServiceBusClient:
         """The SDK's client, made when first needed."""
         if self._client is None:
-            side = self._side
-            if side.text is not None:
-                self._client = ServiceBusClient.from_connection_string(side.text, retry_total=0)
-            else:
-                self._client = ServiceBusClient(side.endpoint.host, side.credential(), retry_total=0)
+            self._client = self._make_client()
         return self._client
+
+    def _default_client(self) -> ServiceBusClient:
+        side = self._side
+        if side.text is not None:
+            return ServiceBusClient.from_connection_string(side.text, retry_total=0)
+        return ServiceBusClient(side.endpoint.host, side.credential(), retry_total=0)
 
     def source(self, queue: str) -> SdkSource:
         return SdkSource(self, queue)

@@ -16,6 +16,7 @@ __all__ = ["CredentialTokens", "FixedToken", "SasTokens", "Token", "TokenSource"
 # As long as the SDKs ask for; tokens are renewed long before.
 SAS_LIFETIME = 3600.0
 _SCOPE = "https://servicebus.azure.net/.default"
+_SAS = "servicebus.windows.net:sastoken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class SasTokens:
         signature = quote(base64.b64encode(signed), safe="")
         name = quote(self.key_name, safe="")
         text = f"SharedAccessSignature sr={resource}&sig={signature}&se={expires}&skn={name}"
-        return Token(text, "servicebus.windows.net:sastoken", expires)
+        return Token(text, _SAS, expires)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class FixedToken:
     signature: str = field(repr=False)
 
     async def token(self, audience: str, now: float) -> Token:
-        return Token(self.signature, "servicebus.windows.net:sastoken", now + SAS_LIFETIME)
+        return Token(self.signature, _SAS, now + SAS_LIFETIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,14 @@ class CredentialTokens:
 
     async def token(self, audience: str, now: float) -> Token:
         ask = self.credential.get_token
+        # The SDK tells credentials that sign for an audience by this attribute.
+        is_signed = getattr(self.credential, "token_type", b"jwt") in (_SAS, _SAS.encode())
+        scope = audience if is_signed else _SCOPE
         if inspect.iscoroutinefunction(ask):
-            given = await ask(_SCOPE)
+            given = await ask(scope)
         else:  # it may block for seconds
-            given = await asyncio.get_running_loop().run_in_executor(None, ask, _SCOPE)
+            given = await asyncio.get_running_loop().run_in_executor(None, ask, scope)
             if inspect.isawaitable(given):  # a coroutine function behind a decorator does not look like one
                 given = await given
-        return Token(given.token, "jwt", float(given.expires_on))
+        value = given.token.decode() if isinstance(given.token, bytes) else given.token
+        return Token(value, _SAS if is_signed else "jwt", float(given.expires_on))
