@@ -2,7 +2,7 @@
 
 Every option stands once, as a field of ``SendAvailabilityOptions``: its default, the values that are allowed
 and one sentence that says what it does. Validation, error texts and the settings page are all read from
-there, so that they cannot disagree. Durations are float seconds.
+there, so that they cannot disagree; so is the schema of the configuration file. Durations are float seconds.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ __all__ = [
     "StateChange",
     "TtlPolicy",
     "describe_options",
+    "find_conflict",
+    "find_mistake",
 ]
 
 OnSuspect = Literal["hold", "raise"]
@@ -37,6 +39,8 @@ TtlPolicy = Literal["pause", "deduct"]
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
 _GIB = 1024**3
+# The longest text that errors quote: longer than any choice, shorter than any key.
+_WORD = 24
 
 
 class EntityState(Enum):
@@ -99,6 +103,18 @@ class _Rule:
             isinstance(path, str) and bool(path.strip("/")) and policy in self.choices
             for path, policy in value.items()
         )
+
+    def schema(self) -> dict[str, Any]:
+        """The allowed values as JSON Schema has them. None is left out: TOML has no word for it."""
+        if self.kind == "flag":
+            return {"type": "boolean"}
+        if self.kind == "choice":
+            return {"type": "string", "enum": list(self.choices)}
+        if self.kind == "policies":
+            policy = {"type": "string", "enum": list(self.choices)}
+            return {"type": "object", "propertyNames": {"minLength": 1}, "additionalProperties": policy}
+        bounds = {"minimum": self.low} | ({} if math.isinf(self.high) else {"maximum": self.high})
+        return {"type": "integer" if self.kind == "whole" else "number", **bounds}
 
 
 def _whole(low: int, high: float, meaning: str) -> _Metadata:
@@ -322,13 +338,12 @@ class SendAvailabilityOptions:
     )
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            _check(entry, getattr(self, entry.name))
-        if self.retry_delay_max < self.retry_delay:
-            raise ConfigurationError(
-                f"retry_delay_max ({self.retry_delay_max:g} seconds) must not be below retry_delay "
-                f"({self.retry_delay:g} seconds); raise the one or lower the other"
-            )
+        values = vars(self)
+        for name, value in values.items():
+            if (mistake := find_mistake(name, value)) is not None:
+                raise ConfigurationError(mistake)
+        if (conflict := find_conflict(values)) is not None:
+            raise ConfigurationError(conflict)
         # Paths are case-insensitive, and the caller may change the mapping later: keep a normal form.
         policies = {path.strip("/").lower(): policy for path, policy in self.ttl_policies.items()}
         object.__setattr__(self, "ttl_policies", policies)
@@ -350,15 +365,38 @@ class SendAvailabilityOptions:
         return self.ttl_policies.get(path.strip("/").lower(), self.ttl_policy)
 
 
-def _check(entry: Field[Any], value: object) -> None:
-    rule: _Rule = entry.metadata["rule"]
+# --------------------------------------------------------------------------- what cannot be
+
+
+def find_mistake(name: str, value: object) -> str | None:
+    """What is wrong with the value of one option, in words, or None."""
+    rule: _Rule = SendAvailabilityOptions.__dataclass_fields__[name].metadata["rule"]
     if rule.accepts(value):
-        return
+        return None
     hint = "; give seconds as a number" if type(value).__name__ == "timedelta" else ""
-    raise ConfigurationError(f"{entry.name} must be {rule.allowed}, not {value!r}{hint}")
+    return f"{name} must be {rule.allowed}, not {_shown(value)}{hint}"
 
 
-# --------------------------------------------------------------------------- for the settings page
+def find_conflict(values: Mapping[str, Any]) -> str | None:
+    """Options that are right one by one and cannot be together; those left out have their defaults."""
+    low = values.get("retry_delay", SendAvailabilityOptions.retry_delay)
+    high = values.get("retry_delay_max", SendAvailabilityOptions.retry_delay_max)
+    if high >= low:
+        return None
+    return (
+        f"retry_delay_max ({high:g} seconds) must not be below retry_delay ({low:g} seconds); raise the one "
+        "or lower the other"
+    )
+
+
+def _shown(value: object) -> str:
+    """A value for an error text. A longer text may be a secret that was put in the wrong place."""
+    if isinstance(value, str) and not (len(value) <= _WORD and value.isprintable()):
+        return "this text"
+    return f"this {type(value).__name__}" if isinstance(value, Mapping | list) else repr(value)
+
+
+# --------------------------------------------------------------------------- for documents and schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +407,8 @@ class OptionDescription:
     default: str
     allowed: str
     meaning: str
+    #: The allowed values, the default and the meaning as JSON Schema.
+    schema: Mapping[str, Any]
 
 
 def describe_options() -> list[OptionDescription]:
@@ -379,4 +419,7 @@ def describe_options() -> list[OptionDescription]:
 def _describe(entry: Field[Any]) -> OptionDescription:
     rule: _Rule = entry.metadata["rule"]
     default = {} if entry.default is MISSING else entry.default
-    return OptionDescription(entry.name, repr(default), rule.allowed, rule.meaning)
+    schema = {"description": rule.meaning, **rule.schema()}
+    if default is not None:
+        schema["default"] = default
+    return OptionDescription(entry.name, repr(default), rule.allowed, rule.meaning, schema)

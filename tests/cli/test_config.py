@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.cli.config import EntityConfig, load_config
+from pairbus.cli.config import EntityConfig, load_config, read_config
 from pairbus.cli.pairs import PairChoice
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.errors import SamePairError
@@ -131,6 +131,10 @@ def test_a_file_with_one_pair_needs_no_name(tmp_path: Path, monkeypatch: pytest.
     ("text", "said"),
     [
         ("pairs = 3", "pairs must be a table"),
+        ("[pairs]\na = 3", "[pairs]: a must be a table"),
+        ("options = 3", "options must be a table"),
+        ("prices = 3", "prices must be a text"),
+        ('[options]\nttl_policies = "pause"', "[options]: ttl_policies must be a mapping"),
         ("[pairs.a", "is not TOML"),
         ("[pair.a]", "'pair' is not known; did you mean 'pairs'?"),
         ("[options]\nfailover = 3", "'failover' is not known; did you mean 'failover_interval'?"),
@@ -142,7 +146,7 @@ def test_a_file_with_one_pair_needs_no_name(tmp_path: Path, monkeypatch: pytest.
         ('[pairs.a]\nprimry_env = "P"', "did you mean 'primary_env'?"),
         ('[pairs.a]\nprimary_env = 3\nsecondary_env = "S"', "primary_env must be a text"),
         ('[pairs.a]\nprimary_env = ""\nsecondary_env = "S"', "primary_env must be a text that is not empty"),
-        ('[pairs.a]\nprimary_env = "P"\nsecondary_host = "a b"', "secondary_host must be a host name"),
+        ('[pairs.a]\nprimary_env = "P"\nsecondary_host = "a b"', "secondary_host: give a host name"),
         (
             '[pairs.a]\nprimary_env = "P"\nsecondary_env = "S"\n[pairs.a.options]\nfailover_interval = -1',
             "[pairs.a.options]: failover_interval must be 0 to 3600 seconds, not -1",
@@ -153,7 +157,7 @@ def test_a_file_with_one_pair_needs_no_name(tmp_path: Path, monkeypatch: pytest.
         ),
         (
             '[pairs.a]\nprimary_env = "P"\nsecondary_env = "S"\n[pairs.a.entities.o]\nttl_policy = "stop"',
-            "ttl_policies must be a mapping",
+            '[pairs.a.entities.o]: ttl_policy must be "pause" or "deduct"',
         ),
         (
             '[pairs.a]\nprimary_env = "P"\nsecondary_env = "S"\n[pairs.a.entities.o]\ncolour = "red"',
@@ -168,6 +172,54 @@ def test_a_mistake_is_told_with_its_place(tmp_path: Path, text: str, said: str) 
         load_config(path)
     assert said in str(raised.value)
     assert str(path) in str(raised.value)
+
+
+def test_every_mistake_is_noted_and_what_is_right_is_understood(tmp_path: Path) -> None:
+    path = tmp_path / "pairbus.toml"
+    path.write_text(
+        """
+        [options]
+        failover_interval = "soon"
+        good_pings = 3
+        [pairs."a.b"]
+        primary_env = "P"
+        secondry_env = "S"
+        state_dir = ""
+        [pairs."a.b".options]
+        ping_jiter = 0.5
+        retry_delay = 10
+        [pairs."a.b".entities."x/y"]
+        kind = "pipe"
+        [pairs.fine]
+        primary_env = "P"
+        secondary_env = "S"
+        """,
+        encoding="utf-8",
+    )
+    reading = read_config(path)
+    assert [str(mistake) for mistake in reading.mistakes] == [
+        "[options]: failover_interval must be 0 to 3600 seconds, not 'soon'",
+        "[pairs.\"a.b\"]: 'secondry_env' is not known; did you mean 'secondary_env'?",
+        "[pairs.\"a.b\".options]: 'ping_jiter' is not known; did you mean 'ping_jitter'?",
+        '[pairs."a.b".entities."x/y"]: kind must be "queue" or "topic"',
+        '[pairs."a.b".options]: retry_delay_max (5 seconds) must not be below retry_delay (10 seconds); '
+        "raise the one or lower the other",
+        '[pairs."a.b"]: give one of secondary_env and secondary_host',
+        '[pairs."a.b"]: state_dir must be a text that is not empty',
+    ]
+    assert [mistake.pair for mistake in reading.mistakes] == [None] + ["a.b"] * 6
+    assert reading.config.pair("a.b").options == {"good_pings": 3, "retry_delay": 10}
+    with pytest.raises(ConfigurationError, match=r"and 6 more; `pairbus config check` tells all"):
+        load_config(path)
+
+
+def test_a_secret_in_the_place_of_an_option_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "pairbus.toml"
+    for value in (f'"{PRIMARY}"', f'["{PRIMARY}"]', f'{{ a = "{PRIMARY}" }}'):
+        path.write_text(f"[options]\non_suspect = {value}\nttl_policies = {value}", encoding="utf-8")
+        mistakes = read_config(path).mistakes
+        assert len(mistakes) == 2
+        assert "c2VjcmV0" not in str(mistakes)
 
 
 @pytest.mark.parametrize("key", ["primary_env", "primary_host"])

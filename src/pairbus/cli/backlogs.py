@@ -45,7 +45,7 @@ def choose_backlog(
 
     overrides = None if count is None else {"backlog_queue_count": count}
     settings = choice.resolve(state=state, overrides=overrides)
-    configured = choice._chosen()  # the names, which `settings` has looked up
+    configured = choice.configured()
     pair = PumpPair(
         primary=_side(configured.primary, settings), secondary=_side(configured.secondary, settings)
     )

@@ -17,8 +17,9 @@
     kind                                "queue" or "topic"
     ttl_policy                          "pause" or "deduct"
 
-What is not of this form is refused with the place and the nearest name. Values are never quoted: someone may
-have put a connection string where a name belongs.
+There is one reader. It notes every mistake with its place and the nearest name, and goes on; ``load_config``
+refuses a file that has any, ``pairbus config check`` tells them all. Values are never quoted, short ones of
+options apart: someone may have put a connection string where a name belongs.
 """
 
 from __future__ import annotations
@@ -29,22 +30,30 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..errors import ConfigurationError
-from ..options import SendAvailabilityOptions
+from ..options import SendAvailabilityOptions, TtlPolicy, find_conflict, find_mistake
 
 __all__ = [
     "DEFAULT_CONFIG",
+    "ENTITY_KEYS",
+    "HOST_PATTERN",
     "PAIR_KEYS",
+    "TOP_KEYS",
+    "VARIABLE_PATTERN",
     "Config",
+    "ConfigReading",
     "EntityConfig",
+    "EntityKind",
+    "Mistake",
     "PairConfig",
     "SideConfig",
     "check_variable_name",
     "find_config",
     "load_config",
     "make_options",
+    "read_config",
 ]
 
 #: Where the configuration is looked for when none is named.
@@ -53,19 +62,31 @@ DEFAULT_CONFIG = Path("pairbus.toml")
 EntityKind = Literal["queue", "topic"]
 
 _OPTIONS = {entry.name for entry in fields(SendAvailabilityOptions)}
-#: What a pair may have.
-PAIR_KEYS = {
-    "primary_env",
-    "primary_host",
-    "secondary_env",
-    "secondary_host",
-    "primary_name",
-    "state_dir",
-    "certificate",
-    "options",
-    "entities",
+#: What a file may have, and what it means.
+TOP_KEYS = {
+    "prices": "A price sheet for pairbus cost, relative to this file.",
+    "options": "Options of every pair.",
+    "pairs": "Pairs of namespaces, by name.",
 }
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: What a pair may have, and what it means.
+PAIR_KEYS = {
+    "primary_env": "The name of the variable that holds the primary's connection string.",
+    "primary_host": "The primary's host name instead, signed in to with Entra ID.",
+    "secondary_env": "The name of the variable that holds the secondary's connection string.",
+    "secondary_host": "The secondary's host name instead, signed in to with Entra ID.",
+    "primary_name": "What begins the names of the backlog queues.",
+    "state_dir": "Where records and status lie, relative to this file.",
+    "certificate": "A PEM file with which the namespaces' certificates are verified, relative to this file.",
+    "options": "Options of this pair, above those of all.",
+    "entities": "Entities of the primary, by path.",
+}
+#: What an entity may have, and what it means.
+ENTITY_KEYS = {
+    "kind": "What it is.",
+    "ttl_policy": "Whether the time in the backlog counts against the time to live, above the options.",
+}
+VARIABLE_PATTERN = r"[A-Za-z_][A-Za-z0-9_]*"
+HOST_PATTERN = r"[A-Za-z0-9.:\[\]-]+"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +133,28 @@ class Config:
         return self.pairs[name]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """What is wrong at one place of a file; the text does not repeat the place."""
+
+    #: The table, as TOML writes it: ``pairs.shop.options``; empty for the top of the file.
+    table: str
+    text: str
+    #: The pair that it is about, or None if it concerns all.
+    pair: str | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.table}]: {self.text}" if self.table else self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigReading:
+    """What a file says, as far as it can be understood, and what cannot be."""
+
+    config: Config
+    mistakes: tuple[Mistake, ...]
+
+
 def find_config(file: Path | None) -> Config | None:
     """The file that was named, or else the default one, if there is one."""
     if file is not None:
@@ -120,29 +163,36 @@ def find_config(file: Path | None) -> Config | None:
 
 
 def load_config(file: Path) -> Config:
-    """Read a configuration file; whatever is wrong with it is told with its place."""
+    """Read a configuration file that has no mistakes; otherwise the first is told with its place."""
+    reading = read_config(file)
+    if not reading.mistakes:
+        return reading.config
+    first, *others = reading.mistakes
+    more = f" (and {len(others)} more; `pairbus config check` tells all)" if others else ""
+    raise ConfigurationError(f"{file}: {first}{more}")
+
+
+def read_config(file: Path) -> ConfigReading:
+    """Read a configuration file, and note whatever is wrong with it."""
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigurationError(f"{file}: there is no such file") from None
+        raise ConfigurationError(
+            f"{file}: there is no such file; `pairbus config example` prints one to begin with"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{file}: is not TOML: {error}") from None
-    _check_keys(found, {"options", "pairs", "prices"}, f"{file}")
-    shared = _options_in(found, f"{file}: [options]")
-    pairs = _table(found, "pairs", f"{file}")
-    reader = _PairReader(file, shared)
-    return Config(
-        file=file,
-        pairs={name: reader.read(name, _table(pairs, name, f"{file}")) for name in pairs},
-        prices=_path_beside(file, found, "prices", where=f"{file}"),
-    )
+        mistake = Mistake(table="", text=f"is not TOML: {error}")
+        return ConfigReading(config=Config(file=file, pairs={}), mistakes=(mistake,))
+    return _Reader(file).read(found)
 
 
 def make_options(values: Mapping[str, Any], *, where: str) -> SendAvailabilityOptions:
     """Options from plain values; a mistake is told with its place."""
-    _check_keys(values, _OPTIONS, where)
+    for name in values:
+        if name not in _OPTIONS:
+            raise ConfigurationError(f"{where}: {_unknown(name, _OPTIONS)}")
     try:
         return SendAvailabilityOptions(**values)
     except ConfigurationError as error:
@@ -151,107 +201,154 @@ def make_options(values: Mapping[str, Any], *, where: str) -> SendAvailabilityOp
 
 def check_variable_name(name: str, *, where: str) -> str:
     """The name of an environment variable; anything else is refused, and not shown."""
-    if not _VARIABLE.fullmatch(name):
-        raise ConfigurationError(
-            f"{where}: give the name of an environment variable that holds the connection string, not the "
-            "connection string itself"
-        )
+    if not re.fullmatch(VARIABLE_PATTERN, name):
+        raise ConfigurationError(f"{where}: {_NOT_A_VARIABLE}")
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class _PairReader:
-    file: Path
-    shared: Mapping[str, Any]
+_NOT_A_VARIABLE = (
+    "give the name of an environment variable that holds the connection string, not the connection string "
+    "itself"
+)
 
-    def read(self, name: str, table: Mapping[str, Any]) -> PairConfig:
-        where = f"{self.file}: [pairs.{name}]"
-        _check_keys(table, PAIR_KEYS, where)
-        policies = dict(self.shared.get("ttl_policies", {}))
-        options = {**self.shared, **_options_in(table, f"{self.file}: [pairs.{name}.options]")}
-        policies.update(options.get("ttl_policies", {}))
-        entities = self._entities(table, f"{self.file}: [pairs.{name}.entities", policies)
-        if policies:
-            options["ttl_policies"] = policies
-        make_options(options, where=f"{self.file}: [pairs.{name}.options]")  # tell of mistakes now
+
+class _Reader:
+    """One pass through a file. Each method takes what is right, and notes the rest."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._mistakes: list[Mistake] = []
+        self._pair: str | None = None
+
+    def read(self, found: Mapping[str, Any]) -> ConfigReading:
+        self._check_keys(found, TOP_KEYS, "")
+        shared = self._options(found, "options")
+        prices = self._path(found, "prices", "")
+        pairs = {}
+        for name, table in self._tables(found, "pairs", "").items():
+            self._pair = name
+            pairs[name] = self._read_pair(name, table, shared)
+        config = Config(file=self._file, pairs=pairs, prices=prices)
+        return ConfigReading(config=config, mistakes=tuple(self._mistakes))
+
+    def _read_pair(self, name: str, table: Mapping[str, Any], shared: Mapping[str, Any]) -> PairConfig:
+        where = f"pairs.{_key(name)}"
+        self._check_keys(table, PAIR_KEYS, where)
+        own = self._options(table, f"{where}.options")
+        policies = {**shared.get("ttl_policies", {}), **own.get("ttl_policies", {})}
+        entities = self._entities(table, where, policies)
+        options = {**shared, **own} | ({"ttl_policies": policies} if policies else {})
+        if (conflict := find_conflict(options)) is not None:
+            self._note(f"{where}.options", conflict)
         return PairConfig(
             name=name,
-            primary=_side(table, "primary", where),
-            secondary=_side(table, "secondary", where),
-            primary_name=_text(table, "primary_name", where),
-            state_dir=_path_beside(self.file, table, "state_dir", where=where),
-            certificate=_path_beside(self.file, table, "certificate", where=where),
+            primary=self._side(table, "primary", where),
+            secondary=self._side(table, "secondary", where),
+            primary_name=self._text(table, "primary_name", where),
+            state_dir=self._path(table, "state_dir", where),
+            certificate=self._path(table, "certificate", where),
             options=options,
             entities=entities,
         )
+
+    def _options(self, table: Mapping[str, Any], where: str) -> dict[str, Any]:
+        options = self._table(table, "options", where.rpartition(".")[0])
+        self._check_keys(options, _OPTIONS, where)
+        good = {}
+        for name, value in options.items():
+            if name not in _OPTIONS:
+                continue
+            if (mistake := find_mistake(name, value)) is not None:
+                self._note(where, mistake)
+            else:
+                good[name] = value
+        return good
 
     def _entities(
         self, table: Mapping[str, Any], where: str, policies: dict[str, Any]
     ) -> tuple[EntityConfig, ...]:
         entities = []
-        for path in (found := _table(table, "entities", where)):
-            place = f"{where}.{path!r}]"
-            entity = _table(found, path, place)
-            _check_keys(entity, {"kind", "ttl_policy"}, place)
-            policy = _text(entity, "ttl_policy", place)
+        for path, entity in self._tables(table, "entities", where).items():
+            place = f"{where}.entities.{_key(path)}"
+            self._check_keys(entity, ENTITY_KEYS, place)
+            policy = self._choice(entity, "ttl_policy", get_args(TtlPolicy), place)
             if policy is not None:
                 policies[path] = policy
-            entities.append(EntityConfig(path=path, kind=_kind(entity, place)))
+            kind = self._choice(entity, "kind", get_args(EntityKind), place)
+            entities.append(EntityConfig(path=path, kind=kind))
         return tuple(entities)
 
-
-def _kind(table: Mapping[str, Any], where: str) -> EntityKind | None:
-    match _text(table, "kind", where):
-        case None:
-            return None
-        case "queue" | "topic" as kind:
-            return kind
-        case _:
-            raise ConfigurationError(f'{where}: kind must be "queue" or "topic"')
-
-
-def _side(table: Mapping[str, Any], side: str, where: str) -> SideConfig:
-    env, host = _text(table, f"{side}_env", where), _text(table, f"{side}_host", where)
-    if (env is None) == (host is None):
-        raise ConfigurationError(f"{where}: give one of {side}_env and {side}_host")
-    if env is not None:
-        check_variable_name(env, where=f"{where}: {side}_env")
-    elif host is not None and not re.fullmatch(r"[A-Za-z0-9.:\[\]-]+", host):
-        raise ConfigurationError(
-            f"{where}: {side}_host must be a host name, such as contoso.servicebus.windows.net"
+    def _side(self, table: Mapping[str, Any], side: str, where: str) -> SideConfig:
+        env, host = f"{side}_env", f"{side}_host"
+        if (env in table) == (host in table):
+            self._note(where, f"give one of {env} and {host}")
+        return SideConfig(
+            env=self._matching(table, env, VARIABLE_PATTERN, where, _NOT_A_VARIABLE),
+            host=self._matching(
+                table, host, HOST_PATTERN, where, "give a host name, such as contoso.servicebus.windows.net"
+            ),
         )
-    return SideConfig(env=env, host=host)
+
+    def _matching(
+        self, table: Mapping[str, Any], key: str, pattern: str, where: str, advice: str
+    ) -> str | None:
+        value = self._text(table, key, where)
+        if value is None or re.fullmatch(pattern, value):
+            return value
+        self._note(where, f"{key}: {advice}")
+        return None
+
+    def _choice(self, table: Mapping[str, Any], key: str, choices: Collection[Any], where: str) -> Any | None:
+        value = table.get(key)
+        if value is None or (isinstance(value, str) and value in choices):
+            return value
+        words = " or ".join(f'"{choice}"' for choice in choices)
+        self._note(where, f"{key} must be {words}")
+        return None
+
+    def _tables(self, table: Mapping[str, Any], key: str, where: str) -> dict[str, Mapping[str, Any]]:
+        """The tables below one, by name."""
+        below = f"{where}.{key}" if where else key
+        found = self._table(table, key, where)
+        for name, value in found.items():
+            if not isinstance(value, Mapping):
+                self._note(below, f"{name} must be a table")
+        return {name: value for name, value in found.items() if isinstance(value, Mapping)}
+
+    def _table(self, table: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+        value = table.get(key, {})
+        if isinstance(value, Mapping):
+            return value
+        self._note(where, f"{key} must be a table")
+        return {}
+
+    def _path(self, table: Mapping[str, Any], key: str, where: str) -> Path | None:
+        value = self._text(table, key, where)
+        return None if value is None else self._file.parent / Path(value).expanduser()
+
+    def _text(self, table: Mapping[str, Any], key: str, where: str) -> str | None:
+        value = table.get(key)
+        if value is None or (isinstance(value, str) and value):
+            return value
+        self._note(where, f"{key} must be a text that is not empty")
+        return None
+
+    def _check_keys(self, table: Mapping[str, Any], known: Collection[str], where: str) -> None:
+        for key in table:
+            if key not in known:
+                self._note(where, _unknown(key, known))
+
+    def _note(self, where: str, text: str) -> None:
+        self._mistakes.append(Mistake(table=where, text=text, pair=self._pair))
 
 
-def _options_in(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    options = _table(table, "options", where)
-    _check_keys(options, _OPTIONS, where)
-    return dict(options)
+def _key(name: str) -> str:
+    """A key as TOML writes it: in quotes where it is no bare word."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
 
 
-def _table(table: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    value = table.get(key, {})
-    if not isinstance(value, Mapping):
-        raise ConfigurationError(f"{where}: {key} must be a table")
-    return value
-
-
-def _text(table: Mapping[str, Any], key: str, where: str) -> str | None:
-    value = table.get(key)
-    if value is not None and (not isinstance(value, str) or not value):
-        raise ConfigurationError(f"{where}: {key} must be a text that is not empty")
-    return value
-
-
-def _path_beside(file: Path, table: Mapping[str, Any], key: str, *, where: str) -> Path | None:
-    value = _text(table, key, where)
-    return None if value is None else file.parent / Path(value).expanduser()
-
-
-def _check_keys(table: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            raise ConfigurationError(f"{where}: {key!r} is not known{_nearest(key, known)}")
+def _unknown(key: str, known: Collection[str]) -> str:
+    return f"{key!r} is not known{_nearest(key, known)}"
 
 
 def _nearest(name: str, known: Collection[str]) -> str:

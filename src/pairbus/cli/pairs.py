@@ -85,7 +85,7 @@ class PairChoice:
         """The pair, with its connection strings. ``overrides`` are options above all others."""
         from ..client.state_dir import default_state_dir  # late: help needs no clients
 
-        chosen = self._chosen()
+        chosen = self.configured()
         primary, secondary = _address(chosen.primary), _address(chosen.secondary)
         name = _name_of(primary, secondary, self.primary_name or chosen.primary_name)
         options = {**chosen.options, **_parse_options(self.options), **(overrides or {})}
@@ -107,7 +107,8 @@ class PairChoice:
         config = find_config(self.config)
         return config is not None and len(config.pairs) == 1
 
-    def _chosen(self) -> PairConfig:
+    def configured(self) -> PairConfig:
+        """The pair as it is named, before any variable is read: what may travel to other processes."""
         if self.primary_env or self.secondary_env:
             return self._from_variables()
         config = find_config(self.config)

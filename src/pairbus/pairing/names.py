@@ -159,8 +159,10 @@ def primary_name(side: ConnectionString | Endpoint | str, *, alias: str | None =
 def _checked_name(name: str, what: str) -> str:
     lowered = name.strip().lower()
     if len(lowered) > _NAME_LIMIT or not _NAME.fullmatch(lowered):
+        # What is longer than any name may be a connection string in the wrong place.
+        shown = repr(name) if len(name) <= _NAME_LIMIT else f"{len(name)} characters"
         raise ConfigurationError(
-            f"{what} cannot begin the name of a backlog queue: {name!r}. Use 1 to {_NAME_LIMIT} letters, "
+            f"{what} cannot begin the name of a backlog queue: {shown}. Use 1 to {_NAME_LIMIT} letters, "
             "digits, dots, dashes or underscores, with a letter or digit at both ends; primary_name= sets "
             "another one"
         )
