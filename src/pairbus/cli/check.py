@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .access import signed_in
+from .colours import coloured
 from .examples import examples
 from .pairs import PairChoice, PairSettings, pair_options
 from .tables import json_option, print_json, print_table
@@ -94,7 +95,7 @@ def _print_for_people(report: PreflightReport) -> None:
     findings = sorted(report.findings, key=lambda finding: order[finding.severity])
     print_table(
         ("", "TOPIC", "SUBJECT", "FINDING"),
-        [(finding.severity, finding.topic, finding.subject, finding.text) for finding in findings],
+        [(coloured(finding.severity), finding.topic, finding.subject, finding.text) for finding in findings],
     )
     counted = sum(finding.severity != "note" for finding in findings)
     click.echo(f"{report.primary_name}: {counted or 'nothing'} found")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .colours import coloured
 from .tables import print_table
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _entity_row(entity: dict[str, Any]) -> tuple[object, ...]:
     health, sent = entity["health"], entity.get("sent", {})
     return (
         f"  {health['path']}",
-        health["state"],
+        coloured(health["state"]),
         _clock_time(health["since"]),
         sent.get("primary", {}).get("ok", ""),
         sent.get("backlog", {}).get("ok", ""),

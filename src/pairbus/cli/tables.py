@@ -18,8 +18,13 @@ def print_json(value: Any) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print the rows below their header, each column as wide as its longest cell."""
+    """Print the rows below their header, each column as wide as its longest cell looks."""
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
     for row in cells:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        padded = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        click.echo("  ".join(padded).rstrip())
+
+
+def _width(cell: str) -> int:
+    return len(click.unstyle(cell))

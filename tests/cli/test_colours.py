@@ -1,0 +1,62 @@
+"""Colour is for terminals; columns stay straight with it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import click
+import pytest
+
+from pairbus.cli.tables import print_table
+
+PROGRAM = """
+from pairbus.cli.colours import coloured
+from pairbus.cli.tables import print_table
+rows = [("healthy", "now"), ("faulted", "then"), ("x", "-")]
+print_table(("STATE", "SINCE"), [(coloured(state), since) for state, since in rows])
+"""
+PLAIN = ["STATE    SINCE", "healthy  now", "faulted  then", "x        -"]
+
+
+def shown_on_a_terminal(**variables: str) -> list[str]:
+    ours, theirs = pty.openpty()
+    try:
+        environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            stdout=theirs,
+            env={**environment, "TERM": "xterm", **variables},
+            check=True,
+            timeout=30,
+        )
+        return os.read(ours, 10_000).decode().splitlines()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_terminal_shows_states_in_colour_and_columns_stay_straight() -> None:
+    lines = shown_on_a_terminal()
+    assert [click.unstyle(line) for line in lines] == PLAIN
+    assert [line for line in lines if "\x1b" in line] == [
+        "\x1b[32mhealthy\x1b[0m  now",
+        "\x1b[31mfaulted\x1b[0m  then",
+    ]
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colour_can_be_turned_off(variables: dict[str, str]) -> None:
+    assert shown_on_a_terminal(**variables) == PLAIN
+
+
+def test_a_pipe_gets_no_colour() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30)
+    assert done.stdout.splitlines() == PLAIN
+
+
+def test_a_table_without_rows_is_its_header(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("ONE", "TWO"), [])
+    assert capsys.readouterr().out == "ONE  TWO\n"
