@@ -118,6 +118,11 @@ class PairConfig:
     options: Mapping[str, Any]
     entities: tuple[EntityConfig, ...] = ()
 
+    @property
+    def place(self) -> str:
+        """Where the file has it."""
+        return f"[pairs.{_key(self.name)}]"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:

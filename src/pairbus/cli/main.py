@@ -39,6 +39,12 @@ _EMBEDDED = "Embedded namespaces"
 class _Commands(LazyGroup):
     # Sections, and the commands in each, stand in the help as they stand here: as a pair needs them.
     entries = {  # noqa: RUF012  (a class constant; the base declares it as a Mapping)
+        "config": Entry(
+            "pairbus.cli.config_commands",
+            "config",
+            "Check pairbus.toml, print its schema, and one to begin with.",
+            _PREPARE,
+        ),
         "provision": Entry(
             "pairbus.cli.provision",
             "provision",

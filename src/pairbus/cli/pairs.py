@@ -29,9 +29,18 @@ from .config import (
 
 if TYPE_CHECKING:
     from ..options import SendAvailabilityOptions
-    from ..pairing.names import Endpoint
+    from ..pairing.names import ConnectionString, Endpoint
 
-__all__ = ["PairChoice", "PairSettings", "SideAddress", "config_option", "pair_options"]
+__all__ = [
+    "PairChoice",
+    "PairSettings",
+    "SideAddress",
+    "config_option",
+    "endpoint_of_side",
+    "pair_option",
+    "pair_options",
+    "parse_side",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -87,7 +96,7 @@ class PairChoice:
 
         chosen = self.configured()
         primary, secondary = _address(chosen.primary), _address(chosen.secondary)
-        name = _name_of(primary, secondary, self.primary_name or chosen.primary_name)
+        name = _name_of(chosen, self.primary_name or chosen.primary_name)
         options = {**chosen.options, **_parse_options(self.options), **(overrides or {})}
         return PairSettings(
             primary=primary,
@@ -174,9 +183,10 @@ config_option = click.option(
     show_envvar=True,
     help="The configuration file. [default: pairbus.toml, if there is one]",
 )
+pair_option = click.option("--pair", metavar="NAME", help="A pair of the configuration file.")
 _OPTIONS = (
     config_option,
-    click.option("--pair", metavar="NAME", help="A pair of the configuration file."),
+    pair_option,
     click.option("--primary-env", metavar="NAME", help="The variable with the primary's connection string."),
     click.option(
         "--secondary-env", metavar="NAME", help="The variable with the secondary's connection string."
@@ -222,18 +232,34 @@ def _address(side: SideConfig) -> SideAddress:
     return SideAddress(connection_string=value)
 
 
-def _name_of(primary: SideAddress, secondary: SideAddress, alias: str | None) -> str:
-    from ..pairing.names import ConnectionString, check_distinct, endpoint_of, parse_connection_string
+def _name_of(pair: PairConfig, alias: str | None) -> str:
+    from ..pairing.names import check_distinct
     from ..pairing.names import primary_name as name_primary
 
-    def parse(side: SideAddress) -> ConnectionString | Endpoint:
-        if side.connection_string is not None:
-            return parse_connection_string(side.connection_string)
-        return endpoint_of(side.host or "")
+    primary, secondary = parse_side(pair.primary, os.environ), parse_side(pair.secondary, os.environ)
+    assert primary is not None  # _address has seen to it that both variables are set
+    assert secondary is not None
+    check_distinct(endpoint_of_side(primary), endpoint_of_side(secondary))
+    return name_primary(primary, alias=alias)
 
-    def endpoint(parsed: ConnectionString | Endpoint) -> Endpoint:
-        return parsed.endpoint if isinstance(parsed, ConnectionString) else parsed
 
-    parsed = parse(primary)
-    check_distinct(endpoint(parsed), endpoint(parse(secondary)))
-    return name_primary(parsed, alias=alias)
+def parse_side(side: SideConfig, environment: Mapping[str, str]) -> ConnectionString | Endpoint | None:
+    """Where a side is, or None if its variable is not set. Errors name the variable, not what it holds."""
+    from ..pairing.names import endpoint_of, parse_connection_string
+
+    if side.host is not None:
+        return endpoint_of(side.host)
+    value = "" if side.env is None else environment.get(side.env, "").strip()
+    if not value:
+        return None
+    try:
+        return parse_connection_string(value)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"The environment variable {side.env}: {error}") from None
+
+
+def endpoint_of_side(side: ConnectionString | Endpoint) -> Endpoint:
+    """The endpoint of what ``parse_side`` has found."""
+    from ..pairing.names import ConnectionString
+
+    return side.endpoint if isinstance(side, ConnectionString) else side

@@ -1,0 +1,94 @@
+"""``pairbus config``: look a configuration file over, print its schema, and one to begin with."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from .colours import coloured
+from .config import DEFAULT_CONFIG, Config, read_config
+from .config_review import Remark, review_config
+from .config_schema import config_schema
+from .examples import examples
+from .group import CommandGroup
+from .pairs import config_option, pair_option
+from .tables import json_option, print_json, print_table
+
+__all__ = ["config"]
+
+_FOUND = 1
+
+
+@click.group(
+    cls=CommandGroup,
+    epilog=examples(
+        "pairbus config example > pairbus.toml",
+        "pairbus config check",
+        "pairbus config schema > pairbus.schema.json",
+    ),
+)
+def config() -> None:
+    """Check pairbus.toml, print its schema, and one to begin with."""
+
+
+@config.command(
+    "check",
+    epilog=examples(
+        "pairbus config check",
+        "pairbus config check --config deploy/pairbus.toml --pair shop --env",
+        "pairbus config check --json",
+    ),
+)
+@config_option
+@pair_option
+@click.option("--env", is_flag=True, help="A variable that is not set is a mistake, and not a warning.")
+@json_option
+def check_command(*, config: Path | None, pair: str | None, env: bool, as_json: bool) -> int:
+    """Tell every mistake of a configuration file, and what it names that is not there.
+
+    Nothing is reached over the network: that is what `pairbus check` is for. Exit code 1: there is a mistake.
+    """
+    reading = read_config(config or DEFAULT_CONFIG)
+    if pair is not None and (reading.config.pairs or not reading.mistakes):
+        reading.config.pair(pair)  # raises if there is none of that name
+    remarks = review_config(reading, os.environ, pair=pair, strict=env)
+    if as_json:
+        print_json(_described(reading.config, remarks))
+    else:
+        _print(reading.config, remarks)
+    return _FOUND if any(remark.severity == "error" for remark in remarks) else 0
+
+
+def _described(config: Config, remarks: Sequence[Remark]) -> dict[str, object]:
+    return {
+        "file": str(config.file),
+        "pairs": list(config.pairs),
+        "findings": [dataclasses.asdict(remark) for remark in remarks],
+    }
+
+
+def _print(config: Config, remarks: Sequence[Remark]) -> None:
+    if remarks:
+        rows = [(coloured(remark.severity), remark.place, remark.text) for remark in remarks]
+        print_table(("", "PLACE", "FINDING"), rows)
+    mistakes = sum(remark.severity == "error" for remark in remarks)
+    pairs = ", ".join(config.pairs) or "none"
+    click.echo(f"{config.file}: {mistakes or 'no'} mistake{'' if mistakes == 1 else 's'}; pairs: {pairs}")
+
+
+@config.command("schema", epilog=examples("pairbus config schema > pairbus.schema.json"))
+def schema_command() -> None:
+    """Print the JSON Schema of pairbus.toml, by which editors complete and check it."""
+    print_json(config_schema())
+
+
+@config.command("example", epilog=examples("pairbus config example > pairbus.toml"))
+def example_command() -> None:
+    """Print a pairbus.toml to begin with."""
+    text = resources.files(__package__).joinpath("example.toml").read_text(encoding="utf-8")
+    click.echo(text, nl=False)
