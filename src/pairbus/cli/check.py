@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .access import signed_in
+from .candidates import offer_entities
 from .colours import coloured
 from .examples import examples
 from .pairs import PairChoice, PairSettings, pair_options
@@ -33,7 +34,14 @@ _OUTAGE = 6 * 3600.0
     )
 )
 @pair_options
-@click.option("--entity", "entities", multiple=True, metavar="PATH", help="An entity to look at. Repeatable.")
+@click.option(
+    "--entity",
+    "entities",
+    multiple=True,
+    metavar="PATH",
+    shell_complete=offer_entities,
+    help="An entity to look at. Repeatable.",
+)
 @click.option(
     "--outage",
     type=_POSITIVE,

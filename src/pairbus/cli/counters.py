@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from .candidates import offer_namespaces
 from .examples import examples
 from .ready_file import connect, ready_file_option
 from .tables import json_option, print_json, print_table
@@ -20,7 +21,7 @@ __all__ = ["counters"]
         "pairbus counters contoso-dr --ready-file ready.json --json",
     )
 )
-@click.argument("namespace", required=False)
+@click.argument("namespace", required=False, shell_complete=offer_namespaces)
 @ready_file_option
 @json_option
 def counters(namespace: str | None, *, ready_file: Path, as_json: bool) -> None:

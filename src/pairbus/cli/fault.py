@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from .candidates import offer_namespaces
 from .examples import examples
 from .group import CommandGroup
 from .ready_file import connect, ready_file_option
@@ -68,7 +69,7 @@ def _kinds_help() -> str:
         ]
     ),
 )
-@click.argument("namespace")
+@click.argument("namespace", shell_complete=offer_namespaces)
 @click.argument("kind", type=click.Choice(list(KINDS)), metavar="KIND")
 @click.option("--entity", help="Only this queue, topic or subscription; without it the whole namespace.")
 @click.option("--for", "duration", type=_POSITIVE, metavar="SECONDS", help="Heal by itself after this time.")
@@ -121,7 +122,7 @@ def set_fault(
         "pairbus fault clear contoso --entity orders",
     ),
 )
-@click.argument("namespace")
+@click.argument("namespace", shell_complete=offer_namespaces)
 @click.option("--entity", help="Only the faults set on this entity.")
 @ready_file_option
 @json_option

@@ -34,6 +34,7 @@ _SEND = "Send, and look on"
 _DRAIN = "Drain the backlog"
 _MONEY = "Money"
 _EMBEDDED = "Embedded namespaces"
+_SHELL = "Shell"
 
 
 class _Commands(LazyGroup):
@@ -74,6 +75,9 @@ class _Commands(LazyGroup):
         ),
         "counters": Entry(
             "pairbus.cli.counters", "counters", "Show the billable operations a broker counted.", _EMBEDDED
+        ),
+        "completion": Entry(
+            "pairbus.cli.completion", "completion", "Print the completion script of a shell.", _SHELL
         ),
     }
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import ConfigurationError
+from .candidates import offer_options, offer_pairs, offer_variables
 from .config import (
     DEFAULT_CONFIG,
     EntityConfig,
@@ -183,13 +184,23 @@ config_option = click.option(
     show_envvar=True,
     help="The configuration file. [default: pairbus.toml, if there is one]",
 )
-pair_option = click.option("--pair", metavar="NAME", help="A pair of the configuration file.")
+pair_option = click.option(
+    "--pair", metavar="NAME", shell_complete=offer_pairs, help="A pair of the configuration file."
+)
 _OPTIONS = (
     config_option,
     pair_option,
-    click.option("--primary-env", metavar="NAME", help="The variable with the primary's connection string."),
     click.option(
-        "--secondary-env", metavar="NAME", help="The variable with the secondary's connection string."
+        "--primary-env",
+        metavar="NAME",
+        shell_complete=offer_variables,
+        help="The variable with the primary's connection string.",
+    ),
+    click.option(
+        "--secondary-env",
+        metavar="NAME",
+        shell_complete=offer_variables,
+        help="The variable with the secondary's connection string.",
     ),
     click.option("--primary-name", metavar="NAME", help="What begins the names of the backlog queues."),
     click.option(
@@ -197,6 +208,7 @@ _OPTIONS = (
         "options",
         multiple=True,
         metavar="NAME=VALUE",
+        shell_complete=offer_options,
         help="An option of the pair, above those of the file. Repeatable.",
     ),
 )

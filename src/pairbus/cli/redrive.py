@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .backlogs import ChosenBacklog, choose_backlog
+from .candidates import offer_entities
 from .examples import examples
 from .pairs import PairChoice, pair_options
 from .tables import json_option, print_json, print_table
@@ -30,7 +31,12 @@ __all__ = ["redrive"]
 )
 @click.option("--include-extra", is_flag=True, help="Redrive those of backlog queues beyond the count too.")
 @click.option(
-    "--path", "paths", multiple=True, metavar="PATH", help="Only those for this entity. Repeatable."
+    "--path",
+    "paths",
+    multiple=True,
+    metavar="PATH",
+    shell_complete=offer_entities,
+    help="Only those for this entity. Repeatable.",
 )
 @click.option(
     "--reason", "reasons", multiple=True, metavar="REASON", help="Only those with this reason. Repeatable."

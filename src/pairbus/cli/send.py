@@ -15,6 +15,7 @@ import click
 
 from ..errors import ConfigurationError, PairbusError, UnreachableError
 from .access import signed_in
+from .candidates import offer_entities
 from .examples import examples
 from .feed import Feed, Message
 from .lines import read_json_lines, read_plain_lines
@@ -36,7 +37,7 @@ __all__ = ["send"]
         "pairbus send orders --pair shop --batch 500 --timeout 30 < orders.txt",
     )
 )
-@click.argument("path")
+@click.argument("path", shell_complete=offer_entities)
 @pair_options
 @click.option(
     "--file", "source", type=click.File("rb"), default="-", help="The file; - is standard input. [default: -]"

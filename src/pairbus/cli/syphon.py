@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .backlogs import Transport, choose_backlog, choose_backlogs
+from .candidates import offer_entities
 from .examples import examples
 from .group import CommandGroup
 from .pairs import PairChoice, pair_options
@@ -75,7 +76,12 @@ def syphon() -> None:
 @_count_option
 @_extra_option
 @click.option(
-    "--path", "paths", multiple=True, metavar="PATH", help="Only messages for this entity. Repeatable."
+    "--path",
+    "paths",
+    multiple=True,
+    metavar="PATH",
+    shell_complete=offer_entities,
+    help="Only messages for this entity. Repeatable.",
 )
 @click.option(
     "--transport",
