@@ -381,6 +381,27 @@ def test_each_settlement_has_a_frame_of_its_own() -> None:
     assert found == [Disposition(True, number, number, True, ACCEPTED) for number in range(3)]
 
 
+def test_settlements_that_join_share_a_frame_with_their_neighbours() -> None:
+    peer = Peer().open().begin().attach()
+    for number in range(8):
+        peer.transfer(delivery_id=number)
+    link = _link(peer)
+    for number in (0, 1, 2, 4, 5):
+        link.settle(number, ACCEPTED, joins=True)
+    link.settle(6, RELEASED, joins=True)
+    peer.collect()
+    link.settle(7, RELEASED, joins=True)  # the frame before it has left already
+    peer.collect()
+    found = [answer for _, answer, _ in peer.answers if isinstance(answer, Disposition)]
+    assert found == [
+        Disposition(True, 0, 2, True, ACCEPTED),
+        Disposition(True, 4, 5, True, ACCEPTED),
+        Disposition(True, 6, 6, True, RELEASED),
+        Disposition(True, 7, 7, True, RELEASED),
+    ]
+    assert not link.session.unsettled_received.keys() - {3}
+
+
 def test_a_range_is_settled_in_one_frame() -> None:
     peer = Peer().open().begin().attach()
     for number in range(3):

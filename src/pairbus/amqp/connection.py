@@ -50,6 +50,7 @@ from pairbus.amqp.fastframes import (
     HEAD_SIZE,
     PLAIN_FRAME,
     TRANSFER_LIST,
+    SettledRun,
     read_flow,
     read_head,
 )
@@ -134,6 +135,7 @@ class Connection:
         self.link_count = 0
         self._chunks: list[bytes] = []
         self.write: Callable[[bytes], None] = self._chunks.append
+        self.settled_run = SettledRun(self._chunks)
         self._handshake = Handshake(
             self.write,
             server=server,

@@ -13,6 +13,7 @@ How:
    last time, so flags and outcomes are decoded once, not a million times.
 4. Whatever has another shape goes through the general codec, and means the same.
 5. Frames are written by one ``struct`` call from a prefix and a suffix that are made once a link.
+6. Settlements of neighbours may leave as one frame (``SettledRun``).
 """
 
 from __future__ import annotations
@@ -213,8 +214,43 @@ class TransferShape:
 pack_disposition = struct.Struct(">16sIBI6s").pack
 """Prefix, first, 0x70, last, suffix: a disposition whose outcome takes four bytes, as accepted does."""
 
-ACCEPTED_SUFFIX = b"\x41" + encode_composite(ACCEPTED) + b"\x42"
-RELEASED_SUFFIX = b"\x41" + encode_composite(RELEASED) + b"\x42"
+SHORT_SUFFIXES: dict[type, bytes] = {
+    type(state): b"\x41" + encode_composite(state) + b"\x42" for state in (ACCEPTED, RELEASED)
+}
+"""Settled with an outcome that has no fields."""
+
+
+class SettledRun:
+    """Settlements of neighbours, one after the other, grow into one frame as long as it was not taken out.
+
+    A peer that pipelines is then answered once for hundreds of messages. Ranges never pass over the wrap of
+    the ids, which not every client reads.
+    """
+
+    __slots__ = ("_chunks", "_first", "_frame", "_last", "_prefix", "_suffix")
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self._chunks = chunks
+        self._frame = self._prefix = self._suffix = b""
+        self._first = self._last = -1
+
+    def add(self, prefix: bytes, delivery_id: int, suffix: bytes) -> None:
+        """Write a settlement, or let the last frame, if it is a neighbour's, speak for this one too."""
+        chunks = self._chunks
+        if (
+            delivery_id == self._last + 1
+            and chunks
+            and chunks[-1] is self._frame
+            and suffix is self._suffix
+            and prefix is self._prefix  # the same link
+        ):
+            self._last = delivery_id
+            chunks[-1] = self._frame = pack_disposition(prefix, self._first, 0x70, delivery_id, suffix)
+            return
+        self._prefix, self._suffix = prefix, suffix
+        self._first = self._last = delivery_id
+        self._frame = pack_disposition(prefix, delivery_id, 0x70, delivery_id, suffix)
+        chunks.append(self._frame)
 
 
 def disposition_prefix(channel: int, *, receiver: bool) -> bytes:

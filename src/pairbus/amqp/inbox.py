@@ -183,8 +183,11 @@ class Inbox:
     ) -> None:
         """One event a link, however the peer packs its frames; ids that we do not know are passed over."""
         by_link: dict[Link, list[int]] = {}
+        find = unsettled.pop if settled else unsettled.__getitem__
         for delivery_id in unsettled.pick(first, last):
-            by_link.setdefault(unsettled[delivery_id], []).append(delivery_id)
-            if settled:
-                del unsettled[delivery_id]
+            link = find(delivery_id)
+            ids = by_link.get(link)
+            if ids is None:
+                ids = by_link[link] = []
+            ids.append(delivery_id)
         events.extend(Settled(link, ids, state, settled) for link, ids in by_link.items())

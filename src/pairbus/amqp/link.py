@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING, Any
 from pairbus.amqp.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT, ProtocolError
 from pairbus.amqp.events import Event, LinkAttached, LinkDetached, LinkFlowed, Received
 from pairbus.amqp.fastframes import (
-    ACCEPTED_SUFFIX,
-    RELEASED_SUFFIX,
+    SHORT_SUFFIXES,
     TransferShape,
     disposition_prefix,
     pack_disposition,
 )
 from pairbus.amqp.outbox import Outgoing
 from pairbus.amqp.performatives import (
-    Accepted,
     AmqpError,
     Attach,
     Coordinator,
@@ -36,7 +34,6 @@ from pairbus.amqp.performatives import (
     Detach,
     Disposition,
     Flow,
-    Released,
     Source,
     Target,
     Transfer,
@@ -65,6 +62,7 @@ class Link:
         "_owner_told",
         "_partial",
         "_prefix",
+        "_settled_run",
         "_shapes",
         "_unsettled",
         "_write",
@@ -102,6 +100,7 @@ class Link:
         self._drain = False
         self._partial: _Partial | None = None
         self._prefix = disposition_prefix(session.channel, receiver=not is_sender)
+        self._settled_run = session.connection.settled_run
         self._shapes: dict[int, TransferShape] = {}
         self._unsettled = session.unsettled_sent if is_sender else session.unsettled_received
         self._write = session.write
@@ -321,17 +320,24 @@ class Link:
 
     # Settling
 
-    def settle(self, delivery_id: int, state: DeliveryState | None, *, settled: bool = True) -> None:
-        """Tell the peer the state of one delivery, in a frame of its own."""
+    def settle(
+        self, delivery_id: int, state: DeliveryState | None, *, settled: bool = True, joins: bool = False
+    ) -> None:
+        """Tell the peer the state of one delivery, in a frame of its own.
+
+        With ``joins`` neighbours of the same outcome may share one, which suits a peer that pipelines. Some
+        clients wait longer for an answer that they share.
+        """
         if not self._alive:
             return
         if settled:
             self._unsettled.pop(delivery_id, None)
-            if type(state) is Accepted:
-                self._write(pack_disposition(self._prefix, delivery_id, 0x70, delivery_id, ACCEPTED_SUFFIX))
-                return
-            if type(state) is Released:
-                self._write(pack_disposition(self._prefix, delivery_id, 0x70, delivery_id, RELEASED_SUFFIX))
+            suffix = SHORT_SUFFIXES.get(type(state))
+            if suffix is not None:
+                if joins:
+                    self._settled_run.add(self._prefix, delivery_id, suffix)
+                else:
+                    self._write(pack_disposition(self._prefix, delivery_id, 0x70, delivery_id, suffix))
                 return
         self.session.send(Disposition(not self.is_sender, delivery_id, delivery_id, settled, state))
 

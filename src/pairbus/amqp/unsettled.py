@@ -21,6 +21,8 @@ class Unsettled(dict[int, "Link"]):
         if span < 0:
             return []
         if span < len(self):
+            if first <= last:
+                return [number for number in range(first, last + 1) if number in self]
             return [number & MASK for number in range(first, first + span + 1) if number & MASK in self]
         return [number for number in self if 0 <= serial_gap(number, first) <= span]
 

@@ -79,7 +79,7 @@ class Inbox(Endpoint):
 
     def _answer(self, event: Received, state: Accepted | Rejected) -> None:
         if not event.settled:
-            self.link.settle(event.delivery_id, state)
+            self.link.settle(event.delivery_id, state, joins=True)
         self._since_flow += 1
         if self._since_flow >= SEND_CREDIT // 2:
             self._since_flow = 0

@@ -6,7 +6,8 @@ Rules
 2. The delivery tag is the lock token. A settlement names a delivery; the token behind it is given to the
    engine.
 3. A settlement that is not yet settled waits for its echo: the same outcome, settled. An echo of `rejected`
-   carries no error, because to the SDKs an error there means that the settlement failed.
+   carries no error, because to the SDKs an error there means that the settlement failed. Who settled a range
+   is answered in ranges, and nobody else: the Python SDK waits longer for an echo that is shared.
 4. A credit grant that ends (drained, renewed, detached) without a delivery is one empty receive, and is
    billed.
 5. A link that goes leaves its messages locked until their locks end, as Azure does; a session that goes gives
@@ -114,14 +115,14 @@ class Outbox(Endpoint):
         self._delivered_in_grant = False
 
     def on_settled(self, event: Settled) -> None:
-        now = self._host.now()
+        now, joins = self._host.now(), len(event.delivery_ids) > 1
         for delivery_id in event.delivery_ids:
             token = self._unsettled.pop(delivery_id, None)
             if token is None:
                 continue
             echo = self._settle(token, event.state, now)
             if not event.settled:
-                self.link.settle(delivery_id, echo)
+                self.link.settle(delivery_id, echo, joins=joins)
 
     def on_detached(self) -> None:
         self.draining = False
