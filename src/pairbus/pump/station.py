@@ -82,7 +82,8 @@ class Station:
         before = self.conditions.look(path, now).state
         self.conditions.failed(path, judgement, now)
         self.tally.of(path).trouble = judgement.description
-        if judgement.verdict is not Verdict.GONE:
+        # That a path is still down when it is tried again is no news, and no reason to slow the others down.
+        if judgement.verdict is Verdict.BUSY or (judgement.is_strain and before is PathState.UP):
             self.limiter.trouble(self.monotonic())
         if before is PathState.UP:
             _log.warning(

@@ -44,6 +44,8 @@ _TABLE: dict[str, tuple[Verdict, str]] = {
     conditions.ARGUMENT_ERROR: (Verdict.POISON, "Malformed"),
     conditions.ARGUMENT_OUT_OF_RANGE: (Verdict.POISON, "Malformed"),
 }
+# What a namespace answers, or does not, that is asked for too much. All else is a matter of one path.
+_STRAIN = {CONNECTION_LOST, UNANSWERED, conditions.SERVER_BUSY, conditions.TIMEOUT, conditions.INTERNAL_ERROR}
 _WAIT = re.compile(r"wait\s+(?:for\s+)?([0-9]+(?:\.[0-9]+)?)\s*s", re.IGNORECASE)
 # What a throttled answer means that says nothing, and the longest that we let one ask for.
 DEFAULT_BUSY_WAIT = 10.0
@@ -52,12 +54,16 @@ LONGEST_BUSY_WAIT = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with its reason in one word, its description, and how long to wait if busy."""
+    """A verdict with its reason in one word, its description, and how long to wait if busy.
+
+    `is_strain` is whether the whole namespace may be strained, so that all paths should go slower.
+    """
 
     verdict: Verdict
     reason: str
     description: str
     wait: float = 0.0
+    is_strain: bool = False
 
 
 def judge(error: TransportError) -> Judgement:
@@ -67,4 +73,4 @@ def judge(error: TransportError) -> Judgement:
     if verdict is Verdict.BUSY:
         asked = _WAIT.search(error.description)
         wait = min(float(asked[1]), LONGEST_BUSY_WAIT) if asked else DEFAULT_BUSY_WAIT
-    return Judgement(verdict, reason, str(error), wait)
+    return Judgement(verdict, reason, str(error), wait, error.condition in _STRAIN)

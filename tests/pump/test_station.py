@@ -1,0 +1,70 @@
+"""What the trouble of one path means for the pace of all."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from pairbus.amqp import errors as conditions
+from pairbus.clock import SystemClock
+from pairbus.ledger.receipts import MemoryReceipts
+from pairbus.pump import PumpOptions
+from pairbus.pump.destinations import Destinations
+from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED, TransportError
+from pairbus.pump.rate import Limiter
+from pairbus.pump.station import Station
+from pairbus.pump.summary import Tally
+from pairbus.pump.transport import Transport
+from pairbus.pump.verdicts import judge
+
+
+class FrozenClock(SystemClock):
+    """Nothing grows while a test looks."""
+
+    def monotonic(self) -> float:
+        return 100.0
+
+
+@pytest.fixture
+def station() -> Station:
+    return Station(
+        pair="contoso",
+        options=PumpOptions(),
+        primary=cast(Transport, None),
+        receipts=MemoryReceipts(),
+        clock=FrozenClock(),
+        conditions=Destinations(first=1.0, longest=60.0),
+        limiter=Limiter(start=2000.0),
+        tally=Tally(0.0),
+        longest_wait=900.0,
+    )
+
+
+@pytest.mark.parametrize(
+    "condition", [conditions.RESOURCE_LIMIT, conditions.ENTITY_DISABLED, conditions.DETACH_FORCED]
+)
+def test_a_path_that_is_down_does_not_slow_the_others(station: Station, condition: str) -> None:
+    station.note_trouble("orders", judge(TransportError(condition, "")), 0.0)
+    assert station.limiter.rate == 2000
+
+
+@pytest.mark.parametrize("condition", [UNANSWERED, CONNECTION_LOST, conditions.INTERNAL_ERROR])
+def test_silence_slows_all_when_it_begins_and_not_with_each_try(station: Station, condition: str) -> None:
+    judgement = judge(TransportError(condition, ""))
+    station.note_trouble("orders", judgement, 0.0)
+    assert station.limiter.rate == 1000
+    for now in (10.0, 20.0, 40.0):
+        assert station.conditions.claim_try("orders", now)
+        station.limiter._reacted_at = 0.0  # a reaction is long ago
+        station.note_trouble("orders", judgement, now)
+    assert station.limiter.rate == 1000
+
+
+def test_every_busy_answer_slows_all(station: Station) -> None:
+    judgement = judge(TransportError(conditions.SERVER_BUSY, "wait 2 seconds"))
+    for now, rate in ((0.0, 1000), (10.0, 500)):
+        station.limiter._reacted_at = 0.0
+        station.conditions.claim_try("orders", now)
+        station.note_trouble("orders", judgement, now)
+        assert station.limiter.rate == rate
