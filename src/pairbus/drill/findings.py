@@ -1,0 +1,214 @@
+"""What a drill found in tables: every message by its fate, the checks, the bill, the options."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+from html import escape
+
+from .result import Cost, CostLine, DrillResult, EntityResult, Fate, Unaccounted
+from .summary import fates_of
+from .time_axis import frame
+from .wording import count_of, write_money, write_seconds
+
+__all__ = ["render_bill", "render_checks", "render_fates", "render_options"]
+
+# Shown at once; more are folded.
+_MOST_SHOWN = 8
+# More than these are in the JSON, and make the page slow.
+_MOST_IDS = 500
+_STYLES = {
+    "arrived": "primary",
+    "arrived more than once": "twice",
+    "waiting": "backlog",
+    "dead-lettered": "spool",
+    "refused": "refused",
+    "unknown": "unknown",
+    "lost": "lost",
+}
+# The worst first.
+_FATES: tuple[Fate, ...] = ("lost", "unknown", "refused", "dead-lettered", "waiting", "delivered")
+
+
+def render_fates(result: DrillResult) -> str:
+    """The verdict: in one bar, by entity, and by the ids that did not simply arrive."""
+    parts = [
+        '<section aria-labelledby="fates"><h2 id="fates">What became of every message</h2>',
+        _fate_bar(result),
+        _order(result),
+        _entities(result),
+        _unaccounted(result),
+        "</section>",
+    ]
+    return "".join(parts)
+
+
+def _fate_bar(result: DrillResult) -> str:
+    fates = [(name, number) for name, number in fates_of(result) if number > 0]
+    total = sum(number for _, number in fates)
+    if not total:
+        return '<p class="dim">No messages were sent.</p>'
+    # What is rare is what one looks for: it gets a width that is seen.
+    widths = [max(100 * number / total, 0.8) for _, number in fates]
+    x, bars = 0.0, []
+    for (name, number), share in zip(fates, widths, strict=True):
+        width = 100 * share / sum(widths)
+        bars.append(
+            f'<rect class="{_STYLES[name]}" x="{x:.2f}%" width="{width:.2f}%" height="22">'
+            f"<title>{name}: {number:,}</title></rect>"
+        )
+        x += width
+    told = ", ".join(f"{number:,} {name}" for name, number in fates)
+    legend = "".join(
+        f'<li><i class="key {_STYLES[name]}"></i>{name} <b>{number:,}</b></li>' for name, number in fates
+    )
+    return f'<div class="fates">{frame("".join(bars), 22, told)}</div><ul class="legend">{legend}</ul>'
+
+
+def _order(result: DrillResult) -> str:
+    number = result.verdict.out_of_order
+    if not number:
+        return ""
+    return f'<p class="dim">{count_of(number, "message", "messages")} came out of order.</p>'
+
+
+def _entities(result: DrillResult) -> str:
+    if not result.entities:
+        return ""
+    verdict = result.verdict
+    found = Counter((one.path, one.fate) for one in verdict.unaccounted)
+    named = Counter(one.fate for one in verdict.unaccounted)
+    counted: dict[Fate, int] = {
+        "waiting": verdict.waiting,
+        "dead-lettered": verdict.dead_lettered,
+        "unknown": verdict.unknown,
+    }
+    # A column for a fate that no message met would take room from those that matter, and one of which not
+    # every message is named would show too few.
+    fates = [fate for fate, number in counted.items() if number and named[fate] == number]
+    head = ["entity", "sent", "arrived", "twice", "lost", "refused", *fates, "to primary", "to backlog",
+            "to spool", "failovers", "pings", "longest send"]  # fmt: skip
+    rows = [_entity_row(one, [found.get((one.path, fate), 0) for fate in fates]) for one in result.entities]
+    return draw_table(head, rows, caption="Messages by entity")
+
+
+def _entity_row(entity: EntityResult, fates: Iterable[int]) -> list[str]:
+    arrived = (entity.sent, entity.delivered, entity.duplicated, entity.missing, entity.refused)
+    ways = (entity.to_primary, entity.to_backlog, entity.to_spool, entity.failovers, entity.pings)
+    numbers = [f"{number:,}" for number in (*arrived, *fates, *ways)]
+    return [entity.path, *numbers, write_seconds(entity.longest_send)]
+
+
+def _unaccounted(result: DrillResult) -> str:
+    ids = sorted(result.verdict.unaccounted, key=lambda one: (_FATES.index(one.fate), one.path))
+    if not ids:
+        verdict = result.verdict
+        simply = verdict.sent == verdict.delivered > 0 and not verdict.duplicated
+        return '<p class="dim">Every message simply arrived, once, where it belongs.</p>' if simply else ""
+    caption = "Messages that did not simply arrive, by id"
+    head = ("message id", "entity", "fate", "note")
+    rows = [_id_row(one) for one in ids[:_MOST_IDS]]
+    drawn = draw_table(head, rows[:_MOST_SHOWN], caption=caption, style="words")
+    rest = rows[_MOST_SHOWN:]
+    if rest:
+        more = draw_table(head, rest, caption="The others", style="words")
+        drawn += f"<details><summary>{count_of(len(rest), 'more id', 'more ids')}</summary>{more}</details>"
+    verdict = result.verdict
+    total = verdict.sent - verdict.delivered + verdict.duplicated
+    left = max(total, len(ids)) - len(rows)
+    return drawn + (f'<p class="dim">And {left:,} more, see the JSON of the drill.</p>' if left > 0 else "")
+
+
+def _id_row(one: Unaccounted) -> tuple[str, ...]:
+    return (
+        one.message_id,
+        one.path,
+        "arrived" if one.fate == "delivered" else one.fate,
+        one.note,
+    )
+
+
+def render_checks(result: DrillResult) -> str:
+    """What was promised, and whether it came true."""
+    if not result.checks:
+        return ""
+    items = "".join(
+        f'<li class="{"pass" if check.passed else "fail"}"><b class="mark">'
+        f"{'✓ passed' if check.passed else '✗ failed'}</b><span><b>{escape(check.name)}</b> "
+        f'<span class="dim">{escape(check.detail)}</span></span></li>'
+        for check in sorted(result.checks, key=lambda check: check.passed)
+    )
+    kept = sum(check.passed for check in result.checks)
+    return (
+        '<section aria-labelledby="checks"><h2 id="checks">What was promised</h2>'
+        f'<p class="dim">{kept:,} of {count_of(len(result.checks), "promise", "promises")} kept.</p>'
+        f'<ul class="checks">{items}</ul></section>'
+    )
+
+
+def render_bill(cost: Cost | None) -> str:
+    """What the traffic of the drill would cost, by stage."""
+    if cost is None:
+        return ""
+    most = max((_amount(line) for line in cost.stages), default=Decimal(0))
+    body = "".join(_bill_row(line, most) for line in cost.stages)
+    derived = any(line.derived for line in cost.stages)
+    notes = [
+        f"Prices of {cost.prices_as_of}. In outages: {write_money(cost.in_outages)} {cost.currency}.",
+        "Derived: not counted but reckoned from what the primary took." if derived else "",
+        cost.note,
+    ]
+    told = "".join(f'<p class="dim">{escape(note)}</p>' for note in notes if note)
+    return (
+        '<section aria-labelledby="bill"><h2 id="bill">What it cost</h2><div class="wide">'
+        '<table class="bill"><caption>The bill by stage</caption><thead><tr><th scope="col">stage</th>'
+        f'<th scope="col">operations</th><th scope="col">{escape(cost.currency)}</th>'
+        f'<th scope="col" class="bars">share</th></tr></thead><tbody>{body}</tbody><tfoot><tr>'
+        f'<th scope="row">in all</th><td>{cost.operations:,}</td><td>{escape(write_money(cost.total))}</td>'
+        f"<td></td></tr></tfoot></table></div>{told}</section>"
+    )
+
+
+def _bill_row(line: CostLine, most: Decimal) -> str:
+    share = float(100 * _amount(line) / most) if most > 0 else 0.0
+    style = "derived" if line.derived else "backlog" if "backlog" in line.name else "primary"
+    name = f"{line.name} (derived)" if line.derived else line.name
+    amount = write_money(line.cost)
+    told = f"<title>{escape(name)}: {escape(amount)}</title>"
+    bar = frame(f'<rect class="{style}" width="{share:.1f}%" height="14" rx="2">{told}</rect>', 14, "")
+    return (
+        f'<tr><th scope="row">{escape(name)}</th><td>{line.operations:,}</td><td>{escape(amount)}</td>'
+        f'<td class="bars">{bar}</td></tr>'
+    )
+
+
+def _amount(line: CostLine) -> Decimal:
+    try:
+        amount = Decimal(line.cost)
+    except InvalidOperation:
+        return Decimal(0)
+    return amount if amount.is_finite() and amount > 0 else Decimal(0)
+
+
+def render_options(result: DrillResult) -> str:
+    """What the drill was run with."""
+    if not result.options:
+        return ""
+    rows = [(str(name), str(value)) for name, value in result.options.items()]
+    table = draw_table(("option", "value"), rows, caption="Options of the drill", style="words")
+    return f"<details><summary>Options of this drill</summary>{table}</details>"
+
+
+def draw_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, style: str = "") -> str:
+    """A table that scrolls by itself where it is too wide."""
+    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    body = "".join(
+        f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in rest)}</tr>'
+        for first, *rest in rows
+    )
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}">'
+        f'<table class="{style or "numbers"}"><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    )

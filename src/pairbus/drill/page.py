@@ -1,0 +1,114 @@
+"""A drill as one HTML page that needs nothing else: no network, no script, no other file.
+
+It is read from the top by two people. Who decides reads the sentence, the figures and the time line; who
+operates goes on to the ids, the promises and the bill.
+"""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+from html import escape
+from importlib import resources
+
+from .findings import render_bill, render_checks, render_fates, render_options
+from .result import DrillResult
+from .summary import judge, key_figures, sum_up, tell_rest
+from .timeline import render_timeline
+from .wording import write_seconds
+
+__all__ = ["render_drill"]
+
+_UNBROKEN = "\N{NO-BREAK SPACE}"
+# What must not be concluded from a drill.
+_LIMITS = (
+    "The two namespaces are embedded ones, on one machine. They speak the protocol of Azure Service Bus to "
+    "the official SDK, but have neither its distance, nor its throttling, nor its ways to fail.",
+    "Intervals are scaled down, so that a drill takes a minute. In production the failover comes after the "
+    "failover interval that you configure, and pings go out once in theirs.",
+    "Rates are those of this machine, which ran applications, receivers, namespaces and the syphon at once.",
+    "The cost is that of this traffic by a dated price sheet. It is no quote, and has no base charge.",
+)
+# Hatching, so that what went wrong is told by its texture too.
+_PATTERNS = (
+    '<svg class="patterns" width="0" height="0" aria-hidden="true" xmlns="http://www.w3.org/2000/svg"><defs>'
+    '<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<rect class="hatch-ground" width="6" height="6"/><rect class="hatch-line" width="2.4" height="6"/>'
+    "</pattern></defs></svg>"
+)
+
+
+def render_drill(result: DrillResult, *, now: float) -> str:
+    """The whole page; `now` is when it is made, in Unix seconds."""
+    style = resources.files(__package__).joinpath("drill.css").read_text(encoding="utf-8")
+    sections = [
+        _head(result),
+        render_timeline(result),
+        render_fates(result),
+        render_checks(result),
+        render_bill(result.cost),
+        _notes(result),
+        _foot(result, now),
+    ]
+    title = f"{result.title}: drill {judge(result)}"
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)}</title><style>\n{style}</style></head>\n<body>{_PATTERNS}<main>\n"
+        + "\n".join(filter(None, sections))
+        + "\n</main></body></html>\n"
+    )
+
+
+def _head(result: DrillResult) -> str:
+    word = judge(result)
+    style, sign = ("pass", "✓") if word == "passed" else ("fail", "✗")
+    cards = "".join(
+        f"<div><dt>{escape(figure.name)}</dt><dd><b>{escape(figure.value)}</b>"
+        f'<span class="dim">{escape(figure.note)}</span></dd></div>'
+        for figure in key_figures(result)
+    )
+    figures = f'<dl class="figures">{cards}</dl>' if cards else ""
+    # A line breaks between sentences, and never between a number and its unit.
+    sentences = " ".join(
+        f"<span>{escape(sentence.replace(' s outage', f'{_UNBROKEN}s outage'))}</span>"
+        for sentence in sum_up(result)
+    )
+    broken = [check.name for check in result.checks if not check.passed]
+    rest = f'<p class="rest">{escape(tell_rest(result))}</p>' if tell_rest(result) else ""
+    why = f'<p class="why">Promises not kept: {escape("; ".join(broken))}.</p>' if broken else ""
+    return (
+        f'<header><p class="eyebrow">Outage drill · {escape(result.scenario)}</p>'
+        f'<h1>{escape(result.title)}</h1><p class="story">{escape(result.story)}</p>'
+        f'<div class="verdict {style}"><b class="mark">{sign} {word.capitalize()}</b>'
+        f"<p>{sentences}</p>{rest}{why}</div>"
+        f'{figures}<p class="again">Seed {result.seed}. Run it again: '
+        f"<code>{escape(_command(result))}</code></p></header>"
+    )
+
+
+def _command(result: DrillResult) -> str:
+    return f"pairbus drill {shlex.quote(result.scenario)} --seed {result.seed}"
+
+
+def _notes(result: DrillResult) -> str:
+    notes = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
+    told = f'<section aria-labelledby="notes"><h2 id="notes">Notes</h2><ul>{notes}</ul></section>'
+    limits = "".join(f"<li>{text}</li>" for text in _LIMITS)
+    return (
+        f'{told if notes else ""}<section aria-labelledby="limits">'
+        f'<h2 id="limits">What this drill does not show</h2><ul class="limits">{limits}</ul></section>'
+    )
+
+
+def _foot(result: DrillResult, now: float) -> str:
+    return (
+        f'<footer class="dim">{render_options(result)}<p>Run {_moment(result.began)} UTC for '
+        f"{write_seconds(result.seconds)}, seed {result.seed}, Pairbus {escape(result.version)}. Page made "
+        f"{_moment(now)} UTC.</p></footer>"
+    )
+
+
+def _moment(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"

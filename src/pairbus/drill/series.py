@@ -1,0 +1,78 @@
+"""The samples of a drill as series for charts: in slots of one length, few enough to draw.
+
+Samples are sums so far, taken now and then. Between two of them a sum is taken to rise evenly, so a slot gets
+exactly what its time is worth, and all slots together get all there was, however long they are. A level (what
+lies in the backlog) is not spread: a slot shows the highest that was seen in it, so a peak never disappears.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from .result import Sample
+
+__all__ = ["Slots", "levels_of", "make_slots", "rates_of", "sums_of"]
+
+# As many columns as a chart shows: finer ones are not seen, and each has words of its own for the pointer.
+MOST_SLOTS = 150
+_LENGTHS = (0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
+Reader = Callable[[Sample], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Stretches of one length, from zero; the last may end after the drill."""
+
+    length: float
+    count: int
+
+    def begins(self, number: int) -> float:
+        """When a slot begins."""
+        return number * self.length
+
+
+def make_slots(seconds: float, most: int = MOST_SLOTS) -> Slots:
+    """The shortest round slots of which there are not too many."""
+    length = next((length for length in _LENGTHS if seconds / length <= most), 0.0)
+    length = length or _LENGTHS[-1] * math.ceil(seconds / _LENGTHS[-1] / most)
+    return Slots(length, max(1, math.ceil(seconds / length - 1e-9)))
+
+
+def sums_of(samples: Sequence[Sample], read: Reader, slots: Slots) -> list[float]:
+    """How far a sum had come at each edge of a slot: one more than there are slots."""
+    moments = [sample.at for sample in samples]
+    return [_sum_at(slots.begins(number), samples, moments, read) for number in range(slots.count + 1)]
+
+
+def _sum_at(at: float, samples: Sequence[Sample], moments: Sequence[float], read: Reader) -> float:
+    after = bisect_right(moments, at)
+    if after == len(samples):
+        return float(read(samples[-1])) if samples else 0.0
+    later = samples[after]
+    begins, low = (0.0, 0) if after == 0 else (moments[after - 1], read(samples[after - 1]))
+    if later.at <= begins:
+        return float(low)
+    return low + (read(later) - low) * max(at - begins, 0.0) / (later.at - begins)
+
+
+def rates_of(samples: Sequence[Sample], read: Reader, slots: Slots) -> list[float]:
+    """How much a second came in each slot."""
+    sums = sums_of(samples, read, slots)
+    return [max(later - sooner, 0.0) / slots.length for sooner, later in pairwise(sums)]
+
+
+def levels_of(samples: Sequence[Sample], read: Reader, slots: Slots) -> list[float]:
+    """The highest of each slot; a slot without a sample shows the one before."""
+    levels: list[float | None] = [None] * slots.count
+    for sample in samples:
+        number = min(max(int(sample.at / slots.length), 0), slots.count - 1)
+        levels[number] = max(levels[number] or 0.0, float(read(sample)))
+    shown, last = [], 0.0
+    for level in levels:
+        last = last if level is None else level
+        shown.append(last)
+    return shown

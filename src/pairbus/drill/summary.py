@@ -1,0 +1,149 @@
+"""A drill in a sentence and a few figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .result import DrillResult, FaultSpan, StateSpan
+from .wording import count_of, name_state, write_money, write_rate, write_seconds
+
+__all__ = [
+    "Figure",
+    "fates_of",
+    "find_failover",
+    "find_outage",
+    "judge",
+    "key_figures",
+    "sum_up",
+    "tell_rest",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that matters: what it is, how it is written, and what there is to say about it."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+def judge(result: DrillResult) -> str:
+    """In one word: a drill in which nothing was sent has kept its promises, and still proves nothing."""
+    if not result.verdict.sent:
+        return "nothing proved"
+    return "passed" if result.passed else "failed"
+
+
+def sum_up(result: DrillResult) -> list[str]:
+    """The verdict in plain sentences: how many messages were sent, arrived, and are lost."""
+    verdict = result.verdict
+    if not verdict.sent:
+        return ["No messages were sent.", "The drill proves nothing."]
+    outage = find_outage(result)
+    through = f" through {_outage_words(outage)}" if outage else ""
+    return [
+        f"{count_of(verdict.sent, 'message', 'messages')} sent{through}.",
+        f"{verdict.delivered:,} arrived.",
+        "None lost." if verdict.is_clean else f"{verdict.lost:,} lost.",
+    ]
+
+
+def tell_rest(result: DrillResult) -> str:
+    """What else is to be said of the messages: those that are accounted for, and did not simply arrive."""
+    told = "; ".join(_exceptions(result))
+    return f"{told}." if told else ""
+
+
+def _exceptions(result: DrillResult) -> Iterator[str]:
+    verdict = result.verdict
+    if verdict.duplicated:
+        yield f"{verdict.duplicated:,} arrived more than once"
+    if verdict.waiting:
+        yield f"{verdict.waiting:,} still {'waits' if verdict.waiting == 1 else 'wait'} in the backlog"
+    if verdict.dead_lettered:
+        yield f"{verdict.dead_lettered:,} dead-lettered"
+    if verdict.refused:
+        yield f"{verdict.refused:,} refused, and the application was told"
+    if verdict.unknown:
+        yield f"{verdict.unknown:,} of unknown outcome"
+
+
+def _outage_words(seconds: float) -> str:
+    words = write_seconds(seconds)
+    # "8 s", "11 s", "18 s" and "80 s" begin with a vowel when they are read aloud.
+    number = words.split(" ")[0].split(".")[0]
+    return f"{'an' if number.startswith('8') or number in ('11', '18') else 'a'} {words} outage"
+
+
+def fates_of(result: DrillResult) -> list[tuple[str, int]]:
+    """Every message once, by what became of it; a message that arrived twice is among `arrived twice`."""
+    verdict = result.verdict
+    return [
+        ("arrived", verdict.delivered - verdict.duplicated),
+        ("arrived more than once", verdict.duplicated),
+        ("waiting", verdict.waiting),
+        ("dead-lettered", verdict.dead_lettered),
+        ("refused", verdict.refused),
+        ("unknown", verdict.unknown),
+        ("lost", verdict.lost),
+    ]
+
+
+def find_outage(result: DrillResult) -> float:
+    """How long something was broken: the time that any fault covers, those side by side counted once."""
+    total, reached = 0.0, 0.0
+    for fault in sorted(result.faults, key=lambda fault: fault.begins):
+        begins = max(fault.begins, reached)
+        if fault.ends > begins:
+            total += fault.ends - begins
+            reached = fault.ends
+    return total
+
+
+def find_failover(result: DrillResult) -> float | None:
+    """How long the slowest failover took, from the fault that brought it; None if there was none."""
+    found = [
+        span.begins - cause.begins
+        for span in result.states
+        if name_state(span.state) == "failed over" and (cause := _cause_of(span, result.faults))
+    ]
+    return max(found, default=None)
+
+
+def _cause_of(span: StateSpan, faults: tuple[FaultSpan, ...]) -> FaultSpan | None:
+    """The latest fault that concerned the entity and was there, or just over, when the state began."""
+    concerned = [
+        fault
+        for fault in faults
+        if fault.entity in (None, span.path) and fault.begins <= span.begins <= fault.ends + 1
+    ]
+    return max(concerned, key=lambda fault: fault.begins, default=None)
+
+
+def key_figures(result: DrillResult) -> list[Figure]:
+    """What a reader with one minute wants to know."""
+    return list(_figures(result))
+
+
+def _figures(result: DrillResult) -> Iterator[Figure]:
+    failover = find_failover(result)
+    if failover is not None:
+        yield Figure("failover", write_seconds(failover), "from the fault, the slowest")
+    if result.entities:
+        slowest = max(result.entities, key=lambda entity: entity.longest_send)
+        yield Figure("longest send", write_seconds(slowest.longest_send), slowest.path)
+    backlog = sum(entity.to_backlog for entity in result.entities)
+    spool = sum(entity.to_spool for entity in result.entities)
+    if result.entities:
+        note = f"and {spool:,} through the spool" if spool else "messages"
+        yield Figure("through the backlog", f"{backlog:,}", note)
+    drain = result.drain
+    if drain is not None:
+        rate = write_rate(drain.moved / drain.seconds) if drain.seconds > 0 else "–"
+        yield Figure("drained at", rate, f"{drain.moved:,} in {write_seconds(drain.seconds)}")
+    cost = result.cost
+    if cost is not None:
+        note = f"{cost.operations:,} operations"
+        yield Figure("cost", f"{write_money(cost.total)} {cost.currency}", note)

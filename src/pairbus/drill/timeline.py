@@ -1,0 +1,194 @@
+"""The time line of a drill: phases, faults, states and amounts below each other, on one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from .areas import Layer, draw_areas
+from .lanes import STATES, draw_fault_lane, draw_state_lane, group_lanes, is_troubled
+from .result import DrillResult, Sample
+from .series import Slots, levels_of, make_slots, rates_of, sums_of
+from .time_axis import TimeAxis, draw_axis, draw_backdrop, draw_phases
+from .wording import count_of, write_rate
+
+__all__ = ["render_timeline"]
+
+# More lanes than these are folded away, so that the charts stay near the faults that explain them.
+_MOST_LANES = 10
+_MOST_FAULTS = 6
+_HEIGHT = 132
+_LOW_HEIGHT = 66
+
+
+def render_timeline(result: DrillResult) -> str:
+    """Everything that has a time."""
+    if not (result.phases or result.states or result.samples):
+        return ""
+    axis = TimeAxis(result.seconds)
+    parts = [
+        draw_backdrop(axis, result.phases),
+        _row(_who("phase"), draw_phases(axis, result.phases), "first"),
+        _faults(result, axis),
+        _lanes(result, axis),
+        draw_charts(result, axis),
+        _row(_who("", "seconds since the drill began"), draw_axis(axis), "axis"),
+    ]
+    return (
+        '<section aria-labelledby="time"><h2 id="time">What happened when</h2>'
+        f'<div class="timeline">{"".join(parts)}</div></section>'
+    )
+
+
+def _faults(result: DrillResult, axis: TimeAxis) -> str:
+    if not result.faults:
+        return _row(_who("faults"), '<p class="dim none">Nothing was broken.</p>')
+    rows = [
+        _row(
+            _who(fault.kind, f"{fault.namespace}{f'/{fault.entity}' if fault.entity else ''}"),
+            draw_fault_lane(axis, fault),
+            "broken",
+        )
+        for fault in sorted(result.faults, key=lambda fault: (fault.begins, fault.namespace))
+    ]
+    return _title("Broken on purpose") + _fold(rows, _MOST_FAULTS, ("fault", "faults"))
+
+
+def _lanes(result: DrillResult, axis: TimeAxis) -> str:
+    lanes = group_lanes(result.states)
+    if not lanes:
+        return ""
+    clients = len({client for _, client in lanes})
+    # Those in trouble first; among them the order of their names.
+    order = sorted(lanes.items(), key=lambda lane: not is_troubled(lane[1]))
+    rows = [
+        _row(_who(path, client if clients > 1 else ""), draw_state_lane(axis, spans))
+        for (path, client), spans in order
+    ]
+    legend = _legend((style, name, "") for name, (_, style) in STATES.items())
+    return _title("Entities, as each client saw them", legend) + _fold(rows, _MOST_LANES, ("lane", "lanes"))
+
+
+def _fold(rows: Sequence[str], most: int, words: tuple[str, str]) -> str:
+    shown, rest = rows[:most], rows[most:]
+    if not rest:
+        return "".join(shown)
+    return (
+        "".join(shown)
+        + f"<details><summary>{count_of(len(rest), f'more {words[0]}', f'more {words[1]}')}</summary>"
+        + "".join(rest)
+        + "</details>"
+    )
+
+
+def draw_charts(result: DrillResult, axis: TimeAxis) -> str:
+    """The charts; without samples there are none."""
+    if not result.samples:
+        return ""
+    slots = make_slots(result.seconds)
+    charts = [_sends(result, axis, slots), _arrivals(result, axis, slots)]
+    if any(sample.backlog or sample.spooled or sample.moved for sample in result.samples):
+        charts.append(_waiting(result, axis, slots))
+    if any(sample.held for sample in result.samples):
+        charts.append(_held(result, axis, slots))
+    return "".join(charts)
+
+
+def _sends(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
+    samples, last = result.samples, result.samples[-1]
+    totals = [
+        ("primary", "primary", last.to_primary),
+        ("backlog", "backlog", last.to_backlog),
+        ("spool", "spool", last.to_spool),
+        ("refused", "refused", last.refused),
+    ]
+    layers = [
+        Layer("to the primary", "primary", rates_of(samples, lambda sample: sample.to_primary, slots)),
+        Layer("to the backlog", "backlog", rates_of(samples, lambda sample: sample.to_backlog, slots)),
+        Layer("to the spool", "spool", rates_of(samples, lambda sample: sample.to_spool, slots)),
+        Layer("refused", "refused", rates_of(samples, lambda sample: sample.refused, slots)),
+    ]
+    told = ", ".join(f"{total:,} {name}" for _, name, total in totals)
+    drawn = draw_areas(
+        axis, slots, areas=layers, lines=(), height=_HEIGHT,
+        title=f"Sends a second by the way that they went; in all {told}", write=write_rate,
+    )  # fmt: skip
+    legend = _legend((style, name, f"{total:,}") for style, name, total in totals if total)
+    return _row(_who("Sends", "a second, by route", legend), drawn, "chart")
+
+
+def _arrivals(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
+    samples, last = result.samples, result.samples[-1]
+    moved = Layer("moved by the syphon", "backlog", rates_of(samples, lambda sample: sample.moved, slots))
+    received = Layer("received", "received", rates_of(samples, lambda sample: sample.received, slots))
+    drawn = draw_areas(
+        axis, slots, areas=[moved], lines=[received], height=_HEIGHT,
+        title=f"Messages a second that arrived; in all {last.received:,}, the syphon moved {last.moved:,}",
+        write=write_rate,
+    )  # fmt: skip
+    key = [("line-received", "received", f"{last.received:,}")]
+    key += [("backlog", "syphoned", f"{last.moved:,}")] if last.moved else []
+    return _row(_who("Arrivals", "a second", _legend(key)), drawn, "chart")
+
+
+def _waiting(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
+    samples = result.samples
+    layers = [
+        Layer("in the backlog", "backlog", levels_of(samples, lambda sample: sample.backlog, slots)),
+        Layer("in the spool", "spool", levels_of(samples, lambda sample: sample.spooled, slots)),
+    ]
+    moved = Layer("moved so far", "moved", sums_of(samples, lambda sample: sample.moved, slots)[1:])
+    most, spooled = _most(samples, "backlog"), _most(samples, "spooled")
+    drawn = draw_areas(
+        axis, slots, areas=layers, lines=[moved], height=_HEIGHT,
+        title=f"Messages that wait: up to {most:,} in the backlog, up to {spooled:,} in the spool",
+        write=_write_count,
+    )  # fmt: skip
+    key = [("backlog", "backlog, most", f"{most:,}")]
+    key += [("spool", "spool, most", f"{spooled:,}")] if spooled else []
+    key += [("line-moved", "moved so far", f"{samples[-1].moved:,}")]
+    return _row(_who("Waiting", "messages", _legend(key)), drawn, "chart")
+
+
+def _held(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
+    most = _most(result.samples, "held")
+    layer = Layer("without an answer", "held", levels_of(result.samples, lambda sample: sample.held, slots))
+    drawn = draw_areas(
+        axis, slots, areas=[layer], lines=(), height=_LOW_HEIGHT,
+        title=f"Sends that wait for their answer: up to {most:,}", write=_write_count,
+    )  # fmt: skip
+    return _row(
+        _who("Held up", "sends", _legend([("held", "unanswered, most", f"{most:,}")])), drawn, "chart"
+    )
+
+
+def _most(samples: Sequence[Sample], name: str) -> int:
+    return max(int(getattr(sample, name)) for sample in samples)
+
+
+def _write_count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+# --------------------------------------------------------------------------- small parts
+
+
+def _row(who: str, drawn: str, style: str = "") -> str:
+    return f'<div class="row{f" {style}" if style else ""}">{who}<div class="plot">{drawn}</div></div>'
+
+
+def _who(name: str, note: str = "", legend: str = "") -> str:
+    label = f'<b title="{escape(name)}"><bdi>{escape(name)}</bdi></b> ' if name else ""
+    return f'<div class="who"><p>{label}<span class="dim"><bdi>{escape(note)}</bdi></span></p>{legend}</div>'
+
+
+def _title(text: str, legend: str = "") -> str:
+    return f'<div class="group"><h3>{escape(text)}</h3>{legend}</div>'
+
+
+def _legend(entries: Iterable[tuple[str, str, str]]) -> str:
+    items = "".join(
+        f'<li><i class="key {style}"></i>{escape(name)}{f" <b>{value}</b>" if value else ""}</li>'
+        for style, name, value in entries
+    )
+    return f'<ul class="legend">{items}</ul>'

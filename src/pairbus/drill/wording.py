@@ -1,0 +1,47 @@
+"""How a drill writes its numbers and names: the same on the page, on the terminal and in a log."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+
+__all__ = ["count_of", "name_state", "write_money", "write_rate", "write_seconds"]
+
+
+def count_of(number: int, one: str, many: str) -> str:
+    """`1 message`, `2,310 messages`."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def write_seconds(seconds: float) -> str:
+    """A duration with as many places as it deserves: `240 ms`, `1.3 s`, `42 s`, `3 min`, `3 min 05 s`."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    return f"{whole // 60} min{f' {whole % 60:02d} s' if whole % 60 else ''}"
+
+
+def write_rate(rate: float) -> str:
+    """Messages a second."""
+    return f"{rate:,.1f}/s" if 0 < rate < 9.95 else f"{rate:,.0f}/s"
+
+
+def write_money(amount: str) -> str:
+    """A decimal number as people read it: cents for whole sums, two figures of what is less than a cent."""
+    try:
+        value = Decimal(amount)
+    except InvalidOperation:
+        return amount
+    if not value.is_finite():
+        return amount
+    if value == 0 or abs(value) >= 1:
+        return f"{value:,.2f}"
+    return f"{value:.{max(2, 1 - value.adjusted())}f}"
+
+
+def name_state(state: str) -> str:
+    """`FAILED_OVER` and `failed_over` are `failed over` to people."""
+    return state.lower().replace("_", " ")

@@ -1,0 +1,203 @@
+"""The parts that the time line is drawn with: places in time, slots, areas, lanes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from pairbus.drill.areas import Layer, draw_areas, round_up
+from pairbus.drill.lanes import draw_fault_lane, draw_state_lane, group_lanes, is_troubled
+from pairbus.drill.result import FaultSpan, Sample, StateSpan
+from pairbus.drill.series import MOST_SLOTS, Slots, levels_of, make_slots, rates_of, sums_of
+from pairbus.drill.time_axis import TimeAxis, draw_axis
+from pairbus.drill.wording import write_money, write_seconds
+
+NONE = Sample(
+    at=0.0,
+    to_primary=0,
+    to_backlog=0,
+    to_spool=0,
+    refused=0,
+    received=0,
+    moved=0,
+    backlog=0,
+    spooled=0,
+    held=0,
+)
+
+
+def sampled(*points: tuple[float, int]) -> list[Sample]:
+    return [replace(NONE, at=at, to_primary=value, backlog=value) for at, value in points]
+
+
+@pytest.mark.parametrize("seconds", [0.4, 3, 12, 42, 60, 119, 121, 600, 3600, 90_000])
+def test_ticks_are_round_and_few(seconds: float) -> None:
+    ticks = TimeAxis(seconds).ticks()
+    assert ticks[0] == 0
+    assert 2 <= len(ticks) <= 8
+    assert ticks[-1] <= seconds < ticks[-1] + ticks[1]
+
+
+def test_a_place_is_within_the_chart() -> None:
+    axis = TimeAxis(40)
+    assert [axis.place(at) for at in (-1, 0, 10, 40, 99)] == [0, 0, 25, 100, 100]
+    assert TimeAxis(0).place(3) == 0
+
+
+def test_long_drills_are_written_in_minutes() -> None:
+    assert ">2:00</text>" in draw_axis(TimeAxis(600))
+    assert ">10 s</text>" in draw_axis(TimeAxis(60))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 37.5, 38.0, 600, 86_400, 10**7])
+def test_slots_cover_the_drill_and_are_few(seconds: float) -> None:
+    slots = make_slots(seconds)
+    assert 1 <= slots.count <= MOST_SLOTS
+    assert seconds <= slots.count * slots.length
+
+
+def test_slots_share_out_what_there_was_and_nothing_more() -> None:
+    samples = sampled((0.3, 30), (1.1, 70), (2.6, 75), (9.9, 400))
+    for length in (0.25, 0.7, 3.0):
+        slots = Slots(length, round(12 / length) + 1)
+        rates = rates_of(samples, lambda sample: sample.to_primary, slots)
+        assert sum(rates) * length == pytest.approx(400)
+    assert sums_of(samples, lambda sample: sample.to_primary, Slots(1.1, 1)) == [0, 70]
+    assert rates_of([], lambda sample: sample.to_primary, Slots(1, 2)) == [0, 0]
+
+
+def test_two_samples_at_one_moment_do_no_harm() -> None:
+    samples = sampled((0.0, 5), (0.0, 5), (1.0, 10), (1.0, 12))
+    assert sums_of(samples, lambda sample: sample.to_primary, Slots(1, 2)) == [5, 12, 12]
+
+
+def test_a_level_keeps_its_peak_and_holds_until_the_next_sample() -> None:
+    samples = sampled((0.1, 3), (0.5, 90), (0.9, 4), (3.2, 1))
+    assert levels_of(samples, lambda sample: sample.backlog, Slots(1, 5)) == [90, 90, 90, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(0, 2), (1.5, 2), (7, 8), (10, 10), (11, 12), (101, 120), (2660, 3000), (9999, 10000)],
+)
+def test_scales_end_at_round_numbers(number: float, expected: float) -> None:
+    assert round_up(number) == expected
+
+
+def draw(areas: list[Layer], lines: list[Layer] | None = None) -> ElementTree.Element:
+    slots = Slots(1, len(areas[0].values))
+    drawn = draw_areas(
+        TimeAxis(slots.count),
+        slots,
+        areas=areas,
+        lines=lines or [],
+        height=114,
+        title="it",
+        write=lambda value: f"{value:g}",
+    )
+    return ElementTree.fromstring(drawn.replace(' xmlns="http://www.w3.org/2000/svg"', ""))
+
+
+def test_areas_are_piled_on_each_other() -> None:
+    chart = draw([Layer("low", "a", [4, 4, 0, 10]), Layer("high", "b", [0, 4, 8, 0])])
+    low, high = (path.get("d") for path in chart.iter("path"))
+    # A hundred pixels are ten: each slot is a quarter of the width, steps of one height are one step.
+    assert low == "M0,114V74H500V114H750V14H1000V114H0Z"
+    assert high == "M0,74V74H250V34H750V14H1000V14H750V114H500V74H0Z"
+
+
+def test_every_slot_says_what_it_holds() -> None:
+    chart = draw([Layer("sent <b>", "a", [4, 0, 0, 9])], [Layer("received", "c", [0, 0, 3, 9])])
+    assert [title.text for title in chart.iter("title")] == [
+        "0 s: sent <b> 4",
+        "2 s: received 3",
+        "3 s: sent <b> 9, received 9",
+    ]
+    (line,) = chart.iter("polyline")
+    assert line.get("points") == "375,114 625,84 875,24"
+
+
+def test_an_empty_chart_has_no_marks() -> None:
+    chart = draw([Layer("sent", "a", [0, 0])], [Layer("received", "c", [0, 0])])
+    assert [*chart.iter("path"), *chart.iter("polyline"), *chart.iter("title")] == []
+
+
+def span(state: str, begins: float, ends: float, *, path: str = "orders", client: str = "c-1") -> StateSpan:
+    return StateSpan(client=client, path=path, state=state, begins=begins, ends=ends, reason="a & b")
+
+
+def test_a_lane_tells_each_state_by_height_place_and_word() -> None:
+    spans = [
+        span("healthy", 0, 5),
+        span("suspect", 5, 6),
+        span("failed_over", 6, 16),
+        span("FAULTED", 16, 20),
+    ]
+    drawn = draw_state_lane(TimeAxis(20), spans)
+    bars = re.findall(r'class="bar ([\w-]+)" x="([\d.]+)%" y="\d+" width="([\d.]+)%" height="(\d+)"', drawn)
+    assert bars == [
+        ("healthy", "0.00", "25.00", "6"),
+        ("suspect", "25.00", "5.00", "12"),
+        ("failed-over", "30.00", "50.00", "18"),
+        ("faulted", "80.00", "20.00", "18"),
+    ]
+    assert "<title>failed over for 10 s, from 6.0 s: a &amp; b</title>" in drawn
+    assert ">failed over, 10 s</text>" in drawn
+
+
+def test_a_state_too_short_to_see_is_seen() -> None:
+    (width,) = re.findall(
+        r'width="([\d.]+)%" height="18"', draw_state_lane(TimeAxis(600), [span("faulted", 3, 3.01)])
+    )
+    assert float(width) > 0.3
+
+
+def test_a_fault_names_its_namespace_and_entity() -> None:
+    fault = FaultSpan(namespace="contoso", kind="silence", entity=None, begins=2, ends=8)
+    assert "silence at contoso, the whole namespace, from 2.0 s, for 6.0 s" in draw_fault_lane(
+        TimeAxis(10), fault
+    )
+    assert "silence at contoso, orders, from" in draw_fault_lane(
+        TimeAxis(10), replace(fault, entity="orders")
+    )
+
+
+def test_lanes_are_by_entity_and_client_in_order_of_time() -> None:
+    lanes = group_lanes(
+        [
+            span("suspect", 4, 5),
+            span("healthy", 0, 4),
+            span("healthy", 0, 5, client="c-2"),
+            span("healthy", 0, 5, path="a"),
+        ]
+    )
+    assert list(lanes) == [("a", "c-1"), ("orders", "c-1"), ("orders", "c-2")]
+    assert [one.state for one in lanes["orders", "c-1"]] == ["healthy", "suspect"]
+    assert [is_troubled(spans) for spans in lanes.values()] == [False, True, False]
+
+
+def test_numbers_are_written_with_the_places_they_deserve() -> None:
+    assert [write_seconds(value) for value in (0.0431, 0.9996, 1.26, 9.96, 42.4, 119, 180, 185)] == [
+        "43 ms",
+        "1.0 s",
+        "1.3 s",
+        "10 s",
+        "42 s",
+        "119 s",
+        "3 min",
+        "3 min 05 s",
+    ]
+    assert [
+        write_money(value) for value in ("0", "0.00898", "0.5", "1234.5", "0.00000042", "none", "NaN")
+    ] == [
+        "0.00",
+        "0.0090",
+        "0.50",
+        "1,234.50",
+        "0.00000042",
+        "none",
+        "NaN",
+    ]
