@@ -289,7 +289,7 @@ async def test_a_faulted_pair_refuses_every_send_and_wakes_those_that_wait(still
     still.primary.faults.set("refuse")
     held = still.begin(sender.send_messages(text("held")))
     await eventually(lambda: still.state() is EntityState.SUSPECT)
-    client.fault("the disk is full", side="secondary")
+    client.fault("the disk is full")
     client.fault("a later cause")
     with pytest.raises(PairFaultedError, match="the disk is full"):
         await held
@@ -299,7 +299,7 @@ async def test_a_faulted_pair_refuses_every_send_and_wakes_those_that_wait(still
         sender.create_message_batch(),
         sender.cancel_scheduled_messages(1),
     ):
-        with pytest.raises(PairFaultedError, match="secondary") as caught:
+        with pytest.raises(PairFaultedError, match="primary") as caught:
             await attempt
         assert caught.value.cause == "the disk is full"
     assert "the disk is full" in (client.status().fault or "")

@@ -53,11 +53,10 @@ def test_a_pair_needs_two_namespaces(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"enable_syphon": True}, "enable_syphon"),
         ({"ordering": "session"}, "ordering"),
         ({"enable_spool": True}, "state_dir"),
     ],
-    ids=["syphon", "ordering", "spool"],
+    ids=["ordering", "spool"],
 )
 def test_what_is_not_there_is_refused_and_not_ignored(
     broker: Broker, options: dict[str, Any], words: str
@@ -78,6 +77,10 @@ def test_connection_strings_of_one_entity(broker: Broker) -> None:
     client.get_queue_sender("Orders")
     with pytest.raises(ValueError, match="orders"):
         client.get_queue_sender("invoices")
+    with pytest.raises(ConfigurationError, match="enable_syphon"):
+        PairedServiceBusClient.from_connection_strings(
+            primary + ";EntityPath=orders", secondary, options=SendAvailabilityOptions(enable_syphon=True)
+        )
 
 
 def test_making_a_client_needs_no_event_loop_and_does_no_io() -> None:

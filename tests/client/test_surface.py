@@ -17,7 +17,8 @@ from .scene import Scene, text
 SDK_SENDER = azure.servicebus.aio.ServiceBusSender
 SDK_CLIENT = azure.servicebus.aio.ServiceBusClient
 VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-OURS_ALONE = {"start", "status", "mark_path_healthy", "fail_over", "fault", "from_connection_strings", "pair"}
+OURS_ALONE = {"from_connection_strings", "start", "close_side", "pair"}
+OURS_ALONE |= {"status", "mark_path_healthy", "fail_over", "fault"}
 # It takes one connection string, and there are two.
 SDK_ALONE = {"from_connection_string"}
 

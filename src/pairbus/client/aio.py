@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from os import getpid
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from azure.core.async_paging import AsyncItemPaged
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
@@ -16,7 +16,7 @@ from ..clock import Clock, SystemClock
 from ..errors import ConfigurationError
 from ..options import SendAvailabilityOptions, StateChange
 from ..pairing.errors import ForkedClientError
-from ..pairing.names import check_distinct
+from ..pairing.names import backlog_queue_names, check_distinct
 from ..pairing.names import primary_name as name_primary
 from .errors import ClientClosedError
 from .landmark import Landmark
@@ -27,11 +27,15 @@ from .receiving import AioReceiverOptions
 from .records import NoRecords, Records, SegmentRecords
 from .sender import MessageTypes, PairedSender
 from .side import Side
+from .sides import SideName
 from .spool import Spool
 from .state_dir import records_dir, status_dir
 from .status import PairStatus
 from .status_file import StatusFile
 from .timers import Timers
+
+if TYPE_CHECKING:
+    from .hosted_syphon import HostedSyphon
 
 __all__ = ["MessageTypes", "PairedSender", "PairedServiceBusClient"]
 
@@ -126,6 +130,7 @@ class PairedServiceBusClient:
         directory = None if state_dir is None else Path(state_dir)
         check_distinct(primary.endpoint, secondary.endpoint)
         _check_options(chosen, directory)
+        _check_hosting(chosen, primary)
         _check_secondary(secondary)
         name = name_primary(primary.parsed or primary.endpoint, alias=primary_name)
         wall = clock or SystemClock()
@@ -158,6 +163,9 @@ class PairedServiceBusClient:
                 clock=wall,
                 records=_open_records(directory, wall),
                 spool=_open_spool(directory, chosen),
+                syphon=_make_syphon(
+                    primary, secondary, name=name, options=chosen, state_dir=directory, clock=wall
+                ),
                 landmark=None if directory is None else Landmark(directory, str(primary.endpoint)),
                 on_state_change=on_state_change,
                 observers=heard,
@@ -193,6 +201,18 @@ class PairedServiceBusClient:
         receiving, self._receiving = self._receiving, None
         if receiving is not None:
             await receiving.close()
+
+    async def close_side(self, side: SideName) -> None:
+        """Close one side alone: all links to the primary, receivers included, or all to the secondary.
+
+        Without its secondary a client goes on sending to the primary, and has no backlog. A client that hosts
+        a syphon faults the other side, unless it is closed within 5 seconds.
+        """
+        pair = self.pair
+        pair.check_loop()
+        await pair.close_side(side)
+        if side == "primary" and self._receiving is not None:
+            await self._receiving.close()
 
     async def __aenter__(self) -> PairedServiceBusClient:
         await self.start()
@@ -288,6 +308,8 @@ class PairedServiceBusClient:
         self._check_process()
         if self._closed:
             raise ClientClosedError("The client has been closed. Make a new one to receive again.")
+        if self._pair is not None and self._pair.sides.states()["primary"] == "closed":
+            self._pair.check()
         if self._receiving is None:
             # Receivers retry as the SDK does by itself; only senders leave that to us.
             self._receiving = self._primary.make_client()
@@ -307,17 +329,16 @@ class PairedServiceBusClient:
         """Send what is for an entity to the backlog from now on, to test or to drill; a good ping ends it."""
         self.pair.fail_over(path, reason)
 
-    def fault(self, cause: str, *, side: str = "primary") -> None:
-        """Refuse every send from now on, with this cause."""
+    def fault(self, cause: str, *, side: SideName = "primary") -> None:
+        """Have one side fault: what needs it raises PairFaultedError with this cause from now on.
+
+        Every send needs the primary, and what goes to the backlog the secondary too. A client that hosts a
+        syphon faults the other side as well, unless it is closed within 5 seconds.
+        """
         self.pair.fault(cause, side)
 
 
 def _check_options(options: SendAvailabilityOptions, state_dir: Path | None) -> None:
-    if options.enable_syphon:
-        raise ConfigurationError(
-            "enable_syphon=True is not available yet. Leave it off; what is in the backlog stays there until "
-            "a syphon moves it"
-        )
     if options.ordering != "none":
         raise ConfigurationError(
             f'ordering="{options.ordering}" is not available yet. Use ordering="none", which sends to the '
@@ -325,6 +346,14 @@ def _check_options(options: SendAvailabilityOptions, state_dir: Path | None) -> 
         )
     if options.enable_spool and state_dir is None:
         raise ConfigurationError("enable_spool=True needs state_dir=, the directory that the spool lies in")
+
+
+def _check_hosting(options: SendAvailabilityOptions, primary: Side) -> None:
+    if options.enable_syphon and primary.parsed is not None and primary.parsed.entity_path is not None:
+        raise ConfigurationError(
+            "enable_syphon=True needs a connection string of the whole primary, and this one has an "
+            "EntityPath= field: the backlog holds messages for other entities too, which would be refused"
+        )
 
 
 def _check_secondary(secondary: Side) -> None:
@@ -337,6 +366,30 @@ def _check_secondary(secondary: Side) -> None:
 
 def _open_records(state_dir: Path | None, clock: Clock) -> Records:
     return NoRecords() if state_dir is None else SegmentRecords(records_dir(state_dir), clock=clock)
+
+
+def _make_syphon(
+    primary: Side,
+    secondary: Side,
+    *,
+    name: str,
+    options: SendAvailabilityOptions,
+    state_dir: Path | None,
+    clock: Clock,
+) -> HostedSyphon | None:
+    if not options.enable_syphon:
+        return None
+    from .hosted_syphon import HostedSyphon  # brings the pump with it, which most clients do not need
+
+    return HostedSyphon(
+        primary,
+        secondary,
+        name=name,
+        queues=backlog_queue_names(name, options.backlog_queue_count),
+        options=options,
+        records=None if state_dir is None else records_dir(state_dir),
+        clock=clock,
+    )
 
 
 def _open_spool(state_dir: Path | None, options: SendAvailabilityOptions) -> Spool | None:

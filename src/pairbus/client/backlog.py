@@ -287,6 +287,7 @@ class Backlog:
         failure = describe(ticket.error)
         verdict = judge_backlog(failure, self._options)
         if verdict.action is Action.RAISE:
+            self._check_pair()  # where the side has ended, this tells why
             raise ticket.error
         if verdict.action is Action.THROTTLED:
             link.rest(verdict.wait)

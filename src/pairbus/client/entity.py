@@ -86,6 +86,7 @@ class Entity:
         )
         self._alarm: TimerHandle | None = None
         self._alarm_at = 0.0
+        self._is_over = False
         self._batch_limit: int | None = None
 
     def _new_link(self) -> SendLink:
@@ -236,6 +237,7 @@ class Entity:
     def _cope(self, link: SendLink, ticket: Ticket, verdict: Verdict, deadline: float | None) -> Action:
         """After a failure that has been recorded: raise if the caller is to see it, else say what to do."""
         action, error = verdict.action, ticket.error
+        self.pair.check()  # where the side has ended, this tells why
         if error is not None and action in (Action.RAISE, Action.PERMANENT):
             raise error
         if action is Action.SPILL or self.health.route is not Route.PRIMARY:
@@ -335,7 +337,7 @@ class Entity:
 
     def _set_alarm(self) -> None:
         due = self.health.next_deadline
-        if due is None:
+        if due is None or self._is_over:
             return
         if self.health.route is Route.PRIMARY:
             # Not later than for an attempt that begins now, so that those to come need not look at it.
@@ -350,12 +352,6 @@ class Entity:
     def _tick(self) -> None:
         self._alarm = None
         self.carry_out(self.health.tick(self._timers.now()))
-
-    def wake(self) -> None:
-        """Let all who wait look again: the client has been closed, or has faulted."""
-        for link in self._links:
-            link.wake()
-            link.send_away()
 
     # ------------------------------------------------------------- pings
 
@@ -439,11 +435,20 @@ class Entity:
             sent={route: dict(counts) for route, counts in self.counts.items()},
         )
 
-    async def close(self, grace: float) -> None:
-        """Stop the pings and close the links."""
+    def end(self) -> None:
+        """Nothing is sent any more: stop the clock and the pings, and let all who wait look again."""
+        self._is_over = True
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+        self._pinger.stop()
+        for link in self._links:
+            link.wake()
+            link.send_away()
+
+    async def close(self, grace: float) -> None:
+        """End, and close the links."""
+        self.end()
         await asyncio.gather(self._pinger.close(), *(link.close(grace) for link in self._links))
 
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
 
 from azure.core.exceptions import AzureError
 
 from ..clock import Clock
 from ..options import SendAvailabilityOptions, StateChange
-from ..pairing.errors import BacklogUnavailableError, MessageTooLargeForBacklog, PairFaultedError
+from ..pairing.errors import BacklogUnavailableError, MessageTooLargeForBacklog
 from ..pairing.failures import Kind, classify, describe
 from ..pairing.headroom import HeadroomWatch, batch_limit
 from ..pairing.names import backlog_queue_names, path_key
@@ -32,9 +34,13 @@ from .observer import LogObserver, Observer, Observers, Route, Sending
 from .provisioner import Provisioner, ProvisioningReport
 from .records import Records
 from .side import Side
+from .sides import SideName, Sides
 from .spool import Rejected, Spool
 from .status import EntityStatus, PairStatus
 from .timers import LoopTimers, Timers
+
+if TYPE_CHECKING:
+    from .hosted_syphon import HostedSyphon
 
 __all__ = ["Pair"]
 
@@ -43,6 +49,7 @@ log = logging.getLogger("pairbus.client")
 # application's callback.
 _CLOSE_GRACE = 2.0
 _CLOSE_WAIT = 5.0
+_CLOSED_UNDER_US = "its SDK client was closed by somebody else than this client"
 
 
 class Pair:
@@ -58,6 +65,7 @@ class Pair:
         clock: Clock,
         records: Records,
         spool: Spool | None,
+        syphon: HostedSyphon | None,
         landmark: Landmark | None,
         on_state_change: Callable[[StateChange], object] | None,
         observers: Iterable[Observer],
@@ -78,12 +86,13 @@ class Pair:
         self._clock = clock
         self._records = records
         self._spool = spool
+        self._syphon = syphon
         self._landmark = landmark
         self._notifier = Notifier(on_state_change)
         self._entities: dict[str, Entity] = {}
-        # What every call from now on is refused with, once the pair has faulted or been closed.
-        self._refusal: PairFaultedError | ClientClosedError | None = None
-        self._fault: PairFaultedError | None = None
+        self.sides = Sides(timers=self.timers, is_hosting=syphon is not None, on_end=self._side_ended)
+        primary.on_closed_under_us = partial(self.fault, _CLOSED_UNDER_US, "primary")
+        secondary.on_closed_under_us = partial(self.fault, _CLOSED_UNDER_US, "secondary")
         self._provisioning: asyncio.Task[ProvisioningReport] | None = None
         self._report: ProvisioningReport | None = None
         self._first_report = asyncio.Event()
@@ -97,13 +106,13 @@ class Pair:
             records=records,
             wall_clock=clock.now,
             random=self.random,
-            check=self.check,
+            check=lambda: self.sides.check("primary", "secondary"),
         )
         self.observers.tell(lambda observer: observer.paired(name, options.backlog_queue_count))
 
     def start(self) -> None:
-        """Have the backlog queues looked after, and the spool emptied, in the background."""
-        if self._provisioning is not None:
+        """Have the backlog queues looked after, the spool emptied, and the syphon run, in the background."""
+        if self._provisioning is not None or not self.sides.is_open("secondary"):
             return
         provisioner = Provisioner(
             self.secondary.open_administration,
@@ -115,11 +124,13 @@ class Pair:
         self._provisioning.add_done_callback(self._provisioning_ended)
         if self._spool is not None:
             self._spool.start(self._replay, timers=self.timers)
+        if self._syphon is not None:
+            self._syphon.start(self._first_report, timers=self.timers)
 
     def check(self) -> None:
         """Raise if nothing may be sent any more."""
-        if self._refusal is not None:
-            raise self._refusal
+        if self.sides.have_ended:
+            self.sides.check("primary")
 
     def check_loop(self) -> None:
         """Raise on another event loop than the pair's own."""
@@ -256,17 +267,29 @@ class Pair:
         entity = self.entity(path)
         entity.carry_out(entity.health.mark_healthy(self.timers.now()))
 
-    def fault(self, cause: str, side: str) -> None:
-        """Refuse every send from now on; those that wait are refused as well."""
-        if self._refusal is None:
-            self._refusal = self._fault = PairFaultedError(side, cause)
-            log.error("the %s side of the pair has faulted: %s", side, cause)
-            self._wake_all()
+    def fault(self, cause: str, side: SideName) -> None:
+        """Refuse what needs this side from now on; what waits for it is refused as well."""
+        self.sides.fault_side(side, cause)
 
-    def _wake_all(self) -> None:
+    async def close_side(self, side: SideName) -> None:
+        """Close all that leads to one of the two, and refuse what needs it from now on."""
+        self.sides.close_side(side)
+        if side == "primary":
+            await asyncio.gather(*(entity.close(_CLOSE_GRACE) for entity in self._entities.values()))
+        else:
+            await self._end_provisioning()
+            await self.backlog.close(_CLOSE_GRACE)
+        await self.graveyard.wait(_CLOSE_WAIT)
+        await (self.primary if side == "primary" else self.secondary).close(_CLOSE_WAIT)
+
+    def _side_ended(self, side: SideName) -> None:
+        """Have all look again who wait for a side; a syphon with one side only has nothing to do."""
+        if self._syphon is not None:
+            self._syphon.stop()
         self.backlog.wake()
-        for entity in self._entities.values():
-            entity.wake()
+        if side == "primary":
+            for entity in self._entities.values():
+                entity.end()
 
     # ------------------------------------------------------------- provisioning
 
@@ -306,7 +329,7 @@ class Pair:
             primary=str(self.primary.endpoint),
             secondary=str(self.secondary.endpoint),
             primary_name=self.name,
-            fault=None if self._fault is None else str(self._fault),
+            fault=self.sides.fault,
             provisioning=self.provisioning,
             had_success=self.had_success,
             backlog_limit=self.backlog.limit,
@@ -315,16 +338,25 @@ class Pair:
                 replace(queue, returns_at=_at(queue.returns_at, offset))
                 for queue in self.backlog.rotation.status(now)
             ),
+            sides=self.sides.states(),
+            syphon=None if self._syphon is None else self._syphon.status(),
             spool=None if self._spool is None else self._spool.status(),
             warnings=() if self._report is None else self._report.warnings,
         )
 
     async def close(self) -> None:
         """Refuse what comes, give what is under way a moment, close every link and both sides."""
-        if not isinstance(self._refusal, ClientClosedError):
-            self._refusal = ClientClosedError("The client has been closed. Make a new one to send again.")
-        self._wake_all()
-        await self._end_background()
+        self.sides.close()
+        # At once: the syphon may have to wait for an answer as long as all the rest together.
+        await asyncio.gather(self._close_senders(), self._close_syphon())
+        if self._notifier.is_running:
+            wait = 0.0 if self._notifier.is_calling else _CLOSE_WAIT
+            await self.loop.run_in_executor(None, self._notifier.close, wait)
+
+    async def _close_senders(self) -> None:
+        if self._spool is not None:
+            await self._spool.close()
+        await self._end_provisioning()
         await asyncio.gather(
             self.backlog.close(_CLOSE_GRACE),
             *(entity.close(_CLOSE_GRACE) for entity in self._entities.values()),
@@ -332,13 +364,12 @@ class Pair:
         await self.graveyard.wait(_CLOSE_WAIT)
         await self._records.close()
         await asyncio.gather(self.primary.close(_CLOSE_WAIT), self.secondary.close(_CLOSE_WAIT))
-        if self._notifier.is_running:
-            wait = 0.0 if self._notifier.is_calling else _CLOSE_WAIT
-            await self.loop.run_in_executor(None, self._notifier.close, wait)
 
-    async def _end_background(self) -> None:
-        if self._spool is not None:
-            await self._spool.close()
+    async def _close_syphon(self) -> None:
+        if self._syphon is not None:
+            await self._syphon.close()
+
+    async def _end_provisioning(self) -> None:
         if self._provisioning is not None:
             self._provisioning.cancel()
             await asyncio.wait({self._provisioning})

@@ -17,6 +17,8 @@ from azure.servicebus import (
     ServiceBusSubQueue,
 )
 
+from .errors import ClientClosedError
+
 __all__ = ["AioReceiverOptions", "ReceiverOptions", "Receiving"]
 
 log = logging.getLogger("pairbus.client")
@@ -55,10 +57,15 @@ class Receiving:
         self._make_client = make_client
         self._lock = threading.Lock()
         self._client: ServiceBusClient | None = None
+        self._is_closed = False
 
     def client(self) -> ServiceBusClient:
         """The one client; made if there is none."""
         with self._lock:
+            if self._is_closed:
+                raise ClientClosedError(
+                    "The primary side of the pair has been closed. Make a new client to receive again."
+                )
             if self._client is None:
                 self._client = self._make_client()
             return self._client
@@ -67,6 +74,7 @@ class Receiving:
         """Close the client, but do not wait for ever."""
         with self._lock:
             client, self._client = self._client, None
+            self._is_closed = True
         if client is None:
             return
         closing = threading.Thread(target=_close, args=(client,), name="pairbus-receivers", daemon=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -18,6 +18,7 @@ from .link import SdkSender
 __all__ = ["LinkSettings", "Side"]
 
 log = logging.getLogger("pairbus.client")
+C = TypeVar("C", bound=ServiceBusClient)
 
 
 class LinkSettings:
@@ -35,6 +36,18 @@ class LinkSettings:
                 self.keywords.setdefault(name, value)
 
 
+class _SendingClient(ServiceBusClient):
+    """The SDK's client behind our senders, which tells when it is closed."""
+
+    on_close: Callable[[_SendingClient], object] | None = None
+
+    async def close(self) -> None:
+        """Tell of it first, so that a send that is cut off by this finds the cause."""
+        if self.on_close is not None:
+            self.on_close(self)
+        await super().close()
+
+
 class Side:
     """How to reach one namespace: by connection string, or by host name and credential. The repr shows no
     secret.
@@ -50,26 +63,31 @@ class Side:
         """`address` is a connection string if no credential is given, else a host name; `keywords` go to the
         SDK's client.
         """
-        self._address = address
-        self._credential = credential
-        self._keywords = dict(keywords)
+        self.address = address
+        self.credential = credential
+        self.keywords = dict(keywords)
         self.parsed: ConnectionString | None = None
         if credential is None:
             self.parsed = parse_connection_string(address)
             self.endpoint: Endpoint = self.parsed.endpoint
         else:
             self.endpoint = endpoint_of(address)
-        self._client: ServiceBusClient | None = None
+        self._client: _SendingClient | None = None
+        #: Called when somebody else than this side has closed its SDK client.
+        self.on_closed_under_us: Callable[[], object] | None = None
 
     def __repr__(self) -> str:
         return f"<Side {self.endpoint}>"
 
     def make_client(self, **keywords: Any) -> ServiceBusClient:
         """A new SDK client, with these keywords above those of the pair."""
-        chosen = {**self._keywords, **keywords}
-        if self._credential is None:
-            return ServiceBusClient.from_connection_string(self._address, **chosen)
-        return ServiceBusClient(self._address, for_event_loop(self._credential), **chosen)
+        return self._make(ServiceBusClient, keywords)
+
+    def _make(self, kind: type[C], keywords: Mapping[str, Any]) -> C:
+        chosen = {**self.keywords, **keywords}
+        if self.credential is None:
+            return cast(C, kind.from_connection_string(self.address, **chosen))
+        return kind(self.address, for_event_loop(self.credential), **chosen)
 
     def check_entity(self, path: str) -> None:
         """Refuse another entity than the one that the connection string is good for."""
@@ -99,12 +117,17 @@ class Side:
 
     def _sdk_client(self) -> ServiceBusClient:
         if self._client is None:
-            self._client = self.make_client(retry_total=0)
+            self._client = self._make(_SendingClient, {"retry_total": 0})
+            self._client.on_close = self._sdk_closed
         return self._client
+
+    def _sdk_closed(self, client: _SendingClient) -> None:
+        if client is self._client and self.on_closed_under_us is not None:
+            self.on_closed_under_us()
 
     def open_administration(self) -> ServiceBusAdministrationClient:
         """A new administration client of the SDK."""
-        return open_administration(self._address, self._credential, keywords=self._keywords)
+        return open_administration(self.address, self.credential, keywords=self.keywords)
 
     async def close(self, limit: float) -> None:
         """Close the SDK client, and what it may still hold, within a limit."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from ..pairing.health import HealthStatus
 from ..pairing.rotation import QueueStatus
 from .observer import Outcome, Route
 
-__all__ = ["EntityStatus", "PairStatus", "SendCounts", "SpoolStatus", "new_counts"]
+__all__ = ["EntityStatus", "PairStatus", "SendCounts", "SpoolStatus", "SyphonStatus", "new_counts"]
 
 #: Messages by the way that they were sent and by what became of it.
 SendCounts = dict[Route, dict[Outcome, int]]
@@ -49,8 +49,27 @@ class SpoolStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonStatus:
+    """The hosted syphon, and what it has done since the client began.
+
+    `state`: pending before its first pump, resting between one that failed and the next. `waiting` were put
+    aside because their path is down; `unknown` were sent without an answer, and may arrive twice.
+    `last_error` is what ended the last pump that failed; `queue_errors` names queues that cannot be read now.
+    """
+
+    state: Literal["pending", "running", "resting", "stopped"]
+    moved: int
+    waiting: int
+    dead_lettered: int
+    unknown: int
+    restarts: int
+    last_error: str | None
+    queue_errors: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairStatus:
-    """Everything that an operator wants to know of one client."""
+    """Everything that an operator wants to know of one client. `sides`: open, closed or faulted."""
 
     at: float
     primary: str
@@ -62,6 +81,8 @@ class PairStatus:
     backlog_limit: int
     entities: tuple[EntityStatus, ...]
     rotation: tuple[QueueStatus, ...]
+    sides: Mapping[str, str] = field(default_factory=dict)
+    syphon: SyphonStatus | None = None
     spool: SpoolStatus | None = None
     warnings: tuple[str, ...] = ()
 

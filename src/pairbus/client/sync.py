@@ -27,6 +27,7 @@ from .lifetime import Lifetime
 from .message import PairedMessageBatch
 from .observer import Observer
 from .receiving import ReceiverOptions, Receiving
+from .sides import SideName
 from .status import PairStatus
 from .timers import Timers
 
@@ -141,6 +142,16 @@ class PairedServiceBusClient:
         if self._lifetime.close():
             self._receiving.close()
 
+    def close_side(self, side: SideName) -> None:
+        """Close one side alone: all links to the primary, receivers included, or all to the secondary.
+
+        Without its secondary a client goes on sending to the primary, and has no backlog. A client that hosts
+        a syphon faults the other side, unless it is closed within 5 seconds.
+        """
+        self._lifetime.run(self._inner.close_side, side)
+        if side == "primary":
+            self._receiving.close()
+
     def __enter__(self) -> PairedServiceBusClient:
         self.start()
         return self
@@ -231,8 +242,12 @@ class PairedServiceBusClient:
         """Send what is for an entity to the backlog from now on, to test or to drill; a good ping ends it."""
         self._lifetime.call(self._inner.fail_over, path, reason=reason)
 
-    def fault(self, cause: str, *, side: str = "primary") -> None:
-        """Refuse every send from now on, with this cause."""
+    def fault(self, cause: str, *, side: SideName = "primary") -> None:
+        """Have one side fault: what needs it raises PairFaultedError with this cause from now on.
+
+        Every send needs the primary, and what goes to the backlog the secondary too. A client that hosts a
+        syphon faults the other side as well, unless it is closed within 5 seconds.
+        """
         self._lifetime.call(self._inner.fault, cause, side=side)
 
 

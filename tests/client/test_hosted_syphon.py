@@ -1,0 +1,284 @@
+"""The syphon inside a client: the backlog comes home by itself; nothing is lost, locked or left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+
+from pairbus.aio import PairedServiceBusClient
+from pairbus.broker import Broker
+from pairbus.broker.counters import Kind
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.client import hosted_syphon
+from pairbus.ledger import closed_segments, read_operations
+from pairbus.ledger.receipts import read_receipts
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pump.tokens import SasTokens
+from pairbus.testing import ManualTimers
+
+from .scene import Scene, eventually, text
+
+# A ping each second of the hurried loop, and so a path that is down is tried by the syphon each second.
+HOSTING: dict[str, Any] = {
+    "enable_syphon": True,
+    "failover_interval": 0.0,
+    "ping_primary_interval": 1.0,
+    "send_timeout": 30.0,
+}
+
+
+async def fill(client: PairedServiceBusClient, count: int) -> list[str]:
+    """Have so many messages in the backlog."""
+    names = [f"{number:05}" for number in range(count)]
+    client.fail_over("orders")
+    sender = client.get_queue_sender("orders")
+    for first in range(0, count, 250):
+        await sender.send_messages([text(name) for name in names[first : first + 250]])
+    return names
+
+
+def moved(client: PairedServiceBusClient) -> int:
+    syphon = client.status().syphon
+    assert syphon is not None
+    return syphon.moved
+
+
+async def receive_session(client: PairedServiceBusClient, session: str, count: int) -> list[str]:
+    bodies: list[str] = []
+    async with client.get_queue_receiver("bills", session_id=session) as receiver:
+        while len(bodies) < count:
+            messages = await receiver.receive_messages(count, max_wait_time=600.0)
+            assert messages, f"{len(bodies)} of {count} arrived"
+            for message in messages:
+                bodies.append(str(message))
+                await receiver.complete_message(message)
+    return bodies
+
+
+async def test_the_backlog_comes_home_by_itself_in_the_order_of_each_session(scene: Scene) -> None:
+    scene.primary.create_queue("bills", QueueSettings(requires_session=True))
+    async with scene.client(**HOSTING) as client:
+        sender = client.get_queue_sender("bills")
+        scene.primary.faults.set("refuse")
+        client.fail_over("bills")
+        for number in range(20):
+            for session in ("a", "b"):
+                await sender.send_messages(text(f"{session}{number}", session_id=session))
+        assert len(scene.backlog()) == 40
+        # The syphon finds the path down while the outage lasts, and puts aside what it has received.
+        await eventually(lambda: scene.secondary.count(Kind.DEFER) > 0)
+        scene.primary.faults.clear()
+        await eventually(lambda: not scene.backlog(), what="an empty backlog")
+        for session in ("a", "b"):
+            expected = [f"{session}{number}" for number in range(20)]
+            assert await receive_session(client, session, 20) == expected
+        await eventually(lambda: moved(client) == 40)
+        status = client.status().syphon
+        assert status is not None
+        assert (status.state, status.waiting, status.dead_lettered) == ("running", 0, 0)
+        assert status.last_error is None
+
+
+async def test_closing_in_the_middle_of_a_drain_leaves_nothing_locked_and_nothing_twice(scene: Scene) -> None:
+    async with scene.client() as filling:
+        names = await fill(filling, 3000)
+    client = scene.client(**HOSTING)
+    await client.start()
+    await eventually(lambda: scene.primary.message_count("orders") > 100, what="the drain")
+    await client.close()
+    arrived, left = scene.ids(), scene.backlog()
+    assert left, "the drain was over before the client closed"
+    assert not [message for message in left if message.is_locked]
+    assert sorted(arrived + [message.message_id for message in left]) == names
+    # The next one takes up what is left, at once.
+    async with scene.client(**HOSTING):
+        await eventually(lambda: not scene.backlog(), what="an empty backlog")
+    assert sorted(scene.ids()) == names
+
+
+async def test_several_clients_host_a_syphon_for_one_pair_and_nothing_is_lost(scene: Scene) -> None:
+    async with scene.client() as filling:
+        names = await fill(filling, 600)
+    clients = [scene.client(**HOSTING) for _ in range(3)]
+    await asyncio.gather(*(client.start() for client in clients))
+    await eventually(lambda: not scene.backlog(), what="an empty backlog")
+    assert sorted(scene.ids()) == names
+    await eventually(lambda: sum(map(moved, clients)) == 600)
+
+
+async def test_receipts_and_operations_are_kept_where_verify_and_cost_look(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with scene.client(state_dir=tmp_path, **HOSTING) as client:
+        names = await fill(client, 10)
+        client.mark_path_healthy("orders")
+        await eventually(lambda: len(scene.ids()) == 10)
+        await eventually(lambda: not scene.backlog())
+        await eventually(lambda: status_of(tmp_path).get("syphon", {}).get("moved") == 10)
+        assert status_of(tmp_path)["syphon"]["state"] == "running"
+        assert status_of(tmp_path)["sides"] == {"primary": "open", "secondary": "open"}
+    records = tmp_path / "records"
+    receipts = read_receipts(closed_segments(records, "receipts"))
+    assert sorted(receipt["message_id"] for receipt in receipts.values()) == names
+    assert {receipt["pair"] for receipt in receipts.values()} == {"contoso"}
+    ledger = read_operations(closed_segments(records, "operations"))
+    counts = {
+        stage: sum(one.count for one in ledger.operations if one.role == "pump" and one.stage == stage)
+        for stage in ("send", "backlog_receive", "backlog_complete")
+    }
+    assert counts == {"send": 10, "backlog_receive": 10, "backlog_complete": 10}
+
+
+def status_of(state_dir: Path) -> dict[str, Any]:
+    for path in (state_dir / "status").glob("*.json"):
+        return dict(json.loads(path.read_text())["status"])
+    return {}
+
+
+async def test_a_pump_that_fails_is_replaced_after_a_rest(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    """Where receipts cannot be written nothing is moved: it would be moved again and again."""
+    obstacle = tmp_path / "records"
+    obstacle.write_text("no directory")
+    client = still.client(state_dir=tmp_path, **HOSTING)
+    await client.start()
+    names = await fill(client, 5)
+    await eventually(lambda: syphon_state(client) == "resting", what="the failure")
+    status = client.status().syphon
+    assert status is not None
+    assert "Error" in (status.last_error or "")
+    assert still.backlog_ids() == names
+    assert still.ids() == []
+    await manual_timers.advance(0.9)
+    assert syphon_state(client) == "resting"
+    obstacle.unlink()
+    await manual_timers.advance(0.2)
+    await eventually(lambda: not still.backlog(), what="an empty backlog")
+    assert still.ids() == names
+    status = client.status().syphon
+    assert status is not None
+    assert status.restarts == 1
+
+
+def syphon_state(client: PairedServiceBusClient) -> str:
+    syphon = client.status().syphon
+    assert syphon is not None
+    return syphon.state
+
+
+async def test_missing_queues_are_named_once_and_do_not_disturb_the_others(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client without the right to manage cannot create what is missing."""
+    policies = scene.secondary.policies
+    caplog.set_level(logging.DEBUG, "pairbus.pump")
+    async with scene.client(secondary=policies["listen"], backlog_queue_count=4, **HOSTING) as client:
+        async with scene.client() as filling:
+            await fill(filling, 10)
+        await eventually(lambda: len(scene.ids()) == 10)
+        missing = "contoso/x-servicebus-transfer/3"
+        await eventually(lambda: asked_for(caplog, missing) >= 3, what="a third try")
+        status = client.status().syphon
+        assert status is not None
+        assert list(status.queue_errors) == [missing]
+    told = [one for one in caplog.records if missing in one.getMessage() and one.levelno >= logging.WARNING]
+    assert len(told) == 1
+
+
+def asked_for(caplog: pytest.LogCaptureFixture, queue: str) -> int:
+    return sum(f"cannot be read: {queue}" in record.getMessage() for record in caplog.records)
+
+
+async def test_a_client_that_is_not_started_hosts_nothing_and_closes(scene: Scene) -> None:
+    client = scene.client(**HOSTING)
+    assert syphon_state(client) == "pending"
+    await client.close()
+
+
+# --------------------------------------------------------------------------- credentials and certificates
+
+
+SECRET = "a secret that the issuer shares with the namespace"
+ROLE = "Azure Service Bus Data Owner"
+
+
+class Credential:
+    """A credential as azure.identity.aio has them."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        assert scopes == ("https://servicebus.azure.net/.default",)
+        self.asked += 1
+        expires = int(time.time()) + 3600
+        claims = {"aud": "https://servicebus.azure.net", "exp": expires, "roles": [ROLE], "sub": "till"}
+        return AccessToken(jwt.encode(claims, SECRET, algorithm="HS256"), expires)
+
+
+async def credential_of(kind: str, broker: Broker, name: str) -> Any:
+    fields = dict(part.split("=", 1) for part in broker[name].connection_string.split(";") if part)
+    policy, key = fields["SharedAccessKeyName"], fields["SharedAccessKey"]
+    if kind == "key":
+        return AzureNamedKeyCredential(policy, key)
+    signed = await SasTokens(policy, key).token("sb://127.0.0.1", time.time())
+    return AzureSasCredential(signed.value)
+
+
+@pytest.mark.parametrize("kind", ["token", "key", "signature"])
+async def test_the_syphon_signs_in_as_the_client_does_and_trusts_the_same_certificate(
+    certificate: tuple[Path, Path], tmp_path: Path, kind: str
+) -> None:
+    key = tmp_path / "jwt.key"
+    key.write_text(SECRET)
+    with Broker({"contoso": 0, "contoso-dr": 0}, certificate=certificate, jwt_key=key) as broker:
+        scene = Scene(broker)
+        credential = Credential()
+        given = [
+            credential if kind == "token" else await credential_of(kind, broker, name)
+            for name in ("contoso", "contoso-dr")
+        ]
+        hosts = [f"127.0.0.1:{broker[name].port}" for name in ("contoso", "contoso-dr")]
+        async with scene.client() as filling:
+            names = await fill(filling, 5)
+        async with PairedServiceBusClient(
+            hosts[0],
+            given[0],
+            hosts[1],
+            given[1],
+            options=SendAvailabilityOptions(backlog_queue_count=3, **HOSTING),
+            primary_name="contoso",
+            sdk_options={"connection_verify": str(certificate[0])},
+        ) as client:
+            await eventually(lambda: not scene.backlog(), what="an empty backlog")
+            place = hosted_syphon._side(client.pair.primary).resolve().place()
+            assert place.tls is not None
+        assert scene.ids() == names
+        assert bool(credential.asked) is (kind == "token")
+
+
+async def test_where_the_sdk_has_to_go_another_way_the_pump_goes_with_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a proxy, or over web sockets, the SDK carries the syphon too."""
+    monkeypatch.setattr(hosted_syphon, "_SDK_ONLY", ("user_agent",))
+    async with scene.client() as filling:
+        names = await fill(filling, 5)
+    async with scene.client(sdk_options={"user_agent": "behind/proxy"}, **HOSTING):
+        await eventually(lambda: not scene.backlog(), what="an empty backlog")
+        agents = {
+            connection.client.get("user-agent", "")
+            for connection in scene.secondary.connections()
+            if connection.closed_at is None
+        }
+        assert any(agent.startswith("behind/proxy") for agent in agents)
+    assert scene.ids() == names
