@@ -136,6 +136,10 @@ class MessageSections:
         return self._map(APPLICATION_PROPERTIES)
 
     @property
+    def header_bytes(self) -> bytes:
+        return self._raw(HEADER)
+
+    @property
     def annotations_bytes(self) -> bytes:
         return self._raw(ANNOTATIONS)
 

@@ -137,9 +137,13 @@ class _OpenSegment:
             os.close(self.descriptor)
 
 
+# Made once: `json.dumps` with separators of its own makes an encoder for each row.
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def _encode(row: Mapping[str, Any]) -> bytes:
     # In ASCII: whatever text an application puts into an id can be written, a lone surrogate too.
-    return json.dumps(row, separators=(",", ":")).encode("ascii") + b"\n"
+    return _to_json(row).encode("ascii") + b"\n"
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -373,6 +373,8 @@ class AmqpDestination:
             return [error] * len(units)
 
         def note(fates: Sequence[Fate]) -> None:
+            if not self._transport.meter.is_on:
+                return
             sizes: dict[Fate, list[int]] = {"taken": [], "refused": [], "unknown": [], "unsent": []}
             for unit, fate in zip(units, fates, strict=True):
                 sizes[fate] += map(len, unit.payloads)

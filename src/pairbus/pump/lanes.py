@@ -47,14 +47,13 @@ FETCH_MESSAGES = 200
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A message in our hands. `content` is the shell's own."""
+    """A message in our hands, as far as lanes know it."""
 
     number: int
     path: str
     session_id: str | None
     size: int
     locked_until: float
-    content: object = field(default=None, repr=False)
     attempts: int = 0
     was_deferred: bool = False
 
@@ -210,7 +209,8 @@ class Lanes:
     def arrive(self, held: Held) -> None:
         """A message has come, from the queue or by its number."""
         lane = self._lane(held.path, held.session_id)
-        self.dismiss(held.number)  # it is expected no longer
+        if held.number in self._lane_of:
+            self.dismiss(held.number)  # it is expected no longer
         self.held += 1
         self.held_bytes += held.size
         self._in_hand[held.number] = held

@@ -323,7 +323,8 @@ class ReceiverLink(_LinkEnd):
     def on_received(self, event: Received) -> None:
         self.buffer.append(event)
         self._has_delivered = True
-        self._meter.note_sizes(self._address, "delivery", (len(event.payload),))
+        if self._meter.is_on:
+            self._meter.note_sizes(self._address, "delivery", (len(event.payload),))
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
 

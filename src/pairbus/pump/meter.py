@@ -31,11 +31,12 @@ _STAGES = {
 class Meter:
     """The meter of one namespace; without a recorder it counts nothing."""
 
-    __slots__ = ("_namespace", "_recorder")
+    __slots__ = ("_namespace", "_recorder", "is_on")
 
     def __init__(self, namespace: str = "", recorder: OperationRecorder | None = None) -> None:
         self._namespace = namespace
         self._recorder = recorder
+        self.is_on = recorder is not None
 
     def note(self, entity: str, kind: str, *, count: int = 0, unknown: int = 0, size: int = 0) -> None:
         """Operations that carry little; `unknown` may have been made, and nobody has answered."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..ledger.receipts import Receipt, operation_id
+from .lanes import Held
 from .transport import Delivery
 from .unwrapping import Opened, Postmark
 
 __all__ = ["Parcel", "ReceiptBook"]
 
 
-@dataclass(slots=True, eq=False)
-class Parcel:
+@dataclass(slots=True, eq=False, kw_only=True)
+class Parcel(Held):
     """A message in our hands, with all that is needed to send it, settle it and give a receipt for it."""
 
     delivery: Delivery

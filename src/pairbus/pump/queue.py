@@ -195,7 +195,7 @@ class QueuePump:
     # -- taking in
 
     def _take_in(self, deliveries: Iterable[Delivery], *, fetched: bool = False) -> None:
-        now = self._station.now()
+        now, policy_of = self._station.now(), self._options.policy_of
         now_ms = int(now * 1000)
         for delivery in deliveries:
             try:
@@ -211,37 +211,37 @@ class QueuePump:
                 continue
             held = self.lanes.in_hand(number)
             if held is not None:  # its lock had ended; this one is new
-                cast(Parcel, held.content).delivery = delivery
+                cast(Parcel, held).delivery = delivery
                 held.locked_until = mark.locked_until_ms / 1000
                 continue
             try:
-                opened = open_envelope(sections, mark, policy_of=self._options.policy_of, now_ms=now_ms)
+                opened = open_envelope(sections, mark, policy_of=policy_of, now_ms=now_ms)
             except MalformedEnvelope as error:
                 self._bury(delivery, mark, None, _MALFORMED, str(error))
                 continue
             if opened.expired:
                 self._bury(delivery, mark, opened, _EXPIRED, "The time to live ended in the backlog.")
                 continue
-            self._hold(Parcel(delivery, mark, opened), now, fetched=fetched)
+            self._hold(delivery, mark, opened, now, fetched)
 
-    def _hold(self, parcel: Parcel, now: float, *, fetched: bool) -> None:
-        mark, opened = parcel.mark, parcel.opened
+    def _hold(self, delivery: Delivery, mark: Postmark, opened: Opened, now: float, fetched: bool) -> None:
         # A peeked or fetched message may not say until when it is locked; then it is for a lock's duration.
-        locked_until = mark.locked_until_ms / 1000 if mark.locked_until_ms else now + self.lanes.lock_duration
+        locked_until = now + self.lanes.lock_duration
         if mark.locked_until_ms:
+            locked_until = mark.locked_until_ms / 1000
             self._learn_lock(locked_until - now)
-        key = path_key(opened.path)
-        self._station.check_chosen(key)
-        self._station.spellings.setdefault(key, opened.path)
+        self._station.meet(opened.key, opened.path)
         self.lanes.arrive(
-            Held(
+            Parcel(
                 mark.sequence_number,
-                key,
+                opened.key,
                 opened.session_id,
                 len(opened.payload),
                 locked_until,
-                parcel,
                 was_deferred=fetched,
+                delivery=delivery,
+                mark=mark,
+                opened=opened,
             )
         )
 
@@ -309,7 +309,7 @@ class QueuePump:
                     if self._is_stopping or not self._station.may_send(step.path):
                         break
                 # What is on the way is not waited for: slices are pipelined like all else.
-                self._start(self._send_slice(step.path, rest[:chosen]))
+                self._start(self._send_slice(step.path, cast(list[list[Parcel]], rest[:chosen])))
                 rest = rest[chosen:]
             for unit in rest:
                 self.lanes.unsent(unit, self._station.now())
@@ -326,20 +326,17 @@ class QueuePump:
             size += sum(held.size for held in unit)
         return chosen, count, size
 
-    async def _send_slice(self, path: str, units: list[list[Held]]) -> None:
+    async def _send_slice(self, path: str, units: list[list[Parcel]]) -> None:
         fresh, begun = self._still_locked(units), self._station.now()
         if not fresh:
             self._advance()
             return
         outcomes = await self._station.destination(path).send(
-            [
-                Unit([cast(Parcel, held.content).opened.payload for held in unit], unit[0].session_id)
-                for unit in fresh
-            ]
+            [Unit([parcel.opened.payload for parcel in unit], unit[0].session_id) for unit in fresh]
         )
         now = self._station.now()
         self._station.tally.of(path).busy_seconds += now - begun
-        moved: list[Held] = []
+        moved: list[Parcel] = []
         for unit, error in zip(fresh, outcomes, strict=True):
             for held in unit:
                 held.attempts += 1
@@ -355,7 +352,7 @@ class QueuePump:
             self._start(self._complete(path, moved, now))
         self._advance()
 
-    def _still_locked(self, units: list[list[Held]]) -> list[list[Held]]:
+    def _still_locked(self, units: list[list[Parcel]]) -> list[list[Parcel]]:
         """Those whose locks last; the others go back to their lanes, which renew them."""
         now = self._station.now()
         deadline = now + self.lanes.margin / 2
@@ -367,24 +364,24 @@ class QueuePump:
                 self.lanes.unsent(unit, now)
         return fresh
 
-    def _refused(self, path: str, unit: list[Held], error: TransportError, now: float) -> None:
+    def _refused(self, path: str, unit: list[Parcel], error: TransportError, now: float) -> None:
         judgement = judge(error)
         if error.condition in (UNANSWERED, CONNECTION_LOST):
             self._station.tally.unknown += len(unit)
         if judgement.verdict is Verdict.POISON:
             self._station.conditions.sent(path, now)  # it answers
             if len(unit) == 1:
-                self._start(self._bury_all(Bury(unit, judgement)))
+                self._start(self._bury_all(Bury(list(unit), judgement)))
                 return
         else:
             self._station.note_trouble(path, judgement, now)
         self.lanes.refused(unit, judgement)
 
-    async def _complete(self, path: str, moved: list[Held], now: float) -> None:
+    async def _complete(self, path: str, moved: list[Parcel], now: float) -> None:
         """Rule 2: receipts, then completion."""
         try:
             await self._station.receipts.append([self._receipt(held, now, "moved", None) for held in moved])
-            outcomes = await self._source.complete([cast(Parcel, held.content).delivery for held in moved])
+            outcomes = await self._source.complete([parcel.delivery for parcel in moved])
             tally = self._station.tally.of(path)
             for held, error in zip(moved, outcomes, strict=True):
                 if error is not None:
@@ -399,20 +396,19 @@ class QueuePump:
         if error is None:
             self._unsettled.discard(number)
 
-    def _receipt(self, held: Held, now: float, outcome: str, reason: str | None) -> Receipt:
-        parcel = cast(Parcel, held.content)
+    def _receipt(self, parcel: Parcel, now: float, outcome: str, reason: str | None) -> Receipt:
         return self._book.row(
             parcel.mark,
             parcel.opened,
-            size=held.size,
-            attempts=held.attempts,
+            size=parcel.size,
+            attempts=parcel.attempts,
             now=now,
             outcome=outcome,
             reason=reason,
         )
 
     async def _defer(self, step: Defer) -> None:
-        deliveries = [cast(Parcel, held.content).delivery for held in step.messages]
+        deliveries = _deliveries(step.messages)
         outcomes = await self._source_outcomes(self._source.defer(deliveries), len(deliveries))
         now = self._station.now()
         for held, error in zip(step.messages, outcomes, strict=True):
@@ -430,7 +426,7 @@ class QueuePump:
             return [error] * count
 
     async def _renew(self, step: Renew) -> None:
-        deliveries = [cast(Parcel, held.content).delivery for held in step.messages]
+        deliveries = _deliveries(step.messages)
         renewed: Sequence[float | TransportError]
         try:
             renewed = await self._source.renew(deliveries)
@@ -476,10 +472,10 @@ class QueuePump:
 
     async def _bury_all(self, step: Bury) -> None:
         now = self._station.now()
-        rows = [self._receipt(held, now, "dead-lettered", step.why.reason) for held in step.messages]
+        rows = [self._receipt(one, now, "dead-lettered", step.why.reason) for one in _parcels(step.messages)]
         await self._station.receipts.append(rows)
         text = step.why.description[:_DESCRIPTION_LIMIT]
-        deliveries = [cast(Parcel, held.content).delivery for held in step.messages]
+        deliveries = _deliveries(step.messages)
         outcomes = await asyncio.gather(
             *(
                 self._source_outcomes(self._dead_letter(delivery, step.why.reason, text), 1)
@@ -536,12 +532,12 @@ class QueuePump:
             self._wake.cancel()
         with contextlib.suppress(TransportError):  # a queue that cannot be reached keeps its locks anyway
             left = await self._source.stop_receiving()
-            left += [cast(Parcel, held.content).delivery for held in self.lanes.take_waiting()]
+            left += _deliveries(self.lanes.take_waiting())
             if left:
                 await self._source.release(left)
             while self._tasks:
                 await asyncio.wait(self._tasks)
-            left = [cast(Parcel, held.content).delivery for held in self.lanes.take_waiting()]
+            left = _deliveries(self.lanes.take_waiting())
             if left:
                 await self._source.release(left)
         if self._tasks:
@@ -560,3 +556,12 @@ class QueuePump:
         # The first one of a row is news; a queue that stays away would fill the log.
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         _log.log(level, "a backlog queue cannot be read: %s: %s", self.queue, error)
+
+
+def _parcels(messages: Sequence[Held]) -> Sequence[Parcel]:
+    """Lanes are given parcels alone, and give them back."""
+    return cast(Sequence[Parcel], messages)
+
+
+def _deliveries(messages: Sequence[Held]) -> list[Delivery]:
+    return [parcel.delivery for parcel in _parcels(messages)]

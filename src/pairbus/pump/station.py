@@ -71,11 +71,15 @@ class Station:
         """Whether a path still takes messages, as far as is known."""
         return self.conditions.look(path, self.now()).state in (PathState.UP, PathState.TRYING)
 
-    def check_chosen(self, path: str) -> None:
-        """Shut a path that is not to be served."""
-        chosen = self.options.only_paths
-        if chosen and path not in map(path_key, chosen) and path not in self.conditions.not_up():
-            self.conditions.shut(path, _NOT_CHOSEN)
+    def meet(self, path: str, spelling: str) -> None:
+        """A message for this path has come: keep how its first one spells it, and shut it if it is not to be
+        served.
+        """
+        if path not in self.spellings:
+            self.spellings[path] = spelling
+            chosen = self.options.only_paths
+            if chosen and path not in map(path_key, chosen):
+                self.conditions.shut(path, _NOT_CHOSEN)
 
     def note_trouble(self, path: str, judgement: Judgement, now: float) -> None:
         """A path has refused something for a reason of its own."""

@@ -5,8 +5,10 @@
 2. Written anew are: the header (the time to live; deliveries at the primary start at nought), the annotations
    (without those that the backlog queue added), the properties if session or expiry change, and the map of
    application properties without the aliases.
-3. Envelopes repeat: a sender's messages for one path differ in their bodies, while the section with the
-   aliases often is the same to the byte. What was read from a section is kept for the next one.
+3. Envelopes repeat. A sender's messages for one path differ in ids and bodies; the section with the aliases,
+   and the properties behind the message id, are the same to the byte, and a queue's annotations differ in
+   their numbers only. What was read once is kept for the next message; whatever has another shape is read
+   entry by entry and means the same.
 4. Whatever cannot be read is `MalformedEnvelope`, never another exception: its place is the dead letters.
 """
 
@@ -25,6 +27,7 @@ from pairbus.amqp.types import Symbol, Timestamp
 from ..options import TtlPolicy
 from ..pairing.envelope import RESERVED_NAMES, Unwrapped, expand_body, unwrap
 from ..pairing.errors import MalformedEnvelope
+from ..pairing.names import path_key
 
 __all__ = ["Opened", "Postmark", "open_envelope", "read_address", "read_postmark"]
 
@@ -59,11 +62,12 @@ class Postmark(NamedTuple):
     is_deferred: bool = False  # told of peeked messages only
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Opened:
-    """A message as the primary is to get it."""
+    """A message as the primary is to get it; `key` is the path's canonical form."""
 
     path: str
+    key: str
     session_id: str | None
     message_id: str
     payload: bytes = field(repr=False)
@@ -71,12 +75,20 @@ class Opened:
 
 
 class _Letter(NamedTuple):
-    """What a section of application properties says: the aliases, and the user's own entries as bytes."""
+    """What a section of application properties says: the aliases, and the section without them."""
 
     aliases: dict[str, Any]
     own: bytes
-    own_count: int
     plain: Unwrapped | None  # the whole answer, if it does not depend on the time
+    key: str  # of the plain answer's path
+
+
+class _Identity(NamedTuple):
+    """What a message's properties say that concerns us."""
+
+    message_id: str
+    group_id: str | None
+    expires_ms: int | None
 
 
 PolicyOf = Callable[[str], TtlPolicy]
@@ -95,16 +107,17 @@ def open_envelope(sections: MessageSections, mark: Postmark, *, policy_of: Polic
     """Unwrap one message; MalformedEnvelope if that cannot be done."""
     try:
         letter = _read_letter(sections.application_properties_bytes)
-        properties = sections.properties
-        found = letter.plain
-        expires = properties.absolute_expiry_time
-        if found is None or expires is not None:
-            found = _unwrap(letter, policy_of, now_ms=now_ms, mark=mark, expires=expires)
+        identity = _read_identity(sections)
+        found, key = letter.plain, letter.key
+        if found is None or identity.expires_ms is not None:
+            found = _unwrap(letter, policy_of, now_ms=now_ms, mark=mark, expires=identity.expires_ms)
+            key = path_key(found.path)
         return Opened(
             found.path,
+            key,
             found.natives.session_id,
-            "" if properties.message_id is None else str(properties.message_id),
-            _write(sections, mark, letter, found),
+            identity.message_id,
+            _write(sections, mark, letter, found, identity),
             found.expired,
         )
     except (DecodeError, EncodeError, IndexError, struct.error, UnicodeDecodeError) as error:
@@ -147,10 +160,48 @@ def _entries(data: bytes, start: int) -> tuple[int, int]:
     raise DecodeError("a section that must be a map is none")
 
 
+class _StampShape:
+    """Annotations of one length, of which all but two or three numbers stay the same: read by one call."""
+
+    __slots__ = ("_constants", "_order", "_unpack")
+
+    def __init__(self, data: bytes, places: dict[str, int]) -> None:
+        """`places` says where the eight bytes of each number are."""
+        form, at = ">", 0
+        ordered = sorted(places.items(), key=lambda item: item[1])
+        for _, place in ordered:
+            form += f"{place - at}sq"
+            at = place + 8
+        form += f"{len(data) - at}s"
+        self._unpack = struct.Struct(form).unpack
+        self._constants = self._unpack(data)[::2]
+        names = [name for name, _ in ordered]
+        self._order = [2 * names.index(name) + 1 if name in names else -1 for name in _STAMPS]
+
+    def read(self, data: bytes) -> Postmark | None:
+        """None if the annotations are others than those that were seen before."""
+        values = self._unpack(data)
+        if values[::2] != self._constants:
+            return None
+        number, enqueued, locked = self._order
+        return Postmark(values[number], values[enqueued], values[locked] if locked > 0 else 0, b"", 0)
+
+
+_STAMPS = ("x-opt-sequence-number", "x-opt-enqueued-time", "x-opt-locked-until")
+_shapes: dict[int, _StampShape] = {}
+
+
 def _read_postmark(sections: MessageSections) -> Postmark:
     data = sections.annotations_bytes
+    shape = _shapes.get(len(data))
+    mark = shape.read(data) if shape is not None else None
+    return mark if mark is not None else _read_entries(data)
+
+
+def _read_entries(data: bytes) -> Postmark:
     number = enqueued = locked = state = 0
     own: list[bytes] = []
+    places: dict[str, int] = {}
     if data:
         at, count = _entries(data, 3 if data[1] == 0x53 else skip(data, 1))
         for _ in range(count // 2):
@@ -160,6 +211,7 @@ def _read_postmark(sections: MessageSections) -> Postmark:
             at = at + 2 + width if key else skip(data, at)
             code = data[at]
             if code in (0x81, 0x83):
+                places[key.decode("latin-1")] = at + 1
                 value, at = _long(data, at + 1)[0], at + 9
             elif code in (0x55, 0x54):  # a small long or int
                 value, at = data[at + 1], at + 2
@@ -175,7 +227,41 @@ def _read_postmark(sections: MessageSections) -> Postmark:
                 state = value
             elif key not in _POSTMARKS and key != _SCHEDULED:
                 own.append(data[begin:at])
+        if not own and state != _DEFERRED and at == len(data):
+            _learn_shape(data, places)
     return Postmark(number, enqueued, locked, b"".join(own), len(own), state == _DEFERRED)
+
+
+def _learn_shape(data: bytes, places: dict[str, int]) -> None:
+    """Annotations that are all the queue's own: the next ones are alike. Only deliveries have a lock."""
+    found = {name: places[name] for name in _STAMPS if name in places}
+    if len(data) <= _MEMO_BYTES and found.keys() >= set(_STAMPS[:2]):
+        _shapes[len(data)] = _StampShape(data, found)
+
+
+_tails: dict[bytes, tuple[str | None, int | None]] = {}
+
+
+def _read_identity(sections: MessageSections) -> _Identity:
+    """Of most properties only the message id is new; what stands behind it was read before."""
+    data = sections.properties_bytes
+    if data[:4] == b"\x00\x53\x73\xc0" and data[6:7] == b"\xa1" and data[5] and len(data) == data[4] + 5:
+        end = 8 + data[7]
+        tail = data[end:] + data[5:6]  # the count of fields tells what the tail means
+        known = _tails.get(tail)
+        if known is not None:
+            return _Identity(data[8:end].decode(), *known)
+        properties = sections.properties
+        if len(tail) <= _MEMO_BYTES:
+            if len(_tails) >= _MEMO_SIZE:
+                _tails.clear()
+            _tails[tail] = properties.group_id, properties.absolute_expiry_time
+    properties = sections.properties
+    return _Identity(
+        "" if properties.message_id is None else str(properties.message_id),
+        properties.group_id,
+        properties.absolute_expiry_time,
+    )
 
 
 def _read_letter(data: bytes) -> _Letter:
@@ -203,7 +289,9 @@ def _decode_letter(data: bytes) -> _Letter:
             else:
                 at = skip(data, at)
                 own.append(data[begin:at])
-    return _Letter(aliases, b"".join(own), len(own), _plain(aliases))
+    plain = _plain(aliases)
+    rest = _map(b"\x00\x53\x74", b"".join(own), len(own)) if own else b""
+    return _Letter(aliases, rest, plain, path_key(plain.path) if plain is not None else "")
 
 
 def _plain(aliases: dict[str, Any]) -> Unwrapped | None:
@@ -219,30 +307,32 @@ def _plain(aliases: dict[str, Any]) -> Unwrapped | None:
 # --------------------------------------------------------------------------- writing
 
 
-def _write(sections: MessageSections, mark: Postmark, letter: _Letter, found: Unwrapped) -> bytes:
+def _write(
+    sections: MessageSections, mark: Postmark, letter: _Letter, found: Unwrapped, identity: _Identity
+) -> bytes:
     natives = found.natives
-    header = sections.header
     body = sections.body_bytes
     if found.body_size is not None:
         body = _expand(sections, found.body_size)
-    return b"".join(
-        (
-            _header(header, natives.ttl_ms),
-            _annotations(mark, natives.scheduled_ms),
-            _properties(sections, found),
-            _map(b"\x00\x53\x74", letter.own, letter.own_count) if letter.own_count else b"",
-            body,
+    annotations = b""
+    if mark.own_count or natives.scheduled_ms is not None:
+        annotations = _annotations(mark, natives.scheduled_ms)
+    properties = sections.properties_bytes
+    if natives.session_id != identity.group_id or natives.expires_ms != identity.expires_ms:
+        properties = encode_properties(
+            replace(sections.properties, group_id=natives.session_id, absolute_expiry_time=natives.expires_ms)
         )
-    )
+    return b"".join((_header(sections, natives.ttl_ms), annotations, properties, letter.own, body))
 
 
-_headers: dict[tuple[bool, int, int | None], bytes] = {}
+_headers: dict[tuple[bytes, int | None], bytes] = {}
 
 
-def _header(header: Header, ttl_ms: int | None) -> bytes:
-    key = header.durable, header.priority, ttl_ms
+def _header(sections: MessageSections, ttl_ms: int | None) -> bytes:
+    key = sections.header_bytes, ttl_ms
     found = _headers.get(key)
     if found is None:
+        header = sections.header
         found = encode_header(Header(durable=header.durable, priority=header.priority, ttl=ttl_ms))
         if len(_headers) >= _MEMO_SIZE:
             _headers.clear()
@@ -255,16 +345,7 @@ def _annotations(mark: Postmark, scheduled_ms: int | None) -> bytes:
     if scheduled_ms is not None:
         own += encode(Symbol(_SCHEDULED.decode())) + encode(Timestamp(scheduled_ms))
         count += 1
-    return _map(b"\x00\x53\x72", own, count) if count else b""
-
-
-def _properties(sections: MessageSections, found: Unwrapped) -> bytes:
-    natives, properties = found.natives, sections.properties
-    if natives.session_id == properties.group_id and natives.expires_ms == properties.absolute_expiry_time:
-        return sections.properties_bytes
-    return encode_properties(
-        replace(properties, group_id=natives.session_id, absolute_expiry_time=natives.expires_ms)
-    )
+    return _map(b"\x00\x53\x72", own, count)
 
 
 def _map(descriptor: bytes, entries: bytes, count: int) -> bytes:
