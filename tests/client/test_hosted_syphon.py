@@ -17,7 +17,9 @@ from pairbus.aio import PairedServiceBusClient
 from pairbus.broker import Broker
 from pairbus.broker.counters import Kind
 from pairbus.broker.engine.settings import QueueSettings
+from pairbus.cli.pictures import print_client
 from pairbus.client import hosted_syphon
+from pairbus.client.status_file import read_status_files
 from pairbus.ledger import closed_segments, read_operations
 from pairbus.ledger.receipts import read_receipts
 from pairbus.options import SendAvailabilityOptions
@@ -115,7 +117,7 @@ async def test_several_clients_host_a_syphon_for_one_pair_and_nothing_is_lost(sc
 
 
 async def test_receipts_and_operations_are_kept_where_verify_and_cost_look(
-    scene: Scene, tmp_path: Path
+    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with scene.client(state_dir=tmp_path, **HOSTING) as client:
         names = await fill(client, 10)
@@ -124,6 +126,9 @@ async def test_receipts_and_operations_are_kept_where_verify_and_cost_look(
         await eventually(lambda: not scene.backlog())
         await eventually(lambda: status_of(tmp_path).get("syphon", {}).get("moved") == 10)
         assert status_of(tmp_path)["syphon"]["state"] == "running"
+        [picture] = read_status_files(tmp_path / "status", now=time.time())
+        print_client(picture, now=time.time())
+        assert "hosted syphon running: 10 moved, 0 waiting, 0 dead-lettered" in capsys.readouterr().out
         assert status_of(tmp_path)["sides"] == {"primary": "open", "secondary": "open"}
     records = tmp_path / "records"
     receipts = read_receipts(closed_segments(records, "receipts"))

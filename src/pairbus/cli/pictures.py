@@ -30,6 +30,13 @@ def print_client(client: ClientPicture, *, now: float) -> None:
     click.echo(f"  provisioning {status['provisioning']}, {usable} of {len(rotation)} backlog queues usable")
     if status.get("fault"):
         click.echo(f"  FAULT: {status['fault']}")
+    if syphon := status.get("syphon"):
+        click.echo(
+            f"  hosted syphon {syphon['state']}: {syphon['moved']:,} moved, {syphon['waiting']:,} waiting, "
+            f"{syphon['dead_lettered']:,} dead-lettered"
+        )
+        if syphon["last_error"]:
+            click.echo(f"  its last failure: {syphon['last_error']}")
     spool = status.get("spool")
     if spool:
         click.echo(f"  spool: {spool['messages']:,} messages, {spool['bytes']:,} of {spool['limit']:,} bytes")
