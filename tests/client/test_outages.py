@@ -26,6 +26,7 @@ from pairbus.broker import Broker
 from pairbus.errors import PairbusError
 from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, ReservedPropertyError
+from pairbus.testing import ManualTimers
 
 from .scene import Scene, eventually, text
 
@@ -226,6 +227,27 @@ async def test_answers_that_get_lost_now_and_then_lose_nothing(scene: Scene) -> 
     assert loop.raised == []
     assert set(loop.returned) <= set(scene.ids())
     assert "failed_over" not in scene.diary.states
+
+
+async def test_an_entity_that_is_disabled_under_an_open_link_raises_and_does_not_fail_over(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    """The link is cut with it, which starts the clock; but the primary answers."""
+    sender = still.sender(failover_interval=60.0)
+    await sender.send_messages(text("1"))
+    still.primary.faults.set("reset")
+    held = still.begin(sender.send_messages(text("2")))
+    await eventually(lambda: still.state() is EntityState.SUSPECT)
+    still.primary.faults.clear()
+    still.primary.faults.set("disabled", entity="orders")
+    await manual_timers.advance(5.0)  # the rest before the next try
+    with pytest.raises(MessagingEntityDisabledError):
+        await held
+    await manual_timers.advance(600.0)
+    assert still.diary.states == ["suspect", "healthy"]
+    with pytest.raises(MessagingEntityDisabledError):
+        await sender.send_messages(text("3"))
+    assert still.backlog_ids() == []
 
 
 Mistake = Callable[[Scene, PairedSender], Awaitable[object]]

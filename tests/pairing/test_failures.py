@@ -175,7 +175,16 @@ ACTIONS: dict[Kind, Action] = {
 @pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name)
 def test_a_kind_leads_to_its_action(kind: Kind) -> None:
     error = next(error for of, error in CASES if of is kind)
-    assert judge(describe(error), OPTIONS, had_success=True).action is ACTIONS[kind]
+    verdict = judge(describe(error), OPTIONS, had_success=True)
+    assert verdict.action is ACTIONS[kind]
+    assert verdict.is_answer is (kind in (Kind.UNAUTHORIZED, Kind.MISSING, Kind.DISABLED, Kind.FULL))
+
+
+def test_only_a_refusal_of_the_primary_that_does_not_count_is_an_answer() -> None:
+    no_token = describe(sdk.ServiceBusError("x", error=ClientAuthenticationError("no identity")))
+    assert not judge(no_token, OPTIONS, had_success=True).is_answer
+    counting = SendAvailabilityOptions(count_disabled=True)
+    assert not judge(describe(sdk.MessagingEntityDisabledError()), counting, had_success=True).is_answer
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ CALLER = Verdict(Action.RAISE, Kind.CALLER)
 MISSING = Verdict(Action.PERMANENT, Kind.MISSING)
 UNAUTHORIZED = Verdict(Action.PERMANENT, Kind.UNAUTHORIZED)
 SPILL = Verdict(Action.SPILL, Kind.FULL)
+REFUSED = Verdict(Action.PERMANENT, Kind.DISABLED, is_answer=True)
 
 
 def throttled(wait: float = 2.0) -> Verdict:
@@ -80,6 +81,9 @@ def give(health: EntityHealth, given: Input) -> tuple[Effect, ...]:
         case Input.ATTEMPT_FAILED:
             health.begin("a", 101)
             return health.record("a", COUNT, now=101, reason="refused")
+        case Input.ATTEMPT_REFUSED:
+            health.begin("a", 101)
+            return health.record("a", REFUSED, now=101, reason="disabled")
         case Input.INTERVAL_ELAPSED:
             health.begin("a", 101)
             return health.tick(1000)
@@ -234,6 +238,29 @@ def test_what_does_not_count_changes_no_state_and_does_not_stop_the_clock(
     assert health.record("a", verdict, now=111, reason="no") == ()
     assert health.state is state
     assert health.next_deadline == before
+
+
+def test_a_refusal_stops_the_clock_that_a_cut_link_has_started() -> None:
+    health = make(failover_interval=60)
+    health.begin("cut", 100)
+    health.begin("stuck", 101)
+    health.record("cut", COUNT, now=100, reason="the link was cut")
+    health.begin("refused", 110)
+    assert changes(health.record("refused", REFUSED, now=111, reason="disabled")) == [(SUSPECT, HEALTHY)]
+    assert health.status().reason == "the primary answers: disabled"
+    # An attempt without an answer is then taken to begin at the refusal, as with a success.
+    assert health.next_deadline == 171
+    assert health.tick(170) == ()
+
+
+def test_a_refusal_changes_nothing_once_the_entity_has_failed_over() -> None:
+    health = make(failover_interval=0)
+    health.begin("late", 99)
+    health.begin("cut", 100)
+    health.record("cut", COUNT, now=100, reason="the link was cut")
+    assert health.state is FAILED_OVER
+    assert health.record("late", REFUSED, now=101, reason="disabled") == ()
+    assert health.state is FAILED_OVER
 
 
 def test_a_question_is_not_a_verdict() -> None:

@@ -25,6 +25,8 @@ COUNT = Verdict(Action.COUNT, Kind.CONNECTION)
 CALLER = Verdict(Action.RAISE, Kind.CALLER)
 MISSING = Verdict(Action.PERMANENT, Kind.MISSING)
 DENIED = Verdict(Action.PERMANENT, Kind.UNAUTHORIZED)
+REFUSED = Verdict(Action.PERMANENT, Kind.DISABLED, is_answer=True)
+SPILLED = Verdict(Action.SPILL, Kind.FULL, is_answer=True)
 
 
 @dataclass
@@ -142,12 +144,16 @@ class PairMachine(RuleBasedStateMachine):
         self.carry_out(self.health.record(attempt, COUNT, now=self.now, reason="refused"), old=old)
 
     @precondition(lambda self: self.model.begun)
-    @rule(data=st.data())
-    def refuse(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), verdict=st.sampled_from([CALLER, MISSING, REFUSED, SPILLED]))
+    def refuse(self, data: st.DataObject, verdict: Verdict) -> None:
+        """A mistake of the caller's tells nothing of the primary; a refusal shows that it is there."""
         attempt = data.draw(st.sampled_from(sorted(self.model.begun)))
+        old = self.model.state
         del self.model.begun[attempt]
         self.end(attempt)
-        assert self.health.record(attempt, CALLER, now=self.now, reason="too large") == ()
+        if verdict.is_answer:
+            self.model.recover(self.now)
+        self.carry_out(self.health.record(attempt, verdict, now=self.now, reason="no"), old=old)
 
     @precondition(lambda self: self.ended)
     @rule(data=st.data())

@@ -39,7 +39,11 @@ _RULES = """\
 - The failover clock runs from the beginning of the first attempt that failed, counted, or is still without an
   answer. A success stops it, and attempts that began earlier are then taken to begin at that success.
 - With `failover_interval=0` a send that fails, and counts, leads from healthy straight to failed over.
-- A send that is throttled, that is the caller's mistake or that meets a permanent error changes no state.
+- A refusal is an answer: an entity that is disabled, missing, full or not ours to use is not down. The send
+  raises, and the clock stops that a link cut at the same time may have started. With `count_disabled` and
+  the like it is a failure that counts, and stops nothing.
+- A send that is throttled or that is the caller's mistake changes no state. Neither does one that meets a
+  wrong certificate or gets no token: there it was not the primary that answered.
 - The first ping goes out with the failover, the next ones every `ping_primary_interval`, up to `ping_jitter`
   of it early. After `fail_over(path)` the first ping waits for one interval, or a healthy primary would undo
   it at once.

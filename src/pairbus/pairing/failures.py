@@ -123,11 +123,14 @@ class Failure:
 
 
 class Verdict(NamedTuple):
-    """What to do, why, and for how long to wait if throttled."""
+    """What to do, why, and for how long to wait if throttled. `is_answer`: it does not count, and shows that
+    the primary is there: it has looked at the entity and refused.
+    """
 
     action: Action
     kind: Kind
     wait: float = 0.0
+    is_answer: bool = False
 
     @property
     def is_counted(self) -> bool:
@@ -274,6 +277,11 @@ DECISIONS: dict[Kind, Decision] = {
     Kind.FULL: Decision(Action.RAISE, "spill_when_full", Action.SPILL),
 }
 
+# The primary must be there to say this of an entity. What the caller did wrong may have been found without
+# it, and a wrong certificate is shown by somebody else.
+_ANSWERS = frozenset({Kind.UNAUTHORIZED, Kind.MISSING, Kind.DISABLED, Kind.FULL})
+# The token service has refused, not the primary.
+_NO_TOKEN = _any("ClientAuthenticationError")
 # Proof that nothing was sent: no connection, or no token for one.
 _NEVER_CONNECTED = _any("ConnectionRefusedError", "gaierror", "TokenAuthFailure", "ClientAuthenticationError")
 # The broker's answer to this very message. The SDK uses the same classes for a link that went away under it,
@@ -315,7 +323,9 @@ def judge(
         return Verdict(Action.ASK_BACKLOG if backlog_opened is None else Action.RAISE, kind)
     if action is Action.COUNT and not failure.is_outcome_known:
         action = Action.COUNT_UNKNOWN
-    return Verdict(action, kind)
+    verdict = Verdict(action, kind)
+    is_answer = kind in _ANSWERS and not verdict.is_counted and failure.causes.isdisjoint(_NO_TOKEN)
+    return verdict._replace(is_answer=is_answer)
 
 
 def judge_backlog(failure: Failure, options: SendAvailabilityOptions) -> Verdict:

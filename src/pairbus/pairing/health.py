@@ -14,8 +14,10 @@ Theory of operation
    and what an abandoned one reports later is ignored.
 4. The failover clock runs from the beginning of the first attempt that failed, counted, or is still without
    an answer. A success stops it: an attempt that began earlier is then taken to begin at that success, so a
-   single stuck attempt does not fail over an entity that goes on answering others. Throttling holds it for
-   those that wait, until the wait is over that the service asked for.
+   single stuck attempt does not fail over an entity that goes on answering others. A refusal stops it like a
+   success: an entity that is disabled, gone, full or not ours to use is not down, whatever became of the link
+   to it, and the backlog would only hide what the caller has to see. Throttling holds the clock for those
+   that wait, until the wait is over that the service asked for.
 5. With a ``failover_interval`` of 0 only a failure fails over, since every attempt is without an answer at
    first; what bounds a silent peer is then the shell's deadline for one attempt, which ends in a failure.
 6. The first ping goes out with the failover, the next ones each ``ping_primary_interval`` after the start of
@@ -63,6 +65,7 @@ class Input(Enum):
     ATTEMPT_BEGUN = "a send begins"
     ATTEMPT_SUCCEEDED = "a send succeeds"
     ATTEMPT_FAILED = "a send fails, and it counts"
+    ATTEMPT_REFUSED = "the primary refuses a send, and it does not count"
     INTERVAL_ELAPSED = "failover_interval with no success"
     PING_DUE = "a ping is due"
     PINGS_SUFFICED = "a ping succeeds (good_pings in a row)"
@@ -97,10 +100,12 @@ _FAILED_OVER, _FAULTED = EntityState.FAILED_OVER, EntityState.FAULTED
 TABLE: dict[tuple[EntityState, Input], Transition] = {
     (_HEALTHY, Input.ATTEMPT_SUCCEEDED): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
     (_HEALTHY, Input.ATTEMPT_FAILED): Transition(_SUSPECT),
+    (_HEALTHY, Input.ATTEMPT_REFUSED): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
     (_HEALTHY, Input.INTERVAL_ELAPSED): Transition(_FAILED_OVER, (Step.ABANDON, Step.PING)),
     (_HEALTHY, Input.FAILOVER_FORCED): Transition(_FAILED_OVER, (Step.ABANDON, Step.PING_LATER)),
     (_HEALTHY, Input.MARKED_HEALTHY): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
     (_SUSPECT, Input.ATTEMPT_SUCCEEDED): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
+    (_SUSPECT, Input.ATTEMPT_REFUSED): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
     (_SUSPECT, Input.INTERVAL_ELAPSED): Transition(_FAILED_OVER, (Step.ABANDON, Step.PING)),
     (_SUSPECT, Input.FAILOVER_FORCED): Transition(_FAILED_OVER, (Step.ABANDON, Step.PING_LATER)),
     (_SUSPECT, Input.MARKED_HEALTHY): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
@@ -266,6 +271,8 @@ class EntityHealth:
             if not self._is_throttled_too_long(begun, now):
                 self._counts_from = max(self._counts_from, now + verdict.wait)
                 return ()
+        elif verdict.is_answer:
+            return self._take(Input.ATTEMPT_REFUSED, now, f"the primary answers: {reason}")
         elif not verdict.is_counted:
             return ()
         self._last_failure = reason
