@@ -88,10 +88,14 @@ class FaultPlan:
         if unknown:
             wrong = ", ".join(sorted(unknown))
             raise ConfigurationError(f"a fault plan has 'seed' and [[fault]] tables, not {wrong}")
-        tables = document.get("fault", [])
+        return cls.of(document.get("fault", []), seed=_seed(document) if seed is None else seed)
+
+    @classmethod
+    def of(cls, tables: Any, *, seed: int) -> "FaultPlan":
+        """A plan of `[[fault]]` tables that were read already, as part of a larger file."""
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             raise ConfigurationError("a fault plan is a list of [[fault]] tables")
-        chance = random.Random(_seed(document) if seed is None else seed)
+        chance = random.Random(seed)
         steps = [_step(table, number, chance) for number, table in enumerate(tables, start=1)]
         return cls(tuple(sorted(steps, key=lambda step: step.at)))
 

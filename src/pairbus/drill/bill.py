@@ -1,0 +1,84 @@
+"""The bill of a drill: the ledger of clients and syphon, priced, in the form of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+
+from ..cost import BillTerms, PriceSheet, Report, make_bill
+from ..cost.estimate import Stage
+from ..cost.report import money, report_of
+from ..cost.usage import Sighting, Usage, merge_outages
+from ..ledger import Operation, adopt_segments, closed_segments, read_operations
+from ..ledger.operations import KIND, sight_outages
+from .result import Cost, CostLine
+from .scenario import EntityPlan
+
+__all__ = ["bill_in_memory", "sum_up_cost", "terms_of"]
+
+# All writers of a drill have ended when it is billed.
+_PATIENCE = 60.0
+
+
+def terms_of(entities: Sequence[EntityPlan]) -> BillTerms:
+    """A message to a topic is received once by each subscription."""
+    return BillTerms(copies={one.path.lower(): len(one.nodes) for one in entities})
+
+
+def bill_in_memory(records: Path, sheet: PriceSheet, *, terms: BillTerms, now: float) -> Report:
+    """The bill without Spark: by the same rules, for a ledger that fits into memory."""
+    adopt_segments(records, KIND)
+    ledger = read_operations(closed_segments(records, KIND))
+    usages = [_usage(one) for one in ledger.operations]
+    outages = merge_outages(
+        Sighting(id=one.outage, pair=one.pair, begins=one.begins, ends=one.ends)
+        for one in sight_outages(ledger.outages, ledger.writers, now=now, patience=_PATIENCE)
+    )
+    bill = make_bill(usages, outages, sheet, terms)
+    return report_of(bill, usages, outages, sheet, bad_rows=ledger.bad)
+
+
+def _usage(one: Operation) -> Usage:
+    return Usage(
+        pair=one.pair,
+        role=one.role,
+        namespace=one.namespace,
+        entity=one.entity,
+        stage=Stage[one.stage.upper()],
+        kind=one.kind,
+        minute=one.minute,
+        outage=one.outage,
+        count=one.count,
+        units=one.units,
+        unknown=one.unknown,
+        bytes=one.bytes,
+    )
+
+
+def sum_up_cost(report: Report) -> Cost:
+    """What the drill's own traffic cost, without the base charge of the namespaces."""
+    in_outages = sum((share.cost for share in report.by_outage), Decimal(0))
+    return Cost(
+        currency=report.currency,
+        prices_as_of=report.prices_as_of,
+        total=money(report.used),
+        in_outages=money(in_outages),
+        operations=sum(share.count for share in report.by_stage),
+        stages=tuple(
+            CostLine(name=share.name, operations=share.count, cost=money(share.cost), derived=share.derived)
+            for share in report.by_stage
+        ),
+        note=_note(report),
+    )
+
+
+def _note(report: Report) -> str:
+    told = []
+    if report.units and not any(month.operations_cost for month in report.months):
+        told.append("so few operations are included in the base charge of a namespace")
+    if report.unknown:
+        told.append(f"{report.unknown:,} operations have an unknown outcome and are not priced")
+    if report.bad_rows:
+        told.append(f"{report.bad_rows:,} lines of the ledger could not be read")
+    return "; ".join(told)

@@ -1,0 +1,369 @@
+"""The conductor: plays a scenario from the first send to the verdict.
+
+Theory of operation
+1. The applications send, each through a paired client; plain receivers take from the primary all the while;
+   the faults of the scenario come and go at their times. A sampler looks at everything four times a second.
+2. When all has been sent, the conductor waits until the faults are over and every entity is healthy again, or
+   for the moment that the scenario names. Then the engine drains the backlog, again and again as long as
+   messages wait for their entity and the scenario has patience.
+3. The clients are closed, so that their records and ledgers are whole, and the receivers get time for what
+   is left. Then all faults end, what still lies in queues is peeked, and the audit judges every message.
+4. Whatever happens in between, everything that was begun is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ..broker.plan import CLEAR, Step
+from ..clock import Clock, SystemClock
+from ..cost import PriceSheet
+from .audit import audit
+from .bill import sum_up_cost, terms_of
+from .checks import Evidence
+from .engines import DrainRun, Engine
+from .messages import SentMessage
+from .picture import Display, Picture
+from .receiver import Receiver
+from .recorder import Recorder
+from .remains import peek_backlog, peek_primary, read_redirects
+from .result import Cost, DrillResult, FaultSpan
+from .scenario import Scenario
+from .stage import Stage, describe_fault
+from .writeup import write_up
+
+__all__ = ["Applications", "Conductor"]
+
+_SAMPLE_PAUSE = 0.25
+_LOOK_PAUSE = 0.1
+# How much longer than the scenario says the applications may take to send, and to become healthy again.
+_GRACE = 30.0
+# How long receivers may take for what is left, and how long the primary must have been empty by then.
+_COLLECT_LIMIT = 60.0
+_EMPTY_SPELL = 1.5
+# Between two runs of the syphon while messages wait.
+_DRAIN_PAUSE = 1.0
+# A session of a queue is held by one receiver at a time, so that several of them are at work.
+_RECEIVERS_OF_SESSIONS = 3
+_FOR_EVER = float("inf")
+
+
+class Applications(Protocol):
+    """Who sends in a drill: producers of our own, or the user's application."""
+
+    async def start(self) -> None:
+        """Get ready to send."""
+        ...
+
+    async def run(self) -> None:
+        """Send; returns when the time of sending is over."""
+        ...
+
+    def spooled(self) -> int:
+        """Messages on the applications' own disks."""
+        ...
+
+    def is_settled(self) -> bool:
+        """Whether all entities are healthy and nothing is spooled."""
+        ...
+
+    async def retire(self) -> None:
+        """No outage is coming any more, and no send."""
+        ...
+
+    async def close(self) -> None:
+        """End, whatever is under way."""
+        ...
+
+    def sent(self) -> Sequence[SentMessage]:
+        """The messages that they say they sent."""
+        ...
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far the drain is."""
+
+    total: int | None = None
+    moved: int = 0
+    rate: float = 0.0
+
+
+class Conductor:
+    """Plays one scenario, once, on a stage that is set."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        stage: Stage,
+        engine: Engine,
+        make_applications: Callable[[Recorder], Applications],
+        state: Path,
+        sheet: PriceSheet,
+        display: Display,
+        version: str,
+        clock: Clock | None = None,
+    ) -> None:
+        self._scenario = scenario
+        self._stage = stage
+        self._engine = engine
+        self._state = state
+        self._sheet = sheet
+        self._display = display
+        self._version = version
+        self._clock = clock or SystemClock()
+        self._recorder = Recorder(scenario.entities, self._clock)
+        self._recorder.on_event = display.event
+        self._applications = make_applications(self._recorder)
+        self._runs: list[DrainRun] = []
+        self._progress = _Progress()
+        self._message = ""
+        self._notes: list[str] = []
+
+    async def run(self) -> DrillResult:
+        """The whole drill."""
+        self._display.begin(self._scenario.title, self._scenario.story)
+        self._enter("healthy")
+        self._engine.start()
+        receivers = self._make_receivers()
+        tasks = [asyncio.create_task(one.run()) for one in receivers]
+        tasks.append(asyncio.create_task(self._sample()))
+        player = asyncio.create_task(self._play())
+        try:
+            await self._perform(player)
+            for receiver in receivers:
+                receiver.stop()
+            await asyncio.wait(tasks[: len(receivers)], timeout=_GRACE)
+            result = await self._judge()
+        finally:
+            for task in (player, *tasks):
+                task.cancel()
+            await asyncio.gather(player, *tasks, return_exceptions=True)
+            await self._applications.close()
+            await self._engine.close()
+        self._display.end(result)
+        return result
+
+    async def _perform(self, player: asyncio.Task[None]) -> None:
+        scenario = self._scenario
+        await self._applications.start()
+        async with asyncio.timeout(scenario.send_for + self._last_fault_end() + _GRACE):
+            await self._applications.run()
+        self._tell("all is sent")
+        await self._settle(player)
+        await self._applications.retire()
+        await self._drain()
+        if scenario.syphon.at is not None:
+            await self._wait(self._applications.is_settled, _GRACE)
+        await self._applications.close()
+        await self._collect()
+
+    # -- faults ----------------------------------------------------------------------------------------------
+
+    async def _play(self) -> None:
+        """Break things as the scenario says, and when."""
+        for step in self._scenario.faults.steps:
+            await asyncio.sleep(max(0.0, step.at - self._recorder.now()))
+            duration = await asyncio.to_thread(self._stage.take_step, step)
+            self._note_step(step, duration)
+
+    def _note_step(self, step: Step, duration: float | None) -> None:
+        now = self._recorder.now()
+        if step.kind == CLEAR:
+            self._cut_faults(now, namespace=step.namespace, entity=step.entity)
+            self._recorder.tell(f"healed: {step.entity or step.namespace}")
+            return
+        span = FaultSpan(
+            namespace=step.namespace,
+            kind=step.kind,
+            entity=step.entity,
+            begins=now,
+            ends=_FOR_EVER if duration is None else now + duration,
+        )
+        self._recorder.note_fault(span)
+        lasts = "until it is healed" if duration is None else f"for {duration:.1f} s"
+        self._recorder.tell(f"broken: {describe_fault(span)}, {lasts}")
+
+    def _cut_faults(self, now: float, *, namespace: str | None = None, entity: str | None = None) -> None:
+        self._recorder.faults = [
+            dataclasses.replace(span, ends=min(span.ends, now))
+            if namespace in (None, span.namespace) and entity in (None, span.entity)
+            else span
+            for span in self._recorder.faults
+        ]
+
+    def _active_faults(self) -> list[FaultSpan]:
+        now = self._recorder.now()
+        return [span for span in self._recorder.faults if span.begins <= now < span.ends]
+
+    def _last_fault_end(self) -> float:
+        return max((step.at + (step.duration or 0.0) for step in self._scenario.faults.steps), default=0.0)
+
+    # -- one after the other ---------------------------------------------------------------------------------
+
+    async def _settle(self, player: asyncio.Task[None]) -> None:
+        """Wait until all is well again, or for the moment at which the syphon is to begin."""
+        at = self._scenario.syphon.at
+        if at is not None:
+            await asyncio.sleep(max(0.0, at - self._recorder.now()))
+            return
+        limit = max(0.0, self._last_fault_end() - self._recorder.now()) + _GRACE
+        self._message = "waiting until all entities are healthy"
+
+        def is_well() -> bool:
+            ended = all(span.ends == _FOR_EVER for span in self._active_faults())
+            return player.done() and ended and self._applications.is_settled()
+
+        if not await self._wait(is_well, limit):
+            self._notes.append(f"{limit:.0f} s after the last send not all was well; the drain began anyway")
+
+    async def _drain(self) -> None:
+        self._enter("drain")
+        self._message = f"draining with {self._engine.name}"
+        self._progress.total = await self._stage.backlog_depth()
+        deadline = self._recorder.now() + self._scenario.syphon.patience
+        while True:
+            run = await self._engine.drain()
+            self._runs.append(run)
+            self._progress.moved += run.moved
+            self._tell(
+                f"the syphon moved {run.moved:,} messages in {run.seconds:.1f} s"
+                + (f"; {run.waiting:,} wait for their entity" if run.waiting else "")
+            )
+            if not run.waiting or self._recorder.now() >= deadline:
+                return
+            await asyncio.sleep(_DRAIN_PAUSE)
+
+    async def _collect(self) -> None:
+        """Let the receivers take what is left on the primary."""
+        self._message = "receiving the rest"
+        deadline = self._recorder.now() + _COLLECT_LIMIT
+        empty_since: float | None = None
+        while self._recorder.now() < deadline:
+            if self._all_arrived():
+                return
+            now = self._recorder.now()
+            if await self._stage.primary_depth():
+                empty_since = None
+            elif empty_since is None:
+                empty_since = now
+            elif now - empty_since > _EMPTY_SPELL:
+                return
+            await asyncio.sleep(_LOOK_PAUSE)
+
+    def _all_arrived(self) -> bool:
+        return all(
+            self._recorder.has_arrived(one.path, one.message_id)
+            for one in self._applications.sent()
+            if one.outcome == "returned"
+        )
+
+    async def _wait(self, is_so: Callable[[], bool], limit: float) -> bool:
+        deadline = self._recorder.now() + limit
+        while not is_so():
+            if self._recorder.now() >= deadline:
+                return False
+            await asyncio.sleep(_LOOK_PAUSE)
+        return True
+
+    # -- looking on ------------------------------------------------------------------------------------------
+
+    def _make_receivers(self) -> list[Receiver]:
+        return [
+            Receiver(
+                self._stage.primary.connection_string, plan, node, on_arrival=self._recorder.note_arrival
+            )
+            for plan in self._scenario.entities
+            for node in plan.nodes
+            for _ in range(_RECEIVERS_OF_SESSIONS if plan.sessions else 1)
+        ]
+
+    async def _sample(self) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(_SAMPLE_PAUSE)
+
+    async def _look(self) -> None:
+        if self._recorder.phase not in ("drain", "verdict"):
+            is_broken, was = bool(self._active_faults()), bool(self._recorder.faults)
+            self._enter("outage" if is_broken else "recovery" if was else "healthy")
+        backlog = await self._stage.backlog_depth()
+        moved = self._progress.moved + self._engine.moved
+        before = self._recorder.samples[-1] if self._recorder.samples else None
+        sample = self._recorder.take_sample(
+            moved=moved, backlog=backlog, spooled=self._applications.spooled()
+        )
+        if before is not None and sample.at > before.at:
+            measured = max(0, sample.moved - before.moved) / (sample.at - before.at)
+            self._progress.rate = 0.5 * self._progress.rate + 0.5 * measured
+        self._display.update(
+            Picture(
+                at=sample.at,
+                phase=self._recorder.phase,
+                faults=tuple(map(describe_fault, self._active_faults())),
+                entities=self._recorder.draw_entities(),
+                backlog=sample.backlog,
+                spooled=sample.spooled,
+                drain_moved=sample.moved,
+                drain_total=self._progress.total,
+                drain_rate=self._progress.rate,
+                message=self._message,
+            )
+        )
+
+    def _enter(self, phase: str) -> None:
+        if self._recorder.enter_phase(phase):
+            self._display.phase(phase, self._recorder.now())
+
+    def _tell(self, text: str) -> None:
+        self._message = text
+        self._recorder.tell(text)
+
+    # -- judging ---------------------------------------------------------------------------------------------
+
+    async def _judge(self) -> DrillResult:
+        self._enter("verdict")
+        self._message = "judging by message id"
+        await asyncio.to_thread(self._stage.heal)
+        self._cut_faults(self._recorder.now())
+        await self._look()
+        redirects = await asyncio.to_thread(read_redirects, self._state)
+        backlog = await peek_backlog(
+            self._stage.secondary.connection_string, await self._stage.existing_queues()
+        )
+        primary = await peek_primary(self._stage.primary.connection_string, self._scenario.entities)
+        found = audit(
+            self._applications.sent(),
+            self._recorder.arrivals,
+            [*backlog, *primary],
+            nodes={plan.path: plan.nodes for plan in self._scenario.entities},
+            queues=redirects,
+            ordered_across=self._scenario.options.ordering == "session",
+        )
+        self._message = "checking the records"
+        records = await self._engine.verify()
+        self._message = "making the bill"
+        cost = await self._bill()
+        self._recorder.finish()
+        evidence = Evidence(
+            scenario=self._scenario,
+            recorder=self._recorder,
+            audit=found,
+            runs=self._runs,
+            backlog=backlog,
+            redirected=frozenset(redirects),
+            records=records,
+        )
+        return write_up(evidence, cost, engine=self._engine.name, version=self._version, notes=self._notes)
+
+    async def _bill(self) -> Cost:
+        report = await self._engine.bill(
+            self._sheet, terms_of(self._scenario.entities), now=self._clock.now()
+        )
+        return sum_up_cost(report)

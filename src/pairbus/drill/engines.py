@@ -1,0 +1,160 @@
+"""What drains the backlog of a drill, checks the records and makes the bill: Spark, or without it one pump.
+
+Without Spark the verdict of the records is left out: the audit by message id is the same either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..client.state_dir import records_dir
+from ..cost import BillTerms, PriceSheet, Report
+from ..errors import ConfigurationError, UnreachableError
+from ..ledger import OperationLog
+from ..ledger.receipts import ReceiptLog
+from ..pump import Pump, PumpOptions, PumpPair, PumpSummary
+from ..spark.java import check_java
+from .bill import bill_in_memory
+from .stage import PRIMARY_NAME
+
+if TYPE_CHECKING:
+    from ..spark import Verdict
+
+__all__ = [
+    "PRIMARY_ENV",
+    "SECONDARY_ENV",
+    "DrainRun",
+    "Engine",
+    "PumpEngine",
+    "check_spark",
+    "export_namespaces",
+    "pump_options",
+]
+
+#: The variables in which the workers of Spark, and an application that is drilled, find the two namespaces.
+PRIMARY_ENV = "PAIRBUS_DRILL_PRIMARY"
+SECONDARY_ENV = "PAIRBUS_DRILL_SECONDARY"
+_PROGRESS = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainRun:
+    """One run over the backlog, until it was empty or held only what had to wait."""
+
+    moved: int
+    dead_lettered: int
+    waiting: int
+    bytes: int
+    seconds: float
+    slowest_path: str | None
+
+
+class Engine(Protocol):
+    """Drains, verifies and bills."""
+
+    name: str
+
+    def start(self) -> None:
+        """Get ready, in the background."""
+        ...
+
+    @property
+    def moved(self) -> int:
+        """Messages moved by the run that is under way."""
+        ...
+
+    async def drain(self) -> DrainRun:
+        """Move what lies in the backlog."""
+        ...
+
+    async def verify(self) -> Verdict | None:
+        """The verdict of the records, if this engine gives one."""
+        ...
+
+    async def bill(self, sheet: PriceSheet, terms: BillTerms, *, now: float) -> Report:
+        """What was done, priced."""
+        ...
+
+    async def close(self) -> None:
+        """End, whatever is under way."""
+        ...
+
+
+def export_namespaces(primary: str, secondary: str) -> None:
+    """Put the connection strings where workers look for them."""
+    os.environ[PRIMARY_ENV], os.environ[SECONDARY_ENV] = primary, secondary
+
+
+def check_spark() -> None:
+    """Refuse a machine that Spark does not run on, before anything has begun."""
+    how = "or drain with a pump in this process instead: --no-spark"
+    if find_spec("pyspark") is None:
+        raise UnreachableError(f"The drill drains with Spark: pip install 'pairbus[drill]', {how}")
+    try:
+        check_java()
+    except ConfigurationError as error:
+        raise UnreachableError(f"{error}, {how}") from None
+
+
+def pump_options(max_rate: float | None, *, drain: bool) -> PumpOptions:
+    """How the backlog is moved, by whatever engine."""
+    return PumpOptions(drain=drain, max_rate=max_rate, progress_interval=_PROGRESS)
+
+
+# --------------------------------------------------------------------------- without Spark
+
+
+class PumpEngine:
+    """One pump in this process, for machines without Java."""
+
+    name = "pump"
+
+    def __init__(
+        self, state: Path, *, primary: str, secondary: str, queues: Sequence[str], max_rate: float | None
+    ) -> None:
+        self._records = records_dir(state)
+        self._pair = PumpPair.from_connection_strings(primary, secondary)
+        self._queues = queues
+        self._options = pump_options(max_rate, drain=True)
+        self.moved = 0
+
+    def start(self) -> None:
+        """There is nothing to get ready."""
+
+    async def drain(self) -> DrainRun:
+        pump = Pump(
+            self._pair,
+            self._queues,
+            options=self._options,
+            receipts=ReceiptLog(self._records),
+            ledger=OperationLog(self._records, role="pump", pair=PRIMARY_NAME),
+            on_progress=self._note,
+        )
+        summary = await pump.run()
+        self.moved = 0
+        return DrainRun(
+            moved=summary.moved,
+            dead_lettered=summary.dead_lettered,
+            waiting=summary.waiting,
+            bytes=summary.bytes,
+            seconds=summary.seconds,
+            slowest_path=summary.slowest_path,
+        )
+
+    def _note(self, summary: PumpSummary) -> None:
+        self.moved = summary.moved
+
+    async def verify(self) -> None:
+        return None
+
+    async def bill(self, sheet: PriceSheet, terms: BillTerms, *, now: float) -> Report:
+        return await asyncio.to_thread(bill_in_memory, self._records, sheet, terms=terms, now=now)
+
+    async def close(self) -> None:
+        """There is nothing to end."""

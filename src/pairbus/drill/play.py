@@ -1,0 +1,84 @@
+"""Plays a scenario: sets the stage, opens the engine, and lets the conductor do the rest."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..cost import PriceSheet, default_sheet
+from ..errors import ConfigurationError
+from .conductor import Applications, Conductor
+from .engines import Engine, PumpEngine, check_spark, export_namespaces
+from .picture import Display, NoDisplay
+from .producer import Producers
+from .recorder import Recorder
+from .result import DrillResult
+from .scenario import Scenario
+from .stage import Stage
+
+__all__ = ["play"]
+
+
+async def play(
+    scenario: Scenario,
+    *,
+    version: str,
+    on_spark: bool = True,
+    state: Path | None = None,
+    display: Display | None = None,
+    sheet: PriceSheet | None = None,
+) -> DrillResult:
+    """Play a scenario from the first send to the verdict.
+
+    `state` is where records, receipts and the spool go, an empty directory; by default one that is removed in
+    the end. Without Spark (`on_spark=False`) a pump in this process drains.
+    """
+    if on_spark:
+        check_spark()
+    with _state_dir(state) as directory, Stage(scenario) as stage:
+        primary, secondary = stage.primary.connection_string, stage.secondary.connection_string
+
+        def make_applications(recorder: Recorder) -> Applications:
+            return Producers(
+                scenario, primary=primary, secondary=secondary, state=directory, recorder=recorder
+            )
+
+        conductor = Conductor(
+            scenario,
+            stage=stage,
+            engine=_open_engine(scenario, stage, directory, on_spark=on_spark),
+            make_applications=make_applications,
+            state=directory,
+            sheet=sheet or default_sheet(),
+            display=display or NoDisplay(),
+            version=version,
+        )
+        return await conductor.run()
+
+
+@contextmanager
+def _state_dir(given: Path | None) -> Iterator[Path]:
+    if given is None:
+        with tempfile.TemporaryDirectory(prefix="pairbus-drill-") as scratch:
+            yield Path(scratch)
+        return
+    if given.exists() and any(given.iterdir()):
+        # Records of another drill would be taken for those of this one.
+        raise ConfigurationError(f"{given} is not empty; name a new directory for the state of the drill")
+    given.mkdir(parents=True, exist_ok=True)
+    yield given.absolute()
+
+
+def _open_engine(scenario: Scenario, stage: Stage, state: Path, *, on_spark: bool) -> Engine:
+    primary, secondary = stage.primary.connection_string, stage.secondary.connection_string
+    rate = scenario.syphon.max_rate
+    if not on_spark:
+        return PumpEngine(
+            state, primary=primary, secondary=secondary, queues=stage.backlog_queues, max_rate=rate
+        )
+    from .spark_engine import SparkEngine  # late: whoever drills without Spark need not have it
+
+    export_namespaces(primary, secondary)
+    return SparkEngine(state, queues=len(stage.backlog_queues), max_rate=rate)

@@ -1,0 +1,126 @@
+"""A receiver: the plain SDK on one node of the primary, a queue or a subscription, for the whole drill.
+
+It lives through outages as an application's own would: what it is told it completes, and when the line is
+lost it connects anew, after a pause. Each wait has a deadline of ours, because the SDK has none that holds
+when a peer falls silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
+
+from .line import open_client
+from .messages import Arrival, checksum
+from .scenario import EntityPlan
+
+__all__ = ["Receiver"]
+
+_log = logging.getLogger("pairbus.drill")
+# How long one receive waits for a message, and how long it may take to say that there is none.
+_WAIT = 0.5
+_LIMIT = 4.0
+# A session that gives nothing for so long is left to the next one who asks.
+_SESSION_WAIT = 0.3
+_SESSION_PATIENCE = 1.0
+_AT_ONCE = 100
+_PAUSE = 0.3
+_CLOSE_LIMIT = 2.0
+# What a line that is lost in the middle of something may raise.
+_LOST = (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError)
+
+
+class Receiver:
+    """Receives from one node until it is stopped."""
+
+    def __init__(
+        self, connection_string: str, plan: EntityPlan, node: str, *, on_arrival: Callable[[Arrival], None]
+    ) -> None:
+        self._connection_string = connection_string
+        self._plan = plan
+        self._node = node
+        self._on_arrival = on_arrival
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """End after the receive that is under way."""
+        self._stopped.set()
+
+    async def run(self) -> None:
+        """Receive, and connect anew whenever the line is lost."""
+        while not self._stopped.is_set():
+            client = open_client(self._connection_string)
+            try:
+                await self._serve(client)
+            except _LOST as error:
+                _log.debug("a receiver of %s lost its line: %s", self._node, error)
+            finally:
+                await _close(client)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PAUSE):
+                    await self._stopped.wait()
+
+    async def _serve(self, client: ServiceBusClient) -> None:
+        while not self._stopped.is_set():
+            receiver = self._open(client)
+            try:
+                async with asyncio.timeout(_LIMIT):
+                    await receiver.__aenter__()
+                await self._take(receiver)
+            except OperationTimeoutError:
+                if not self._plan.sessions:
+                    raise  # else there is no session with messages: ask again
+            finally:
+                await _close(receiver)
+
+    def _open(self, client: ServiceBusClient) -> ServiceBusReceiver:
+        options: dict[str, Any] = {}
+        if self._plan.sessions:
+            options = {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": _SESSION_PATIENCE}
+        if self._plan.kind == "queue":
+            return client.get_queue_receiver(self._plan.path, **options)
+        name = self._node.rpartition("/")[2]
+        return client.get_subscription_receiver(self._plan.path, name, **options)
+
+    async def _take(self, receiver: ServiceBusReceiver) -> None:
+        """Take what comes; from a session, until it gives no more."""
+        wait = _SESSION_WAIT if self._plan.sessions else _WAIT
+        while not self._stopped.is_set():
+            async with asyncio.timeout(wait + _LIMIT):
+                messages = await receiver.receive_messages(max_message_count=_AT_ONCE, max_wait_time=wait)
+            if not messages and self._plan.sessions:
+                return
+            for message in messages:
+                self._on_arrival(self._describe(message))
+                async with asyncio.timeout(_LIMIT):
+                    await receiver.complete_message(message)
+
+    def _describe(self, message: ServiceBusReceivedMessage) -> Arrival:
+        return Arrival(
+            node=self._node,
+            path=self._plan.path,
+            message_id=str(message.message_id),
+            sequence_number=message.sequence_number or 0,
+            session=message.session_id,
+            checksum=checksum(_body(message)),
+        )
+
+
+def _body(message: ServiceBusReceivedMessage) -> bytes:
+    body = message.body
+    return body if isinstance(body, bytes) else b"".join(body) if body is not None else b""
+
+
+async def _close(thing: ServiceBusClient | ServiceBusReceiver) -> None:
+    try:
+        async with asyncio.timeout(_CLOSE_LIMIT):
+            await thing.close()
+    except _LOST as error:
+        _log.debug("a receiver did not close cleanly: %s", error)

@@ -1,0 +1,275 @@
+"""Keeps what happens in a drill, while it happens: sends, arrivals, states, faults, and samples of the sums.
+
+It lives on the event loop of the drill. Times are seconds since the drill began.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..clock import Clock
+from ..options import EntityState, StateChange
+from ..pairing.names import path_key
+from .messages import Arrival, SentMessage
+from .picture import EntityPicture
+from .result import FaultSpan, Phase, Sample, StateSpan
+from .scenario import EntityPlan
+
+__all__ = ["EntityTally", "Recorder"]
+
+_WORST = (EntityState.FAULTED, EntityState.FAILED_OVER, EntityState.SUSPECT, EntityState.HEALTHY)
+# How far back the rate of the picture looks.
+_RATE_SPAN = 1.0
+
+
+@dataclass(slots=True)
+class EntityTally:
+    """The sums of one entity."""
+
+    plan: EntityPlan
+    sent: int = 0
+    by_route: dict[str, int] = field(default_factory=lambda: {"primary": 0, "backlog": 0, "spool": 0})
+    refused: int = 0
+    received: int = 0
+    held: int = 0
+    pings: int = 0
+    longest_send: float = 0.0
+    recent: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def rate(self, now: float) -> float:
+        """Messages sent a second, over the last one."""
+        while self.recent and self.recent[0][0] < now - _RATE_SPAN:
+            self.recent.popleft()
+        return sum(number for _, number in self.recent) / _RATE_SPAN
+
+
+@dataclass(slots=True)
+class _OpenSpan:
+    state: EntityState
+    begins: float
+    reason: str
+
+
+class Recorder:
+    """All that is known so far."""
+
+    def __init__(self, entities: Sequence[EntityPlan], clock: Clock) -> None:
+        self._clock = clock
+        self._zero = clock.monotonic()
+        self._offset = clock.now() - self._zero
+        self.tallies = {path_key(one.path): EntityTally(one) for one in entities}
+        self.sent: list[SentMessage] = []
+        self.arrivals: list[Arrival] = []
+        self.samples: list[Sample] = []
+        self.states: list[StateSpan] = []
+        self.faults: list[FaultSpan] = []
+        self.phases: list[Phase] = []
+        self.on_event: Callable[[str, float], None] = lambda text, at: None
+        self._open: dict[tuple[str, str], _OpenSpan] = {}
+        self._phase = ""
+        self._phase_began = 0.0
+        self._seen: set[tuple[str, int]] = set()
+        self._missing: dict[tuple[str, str], set[str]] = {}
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    @property
+    def began(self) -> float:
+        """When the drill began, in Unix time."""
+        return self._zero + self._offset
+
+    def now(self) -> float:
+        """Seconds since the drill began."""
+        return self._clock.monotonic() - self._zero
+
+    def since_beginning(self, unix: float) -> float:
+        """A Unix time as seconds since the drill began."""
+        return unix - self.began
+
+    def tell(self, text: str) -> None:
+        """Something worth a line has happened."""
+        self.on_event(text, self.now())
+
+    def enter_phase(self, name: str) -> bool:
+        """A new stretch begins; whether it is another one than before."""
+        if name == self._phase:
+            return False
+        now = self.now()
+        self._end_phase(now)
+        self._phase, self._phase_began = name, now
+        return True
+
+    @property
+    def phase(self) -> str:
+        return self._phase
+
+    def _end_phase(self, now: float) -> None:
+        if self._phase:
+            self.phases.append(Phase(name=self._phase, begins=self._phase_began, ends=now))
+
+    # -- sends -----------------------------------------------------------------------------------------------
+
+    def begin_sends(self, messages: Sequence[SentMessage]) -> None:
+        """A call begins that sends these."""
+        now = self.now()
+        for message in messages:
+            message.began = now
+        self.sent += messages
+        self._tally(messages[0].path).held += len(messages)
+
+    def end_sends(self, messages: Sequence[SentMessage]) -> None:
+        """The call has ended; outcome and route are set."""
+        now, first = self.now(), messages[0]
+        tally = self._tally(first.path)
+        tally.held -= len(messages)
+        for message in messages:
+            message.ended = now
+        tally.longest_send = max(tally.longest_send, now - first.began)
+        if first.outcome == "returned":
+            tally.sent += len(messages)
+            tally.by_route[first.route or "primary"] += len(messages)
+            tally.recent.append((now, len(messages)))
+        elif first.outcome == "raised":
+            tally.refused += len(messages)
+
+    def _tally(self, path: str) -> EntityTally:
+        return self.tallies[path_key(path)]
+
+    # -- arrivals --------------------------------------------------------------------------------------------
+
+    def note_arrival(self, arrival: Arrival) -> None:
+        """A receiver has a message; one that is only delivered again counts once."""
+        place = (arrival.node, arrival.sequence_number)
+        if place in self._seen:
+            return
+        self._seen.add(place)
+        self.arrivals.append(arrival)
+        tally = self._tally(arrival.path)
+        key = (path_key(arrival.path), arrival.message_id)
+        missing = self._missing.setdefault(key, set(tally.plan.nodes))
+        if arrival.node in missing:
+            missing.discard(arrival.node)
+            tally.received += not missing
+
+    def has_arrived(self, path: str, message_id: str) -> bool:
+        """Whether a message has arrived wherever it was for."""
+        return self._missing.get((path_key(path), message_id)) == set()
+
+    # -- states, faults --------------------------------------------------------------------------------------
+
+    def note_state(self, client: str, change: StateChange) -> None:
+        """An entity has changed its state, as this client sees it."""
+        at = self.since_beginning(change.at)
+        key = (client, change.path)
+        before = self._open.get(key) or _OpenSpan(change.old, 0.0, "")
+        self._close_span(key, before, at)
+        self._open[key] = _OpenSpan(change.new, at, change.reason)
+        self.tell(f"{client}: {change.path} {change.old.value} -> {change.new.value} ({change.reason})")
+
+    def watch(self, client: str, path: str) -> None:
+        """A client begins with an entity, which it takes for healthy."""
+        self._open.setdefault((client, path), _OpenSpan(EntityState.HEALTHY, 0.0, ""))
+
+    def state_of(self, path: str) -> EntityState:
+        """The worst that any client sees."""
+        key = path_key(path)
+        seen = {span.state for (_, spelled), span in self._open.items() if path_key(spelled) == key}
+        return next((state for state in _WORST if state in seen), EntityState.HEALTHY)
+
+    def note_ping(self, path: str) -> None:
+        """A client has asked an entity whether it is back."""
+        self._tally(path).pings += 1
+
+    def all_healthy(self) -> bool:
+        return all(span.state is EntityState.HEALTHY for span in self._open.values())
+
+    def note_fault(self, span: FaultSpan) -> None:
+        """Something is broken on purpose, until the time that the span says or until it is cut short."""
+        self.faults.append(span)
+
+    def _close_span(self, key: tuple[str, str], span: _OpenSpan, at: float) -> None:
+        client, path = key
+        self.states.append(
+            StateSpan(
+                client=client,
+                path=path,
+                state=span.state.value,
+                begins=span.begins,
+                ends=max(at, span.begins),
+                reason=span.reason,
+            )
+        )
+
+    def finish(self) -> None:
+        """Close what is open."""
+        now = self.now()
+        for key, span in self._open.items():
+            self._close_span(key, span, now)
+        self._open.clear()
+        self._end_phase(now)
+        self._phase = ""
+        self.states.sort(key=lambda span: (span.path, span.client, span.begins))
+
+    # -- sums ------------------------------------------------------------------------------------------------
+
+    def take_sample(self, *, moved: int, backlog: int, spooled: int) -> Sample:
+        """The sums at this moment."""
+        tallies = self.tallies.values()
+        sample = Sample(
+            at=self.now(),
+            to_primary=sum(one.by_route["primary"] for one in tallies),
+            to_backlog=sum(one.by_route["backlog"] for one in tallies),
+            to_spool=sum(one.by_route["spool"] for one in tallies),
+            refused=sum(one.refused for one in tallies),
+            received=sum(one.received for one in tallies),
+            moved=moved,
+            backlog=backlog,
+            spooled=spooled,
+            held=sum(one.held for one in tallies),
+        )
+        self.samples.append(sample)
+        return sample
+
+    def draw_entities(self) -> tuple[EntityPicture, ...]:
+        """The entities for a picture."""
+        now = self.now()
+        return tuple(self._draw(tally, now) for tally in self.tallies.values())
+
+    def _draw(self, tally: EntityTally, now: float) -> EntityPicture:
+        return EntityPicture(
+            path=tally.plan.path,
+            kind=tally.plan.kind,
+            state=self.state_of(tally.plan.path).value,
+            sent=tally.sent,
+            to_primary=tally.by_route["primary"],
+            to_backlog=tally.by_route["backlog"],
+            to_spool=tally.by_route["spool"],
+            received=tally.received,
+            rate=tally.rate(now),
+            refused=tally.refused,
+        )
+
+    def failovers(self, path: str) -> list[StateSpan]:
+        """The times in which an entity was failed over, of all clients, after `finish`."""
+        return [
+            span
+            for span in self.states
+            if path_key(span.path) == path_key(path) and span.state == EntityState.FAILED_OVER.value
+        ]
+
+    def held_since(self, client: str, path: str, moment: float) -> float | None:
+        """When the send began that had been held for the longest at a moment."""
+        return min(_begins_at(self.sent, client, path_key(path), moment), default=None)
+
+
+def _begins_at(sent: Iterable[SentMessage], client: str, key: str, moment: float) -> Iterable[float]:
+    for message in sent:
+        if (
+            message.client == client
+            and path_key(message.path) == key
+            and message.began <= moment
+            and (message.ended is None or message.ended >= moment)
+        ):
+            yield message.began

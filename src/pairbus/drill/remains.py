@@ -1,0 +1,120 @@
+"""What is left when a drill is over: what lies in queues and dead letters, looked at with the SDK, and what
+clients have recorded of the ways of their messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+
+from ..client.records import KIND as REDIRECTS
+from ..client.state_dir import records_dir
+from ..ledger import adopt_segments, closed_segments, read_segment
+from ..pairing.envelope import ALIAS_PATH
+from ..pairing.names import path_key
+from .line import open_client
+from .messages import Resting
+from .scenario import EntityPlan
+
+__all__ = ["peek_backlog", "peek_primary", "read_redirects"]
+
+_AT_ONCE = 500
+# Far longer than a look at all queues takes; a deadline so that nothing waits for ever.
+_LIMIT = 60.0
+
+
+async def peek_primary(connection_string: str, entities: Sequence[EntityPlan]) -> list[Resting]:
+    """What lies at the nodes of the primary, and in their dead letters."""
+    found: list[Resting] = []
+    async with _client(connection_string) as client:
+        for plan in entities:
+            for node in plan.nodes:
+                for receiver in await _receivers(client, plan, node):
+                    found += [_resting(one, plan.path, node) for one in await _peek(receiver)]
+                dead = _open(client, plan, node, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+                found += [_resting(one, plan.path, node, is_dead=True) for one in await _peek(dead)]
+    return found
+
+
+async def peek_backlog(connection_string: str, queues: Sequence[str]) -> list[Resting]:
+    """What lies in the backlog queues, and in their dead letters."""
+    found: list[Resting] = []
+    async with _client(connection_string) as client:
+        for queue in queues:
+            for one in await _peek(client.get_queue_receiver(queue)):
+                found.append(_resting(one, _destination(one), queue))
+            dead = client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+            for one in await _peek(dead):
+                found.append(_resting(one, _destination(one), queue, is_dead=True))
+    return found
+
+
+@asynccontextmanager
+async def _client(connection_string: str) -> AsyncIterator[ServiceBusClient]:
+    async with asyncio.timeout(_LIMIT), open_client(connection_string) as client:
+        yield client
+
+
+async def _receivers(client: ServiceBusClient, plan: EntityPlan, node: str) -> list[ServiceBusReceiver]:
+    """A receiver for the node, or one for each session that has messages there."""
+    if not plan.sessions:
+        return [_open(client, plan, node)]
+    name = node.rpartition("/")[2]
+    listed = (
+        client.list_queue_sessions(plan.path)
+        if plan.kind == "queue"
+        else client.list_subscription_sessions(plan.path, name)
+    )
+    return [_open(client, plan, node, session_id=session) async for session in listed]
+
+
+def _open(client: ServiceBusClient, plan: EntityPlan, node: str, **options: Any) -> ServiceBusReceiver:
+    if plan.kind == "queue":
+        return client.get_queue_receiver(plan.path, **options)
+    return client.get_subscription_receiver(plan.path, node.rpartition("/")[2], **options)
+
+
+async def _peek(receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
+    found: list[ServiceBusReceivedMessage] = []
+    start = 1
+    async with receiver:
+        while messages := await receiver.peek_messages(max_message_count=_AT_ONCE, sequence_number=start):
+            found += messages
+            start = (messages[-1].sequence_number or 0) + 1
+    return found
+
+
+def _resting(message: ServiceBusReceivedMessage, path: str, place: str, *, is_dead: bool = False) -> Resting:
+    return Resting(
+        message_id=str(message.message_id),
+        path=path,
+        place=f"the dead letters of {place}" if is_dead else place,
+        is_dead=is_dead,
+        reason=message.dead_letter_reason or "" if is_dead else "",
+    )
+
+
+def _destination(message: ServiceBusReceivedMessage) -> str:
+    for name, value in (message.application_properties or {}).items():
+        if (name.decode() if isinstance(name, bytes) else name) == ALIAS_PATH:
+            return value.decode() if isinstance(value, bytes) else str(value)
+    return ""
+
+
+def read_redirects(state: Path) -> dict[tuple[str, str], str]:
+    """By which backlog queue each redirected message went, by path and id. Reads what is closed, and what a
+    client that is gone has left open.
+    """
+    directory = records_dir(state)
+    adopt_segments(directory, REDIRECTS)
+    queues: dict[tuple[str, str], str] = {}
+    for segment in closed_segments(directory, REDIRECTS):
+        for row in read_segment(segment).rows:
+            queues[path_key(str(row.get("path"))), str(row.get("message_id"))] = str(row.get("queue"))
+    return queues

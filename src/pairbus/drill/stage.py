@@ -1,0 +1,131 @@
+"""The stage of a drill: two embedded namespaces, their entities, and the faults that the scenario plans.
+
+The broker runs in this process, on a thread of its own. In a process of its own it would have a core for
+itself, which it does not need at the rates of a drill, and cost a second of start-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import TypeVar
+
+from ..broker import Broker, NamespaceHandle, QueueSettings, SubscriptionSettings, TopicSettings
+from ..broker.engine.errors import Refused
+from ..broker.plan import CLEAR, Step
+from ..pairing.names import backlog_queue_names
+from .result import FaultSpan
+from .scenario import PRIMARY, SECONDARY, EntityPlan, Scenario
+
+__all__ = ["PRIMARY_NAME", "SECONDARY_NAME", "Stage", "describe_fault"]
+
+PRIMARY_NAME = "contoso"
+SECONDARY_NAME = "contoso-dr"
+# The shortest that the service takes: what a receiver held when its line was lost comes back after it.
+_LOCK = 5.0
+T = TypeVar("T")
+
+
+class Stage:
+    """Two namespaces with the entities of a scenario. Use it with `with`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._broker = Broker({PRIMARY_NAME: 0, SECONDARY_NAME: 0})
+        self.backlog_queues = backlog_queue_names(PRIMARY_NAME, scenario.options.backlog_queue_count)
+
+    def __enter__(self) -> Stage:
+        self._broker.__enter__()
+        try:
+            for plan in self._scenario.entities:
+                _create(self.primary, plan)
+        except BaseException:
+            self._broker.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._broker.__exit__(kind, error, trace)
+
+    @property
+    def primary(self) -> NamespaceHandle:
+        return self._broker[PRIMARY_NAME]
+
+    @property
+    def secondary(self) -> NamespaceHandle:
+        return self._broker[SECONDARY_NAME]
+
+    def side(self, name: str) -> NamespaceHandle:
+        """A namespace by the word that a scenario has for it."""
+        return {PRIMARY: self.primary, SECONDARY: self.secondary}[name]
+
+    # -- faults ----------------------------------------------------------------------------------------------
+
+    def take_step(self, step: Step) -> float | None:
+        """Do what the scenario plans; how long it lasts, if that is known."""
+        faults = self.side(step.namespace).faults
+        if step.kind == CLEAR:
+            faults.clear(step.entity)
+            return None
+        faults.set(step.kind, entity=step.entity, duration=step.duration, **step.arguments)
+        return step.duration
+
+    def heal(self) -> None:
+        """End all faults."""
+        for side in (self.primary, self.secondary):
+            side.faults.clear()
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    async def backlog_depth(self) -> int:
+        """How many messages lie in the backlog queues, dead letters aside."""
+        return await _aside(lambda: sum(_count(self.secondary, queue) or 0 for queue in self.backlog_queues))
+
+    async def existing_queues(self) -> list[str]:
+        """The backlog queues that there are."""
+        return await _aside(
+            lambda: [name for name in self.backlog_queues if _count(self.secondary, name) is not None]
+        )
+
+    async def primary_depth(self) -> int:
+        """How many messages lie at the nodes of the primary, dead letters aside."""
+        nodes = [node for plan in self._scenario.entities for node in plan.nodes]
+        return await _aside(lambda: sum(_count(self.primary, node) or 0 for node in nodes))
+
+
+async def _aside(function: Callable[[], T]) -> T:
+    """Ask the broker from another thread: it may be busy, and the loop has sends to time."""
+    return await asyncio.to_thread(function)
+
+
+def _count(side: NamespaceHandle, path: str) -> int | None:
+    try:
+        return side.message_count(path)
+    except Refused:  # no client has made it yet
+        return None
+
+
+def _create(primary: NamespaceHandle, plan: EntityPlan) -> None:
+    if plan.kind == "queue":
+        primary.create_queue(
+            plan.path,
+            QueueSettings(
+                lock_duration=_LOCK,
+                requires_session=plan.sessions > 0,
+                requires_duplicate_detection=plan.duplicate_detection,
+            ),
+        )
+        return
+    primary.create_topic(plan.path, TopicSettings(requires_duplicate_detection=plan.duplicate_detection))
+    for name in plan.subscriptions:
+        settings = SubscriptionSettings(lock_duration=_LOCK, requires_session=plan.sessions > 0)
+        primary.create_subscription(plan.path, name, settings=settings)
+
+
+def describe_fault(span: FaultSpan) -> str:
+    """A fault in a few words."""
+    where = span.namespace if span.entity is None else f"{span.entity} of {span.namespace}"
+    return f"{where}: {span.kind}"
