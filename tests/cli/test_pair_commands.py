@@ -259,7 +259,7 @@ def test_while_the_primary_is_down_lines_go_to_the_backlog_and_are_on_record(sen
     [
         ("mistake", 2, b"line 2: is not JSON", b"mixed: 1 sent"),
         ("nowhere", 2, b"nowhere: entity missing", b"nowhere: 0 sent"),
-        ("down", 3, b"orders: connection refused", b"orders: 0 sent"),
+        ("down", 3, b"neither primary nor backlog took it", b"orders: 0 sent"),
     ],
 )
 def test_what_cannot_be_sent_is_told_with_what_was(

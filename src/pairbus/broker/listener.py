@@ -16,6 +16,7 @@ Theory
 """
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -344,7 +345,9 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise BrokerError(
-            f"cannot listen on {host}:{port}: {error.strerror}. Choose another port, or 0 for any free one."
-        ) from error
+        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        mend = (
+            "Choose another port, or 0 for any free one." if is_port else "Is it an address of this machine?"
+        )
+        raise BrokerError(f"cannot listen on {host}:{port}: {error.strerror}. {mend}") from error
     return sock

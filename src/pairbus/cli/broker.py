@@ -85,6 +85,7 @@ def broker(
     if (cert is None) != (key is None):
         raise click.UsageError("--cert and --key belong together")
     ports = _parse_namespaces(namespaces)
+    _make_directory(data)
     remove_stale(ready_file)
     configure_logs(log_level, log_format)
     from ..broker import Broker, Policy  # late: the help of this command needs neither TLS nor an engine
@@ -110,10 +111,24 @@ def _parse_namespaces(given: tuple[str, ...]) -> Mapping[str, int]:
             raise ConfigurationError(
                 f"--namespace {text}: write NAME=PORT, for example contoso=5672 or contoso=0"
             )
+        if name == "control":
+            raise ConfigurationError(
+                f"--namespace {text}: the ready file has the control address below this name; choose another"
+            )
         if name in ports:
             raise ConfigurationError(f"--namespace {text}: the namespace {name} was named before")
         ports[name] = int(port)
     return ports or _DEFAULT_NAMESPACES
+
+
+def _make_directory(data: Path | None) -> None:
+    try:
+        if data is not None:
+            data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"--data {data}: cannot be made: {error.strerror}; name a directory that you may write to"
+        ) from None
 
 
 async def _serve(embedded: Broker, ready_file: Path | None, *, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from .access import signed_in
 from .candidates import offer_entities
 from .colours import coloured
 from .examples import examples
+from .numbers import AT_LEAST_ONE, POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options
 from .tables import json_option, print_json, print_table
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
-_POSITIVE = click.FloatRange(min=0, min_open=True)
 # Longer than most outages of the service that are known to the public.
 _OUTAGE = 6 * 3600.0
 
@@ -44,15 +44,15 @@ _OUTAGE = 6 * 3600.0
 )
 @click.option(
     "--outage",
-    type=_POSITIVE,
+    type=POSITIVE,
     default=_OUTAGE,
     show_default=True,
     metavar="SECONDS",
     help="The outage to be ready for.",
 )
-@click.option("--rate", type=_POSITIVE, metavar="N", help="Messages a second, to have the capacity in hours.")
+@click.option("--rate", type=POSITIVE, metavar="N", help="Messages a second, to have the capacity in hours.")
 @click.option(
-    "--message-size", type=click.IntRange(min=1), default=1024, show_default=True, help="Bytes of a message."
+    "--message-size", type=AT_LEAST_ONE, default=1024, show_default=True, help="Bytes of a message."
 )
 @json_option
 def check(

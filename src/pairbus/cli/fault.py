@@ -11,6 +11,7 @@ import click
 from .candidates import offer_namespaces
 from .examples import examples
 from .group import CommandGroup
+from .numbers import AT_LEAST_ONE, POSITIVE
 from .ready_file import connect, ready_file_option
 from .tables import json_option, print_json, print_table
 
@@ -31,8 +32,6 @@ KINDS = {
     "drop": "every --every-th send is taken, its answer is lost",
     "flap": "down for --down seconds, up for --up seconds, again and again",
 }
-
-_POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 @click.group(
@@ -72,14 +71,12 @@ def _kinds_help() -> str:
 @click.argument("namespace", shell_complete=offer_namespaces)
 @click.argument("kind", type=click.Choice(list(KINDS)), metavar="KIND")
 @click.option("--entity", help="Only this queue, topic or subscription; without it the whole namespace.")
-@click.option("--for", "duration", type=_POSITIVE, metavar="SECONDS", help="Heal by itself after this time.")
-@click.option("--seconds", type=_POSITIVE, help="delay: how much later sends are answered (30).")
+@click.option("--for", "duration", type=POSITIVE, metavar="SECONDS", help="Heal by itself after this time.")
+@click.option("--seconds", type=POSITIVE, help="delay: how much later sends are answered (30).")
 @click.option("--condition", help="error: the AMQP condition (amqp:internal-error).")
-@click.option(
-    "--every", type=click.IntRange(min=1), help="drop: lose the answer to every so-manieth send (10)."
-)
-@click.option("--up", type=_POSITIVE, help="flap: seconds of good behaviour (5).")
-@click.option("--down", type=_POSITIVE, help="flap: seconds of refusal (5).")
+@click.option("--every", type=AT_LEAST_ONE, help="drop: lose the answer to every so-manieth send (10).")
+@click.option("--up", type=POSITIVE, help="flap: seconds of good behaviour (5).")
+@click.option("--down", type=POSITIVE, help="flap: seconds of refusal (5).")
 @ready_file_option
 @json_option
 def set_fault(

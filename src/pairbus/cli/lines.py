@@ -117,6 +117,6 @@ def _body(found: dict[str, Any]) -> bytes:
         except (binascii.Error, _Unfit):
             raise _Unfit("body_base64 must be in base64") from None
     if "body" not in found:
-        raise _Unfit("has no body")
+        raise _Unfit('has no body; write it as "body", or as "body_base64"')
     body = found.pop("body")
     return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode()

@@ -15,16 +15,13 @@ from collections.abc import Sequence
 import click
 
 from .. import __version__
-from ..errors import ConfigurationError, PairbusError
+from .complaints import complain_of
 from .examples import examples
 from .group import Entry, LazyGroup
 
-__all__ = ["DONE", "FOUND", "UNREACHABLE", "USAGE", "app", "main"]
+__all__ = ["app", "main"]
 
 DONE = 0
-FOUND = 1
-USAGE = 2
-UNREACHABLE = 3
 # What shells report for a program that was stopped with Ctrl-C (128 + SIGINT).
 INTERRUPTED = 130
 
@@ -110,14 +107,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except ConfigurationError as error:
-        return _complain(error, USAGE)
-    except (PairbusError, OSError) as error:
-        return _complain(error, UNREACHABLE)
+    except Exception as error:
+        complaint = complain_of(error)
+        if complaint is None:
+            raise
+        text = " ".join(complaint.text.split()) or type(error).__name__
+        click.echo(f"pairbus: {text}", err=True)
+        return complaint.code
     return code if isinstance(code, int) else DONE
-
-
-def _complain(error: Exception, code: int) -> int:
-    text = " ".join(str(error).split()) or type(error).__name__
-    click.echo(f"pairbus: {text}", err=True)
-    return code

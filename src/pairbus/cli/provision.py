@@ -10,6 +10,7 @@ import click
 
 from .access import signed_in
 from .examples import examples
+from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, PairSettings, pair_options
 from .tables import json_option, print_json, print_table
 
@@ -29,9 +30,7 @@ _EXIT_CODES = {"ready": 0, "pending": 1, "unreachable": 3, "not_permitted": 3}
     )
 )
 @pair_options
-@click.option(
-    "--count", type=click.IntRange(min=1), help="How many backlog queues, above backlog_queue_count."
-)
+@click.option("--count", type=AT_LEAST_ONE, help="How many backlog queues, above backlog_queue_count.")
 @json_option
 def provision(*, choice: PairChoice, count: int | None, as_json: bool) -> int:
     """Create the backlog queues of a pair on its secondary.

@@ -10,6 +10,7 @@ import click
 from .backlogs import ChosenBacklog, choose_backlog
 from .candidates import offer_entities
 from .examples import examples
+from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, pair_options
 from .tables import json_option, print_json, print_table
 
@@ -26,9 +27,7 @@ __all__ = ["redrive"]
     )
 )
 @pair_options
-@click.option(
-    "--count", type=click.IntRange(min=1), help="How many backlog queues, above backlog_queue_count."
-)
+@click.option("--count", type=AT_LEAST_ONE, help="How many backlog queues, above backlog_queue_count.")
 @click.option("--include-extra", is_flag=True, help="Redrive those of backlog queues beyond the count too.")
 @click.option(
     "--path",

@@ -20,6 +20,7 @@ from .examples import examples
 from .feed import Feed, Message
 from .lines import read_json_lines, read_plain_lines
 from .logs import configure_logs, log_options
+from .numbers import AT_LEAST_ONE, POSITIVE
 from .pairs import PairChoice, pair_options
 from .tables import json_option, print_json
 from .tally import Tally
@@ -43,11 +44,11 @@ __all__ = ["send"]
     "--file", "source", type=click.File("rb"), default="-", help="The file; - is standard input. [default: -]"
 )
 @click.option("--json-lines", is_flag=True, help="Each line is a JSON object: body, message_id, and so on.")
-@click.option("--batch", type=click.IntRange(min=1), default=100, show_default=True, help="Messages a send.")
+@click.option("--batch", type=AT_LEAST_ONE, default=100, show_default=True, help="Messages a send.")
 @click.option("--session", metavar="ID", help="The session of messages that have none of their own.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     metavar="SECONDS",
     help="How long one send may take. [default: as long as it needs]",
 )
@@ -134,7 +135,14 @@ def _told(path: str, error: Exception) -> PairbusError:
     from ..pairing.failures import Kind, classify, describe
 
     failure = describe(error)
+    mends = {
+        Kind.CALLER: "the message cannot be sent as it is",
+        Kind.MISSING: "create the entity, or mend the path",
+        Kind.UNAUTHORIZED: "the connection string has to carry the Send claim",
+        Kind.CERTIFICATE: "`certificate` of the pair names the PEM file to verify it with",
+    }
     kind = classify(failure)
-    is_mistake = kind in (Kind.CALLER, Kind.MISSING, Kind.UNAUTHORIZED, Kind.CERTIFICATE)
-    text = f"{path}: {kind.value} ({failure.summary})"
-    return (ConfigurationError if is_mistake else UnreachableError)(text)
+    if kind in mends:
+        return ConfigurationError(f"{path}: {kind.value} ({failure.summary}); {mends[kind]}")
+    mend = "neither primary nor backlog took it, `pairbus check` tells more"
+    return UnreachableError(f"{path}: {failure.summary.rstrip('.')}; {mend}")

@@ -10,6 +10,7 @@ import click
 
 from .backlogs import choose_backlog
 from .examples import examples
+from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, pair_options
 from .tables import json_option, print_json, print_table
 
@@ -29,9 +30,7 @@ _FOUND = 1
     )
 )
 @pair_options
-@click.option(
-    "--count", type=click.IntRange(min=1), help="How many backlog queues, above backlog_queue_count."
-)
+@click.option("--count", type=AT_LEAST_ONE, help="How many backlog queues, above backlog_queue_count.")
 @click.option("--include-extra", is_flag=True, help="Look at backlog queues beyond the count too.")
 @click.option(
     "--records",

@@ -116,7 +116,10 @@ def _split_fields(text: str) -> dict[str, str]:
         name = name.strip().lower()
         # The text may hold a key, so the message counts fields and quotes none.
         if not equals or not name:
-            raise ConfigurationError(f"Field {number} of the connection string is not of the form Name=Value")
+            raise ConfigurationError(
+                f"Field {number} of the connection string is not of the form Name=Value; copy it whole from "
+                "the portal"
+            )
         if name in values:
             raise ConfigurationError(f"Field {number} of the connection string repeats an earlier one")
         values[name] = value.strip()

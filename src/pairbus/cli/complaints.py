@@ -1,0 +1,82 @@
+"""What went wrong, in one line that says how to mend it, and the exit code that it deserves.
+
+1. The caller's mistake is 2, and so is a library that has to be installed: trying again does not help.
+2. What cannot be reached is 3: trying again may.
+3. What nobody expected is a bug. It is raised again, and ends in a traceback.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..errors import ConfigurationError, PairbusError
+
+__all__ = ["EXTRAS", "UNREACHABLE", "USAGE", "Complaint", "complain_of"]
+
+USAGE = 2
+UNREACHABLE = 3
+
+#: The extra that brings a library.
+EXTRAS = {
+    "cryptography": "broker",
+    "h11": "broker",
+    "jwt": "broker",
+    "opentelemetry": "tracing",
+    "pandas": "spark",
+    "prometheus_client": "metrics",
+    "py4j": "spark",
+    "pyarrow": "spark",
+    "pyspark": "spark",
+}
+# How the traceback of a worker ends: with the error itself.
+_WORKER_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
+
+
+class Complaint(NamedTuple):
+    """A line for standard error, and the exit code."""
+
+    text: str
+    code: int
+
+
+def complain_of(error: Exception) -> Complaint | None:
+    """What to tell of an error, or None if it is nothing that a user can mend."""
+    if isinstance(error, ModuleNotFoundError):
+        return _missing_library(error)
+    if isinstance(error, ConfigurationError):
+        return Complaint(str(error), USAGE)
+    if isinstance(error, PairbusError):
+        return Complaint(_in_words(str(error)), UNREACHABLE)
+    if isinstance(error, OSError):
+        return Complaint(str(error), UNREACHABLE)
+    if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):  # only `spark` may import these
+        return Complaint(_told_by_spark(str(error)), UNREACHABLE)
+    return None
+
+
+def _missing_library(error: ModuleNotFoundError) -> Complaint | None:
+    library = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(library)
+    if extra is None:
+        return None
+    return Complaint(f"{library} is needed and not installed: pip install 'pairbus[{extra}]'", USAGE)
+
+
+def _in_words(text: str) -> str:
+    """The text of an error; the conditions that the pump has for lines that are down become sentences."""
+    from ..pump.errors import CONNECTION_LOST, UNANSWERED  # late: only where something failed
+
+    condition, _, told = text.partition(": ")
+    if condition == CONNECTION_LOST:
+        return f"cannot reach {told}; is it up, and is its connection string right?"
+    return f"no answer in time: {told}; is it up?" if condition == UNANSWERED else text
+
+
+def _told_by_spark(text: str) -> str:
+    """The error at the end of a worker's traceback; without one, the first line."""
+    found = _WORKER_ERROR.findall(text)
+    if found:
+        name, told = found[-1]
+        return f"a Spark task failed: {_in_words(told) if name.startswith('pairbus.') else f'{name}: {told}'}"
+    return f"Spark: {(text.strip().splitlines() or ['no word'])[0]}"

@@ -1,0 +1,127 @@
+"""Wrong input, met by hand: one line that says how to mend it, the right exit code, and no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pairbus.cli.complaints import EXTRAS, complain_of
+from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED, TransportError
+
+from .process import PATIENCE, call
+
+ROOT = Path(__file__).resolve().parents[2]
+KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true"
+# Nothing listens on port 1.
+NOBODY = {"P": f"Endpoint=sb://127.0.0.1:1;{KEY}", "S": f"Endpoint=sb://localhost:2;{KEY}"}
+NAMED = ["--primary-env", "P", "--secondary-env", "S"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["check", "--outage", "soon", *NAMED], 2, "'soon' is not a number above 0."),
+        (["check", "--rate", "0", *NAMED], 2, "'0' is not a number above 0."),
+        (["provision", "--count", "1.5", *NAMED], 2, "'1.5' is not a whole number from 1 on."),
+        (
+            ["check", "--primary-env", "ODD", "--secondary-env", "S"],
+            2,
+            "The environment variable ODD: Field 1",
+        ),
+        (["broker", "--namespace", "control=0"], 2, "control address below this name; choose another"),
+        (["broker", "--namespace", "a=0", "--data", "/dev/null/x"], 2, "a directory that you may write to"),
+        (["broker", "--namespace", "a=0", "--host", "192.0.2.1"], 3, "Is it an address of this machine?"),
+        (["fault", "list", "--ready-file", "none.json"], 2, "'pairbus broker --ready-file none.json' first"),
+        (["redrive", *NAMED], 3, "cannot reach localhost:2"),
+        (["syphon", "plan", *NAMED], 3, "is it up, and is its connection string right?"),
+        (["completion"], 2, "Missing argument '{bash|zsh|fish}'"),
+    ],
+)
+def test_wrong_input_is_told(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+    done = call(*arguments, variables={**NOBODY, "ODD": "c2VjcmV0", "XDG_STATE_HOME": str(tmp_path)})
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "c2VjcmV0" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("library", "arguments", "extra"),
+    [
+        ("pyspark", ["cost", "report", "--records", "."], "spark"),
+        ("h11", ["broker", "--namespace", "a=0"], "broker"),
+    ],
+)
+def test_a_library_that_is_not_installed_is_named_with_its_extra(
+    tmp_path: Path, library: str, arguments: list[str], extra: str
+) -> None:
+    program = (
+        f"import sys; sys.modules[{library!r}] = None\n"
+        f"from pairbus.cli.main import main; sys.exit(main({arguments!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        cwd=tmp_path,
+        env={**os.environ, **NOBODY},
+    )
+    wanted = f"pairbus: {library} is needed and not installed: pip install 'pairbus[{extra}]'\n"
+    assert (done.returncode, done.stderr) == (2, wanted)
+
+
+def test_every_extra_is_known() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"]) - {"dev"}
+    assert set(EXTRAS.values()) <= extras
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TransportError(CONNECTION_LOST, "a:1: gone"), "cannot reach a:1: gone; is it up"),
+        (TransportError(UNANSWERED, "a:1"), "no answer in time: a:1; is it up?"),
+        (TransportError("amqp:not-found", "no such queue"), "amqp:not-found: no such queue"),
+    ],
+)
+def test_conditions_of_the_pump_become_sentences(error: Exception, told: str) -> None:
+    complaint = complain_of(error)
+    assert complaint is not None
+    assert complaint.code == 3
+    assert complaint.text.startswith(told)
+
+
+def spark_error(text: str) -> Exception:
+    class PythonException(Exception):
+        __module__ = "pyspark.errors.exceptions.captured"
+
+    return PythonException(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+            '  File "x.py", line 3, in peek\nOSError: [Errno 111] refused\n\nDuring handling:\n'
+            "pairbus.pump.errors.TransportError: pairbus:connection-lost: a:1: [Errno 111] refused\n",
+            "a Spark task failed: cannot reach a:1: [Errno 111] refused; is it up, and is its connection "
+            "string right?",
+        ),
+        ("Traceback:\nValueError: odd", "a Spark task failed: ValueError: odd"),
+        ("[TABLE] there is none\nJVM stacktrace:", "Spark: [TABLE] there is none"),
+    ],
+)
+def test_a_failed_spark_task_is_told_by_its_last_error(text: str, told: str) -> None:
+    assert complain_of(spark_error(text)) == (told, 3)
+
+
+def test_a_library_that_no_extra_brings_is_a_bug() -> None:
+    assert complain_of(ModuleNotFoundError("no", name="pairbus.nonsense")) is None
+    assert complain_of(ValueError("a bug")) is None
