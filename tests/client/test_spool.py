@@ -18,6 +18,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader
 from pairbus.aio import PairedServiceBusClient
 from pairbus.client.errors import SpoolError, SpoolFullError
 from pairbus.client.message import Message
+from pairbus.client.observer import Observer, Sending
 from pairbus.client.packing import pack, unpack
 from pairbus.client.spool import Rejected, Spool
 from pairbus.client.spool_store import SpoolStore, adopt_stores
@@ -107,6 +108,36 @@ async def test_one_entity_that_is_down_does_not_hold_up_the_others(
     await eventually(lambda: still.ids("invoices") == ["2"])
     await eventually(lambda: client.status().spool.messages == 1)  # type: ignore[union-attr]
     assert still.ids("orders") == ["before"]
+
+
+class Cutter(Observer):
+    """Takes the secondary away as soon as a backlog queue has taken something."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def sent(self, sending: Sending) -> None:
+        if (sending.route, sending.outcome) == ("backlog", "ok"):
+            self._scene.secondary.faults.set("refuse")
+
+
+async def test_of_a_list_that_is_split_only_what_no_queue_has_taken_is_spooled(
+    still: Scene, tmp_path: Path
+) -> None:
+    client = still.client(state_dir=tmp_path, enable_spool=True, observers=[Cutter(still)])
+    client.fail_over("orders")
+    large = [text(name, application_properties={"fill": "x" * 60_000}) for name in "abcdef"]
+    await client.get_queue_sender("orders").send_messages(large)
+    taken = still.backlog_ids()
+    assert 0 < len(taken) < 6
+    sent = client.status().entities[0].sent
+    assert (sent["backlog"]["ok"], sent["spool"]["ok"]) == (len(taken), 6 - len(taken))
+    later = still.client(state_dir=tmp_path, enable_spool=True)
+    await client.close()
+    still.secondary.faults.clear()
+    await later.start()
+    await eventually(lambda: len(still.all_ids()) == 6)
+    assert len(still.backlog_ids()) + len(still.ids()) == 6, "none arrives twice"
 
 
 async def test_the_spool_survives_the_process(

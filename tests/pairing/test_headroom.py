@@ -18,7 +18,6 @@ from pairbus.pairing.headroom import (
     Fit,
     HeadroomWatch,
     SplitPlan,
-    SplitProgress,
     batch_limit,
     check_fit,
     envelope_overhead,
@@ -151,21 +150,6 @@ def test_what_needs_no_split_is_one_group() -> None:
     assert split_batch([], limit=LIMIT) == SplitPlan((), ())
 
 
-def test_progress_goes_on_where_it_stopped() -> None:
-    progress = SplitProgress(split_batch([3000, 3000, 3000], limit=5000))
-    assert list(progress.remaining) == [range(0, 1), range(1, 2), range(2, 3)]
-    progress.mark_sent(range(0, 1))
-    with pytest.raises(ValueError, match="not the next"):
-        progress.mark_sent(range(0, 1))
-    with pytest.raises(ValueError, match="not the next"):
-        progress.mark_sent(range(2, 3))
-    progress.mark_sent(range(1, 2))
-    progress.mark_sent(range(2, 3))
-    assert not progress.remaining
-
-
-def test_nothing_of_a_batch_is_sent_if_a_message_fits_nowhere() -> None:
+def test_what_fits_in_no_group_is_named() -> None:
     plan = split_batch([10, 6000, 10], limit=5000)
     assert plan == SplitPlan((range(0, 1), range(2, 3)), (1,))
-    with pytest.raises(ValueError, match=r"\[1\]"):
-        SplitProgress(plan)

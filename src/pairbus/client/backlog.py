@@ -26,8 +26,9 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 from ..amqp.message import encode_data
 from ..options import SendAvailabilityOptions
 from ..pairing.envelope import Natives, compress_body, wrap
+from ..pairing.errors import BacklogUnavailableError
 from ..pairing.failures import Action, Fate, describe, is_idle_closure, judge_backlog
-from ..pairing.headroom import BATCH_RESERVE, check_fit, split_batch
+from ..pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, split_batch
 from ..pairing.rotation import Rotation
 from .graveyard import Graveyard
 from .link import Operation, SdkSender, SendLink, fate_of
@@ -53,9 +54,6 @@ __all__ = ["Backlog"]
 log = logging.getLogger("pairbus.client")
 # Until a link has said otherwise: the Standard tier.
 DEFAULT_LIMIT = 262_144
-# A message whose body leaves this much room fits whatever its properties are: all headers together end at 64
-# KB.
-_CERTAIN_ROOM = 68 * 1024
 # How many queues are asked whether somebody has paired before us.
 _ASKED_QUEUES = 2
 # Where one queue does not answer the next ones are given less time, down to this: they are behind the same
@@ -121,13 +119,19 @@ class Backlog:
         scheduled_for: datetime | None = None,
     ) -> None:
         """Have all of `messages` in backlog queues, in order, or raise; what was taken is on record when this
-        returns.
+        returns. Where no queue is left in the middle of it, the error says how many were taken.
         """
         if not self._limits:
             await self._on_a_queue(path, _open_link, deadline)
         parcels = [self._wrap(path, message, scheduled_for) for message in messages]
+        taken = 0
         for group in self._groups(parcels):
-            await self._send_group(path, group, deadline, counts)
+            try:
+                await self._send_group(path, group, deadline, counts)
+            except BacklogUnavailableError as error:
+                error.taken = taken
+                raise
+            taken += len(group[1])
 
     async def ask(self, queues: Sequence[str], deadline: float | None) -> bool:
         """Whether a link to one of these opens: then somebody has paired the namespaces before."""
@@ -149,7 +153,7 @@ class Backlog:
     def _wrap(self, path: str, message: Message, scheduled_for: datetime | None) -> _Parcel:
         natives = natives_of(message, scheduled_for)
         copy = wrapped_copy(message, wrap(path, natives), created_ms=self._now_ms())
-        if body_bytes(message) > self.limit - _CERTAIN_ROOM and measure(copy) > self.limit:
+        if body_bytes(message) > self.limit - CERTAIN_ROOM and measure(copy) > self.limit:
             copy = self._compress(path, message, natives)
         return _Parcel(copy, message_id_of(message), natives.session_id)
 

@@ -32,7 +32,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from ..options import EntityState
 from ..pairing.failures import Action, Failure, Fate, Kind, Verdict, describe, is_idle_closure, judge
-from ..pairing.headroom import MAX_OVERHEAD
+from ..pairing.headroom import CERTAIN_ROOM, MAX_OVERHEAD
 from ..pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
 from .calls import Call
 from .link import Operation, SdkSender, SendLink, fate_of
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Entity"]
 
-# Only what comes this near to the limit of a backlog queue is measured: all headers together end at 64 KB.
-_CERTAIN_ROOM = 68 * 1024
 # Far longer than a healthy primary takes to answer.
 _PATIENCE = 1.0
 _UNANSWERED = Verdict(Action.COUNT_UNKNOWN, Kind.TIMEOUT)
@@ -261,7 +259,7 @@ class Entity:
         count = len(messages)
         self.counts["primary"][outcome] += count
         size = body_bytes(messages[0]) if count == 1 else sum(map(body_bytes, messages))
-        if size > self._backlog.limit - _CERTAIN_ROOM and outcome == "ok":
+        if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":
             self._watch_headroom(messages)
         if self._observers.hear_sends:
             seconds = self._timers.now() - (ticket.called_at or 0.0)

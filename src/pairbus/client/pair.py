@@ -162,9 +162,10 @@ class Pair:
                     scheduled_for=scheduled_for,
                 )
                 return "backlog"
-            except BacklogUnavailableError:
+            except BacklogUnavailableError as error:
                 if spool is None:
                     raise
+                messages = messages[error.taken :]
         await self._keep(spool, entity, messages, scheduled_for)
         return "spool"
 

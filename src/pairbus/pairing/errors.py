@@ -35,7 +35,11 @@ __all__ = [
 
 
 class BacklogUnavailableError(PairbusError):
-    """No backlog queue of the pair is left in the rotation."""
+    """No backlog queue of the pair is left in the rotation. `taken`: how many messages of the call, counted
+    from the first, are in the backlog all the same.
+    """
+
+    taken = 0
 
     def __init__(
         self, queues: int, *, retry_after: float | None = None, last_failure: str | None = None

@@ -8,8 +8,7 @@
    not. ``HeadroomWatch`` gives one notice an entity.
 3. What does not fit is compressed if that is allowed and enough, and refused by name and size otherwise.
 4. A batch grows by one envelope a message, so a full one must be split. ``split_batch`` plans that before
-   anything is sent: each message stands in one group, in order, or is named as too large. ``SplitProgress``
-   remembers which groups are sent, so that a send that is tried again goes on with the others.
+   anything is sent: each message stands in one group, in order, or is named as too large.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from .errors import MessageTooLargeForBacklog
 
 __all__ = [
     "BATCH_RESERVE",
+    "CERTAIN_ROOM",
     "MARKER_BYTES",
     "MAX_OVERHEAD",
     "Fit",
     "HeadroomNotice",
     "HeadroomWatch",
     "SplitPlan",
-    "SplitProgress",
     "batch_limit",
     "check_fit",
     "envelope_overhead",
@@ -42,6 +41,9 @@ _SECTION_BYTES = 12
 _FIXED_BYTES = 9  # a long or a timestamp: the constructor and 8 bytes
 #: What a batch needs besides its messages: its envelope repeats id, session and partition key of the first.
 BATCH_RESERVE = 1024
+#: A message whose body leaves this much room fits whatever its properties are, and need not be measured: all
+#: headers together end at 64 KB.
+CERTAIN_ROOM = 68 * 1024
 # Each message of a batch is one data section: 5 bytes around a short one, 8 around a long one.
 _SHORT_MESSAGE = 256
 
@@ -179,23 +181,3 @@ def split_batch(sizes: Sequence[int], *, limit: int) -> SplitPlan:
     if start < len(sizes):
         groups.append(range(start, len(sizes)))
     return SplitPlan(tuple(groups), tuple(oversized))
-
-
-class SplitProgress:
-    """Which groups of a split batch are still to be sent."""
-
-    def __init__(self, plan: SplitPlan) -> None:
-        if plan.oversized:
-            raise ValueError(f"messages {list(plan.oversized)} of the batch fit in no group")
-        self._remaining = list(plan.groups)
-
-    @property
-    def remaining(self) -> tuple[range, ...]:
-        """The groups that have not been sent, in order."""
-        return tuple(self._remaining)
-
-    def mark_sent(self, group: range) -> None:
-        """The group has been taken, by the backlog or by the primary; groups are sent in order."""
-        if not self._remaining or self._remaining[0] != group:
-            raise ValueError(f"{group} is not the next group to be sent")
-        del self._remaining[0]
