@@ -14,6 +14,7 @@ from .colours import coloured
 from .examples import examples
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options
+from .progress import working
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def check(
 
     plan = Plan(outage=outage, rate=rate, message_size=message_size)
     chosen = entities or tuple(entity.path for entity in settings.entities)
-    report = asyncio.run(_check(settings, plan, chosen))
+    with working("asking both namespaces"):
+        report = asyncio.run(_check(settings, plan, chosen))
     if as_json:
         print_json(dataclasses.asdict(report))
     else:

@@ -93,7 +93,7 @@ class _Commands(LazyGroup):
 def app() -> None:
     """Send availability for pairs of Azure Service Bus namespaces, and embedded ones to try it on.
 
-    Every command that prints takes --json. Exit codes: 0 done, 1 the check found something, 2 wrong usage,
+    Every command that reports takes --json. Exit codes: 0 done, 1 the check found something, 2 wrong usage,
     3 could not reach what it needs.
     """
 

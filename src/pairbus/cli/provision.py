@@ -12,6 +12,7 @@ from .access import signed_in
 from .examples import examples
 from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, PairSettings, pair_options
+from .progress import working
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def provision(*, choice: PairChoice, count: int | None, as_json: bool) -> int:
     secondary. Afterwards senders need the Send claim only.
     """
     settings = choice.resolve(overrides=None if count is None else {"backlog_queue_count": count})
-    report = asyncio.run(_provision(settings))
+    with working(f"seeing to {settings.options.backlog_queue_count} backlog queues"):
+        report = asyncio.run(_provision(settings))
     if as_json:
         print_json(_described(settings, report))
     else:

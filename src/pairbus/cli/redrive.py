@@ -12,6 +12,7 @@ from .candidates import offer_entities
 from .examples import examples
 from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, pair_options
+from .progress import working
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def redrive(
     chosen = choose_backlog(choice, count=count, include_extra=include_extra)
     from ..spark.redrive import DeadLetterChoice
 
-    done = asyncio.run(_redrive(chosen, DeadLetterChoice(paths=paths, reasons=reasons)))
+    with working("putting dead letters back"):
+        done = asyncio.run(_redrive(chosen, DeadLetterChoice(paths=paths, reasons=reasons)))
     if as_json:
         print_json({"redriven": done.redriven, "left": done.left})
     else:

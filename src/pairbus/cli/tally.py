@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from ..client.observer import Observer, Sending
+from .progress import CLEAR_LINE
 
 __all__ = ["Tally"]
 
 # How often the progress is drawn.
 _PAUSE = 0.2
-_CLEAR_LINE = "\r\x1b[K"
 
 
 class Tally(Observer):
@@ -30,13 +30,13 @@ class Tally(Observer):
         now = self._clock()
         if self._terminal is not None and now >= self._draws_at:
             self._draws_at = now + _PAUSE
-            self._terminal.write(f"{_CLEAR_LINE}{self}")
+            self._terminal.write(f"{CLEAR_LINE}{self}")
             self._terminal.flush()
 
     def finish(self) -> None:
         """Take the drawing away."""
         if self._terminal is not None:
-            self._terminal.write(_CLEAR_LINE)
+            self._terminal.write(CLEAR_LINE)
             self._terminal.flush()
 
     def described(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from .backlogs import choose_backlog
 from .examples import examples
 from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, pair_options
+from .progress import working
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -61,9 +62,11 @@ def verify(
     from ..spark import verify as judge
 
     directories = [path.absolute() for path in records or (records_dir(chosen.settings.state_dir),)]
-    spark = open_session(master=master, app_name="pairbus-verify")
+    with working("starting Spark"):
+        spark = open_session(master=master, app_name="pairbus-verify")
     try:
-        verdict = judge(spark, [chosen.backlog], directories, options=chosen.options)
+        with working("joining redirect records, receipts and backlog queues"):
+            verdict = judge(spark, [chosen.backlog], directories, options=chosen.options)
     finally:
         spark.stop()
     if as_json:
