@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pairbus.drill.picture import EntityPicture, Picture
 from pairbus.drill.result import (
     Check,
     Cost,
@@ -26,7 +27,7 @@ from pairbus.drill.result import (
     Verdict,
 )
 
-__all__ = ["BEGAN", "make_empty", "make_failed", "make_healthy", "make_result", "make_wide"]
+__all__ = ["BEGAN", "make_empty", "make_failed", "make_healthy", "make_pictures", "make_result", "make_wide"]
 
 BEGAN = 1_794_484_800.0
 STEP = 0.25
@@ -366,4 +367,54 @@ def make_empty() -> DrillResult:
         ),
         checks=(),
         cost=None,
+    )
+
+
+def make_pictures(result: DrillResult) -> list[Picture]:
+    """How the drill looked at each of its samples; every entity has an even share."""
+    return [_picture(result, sample) for sample in result.samples]
+
+
+def _picture(result: DrillResult, sample: Sample) -> Picture:
+    phase = next((one.name for one in result.phases if one.begins <= sample.at < one.ends), "verdict")
+    drains = phase in ("drain", "verdict") and result.drain is not None
+    return Picture(
+        at=sample.at,
+        phase=phase,
+        faults=tuple(
+            f"{fault.kind} at {fault.namespace}"
+            for fault in result.faults
+            if fault.begins <= sample.at < fault.ends
+        ),
+        entities=tuple(_entity_picture(result, sample, entity) for entity in result.entities),
+        backlog=sample.backlog,
+        spooled=sample.spooled,
+        drain_moved=sample.moved,
+        drain_total=result.samples[-1].moved if drains else None,
+        drain_rate=260.0 if phase == "drain" else 0.0,
+        message="the syphon waits until all is well",
+    )
+
+
+def _entity_picture(result: DrillResult, sample: Sample, entity: EntityResult) -> EntityPicture:
+    share = len(result.entities)
+    state = next(
+        (
+            span.state
+            for span in result.states
+            if span.path == entity.path and span.begins <= sample.at < span.ends
+        ),
+        "healthy",
+    )
+    return EntityPicture(
+        path=entity.path,
+        kind=entity.kind,
+        state=state,
+        sent=(sample.to_primary + sample.to_backlog + sample.to_spool) // share,
+        to_primary=sample.to_primary // share,
+        to_backlog=sample.to_backlog // share,
+        to_spool=sample.to_spool // share,
+        received=sample.received // share,
+        rate=80.0 / share,
+        refused=sample.refused // share,
     )

@@ -53,6 +53,7 @@ HOMES = {
     "pyarrow": {"spark"},
     "pyspark": {"spark"},
     "pytest": {"testing"},
+    "rich": {"drill"},
 }
 DISTRIBUTIONS = {
     "jwt": "pyjwt",

@@ -1,0 +1,105 @@
+"""How a drill is shown while it runs: drawn on a terminal, or told line by line in a log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TextIO
+
+from .picture import Display, Picture
+from .result import DrillResult
+from .summary import judge, key_figures, sum_up, tell_rest
+from .wording import name_state
+
+__all__ = ["PlainDisplay", "open_display", "tell_figures"]
+
+# How often the figures are told: often enough to see that it lives, seldom enough to read the log afterwards.
+_PAUSE = 2.5
+
+
+def open_display(stream: TextIO, *, is_terminal: bool) -> Display:
+    """The display for a stream. What cannot be drawn on, and what lacks rich, is written to line by line."""
+    if is_terminal and find_spec("rich") is not None:
+        from .live import LiveDisplay, make_console
+
+        console = make_console(stream)
+        if not console.is_dumb_terminal:
+            return LiveDisplay(console)
+    return PlainDisplay(stream)
+
+
+class PlainDisplay:
+    """A line for everything that happens, and the figures now and then."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._told_at = 0.0
+
+    def begin(self, scenario_title: str, story: str) -> None:
+        """Say what will be drilled."""
+        self._write(f"drill: {scenario_title}")
+        if story:
+            self._write(" ".join(story.split()))
+
+    def phase(self, name: str, at: float) -> None:
+        """A line for the phase."""
+        self._write(f"{_stamp(at)} phase: {name}")
+
+    def event(self, text: str, at: float) -> None:
+        """A line for the event."""
+        self._write(f"{_stamp(at)} {text}")
+
+    def update(self, picture: Picture) -> None:
+        """The figures, if they were not told just now."""
+        if picture.at - self._told_at >= _PAUSE:
+            self._told_at = picture.at
+            self._write(f"{_stamp(picture.at)} {', '.join(_figures(picture))}")
+
+    def end(self, result: DrillResult) -> None:
+        """The verdict, the promises and the bill."""
+        self._write(f"{judge(result).upper()}: {' '.join(sum_up(result))}")
+        if rest := tell_rest(result):
+            self._write(rest)
+        for check in result.checks:
+            self._write(f"  {'passed' if check.passed else 'FAILED'}: {check.name} ({check.detail})")
+        if told := tell_figures(result):
+            self._write(told)
+
+    def close(self) -> None:
+        """Hand over what the stream still holds."""
+        self._stream.flush()
+
+    def _write(self, line: str) -> None:
+        # A name with a line break in it must not look like a line of ours.
+        self._stream.write(" ".join(line.splitlines()) + "\n")
+        self._stream.flush()
+
+
+def tell_figures(result: DrillResult) -> str:
+    """The key figures in a line."""
+    return ", ".join(f"{figure.name} {figure.value}" for figure in key_figures(result))
+
+
+def _stamp(at: float) -> str:
+    return f"[{at:6.1f} s]"
+
+
+def _figures(picture: Picture) -> Iterator[str]:
+    entities = picture.entities
+    ways = {
+        "to the primary": sum(entity.to_primary for entity in entities),
+        "to the backlog": sum(entity.to_backlog for entity in entities),
+        "to the spool": sum(entity.to_spool for entity in entities),
+        "refused": sum(entity.refused for entity in entities),
+    }
+    told = "; ".join(f"{number:,} {way}" for way, number in ways.items() if number)
+    yield f"{sum(entity.sent for entity in entities):,} sent{f' ({told})' if told else ''}"
+    yield f"{sum(entity.received for entity in entities):,} received"
+    yield f"{picture.backlog:,} in the backlog"
+    if picture.spooled:
+        yield f"{picture.spooled:,} in the spool"
+    if picture.drain_total is not None:
+        yield f"{picture.drain_moved:,} of {picture.drain_total:,} moved at {picture.drain_rate:,.0f}/s"
+    states = Counter(name_state(entity.state) for entity in entities)
+    yield from (f"{number} {state}" for state, number in sorted(states.items()) if state != "healthy")

@@ -1,0 +1,243 @@
+"""A drill on a terminal: entities, rates by route, the backlog and its drain, and what happened last.
+
+The picture is redrawn in place, about four times a second and only when the drill says so; no thread runs.
+It is never higher than the terminal: events give way first, then entities, those in trouble last.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from .display import tell_figures
+from .picture import EntityPicture, Picture
+from .result import DrillResult
+from .summary import judge, sum_up, tell_rest
+from .trail import Trail, draw_spark
+from .wording import name_state, write_rate, write_seconds
+
+__all__ = ["LiveDisplay", "make_console"]
+
+_STATES = {"healthy": "green", "suspect": "yellow", "failed over": "bold dark_orange", "faulted": "bold red"}
+_WORST = ("faulted", "failed over", "suspect")
+_ROUTES = {
+    "primary": "dodger_blue1",
+    "backlog": "dark_orange",
+    "spool": "medium_orchid",
+    "received": "default",
+}
+_RARE = ("spool", "refused")
+# Letters for a name before a bar, and letters of a bar; with the figures behind it they fit into 80.
+_NAME = 10
+_BAR = 34
+# And of a path, less for each rare column.
+_PATH = 30
+_RARE_WIDTH = 8
+_FEWEST_EVENTS = 3
+_MOST_EVENTS = 8
+# Two lines of head, the head of the table, four rates, backlog, drain, and the spaces between.
+_FIXED_LINES = 13
+
+
+def make_console(stream: TextIO) -> Console:
+    """A console that takes no text for markup."""
+    return Console(file=stream, markup=False, highlight=False, emoji=False)
+
+
+class LiveDisplay:
+    """Draws in place, and leaves the last picture and the verdict on the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(
+            console=console, auto_refresh=False, redirect_stdout=False, vertical_overflow="crop"
+        )
+        self._title = ""
+        self._events: deque[Text] = deque(maxlen=_MOST_EVENTS)
+        self._trail = Trail(_BAR)
+        self._most_waiting = 0
+
+    def begin(self, scenario_title: str, story: str) -> None:
+        """Say what will be drilled; it stays above the picture."""
+        self._title = scenario_title
+        if story:
+            self._console.print(Text(" ".join(story.split()), style="dim"))
+            self._console.print()
+        self._live.start()
+
+    def phase(self, name: str, at: float) -> None:
+        """Keep the beginning of a phase among the events."""
+        self._note(f"phase: {name}", at, style="bold")
+
+    def event(self, text: str, at: float) -> None:
+        """Keep an event."""
+        self._note(text, at, style="")
+
+    def update(self, picture: Picture) -> None:
+        """Draw how it looks now."""
+        self._trail.add(picture.at, _sums(picture))
+        self._most_waiting = max(self._most_waiting, picture.backlog)
+        self._live.update(self._render(picture), refresh=True)
+
+    def end(self, result: DrillResult) -> None:
+        """Leave the picture as it is, and print the verdict below it."""
+        self._live.stop()
+        for line in _verdict(result):
+            self._console.print(line)
+
+    def close(self) -> None:
+        """Give the cursor back."""
+        self._live.stop()
+
+    def _note(self, text: str, at: float, *, style: str) -> None:
+        line = Text(f"{at:7.1f} s  ", style="dim")
+        line.append(" ".join(text.split()), style=style or "not dim")
+        # It is seen with the next picture: events come in swarms, and to draw takes some milliseconds.
+        self._events.append(line)
+
+    def _render(self, picture: Picture) -> RenderableType:
+        room = max(self._console.height - 1 - _FIXED_LINES, 4)
+        shown = _choose(picture.entities, room - _FEWEST_EVENTS)
+        events = list(self._events)[-max(room - len(shown) - 1, 1) :]
+        left = len(picture.entities) - len(shown)
+        parts: list[RenderableType] = [_head(self._title, picture), Text()]
+        parts.append(_table(shown))
+        if left:
+            parts.append(Text(f"and {left} more", style="dim"))
+        parts += [Text(), *self._rates(), *self._amounts(picture), Text()]
+        parts += [_cut(event) for event in events]
+        return Group(*parts)
+
+    def _rates(self) -> Iterator[Text]:
+        rates = {name: self._trail.rates(name) for name in _ROUTES}
+        most = max((rate for name in ("primary", "backlog", "spool") for rate in rates[name]), default=0.0)
+        for name, style in _ROUTES.items():
+            values = rates[name]
+            if name == "spool" and not any(values):
+                continue
+            # What arrives is no part of what is sent: in a drain it comes much faster, on a scale of its own.
+            top = max(values, default=0.0) if name == "received" else most
+            line = Text(name.ljust(_NAME))
+            line.append(draw_spark(values, most=top).ljust(_BAR), style=style)
+            line.append(f"  {write_rate(values[-1] if values else 0.0)}", style="dim")
+            yield _cut(line)
+
+    def _amounts(self, picture: Picture) -> Iterator[Text]:
+        spooled = f", {picture.spooled:,} in the spool" if picture.spooled else ""
+        yield _bar(
+            "waiting", picture.backlog, self._most_waiting, f"{picture.backlog:,}{spooled}", "dark_orange"
+        )
+        if picture.drain_total is not None:
+            told = _tell_drain(picture.drain_moved, picture.drain_total, picture.drain_rate)
+            yield _bar("drain", picture.drain_moved, picture.drain_total, told, "green")
+        elif picture.message:
+            yield _cut(Text(picture.message, style="dim"))
+
+
+def _sums(picture: Picture) -> dict[str, int]:
+    return {
+        "primary": sum(entity.to_primary for entity in picture.entities),
+        "backlog": sum(entity.to_backlog for entity in picture.entities),
+        "spool": sum(entity.to_spool for entity in picture.entities),
+        "received": sum(entity.received for entity in picture.entities),
+    }
+
+
+def _choose(entities: Sequence[EntityPicture], most: int) -> list[EntityPicture]:
+    """Those that fit, the troubled ones first, each where it always stands."""
+    if len(entities) <= most:
+        return list(entities)
+    ranks = {state: rank for rank, state in enumerate(_WORST)}
+    order = sorted(entities, key=lambda entity: ranks.get(name_state(entity.state), len(_WORST)))
+    kept = {entity.path for entity in order[: max(most - 1, 1)]}
+    return [entity for entity in entities if entity.path in kept]
+
+
+def _head(title: str, picture: Picture) -> Group:
+    first = Text("Drill: ", style="dim")
+    first.append(title, style="bold not dim")
+    second = Text(f"{picture.at:7.1f} s  ", style="bold")
+    second.append(picture.phase, style="bold cyan")
+    if picture.faults:
+        second.append(f"   broken: {', '.join(dict.fromkeys(picture.faults))}", style="red")
+    return Group(_cut(first), _cut(second))
+
+
+def _table(entities: Sequence[EntityPicture]) -> Table:
+    # What hardly ever happens has a column only when it does.
+    columns = {
+        "primary": [entity.to_primary for entity in entities],
+        "backlog": [entity.to_backlog for entity in entities],
+        "spool": [entity.to_spool for entity in entities],
+        "refused": [entity.refused for entity in entities],
+        "received": [entity.received for entity in entities],
+    }
+    shown = {name: column for name, column in columns.items() if name not in _RARE or any(column)}
+    room = _PATH - _RARE_WIDTH * len(shown.keys() & set(_RARE))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("entity", no_wrap=True)
+    table.add_column("state", no_wrap=True, min_width=11)
+    for name in (*shown, "rate"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row, entity in enumerate(entities):
+        state = name_state(entity.state)
+        numbers = (Text(f"{column[row]:,}") for column in shown.values())
+        table.add_row(
+            _shorten(entity.path, room),
+            Text(state, style=_STATES.get(state, "yellow")),
+            *numbers,
+            Text(write_rate(entity.rate)),
+        )
+    return table
+
+
+def _shorten(path: str, most: int) -> Text:
+    """The end of a path tells more than its beginning."""
+    return Text(path if len(path) <= most else f"…{path[1 - most :]}")
+
+
+def _bar(name: str, value: int, most: int, told: str, style: str) -> Text:
+    filled = min(_BAR, max(1, round(_BAR * value / most))) if value > 0 and most > 0 else 0
+    line = Text(name.ljust(_NAME))
+    line.append("█" * filled, style=style)
+    line.append("░" * (_BAR - filled), style="dim")
+    line.append(f"  {told}")
+    return _cut(line)
+
+
+def _tell_drain(moved: int, total: int, rate: float) -> str:
+    left = max(total - moved, 0)
+    ends = f", {write_seconds(left / rate)} left" if left and rate > 0 else ""
+    return f"{moved:,} of {total:,}, {write_rate(rate)}{ends}"
+
+
+def _cut(line: Text) -> Text:
+    """A line that stays one."""
+    line.no_wrap = True
+    line.overflow = "ellipsis"
+    return line
+
+
+def _verdict(result: DrillResult) -> Iterator[RenderableType]:
+    word = judge(result)
+    style = "bold green" if word == "passed" else "bold red"
+    yield Text()
+    line = Text(f"{'✓' if word == 'passed' else '✗'} {word.upper()}  ", style=style)
+    line.append(" ".join(sum_up(result)), style="bold default")
+    yield line
+    if rest := tell_rest(result):
+        yield Text(rest)
+    for check in result.checks:
+        told = Text("✓ " if check.passed else "✗ ", style="green" if check.passed else "bold red")
+        told.append(f"{check.name}", style="default")
+        told.append(f"  {check.detail}", style="dim not bold")
+        yield Padding(told, (0, 0, 0, 2))
+    if told_figures := tell_figures(result):
+        yield Text(told_figures, style="dim")
