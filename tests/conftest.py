@@ -1,8 +1,9 @@
 """Tests that need a tool beyond Python, and what happens where the tool is missing.
 
-A test asks for the tool by its fixture (``node``, ``java``). Where it is not installed the test is left out
-at collection and listed at the end of the run, so that a machine with Python alone still checks all it can
-and nothing goes missing silently. With PAIRBUS_REQUIRE_ALL=1, as in CI, a missing tool is an error.
+A test asks for the tool by its fixture (``node``, ``java``, ``chromium``). Where it is not installed the test
+is left out at collection and listed at the end of the run, so that a machine with Python alone still checks
+all it can and nothing goes missing silently. With PAIRBUS_REQUIRE_ALL=1, as in CI, a missing tool is an
+error.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ class Tool:
 
 
 # By the fixture that a test asks for.
-TOOLS = {"node": Tool("Node", ("node", "npm")), "java": Tool("Java", ("java",))}
+TOOLS = {
+    "node": Tool("Node", ("node", "npm")),
+    "java": Tool("Java", ("java",)),
+    "chromium": Tool("Chromium", ("chromium",)),
+}
 
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 NPM_FAILURE = pytest.StashKey[str]()
@@ -110,6 +115,14 @@ def node(pytestconfig: pytest.Config) -> Path:
 def java() -> Path:
     """The Java binary, without which Spark does not run."""
     found = shutil.which("java")
+    assert found is not None
+    return Path(found)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Path:
+    """The Chromium binary, in which pages are looked at."""
+    found = shutil.which("chromium")
     assert found is not None
     return Path(found)
 
