@@ -120,7 +120,9 @@ def test_the_schema_in_the_documents_is_that_of_the_code() -> None:
     file = ROOT / "docs" / "pairbus.schema.json"
     done = call("config", "schema")
     assert done.returncode == 0
-    assert file.read_text(encoding="utf-8") == done.stdout, f"run: pairbus config schema > {file.name}"
+    assert file.read_text(encoding="utf-8") == done.stdout, (
+        "run: pairbus config schema > docs/pairbus.schema.json"
+    )
 
 
 def test_the_example_is_right_and_conforms() -> None:

@@ -11,7 +11,7 @@ import pytest
 from pairbus.cli.main import app
 from tests.guards.documents import code_blocks
 from tests.guards.sources import ROOT
-from tests.guards.test_documentation import commands
+from tests.guards.test_documentation import commands, options_of
 
 HEADING = "Examples:\n"
 # What ends a command in a shell.
@@ -65,6 +65,17 @@ def test_the_examples_of_a_command_are_of_that_command_and_parse(path: str, comm
     for words in examples:
         parse(words)
         assert path.split()[1:] == words[: len(path.split()) - 1]
+
+
+def test_every_command_that_reports_takes_json() -> None:
+    # These print a text for another program to read, and nothing else.
+    printing = {"pairbus completion", "pairbus config schema", "pairbus config example"}
+    without = {
+        path
+        for path, command in commands()
+        if not isinstance(command, click.Group) and "--json" not in options_of(command)
+    }
+    assert without == printing
 
 
 def test_the_command_lines_of_the_documents_parse() -> None:

@@ -138,7 +138,7 @@ def _told(path: str, error: Exception) -> PairbusError:
     mends = {
         Kind.CALLER: "the message cannot be sent as it is",
         Kind.MISSING: "create the entity, or mend the path",
-        Kind.UNAUTHORIZED: "the connection string has to carry the Send claim",
+        Kind.UNAUTHORIZED: "its key is wrong, or its policy lacks the Send claim",
         Kind.CERTIFICATE: "`certificate` of the pair names the PEM file to verify it with",
     }
     kind = classify(failure)
