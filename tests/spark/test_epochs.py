@@ -23,17 +23,16 @@ def test_every_queue_has_one_shard_and_no_shard_is_empty(shards: int) -> None:
 
 def test_idle_epochs_double_up_to_the_length_of_a_poll_and_a_busy_one_is_short_again() -> None:
     epochs = Epochs(busy=5, longest=900)
-    lengths = [epochs.next_length(0) for _ in range(10)]
+    lengths = [epochs.left(number, now=0, handled=0) for number in range(10)]
     assert lengths == [5, 10, 20, 40, 80, 160, 320, 640, 900, 900]
-    assert epochs.next_length(1) == 5
-    assert epochs.next_length(1) == 10
+    assert epochs.left(10, now=0, handled=1) == 5
+    assert epochs.left(11, now=0, handled=1) == 10
 
 
 def test_all_shards_of_an_epoch_end_together() -> None:
     epochs = Epochs(busy=5, longest=900)
-    epochs.next_length(0)
-    assert epochs.left(1, now=100) == 5
-    assert epochs.left(1, now=103) == 2
-    assert epochs.left(1, now=107) == 0
-    epochs.next_length(0)
-    assert epochs.left(2, now=107) == 10
+    assert epochs.left(1, now=100, handled=0) == 5
+    assert epochs.left(1, now=103, handled=7) == 2
+    assert epochs.left(1, now=107, handled=7) == 0
+    assert epochs.left(2, now=107, handled=7) == 5
+    assert epochs.left(3, now=112, handled=7) == 10

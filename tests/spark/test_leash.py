@@ -1,41 +1,70 @@
-"""The leash on real sockets: who gets in, what is told, and what a cut means."""
+"""The leash, by sockets and by files: who gets in, what is told, and what a cut means."""
 
 from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pairbus.errors import ConfigurationError, UnreachableError
+from pairbus.spark.ends import hold_leash, open_planner, read_place, write_place
 from pairbus.spark.epochs import Epochs, ServedQueue
-from pairbus.spark.leash import Leash, LeashAddress
-from pairbus.spark.tether import ControlFile, PlannerTether, Tether, ask_leash
+from pairbus.spark.file_leash import ORDER_FILE, FileLeash, read_document, write_document
+from pairbus.spark.file_tether import FilePlannerTether, FileTether
+from pairbus.spark.leash import Leash, LeashAddress, LeashDirectory, PumpSeen
+from pairbus.spark.tether import ControlFile, SocketPlannerTether, Tether, ask_leash
 
 COUNTS = {"moved": 3, "dead_lettered": 1, "waiting": 2, "bytes": 300, "unknown": 0}
+NOBODY = LeashAddress("127.0.0.1", 9, "x")
+# Long enough for a busy machine, short enough to wait for it.
+STALE = 2.5
+MakeLeash = Callable[..., Leash]
+
+
+@pytest.fixture(params=["socket", "file"])
+def make_leash(request: pytest.FixtureRequest) -> MakeLeash:
+    return Leash if request.param == "socket" else FileLeash
 
 
 @pytest.fixture
-def leash(tmp_path: Path) -> Iterator[Leash]:
-    with Leash(tmp_path / "records", epochs=Epochs(busy=5, longest=20)) as leash:
+def rows() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def leash(make_leash: MakeLeash, tmp_path: Path, rows: list[Any]) -> Iterator[Leash]:
+    records = tmp_path / "records"
+    with make_leash(records, epochs=Epochs(busy=50, longest=200), on_row=rows.append) as leash:
         yield leash
+    assert list(records.iterdir()) == [] if records.exists() else True, "nothing is left behind"
 
 
 async def connect(
-    leash: Leash, *, records: Path | None = None, shard: int = 0, timed: bool = False
+    leash: Leash, *, records: Path | None = None, shard: int = 0, epoch: int = 1, timed: bool = False
 ) -> Tether:
-    return await Tether.connect(
-        leash.address, records or leash.records, shard=shard, epoch=1, attempt=7, timed=timed
-    )
+    pump = PumpSeen(shard=shard, epoch=epoch, attempt=7, host="here", pid=1)
+    return await hold_leash(leash.place, records or leash.records, pump=pump, timed=timed)
 
 
 async def until(condition: object) -> None:
     assert callable(condition)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.01)
+
+
+async def expect(tether: Tether, order: str) -> None:
+    async with asyncio.timeout(20):
+        while tether.order != order:
+            await tether.changed.wait()
+            tether.changed.clear()
+
+
+# --------------------------------------------------------------------------- both kinds
 
 
 async def test_counts_of_pumps_add_up_and_outlive_them(leash: Leash) -> None:
@@ -53,6 +82,7 @@ async def test_counts_of_pumps_add_up_and_outlive_them(leash: Leash) -> None:
     assert (await asyncio.to_thread(leash.progress)).counts["waiting"] == 7
     await two.close()
     await again.close()
+    await until(lambda: leash.progress().pumps == 0)
 
 
 async def test_orders_reach_pumps_and_a_stop_is_for_good(leash: Leash) -> None:
@@ -60,61 +90,64 @@ async def test_orders_reach_pumps_and_a_stop_is_for_good(leash: Leash) -> None:
     assert tether.order == "run"
     for give, expected in ((leash.pause, "pause"), (leash.resume, "run"), (leash.stop, "stop")):
         await asyncio.to_thread(give)
-        async with asyncio.timeout(10):
-            await tether.changed.wait()
-        tether.changed.clear()
-        assert tether.order == expected
+        await expect(tether, expected)
+    assert not tether.is_cut, "it was told to"
     await asyncio.to_thread(leash.resume)
     assert leash.order == "stop"
-    assert (await connect(leash)).order == "stop"
+    late = await connect(leash)
+    assert late.order == "stop"
+    await late.close()
     await tether.close()
 
 
-async def test_a_cut_leash_is_an_order_to_stop(tmp_path: Path) -> None:
-    with Leash(tmp_path) as leash:
+async def test_last_words_are_heard_before_the_leash_has_settled(leash: Leash, rows: list[Any]) -> None:
+    tether = await connect(leash)
+    tether.complain("one")
+    tether.tell(COUNTS)
+    tether.complain("two")
+    tether.report({"epoch": 1, "paths": "{}"})
+    await tether.close()
+    await asyncio.to_thread(leash.settle)
+    assert rows == [{"epoch": 1, "paths": "{}"}]
+    assert leash.faults == ["one", "two"]
+    assert leash.progress().counts["moved"] == 3
+
+
+async def test_a_cut_leash_is_an_order_to_stop(make_leash: MakeLeash, tmp_path: Path) -> None:
+    with make_leash(tmp_path) as leash:
         tether = await connect(leash)
+        place = leash.place
         await asyncio.to_thread(leash.__exit__, None, None, None)
-        async with asyncio.timeout(10):
-            await tether.changed.wait()
-        assert tether.order == "stop"
+        await expect(tether, "stop")
+        assert tether.is_cut
         await tether.close()
-    with pytest.raises(UnreachableError, match="--driver-host"):
-        await Tether.connect(
-            LeashAddress("127.0.0.1", 9, "x"), tmp_path, shard=0, epoch=0, attempt=0, timed=False
-        )
+    with pytest.raises(UnreachableError):
+        await asyncio.to_thread(open_planner(place).next_epoch)
 
 
 async def test_a_pump_that_writes_elsewhere_is_refused(leash: Leash, tmp_path: Path) -> None:
+    place = leash.place
+    if isinstance(place, LeashDirectory):
+        place = LeashDirectory(str(tmp_path / "elsewhere" / Path(place.directory).name))
     with pytest.raises(ConfigurationError, match="not the same directory"):
-        await connect(leash, records=tmp_path / "elsewhere")
-    assert len(leash.faults) == 1
+        await hold_leash(place, tmp_path / "elsewhere", pump=PumpSeen(0, 1, 7, "here", 1), timed=False)
     accepted = await connect(leash)
-    assert list(leash.records.iterdir()) == [], "proofs are removed"
     await accepted.close()
 
 
-async def test_without_the_token_nobody_gets_in(leash: Leash) -> None:
-    stranger = LeashAddress(leash.address.host, leash.address.port, "guess")
-    with pytest.raises(UnreachableError, match="token"):
-        await asyncio.to_thread(ask_leash, stranger, "stop")
-    assert leash.order == "run"
-    assert "guess" not in repr(stranger)
-
-
 async def test_the_planner_is_told_of_queues_until_the_stop_and_pumps_of_the_time_left(leash: Leash) -> None:
-    planner = PlannerTether(leash.address)
+    planner = open_planner(read_place(write_place(leash.place)))
     leash.queues = [ServedQueue(0, "a"), ServedQueue(1, "b")]
-    assert await asyncio.to_thread(planner.next_epoch) == leash.queues
+    await until(lambda: planner.next_epoch() == leash.queues)
     tether = await connect(leash, timed=True)
-    assert tether.left == pytest.approx(5, abs=1)
+    assert tether.left == pytest.approx(50, abs=10)
     assert await asyncio.to_thread(planner.next_epoch) == leash.queues
-    later = await Tether.connect(leash.address, leash.records, shard=0, epoch=2, attempt=8, timed=True)
-    assert later.left == pytest.approx(10, abs=1)
+    later = await connect(leash, epoch=2, timed=True)
+    assert later.left == pytest.approx(100, abs=10)
     await later.close()
-    await asyncio.to_thread(leash.stop)
-    assert await asyncio.to_thread(planner.next_epoch) is None
-    assert PlannerTether(LeashAddress("127.0.0.1", 9, "x")).next_epoch() is None
     await tether.close()
+    await asyncio.to_thread(leash.stop)
+    await until(lambda: planner.next_epoch() is None)
 
 
 async def test_a_command_finds_a_running_syphon_by_its_file(leash: Leash, tmp_path: Path) -> None:
@@ -123,8 +156,71 @@ async def test_a_command_finds_a_running_syphon_by_its_file(leash: Leash, tmp_pa
         file.read()
     file.write(leash.address)
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    tether = await connect(leash)
     told = await asyncio.to_thread(ask_leash, file.read(), "pause")
-    assert told["order"] == "pause"
-    assert leash.order == "pause"
+    assert (told["order"], told["pumps"], leash.order) == ("pause", 1, "pause")
+    await expect(tether, "pause")
+    await tether.close()
     file.remove()
     assert not file.path.exists()
+
+
+# --------------------------------------------------------------------------- sockets
+
+
+async def test_without_the_token_nobody_gets_in(tmp_path: Path) -> None:
+    with Leash(tmp_path) as leash:
+        stranger = LeashAddress(leash.address.host, leash.address.port, "guess")
+        with pytest.raises(UnreachableError, match="token"):
+            await asyncio.to_thread(ask_leash, stranger, "stop")
+        assert leash.order == "run"
+    assert "guess" not in repr(stranger)
+
+
+async def test_a_driver_out_of_reach_is_named_with_the_option_that_mends_it(tmp_path: Path) -> None:
+    with pytest.raises(UnreachableError, match="--driver-host"):
+        await hold_leash(NOBODY, tmp_path, pump=PumpSeen(0, 0, 0, "here", 1), timed=False)
+    with pytest.raises(UnreachableError):
+        SocketPlannerTether(NOBODY).next_epoch()
+
+
+# --------------------------------------------------------------------------- files
+
+
+async def test_without_a_heartbeat_the_leash_is_cut(tmp_path: Path) -> None:
+    """A killed driver leaves its order behind, and it says: run."""
+    with FileLeash(tmp_path) as leash:
+        leash.queues = [ServedQueue(0, "a")]
+        tether = await FileTether.connect(
+            leash.place, pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=1.0
+        )
+        planner = FilePlannerTether(leash.place, stale=0.2)
+        await until(lambda: planner.next_epoch() == leash.queues)
+        order = read_document(leash.directory / ORDER_FILE)
+        assert order is not None
+    assert not leash.directory.exists()
+    leash.directory.mkdir()
+    write_document(leash.directory / ORDER_FILE, {**order, "beat": order["beat"] + 100})
+    if not tether.is_cut:  # it may have seen the moment when the directory was not there
+        await expect(tether, "stop")
+    assert tether.is_cut
+    with pytest.raises(UnreachableError, match="sign of life"):
+        await until(lambda: planner.next_epoch() is None)
+    with pytest.raises(UnreachableError, match="does not answer"):
+        await FileTether.connect(leash.place, pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=0.2)
+    await tether.close()
+
+
+async def test_a_pump_without_a_sign_of_life_is_let_go_and_not_heard_again(tmp_path: Path) -> None:
+    with FileLeash(tmp_path, stale=STALE) as leash:
+        tether = await connect(leash)
+        tether.tell(COUNTS)
+        await until(lambda: leash.progress().counts["moved"] == 3)
+        assert isinstance(tether, FileTether)
+        assert tether._listener is not None
+        tether._listener.cancel()  # as if its process hung
+        await until(lambda: leash.progress().pumps == 0)
+        tether.tell({**COUNTS, "moved": 50})
+        await tether._write()
+        await until(lambda: list(leash.directory.glob("pump-*")) == [])
+        assert leash.progress().counts["moved"] == 3

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.errors import ConfigurationError
+from pairbus.errors import ConfigurationError, UnreachableError
+from pairbus.spark import session
 from pairbus.spark.java import find_java, parse_java_version
 from pairbus.spark.session import check_spark_version
 
@@ -44,3 +45,26 @@ def test_older_versions_of_spark_are_refused(version: str) -> None:
 @pytest.mark.parametrize("version", ["4.2.1", "4.3.0", "4.3.0.dev1", "5.0.0"])
 def test_newer_versions_of_spark_are_taken(version: str) -> None:
     check_spark_version(version)
+
+
+def test_a_server_that_is_too_old_has_to_be_updated() -> None:
+    with pytest.raises(ConfigurationError, match=r"server runs 4\.1\.4"):
+        check_spark_version("4.1.4", is_server=True)
+
+
+def test_spark_connect_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"pairbus\[connect\]"):
+        session.open_session(master="sc://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"), [("sc://127.0.0.1:1", UnreachableError), ("sc://[", ConfigurationError)]
+)
+def test_a_server_that_is_not_there_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, address: str, expected: type[Exception]
+) -> None:
+    monkeypatch.setattr(session, "find_spec", lambda name: object())
+    monkeypatch.setenv("SPARK_REMOTE", address)
+    with pytest.raises(expected, match="Spark Connect"):
+        session.open_session()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..spark import Syphon, SyphonProgress, SyphonSummary
     from ..spark.leash import Order
     from ..spark.plan import BacklogPlan
+    from ..spark.syphon import LeashKind
 
 __all__ = ["syphon"]
 
@@ -68,11 +69,21 @@ def syphon() -> None:
 @pair_options
 @click.option("--all-pairs", is_flag=True, help="Every pair of the configuration file, in one job.")
 @click.option("--once", is_flag=True, help="End when the backlog is empty, instead of running until stopped.")
-@click.option("--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]")
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Where Spark runs; sc://host:port is Spark Connect. [default: local[8,4], this machine]",
+)
 @click.option(
     "--shards", type=click.IntRange(min=1), help="How many tasks share the queues. [default: cores]"
 )
 @click.option("--driver-host", metavar="ADDRESS", help="An address of this machine that executors can reach.")
+@click.option(
+    "--leash",
+    type=click.Choice(["socket", "file"]),
+    help="How the tasks are held: by a socket of this process, or by files below --records. "
+    "[default: file for Spark Connect, else socket]",
+)
 @_count_option
 @_extra_option
 @click.option(
@@ -104,6 +115,7 @@ def run_command(
     master: str | None,
     shards: int | None,
     driver_host: str | None,
+    leash: LeashKind | None,
     count: int | None,
     include_extra: bool,
     paths: tuple[str, ...],
@@ -141,6 +153,7 @@ def run_command(
             options=[one.options for one in chosen],
             shards=shards,
             driver_host=driver_host or "127.0.0.1",
+            leash=leash,
         )
         summary = _run(runner, once=once, as_json=as_json)
     finally:

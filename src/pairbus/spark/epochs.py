@@ -47,21 +47,22 @@ class Epochs:
 
     busy: float = BUSY_EPOCH
     longest: float = LONGEST_EPOCH
+    _epoch: int | None = field(default=None, init=False)
     _length: float = field(default=0.0, init=False)
     _handled: int = field(default=0, init=False)
-    _ends: dict[int, float] = field(default_factory=dict, init=False)
+    _ends: float = field(default=0.0, init=False)
 
-    def next_length(self, handled: int) -> float:
-        """How long the next epoch lasts, where `handled` counts all messages handled since the start."""
+    def left(self, epoch: int, *, now: float, handled: int) -> float:
+        """What is left of an epoch; the first shard that asks begins it. `now` is monotonic, and `handled`
+        counts all messages handled since the start.
+        """
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._ends = now + self._next_length(handled)
+        return max(0.0, self._ends - now)
+
+    def _next_length(self, handled: int) -> float:
         was_busy = handled > self._handled or self._length == 0.0
         self._handled = handled
         self._length = self.busy if was_busy else min(self.longest, self._length * 2)
         return self._length
-
-    def left(self, epoch: int, now: float) -> float:
-        """What is left of an epoch whose first shard begins, or has begun; `now` is monotonic."""
-        ends = self._ends.get(epoch)
-        if ends is None:
-            ends = now + (self._length or self.busy)
-            self._ends = {epoch: ends}  # of older ones nobody asks any more
-        return max(0.0, ends - now)

@@ -1,4 +1,4 @@
-"""The leash: a socket of the driver by which it holds every pump, wherever that runs.
+"""The leash: by it the driver holds every pump, wherever that runs. Here it is a socket of the driver.
 
 Spark gives a running task no sign when its job is to end, and tells nothing about it before it has ended. So
 each pump connects to the driver and keeps the connection.
@@ -7,11 +7,14 @@ each pump connects to the driver and keeps the connection.
    nothing. Lines are JSON.
 2. A *pump* names a file that it has just written into the directory of records. It is let go on only if the
    driver finds that file: receipts that the driver cannot see would be lost. Then the driver tells it to run,
-   to pause or to stop, and the pump tells its counts every second.
-3. When a pump finds its leash cut, because the driver has stopped or died, it ends cleanly: what it has in
-   hand is settled or given back.
+   to pause or to stop, and the pump tells its counts every second, and at its end what became of each path.
+3. When a pump finds its leash cut, because the driver has died or cannot be reached, it ends cleanly: what it
+   has in hand is settled or given back. Its task fails then, and Spark tries it again: if the driver is still
+   there, the work goes on.
 4. The *planner* of the query asks for each epoch whether there is one, and which queues are served.
 5. A *control* asks for the state, or to pause, resume or stop; `pairbus syphon pause` is one.
+
+Where executors cannot reach the driver, `file_leash` does the same by files.
 """
 
 from __future__ import annotations
@@ -25,12 +28,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from ..portal import Portal
 from .epochs import Epochs, ServedQueue
 
-__all__ = ["COUNTS", "Leash", "LeashAddress", "Order", "Progress", "PumpSeen", "read_line", "write_line"]
+__all__ = [
+    "COUNTS",
+    "Held",
+    "Leash",
+    "LeashAddress",
+    "LeashDirectory",
+    "LeashPlace",
+    "Order",
+    "Progress",
+    "PumpSeen",
+    "read_line",
+    "write_line",
+]
 
 T = TypeVar("T")
 Order = Literal["run", "pause", "stop"]
@@ -39,6 +54,8 @@ COUNTS = ("moved", "dead_lettered", "waiting", "bytes", "unknown")
 # Far longer than a first line takes, so that nobody holds a connection by saying nothing.
 _FIRST_LINE = 10.0
 _DEADLINE = 10.0
+# What was said is on its way; only a pump whose whole machine has died keeps its connection open.
+_SETTLE = 5.0
 # A line of counts is a few hundred bytes.
 LINE_LIMIT = 1024 * 1024
 
@@ -52,6 +69,15 @@ class LeashAddress(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<LeashAddress {self.host}:{self.port}>"
+
+
+class LeashDirectory(NamedTuple):
+    """The directory of a leash that is made of files."""
+
+    directory: str
+
+
+LeashPlace = LeashAddress | LeashDirectory
 
 
 class PumpSeen(NamedTuple):
@@ -74,9 +100,11 @@ class Progress:
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class Held:
+    """A pump, and what it has told. One that is held by files has no writer."""
+
     seen: PumpSeen
-    writer: asyncio.StreamWriter
+    writer: asyncio.StreamWriter | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -104,27 +132,29 @@ class Leash:
         *,
         host: str = "127.0.0.1",
         epochs: Epochs | None = None,
-        on_stop: Callable[[], None] = lambda: None,
+        on_row: Callable[[Mapping[str, Any]], None] = lambda row: None,
     ) -> None:
-        """`records` is the directory that pumps must share; `host` an address that executors can reach."""
+        """`records` is the directory that pumps must share; `host` an address that executors can reach;
+        `on_row` is called on a thread of the leash with the last words of each pump.
+        """
         self.records = records
         self._host = host
         self._epochs = epochs or Epochs()
         #: The queues that the planner deals out.
         self.queues: Sequence[ServedQueue] = ()
-        self._on_stop = on_stop
+        self._on_row = on_row
         self._token = secrets.token_urlsafe(24)
         self._portal: Portal | None = None
         self._server: asyncio.Server | None = None
         self._order: Order = "run"
-        self._held: set[_Held] = set()
+        self._held: set[Held] = set()
         self._past: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self._waiting: dict[int, int] = {}
         self._faults: list[str] = []
 
     # -- life
 
-    def __enter__(self) -> Leash:
+    def __enter__(self) -> Self:
         self._portal = Portal("pairbus-leash")
         try:
             self._portal.run_within(_DEADLINE, self._open)
@@ -148,10 +178,17 @@ class Leash:
         assert self._server is not None
         self._server.close()
         for held in self._held:
-            held.writer.close()
+            if held.writer is not None:
+                held.writer.close()
+
+    @property
+    def place(self) -> LeashPlace:
+        """Where pumps and planner take hold."""
+        return self.address
 
     @property
     def address(self) -> LeashAddress:
+        """Where commands are taken."""
         assert self._server is not None, "the leash is not open"
         return LeashAddress(self._host, self._server.sockets[0].getsockname()[1], self._token)
 
@@ -186,6 +223,12 @@ class Leash:
         """What was counted so far."""
         return self._call(self._progress)
 
+    def settle(self) -> None:
+        """Wait, after the job, until all that its pumps have said is heard."""
+        deadline = time.monotonic() + _SETTLE
+        while self.progress().pumps and time.monotonic() < deadline:
+            time.sleep(0.02)
+
     def _call(self, function: Callable[[], T]) -> T:
         if self._portal is None:
             return function()  # nobody else is there any more
@@ -205,9 +248,8 @@ class Leash:
             return  # there is no way back
         self._order = order
         for held in self._held:
-            write_line(held.writer, {"order": order})
-        if order == "stop":
-            self._on_stop()
+            if held.writer is not None:
+                write_line(held.writer, {"order": order})
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -244,20 +286,30 @@ class Leash:
             write_line(writer, {"refused": trouble})
             await writer.drain()
             return
-        seen = PumpSeen(hello["shard"], hello["epoch"], hello["attempt"], hello["host"], hello["pid"])
-        held = _Held(seen, writer)
-        left = self._epochs.left(seen.epoch, time.monotonic()) if hello.get("timed") else None
-        self._held.add(held)
+        held = self._take_hold(hello, writer)
         try:
-            write_line(writer, {"order": self._order, "left": left})
+            write_line(writer, {"order": self._order, "left": self._left(held) if hello["timed"] else None})
             while (said := await read_line(reader)) is not None:
                 self._listen(held, said)
         finally:
-            self._held.discard(held)
-            for name, count in held.counts.items():
-                self._past[name] += count
+            self._let_go(held)
 
-    def _listen(self, held: _Held, said: dict[str, Any]) -> None:
+    def _take_hold(self, hello: Mapping[str, Any], writer: asyncio.StreamWriter | None = None) -> Held:
+        held = Held(PumpSeen(*(hello[name] for name in PumpSeen._fields)), writer)
+        self._held.add(held)
+        return held
+
+    def _left(self, held: Held) -> float:
+        counts = self._progress().counts
+        handled = counts["moved"] + counts["dead_lettered"]
+        return self._epochs.left(held.seen.epoch, now=time.monotonic(), handled=handled)
+
+    def _let_go(self, held: Held) -> None:
+        self._held.discard(held)
+        for name, count in held.counts.items():
+            self._past[name] += count
+
+    def _listen(self, held: Held, said: Mapping[str, Any]) -> None:
         if "fault" in said:
             self._faults.append(str(said["fault"]))
         if "counts" in said:
@@ -265,6 +317,8 @@ class Leash:
             # Messages that wait are seen again by the next pump of the shard, all others are handled once.
             self._waiting[held.seen.shard] = counts.pop("waiting")
             held.counts = counts
+        if "row" in said:
+            self._on_row(said["row"])
 
     def _check_proof(self, hello: dict[str, Any]) -> str | None:
         proof = self.records / Path(str(hello.get("proof"))).name
@@ -282,9 +336,6 @@ class Leash:
 
     async def _advise(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await read_line(reader) is not None:
-            if self._order != "stop":
-                handled = self._progress().counts
-                self._epochs.next_length(handled["moved"] + handled["dead_lettered"])
             write_line(writer, {"queues": None if self._order == "stop" else self.queues})
             await writer.drain()
 

@@ -14,8 +14,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from .ends import open_planner, read_place
 from .epochs import ServedQueue, Shard, deal
-from .leash import LeashAddress
+from .leash import LeashPlace
 from .tether import PlannerTether
 
 __all__ = ["PLAN_DDL", "PlanReader", "PlanSource"]
@@ -32,7 +33,7 @@ class ShardPartition(InputPartition):
 
 
 class PlanSource(DataSource):
-    """`spark.readStream.format("pairbus-plan")`; its options are those of the leash."""
+    """`spark.readStream.format("pairbus-plan")`; its options are the place of the leash and `shards`."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,15 +43,14 @@ class PlanSource(DataSource):
         return PLAN_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        address = LeashAddress(self.options["host"], int(self.options["port"]), self.options["token"])
-        return PlanReader(address, shards=int(self.options["shards"]))
+        return PlanReader(read_place(self.options["leash"]), shards=int(self.options["shards"]))
 
 
 class PlanReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are numbers of epochs."""
 
-    def __init__(self, address: LeashAddress, *, shards: int) -> None:
-        self._address = address
+    def __init__(self, place: LeashPlace, *, shards: int) -> None:
+        self._place = place
         self._shards = shards
         self._tether: PlannerTether | None = None
         self._plan: Sequence[ServedQueue] | None = None
@@ -85,7 +85,7 @@ class PlanReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ask(self) -> Sequence[ServedQueue] | None:
         if self._tether is None:
-            self._tether = PlannerTether(self._address)
+            self._tether = open_planner(self._place)
         return self._tether.next_epoch()
 
     def commit(self, end: dict[str, int]) -> None:

@@ -10,37 +10,54 @@ Theory of operation
 4. Short runs get a serial collector and the quick compiler, which save a third of the start and cost long
    queries half their speed.
 5. Python workers run with the interpreter of the driver.
+6. An address of Spark Connect, `sc://host:port`, is that of a server which is there already. Its settings are
+   its own, but for those of the session. Spark's client would try for ten minutes to reach one that is not
+   there, so that we look first.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..errors import ConfigurationError, UnreachableError
 from .java import check_java
 
-__all__ = ["DEFAULT_MASTER", "check_spark_version", "open_session"]
+__all__ = ["DEFAULT_MASTER", "check_spark_version", "is_remote", "open_session"]
 
 DEFAULT_MASTER = "local[8,4]"
 LEAST_SPARK = (4, 2, 1)
 # How long a cancelled task may take to give its messages back before it is killed.
 _KILL_TIMEOUT = "20s"
+_HOW = "pip install 'pairbus[spark]'"
+_CONNECT_PORT = 15002
+_CONNECT_DEADLINE = 10.0
+# Those that belong to the session, so that a server takes them from its client.
+_OF_SESSION = ("spark.sql.session.timeZone", "spark.sql.shuffle.partitions")
 
 
-def check_spark_version(version: str) -> None:
+def check_spark_version(version: str, *, is_server: bool = False) -> None:
     """Refuse a Spark whose streaming sources lack what the syphon is made of."""
     numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
     if numbers < LEAST_SPARK:
         least = ".".join(map(str, LEAST_SPARK))
-        raise ConfigurationError(
-            f"Pairbus needs Spark {least} or newer, and this is {version}: pip install 'pairbus[spark]'"
+        found = (
+            f"the server runs {version}: it has to be updated" if is_server else f"this is {version}: {_HOW}"
         )
+        raise ConfigurationError(f"Pairbus needs Spark {least} or newer, and {found}")
+
+
+def is_remote(spark: Any) -> bool:
+    """Whether a session is a client of Spark Connect, whose driver runs elsewhere."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def open_session(
@@ -50,21 +67,46 @@ def open_session(
     is_short: bool = True,
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """A SparkSession. ``settings`` are Spark's own, above ours; ``is_short`` prefers a quick start."""
+    """A SparkSession. ``settings`` are Spark's own, above ours; ``is_short`` prefers a quick start.
+
+    Without a master it is one of Spark Connect where SPARK_REMOTE says so, and else one of this machine.
+    """
     try:
         import pyspark
         from pyspark.sql import SparkSession
     except ImportError:
-        raise ConfigurationError("Spark is not installed: pip install 'pairbus[spark]'") from None
+        raise ConfigurationError(f"Spark is not installed: {_HOW}") from None
     check_spark_version(pyspark.__version__)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java, with the caller's settings
         return SparkSession.builder.appName(app_name).getOrCreate()
+    place = master or os.environ.get("SPARK_REMOTE") or DEFAULT_MASTER
+    chosen = {**_base(place, app_name, is_short=is_short), **(settings or {})}
+    if place.startswith("sc://"):
+        return _connect(place, {name: chosen[name] for name in (*_OF_SESSION, *(settings or {}))})
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    chosen = {**_base(master or DEFAULT_MASTER, app_name, is_short=is_short), **(settings or {})}
-    if chosen["spark.master"].startswith("sc://"):
-        return SparkSession.builder.remote(chosen["spark.master"]).appName(app_name).getOrCreate()
     check_java()
     return _start(chosen)
+
+
+def _connect(url: str, settings: Mapping[str, str]) -> Any:
+    if find_spec("grpc") is None:
+        raise ConfigurationError("Spark Connect needs more packages: pip install 'pairbus[connect]'")
+    from pyspark.sql import SparkSession
+
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or _CONNECT_PORT
+        socket.create_connection((host, port), timeout=_CONNECT_DEADLINE).close()
+    except ValueError:
+        raise ConfigurationError("an address of Spark Connect is like sc://host:15002") from None
+    except OSError as error:
+        raise UnreachableError(f"there is no Spark Connect server at {host}:{port} ({error})") from None
+    builder = SparkSession.builder.remote(url)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    check_spark_version(session.version, is_server=True)
+    return session
 
 
 def _base(master: str, app_name: str, *, is_short: bool) -> dict[str, str]:

@@ -6,37 +6,42 @@ Theory of operation
 3. For ever: a Structured Streaming query. The planner says for each epoch which shard serves which queues,
    the pumps of all shards end together with the epoch, and the checkpoint remembers the epoch's number. No
    message depends on the checkpoint: what was not completed is still in its queue.
-4. Receipts are written by the pumps, on the disk before a message leaves its queue. Spark's own output is
-   lost with a task that dies, so it is used for the summary only. After a run the receipts of dead pumps are
-   adopted, and all are put into one table.
+4. Receipts are written by the pumps, on the disk before a message leaves its queue. After a run those of dead
+   pumps are adopted, and all are put into one table. What pumps tell by the leash is for the summary only.
 5. To stop is to tell the pumps by the leash and to wait until their tasks have come back. Only then is the
    query ended: Spark would kill them.
+6. A session of Spark Connect is a client of a driver elsewhere, whose executors need not reach this process,
+   so that there the leash is made of files. No function of ours runs in that driver but the planner.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import secrets
+import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from ..errors import ConfigurationError, PairbusError
 from ..portal import Portal
 from ..pump import PumpOptions, PumpPair
 from .backlog import Backlog, Discovery, discover
+from .ends import write_place
 from .epochs import BUSY_EPOCH, LONGEST_EPOCH, Epochs, deal
+from .file_leash import FileLeash
 from .leash import Leash, Progress, PumpSeen
 from .planner import PlanSource
 from .receipts import compact_receipts, load_receipts
-from .session import check_spark_version
+from .session import check_spark_version, is_remote
 from .summary import RunTally, SyphonSummary
 from .task import RESULT_DDL, ShardJob, pump_planned, pump_shards
 from .tether import ControlFile
@@ -45,9 +50,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Syphon", "SyphonError", "SyphonProgress"]
+__all__ = ["LeashKind", "Syphon", "SyphonError", "SyphonProgress"]
 
+LeashKind = Literal["socket", "file"]
 _TICK = 0.2
+_REMOTE_SHARDS = 2
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 # Receipts of a syphon that runs for ever are put together so often, and its queues are looked for anew.
 _HOUSEKEEPING = 900.0
 
@@ -83,14 +91,16 @@ class Syphon:
         options: PumpOptions | Sequence[PumpOptions] | None = None,
         shards: int | None = None,
         driver_host: str = "127.0.0.1",
+        leash: LeashKind | None = None,
         busy_epoch: float = BUSY_EPOCH,
         longest_epoch: float = LONGEST_EPOCH,
     ) -> None:
         """`records` is a directory that driver and executors share, `state` one of the driver: checkpoint and
         control address. `options` are for all pairs, or one for each. `driver_host` is an address of the
-        driver that executors can reach. Does no I/O.
+        driver that executors can reach. `leash` says how pumps are held: by a socket of the driver, or by
+        files below `records`; by default by files in a session of Spark Connect. Does no I/O.
         """
-        check_spark_version(spark.version)
+        check_spark_version(spark.version, is_server=is_remote(spark))
         given = [pair] if isinstance(pair, PumpPair | Backlog) else list(pair)
         if not given:
             raise ConfigurationError("a syphon needs at least one pair")
@@ -102,12 +112,21 @@ class Syphon:
         self._state = Path(state) if state is not None else None
         self.records = _records_dir(records, self._state)
         self._shards = shards
-        self._leash = Leash(
-            self.records, host=driver_host, epochs=Epochs(busy=busy_epoch, longest=longest_epoch)
-        )
+        self._is_remote = is_remote(spark)
+        self._tally = RunTally()
+        kind = leash or ("file" if self._is_remote else "socket")
+        epochs = Epochs(busy=busy_epoch, longest=longest_epoch)
+        self._leash = self._make_leash(kind, driver_host, epochs)
         self._begun = 0.0
         self._total: int | None = None
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+
+    def _make_leash(self, kind: LeashKind, driver_host: str, epochs: Epochs) -> Leash:
+        def add(row: Mapping[str, Any]) -> None:
+            self._tally.add([row])
+
+        if kind == "file":
+            return FileLeash(self.records, epochs=epochs, on_row=add)
+        return Leash(self.records, host=driver_host, epochs=epochs, on_row=add)
 
     # -- control, from any thread
 
@@ -149,21 +168,23 @@ class Syphon:
             if control is not None:
                 control.write(self._leash.address)
             try:
-                tally = self._work(discovery, once=once, on_progress=on_progress)
+                self._work(discovery, once=once, on_progress=on_progress)
+                self._leash.settle()
             finally:
                 if control is not None:
                     control.remove()
-        return self._sum_up(tally, discovery)
+        return self._sum_up(discovery)
 
     def _work(
         self, discovery: Discovery, *, once: bool, on_progress: Callable[[SyphonProgress], None] | None
-    ) -> RunTally:
-        if not discovery.queues:
-            return RunTally()
+    ) -> None:
         reporter = _Reporter(self, on_progress)
+        if not discovery.queues:
+            return
         if once:
-            return self._drain(discovery, reporter)
-        return self._stream(discovery, reporter)
+            self._drain(discovery, reporter)
+        else:
+            self._stream(discovery, reporter)
 
     def _job(self, *, drain: bool) -> ShardJob:
         shards = self._shard_count()
@@ -172,28 +193,27 @@ class Syphon:
             pairs=self._pairs,
             options=options,
             records=str(self.records),
-            leash=self._leash.address,
+            leash=self._leash.place,
             timed=not drain,
         )
 
     def _shard_count(self) -> int:
         if self._shards is not None:
             return max(1, self._shards)
-        try:
-            slots = self._spark.sparkContext.defaultParallelism
-            is_local = (self._spark.sparkContext.master or "").startswith("local")
-        except PySparkException:  # a remote session does not tell
-            return 2
+        if self._is_remote:  # which does not tell its slots
+            return _REMOTE_SHARDS
+        slots = self._spark.sparkContext.defaultParallelism
+        is_local = (self._spark.sparkContext.master or "").startswith("local")
         # One slot is left to other jobs. Pumps are busy with Python, so more than cores would not help.
         return max(1, min(slots - 1, (os.cpu_count() or 1) if is_local else slots))
 
-    def _drain(self, discovery: Discovery, reporter: _Reporter) -> RunTally:
+    def _drain(self, discovery: Discovery, reporter: _Reporter) -> None:
         shards = deal(discovery.queues, self._shard_count())
         count = len(shards)
         # Exactly one row, and so one shard, a task.
         numbers = self._spark.range(0, count, 1, count)
         frame = numbers.mapInArrow(pump_shards(self._job(drain=True), shards), RESULT_DDL)
-        thread = _Collector(lambda: [row.asDict() for row in frame.collect()])
+        thread = _Action(frame.collect)
         try:
             while not thread.wait(_TICK):
                 reporter.tick()
@@ -203,14 +223,13 @@ class Syphon:
             raise
         if thread.error is not None:
             raise self._explain(thread.error) from None
-        tally = RunTally()
-        tally.add(thread.rows)
-        return tally
 
-    def _stream(self, discovery: Discovery, reporter: _Reporter) -> RunTally:
+    def _stream(self, discovery: Discovery, reporter: _Reporter) -> None:
         self._leash.queues = discovery.queues
-        tally = RunTally()
-        query = self._start_query(tally)
+        with self._checkpoint() as checkpoint:
+            self._watch_query(self._start_query(checkpoint), reporter)
+
+    def _watch_query(self, query: StreamingQuery, reporter: _Reporter) -> None:
         housekeeping = time.monotonic() + _HOUSEKEEPING
         try:
             while query.isActive and self._leash.order != "stop":
@@ -225,36 +244,39 @@ class Syphon:
         error = query.exception()
         if error is not None:
             raise self._explain(error) from None
-        return tally
 
-    def _start_query(self, tally: RunTally) -> StreamingQuery:
-        spark, address = self._spark, self._leash.address
+    def _start_query(self, checkpoint: str) -> StreamingQuery:
+        spark = self._spark
         spark.dataSource.register(PlanSource)
         plan = (
             spark.readStream.format(PlanSource.name())
-            .option("host", address.host)
-            .option("port", address.port)
-            .option("token", address.token)
+            .option("leash", write_place(self._leash.place))
             .option("shards", self._shard_count())
             .load()
         )
 
-        def collect(frame: Any, epoch: int) -> None:
-            tally.add(row.asDict() for row in frame.collect())
-
         pumped = plan.mapInArrow(pump_planned(self._job(drain=False)), RESULT_DDL)
         return (
             pumped.writeStream.queryName("pairbus-syphon")
-            .foreachBatch(collect)
-            .option("checkpointLocation", self._checkpoint())
+            .format("noop")
+            .option("checkpointLocation", checkpoint)
             .start()
         )
 
-    def _checkpoint(self) -> str:
-        if self._state is not None:
-            return str(self._state / "checkpoint")
-        self._scratch = tempfile.TemporaryDirectory(prefix="pairbus-syphon-")
-        return self._scratch.name
+    @contextmanager
+    def _checkpoint(self) -> Iterator[str]:
+        """A directory of Spark's driver: for a remote one, below what both share, and for this run only."""
+        if self._is_remote:
+            shared = self.records / f".checkpoint-{secrets.token_hex(8)}"
+            try:
+                yield str(shared)
+            finally:
+                shutil.rmtree(shared, ignore_errors=True)
+        elif self._state is not None:
+            yield str(self._state / "checkpoint")
+        else:
+            with tempfile.TemporaryDirectory(prefix="pairbus-syphon-", ignore_cleanup_errors=True) as scratch:
+                yield scratch
 
     def _end_query(self, query: StreamingQuery) -> None:
         """Wait for the pumps, then end the query."""
@@ -274,6 +296,10 @@ class Syphon:
         faults = self._leash.faults
         if faults:
             return SyphonError(faults[-1])
+        if missing := _MISSING.search(str(error)):
+            return SyphonError(
+                f"Spark's workers have no module {missing[1]}: install Pairbus for the Python that runs them"
+            )
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         told = [line for line in lines if line.startswith("pairbus.")]
         return SyphonError((told or lines or [type(error).__name__])[-1 if told else 0])
@@ -291,7 +317,8 @@ class Syphon:
             order=progress.order,
         )
 
-    def _sum_up(self, tally: RunTally, discovery: Discovery) -> SyphonSummary:
+    def _sum_up(self, discovery: Discovery) -> SyphonSummary:
+        tally = self._tally
         seconds = time.time() - self._begun
         table = compact_receipts(self._spark, self.records).table
         mine = load_receipts(self._spark, self.records).where(
@@ -356,11 +383,10 @@ def _records_dir(given: Path | str | None, state: Path | None) -> Path:
     )
 
 
-class _Collector:
+class _Action:
     """Runs a Spark action in a thread, so that this one can tell of progress and be interrupted."""
 
-    def __init__(self, action: Callable[[], list[Mapping[str, Any]]]) -> None:
-        self.rows: list[Mapping[str, Any]] = []
+    def __init__(self, action: Callable[[], object]) -> None:
         self.error: Exception | None = None
         self._action = action
         self._is_done = threading.Event()
@@ -368,8 +394,8 @@ class _Collector:
 
     def _run(self) -> None:
         try:
-            self.rows = self._action()
-        except Exception as error:  # noqa: BLE001 - it is raised where the result is wanted
+            self._action()
+        except Exception as error:  # noqa: BLE001 - it is raised where the end is waited for
             self.error = error
         finally:
             self._is_done.set()

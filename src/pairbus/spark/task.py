@@ -3,13 +3,17 @@
 1. A task runs on an executor. All that it gets is names; what they stand for it looks up there.
 2. A pump ends when its queues are drained, when the epoch is over, or when the leash says so. To pause is to
    end all pumps, which gives back what they hold, and to begin anew when the leash says so.
-3. The row that a task returns is for the summary only. It is lost if the task dies; the receipts are not.
+3. At its end a pump tells the driver by the leash what it has done, for the summary only. That is lost if the
+   task dies; the receipts are not. What the task returns to Spark says no more than that it has ended.
+4. A task whose leash is cut gives back what it has and fails, so that Spark tries it again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,29 +22,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import ConfigurationError, PairbusError
+from ..errors import ConfigurationError, PairbusError, UnreachableError
 from ..ledger.operation_log import OperationLog
 from ..ledger.receipts import ReceiptLog
 from ..pump import Pump, PumpOptions, PumpPair, PumpSummary
+from .ends import hold_leash
 from .epochs import ServedQueue, Shard
-from .leash import COUNTS, LeashAddress
+from .leash import COUNTS, LeashPlace, PumpSeen
 from .tether import Tether
 
 __all__ = ["RESULT_DDL", "ShardJob", "pump_planned", "pump_shards"]
 
-RESULT_DDL = (
-    "epoch long, shard int, moved long, dead_lettered long, waiting long, bytes long, unknown long, "
-    "paths string, queue_errors string"
-)
-_RESULT = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("shard", pa.int32()),
-        *((name, pa.int64()) for name in COUNTS),
-        ("paths", pa.string()),
-        ("queue_errors", pa.string()),
-    ]
-)
+RESULT_DDL = "epoch long, shard int"
+_RESULT = pa.schema([("epoch", pa.int64()), ("shard", pa.int32())])
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -52,7 +46,7 @@ class ShardJob:
     #: One for each pair.
     options: tuple[PumpOptions, ...]
     records: str
-    leash: LeashAddress
+    leash: LeashPlace
     #: Whether shards end with their epoch.
     timed: bool
 
@@ -82,13 +76,14 @@ def _shard(row: dict[str, Any]) -> Shard:
     return Shard(row["epoch"], row["shard"], queues)
 
 
-def _results(rows: Iterable[dict[str, Any]]) -> Batches:
-    for row in rows:
-        yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
+def _results(shards: Iterable[Shard]) -> Batches:
+    for shard in shards:
+        yield pa.RecordBatch.from_pylist([{"epoch": shard.epoch, "shard": shard.number}], schema=_RESULT)
 
 
-def _perform(job: ShardJob, shard: Shard) -> dict[str, Any]:
-    return asyncio.run(_ShardRun(job, shard).run(_attempt()))
+def _perform(job: ShardJob, shard: Shard) -> Shard:
+    asyncio.run(_ShardRun(job, shard).run(_attempt()))
+    return shard
 
 
 def _attempt() -> int:
@@ -107,24 +102,20 @@ class _ShardRun:
     _done: list[PumpSummary] = field(default_factory=list, init=False)
     _running: dict[int, PumpSummary] = field(default_factory=dict, init=False)
 
-    async def run(self, attempt: int) -> dict[str, Any]:
-        job, shard = self.job, self.shard
-        tether = await Tether.connect(
-            job.leash,
-            Path(job.records),
-            shard=shard.number,
-            epoch=shard.epoch,
-            attempt=attempt,
-            timed=job.timed,
-        )
+    async def run(self, attempt: int) -> None:
+        job = self.job
+        pump = PumpSeen(self.shard.number, self.shard.epoch, attempt, socket.gethostname(), os.getpid())
+        tether = await hold_leash(job.leash, Path(job.records), pump=pump, timed=job.timed)
         try:
             await self._obey(tether)
+            if tether.is_cut:
+                raise UnreachableError("the driver of the syphon gives no sign of life; its pumps have ended")
+            tether.report(self._row())
         except (PairbusError, OSError) as error:
             tether.complain(_describe(error))
             raise
         finally:
             await tether.close()
-        return self._row()
 
     async def _obey(self, tether: Tether) -> None:
         ends = None if tether.left is None else time.monotonic() + tether.left

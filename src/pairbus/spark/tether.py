@@ -1,4 +1,4 @@
-"""The other ends of the leash: a pump's, the planner's, and that of a command to a running syphon."""
+"""The other ends of a leash of sockets: of a pump, the planner, and a command to a running syphon."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,30 +15,64 @@ from typing import Any, TextIO
 
 from ..errors import ConfigurationError, UnreachableError
 from .epochs import ServedQueue
-from .leash import LINE_LIMIT, LeashAddress, Order, read_line, write_line
+from .leash import LINE_LIMIT, LeashAddress, Order, PumpSeen, read_line, write_line
 
-__all__ = ["ControlFile", "PlannerTether", "Tether", "ask_leash"]
+__all__ = ["ControlFile", "PlannerTether", "SocketPlannerTether", "SocketTether", "Tether", "ask_leash"]
 
 # The driver is near; a connection takes milliseconds.
 _DEADLINE = 15.0
 
 
-class Tether:
+class Tether(ABC):
     """A pump's end. `order` is what the driver wants now; `changed` is set whenever that changes."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self) -> None:
         self.order: Order = "run"
         #: Seconds that are left of the epoch; None if it has no end.
         self.left: float | None = None
+        #: Whether the order to stop is ours, because the driver cannot be heard any more.
+        self.is_cut = False
         self.changed = asyncio.Event()
+
+    @abstractmethod
+    def tell(self, counts: Mapping[str, int]) -> None:
+        """Tell the driver what was counted."""
+
+    @abstractmethod
+    def complain(self, fault: str) -> None:
+        """Tell the driver why this pump cannot work."""
+
+    @abstractmethod
+    def report(self, row: Mapping[str, Any]) -> None:
+        """Tell the driver, at the end, what was done."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go; what was told before still arrives."""
+
+    def _obey(self, order: Order) -> None:
+        if order != self.order:
+            self.order = order
+            self.changed.set()
+
+    def _cut(self) -> None:
+        self.is_cut = self.order != "stop"
+        self._obey("stop")
+
+
+class SocketTether(Tether):
+    """Holds a connection to the driver."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        super().__init__()
+        self._reader = reader
+        self._writer = writer
         self._listener: asyncio.Task[None] | None = None
 
     @classmethod
     async def connect(
-        cls, address: LeashAddress, records: Path, *, shard: int, epoch: int, attempt: int, timed: bool
-    ) -> Tether:
+        cls, address: LeashAddress, records: Path, *, pump: PumpSeen, timed: bool
+    ) -> SocketTether:
         """Connect, and prove that `records` is the directory that the driver means."""
         try:
             async with asyncio.timeout(_DEADLINE):
@@ -52,13 +87,9 @@ class Tether:
         proof = records / f".proof-{mark}"
         _write_proof(proof, mark)
         hello = {
+            **pump._asdict(),
             "token": address.token,
             "role": "pump",
-            "shard": shard,
-            "epoch": epoch,
-            "attempt": attempt,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
             "timed": timed,
             "proof": proof.name,
             "mark": mark,
@@ -74,7 +105,7 @@ class Tether:
         write_line(self._writer, hello)
         answer = await read_line(self._reader)
         if answer is None:
-            self.order = "stop"  # the driver has gone between two lines
+            self._cut()  # the driver has gone between two lines
             return
         if "refused" in answer:
             raise ConfigurationError(str(answer["refused"]))
@@ -83,25 +114,23 @@ class Tether:
 
     async def _listen(self) -> None:
         while (said := await read_line(self._reader)) is not None:
-            self.order = said["order"]
-            self.changed.set()
-        self.order = "stop"  # the leash is cut
-        self.changed.set()
+            self._obey(said["order"])
+        self._cut()
 
     def tell(self, counts: Mapping[str, int]) -> None:
-        """Tell the driver what was counted."""
         self._write({"counts": dict(counts)})
 
     def complain(self, fault: str) -> None:
-        """Tell the driver why this pump cannot work."""
         self._write({"fault": fault})
+
+    def report(self, row: Mapping[str, Any]) -> None:
+        self._write({"row": dict(row)})
 
     def _write(self, value: Mapping[str, Any]) -> None:
         if not self._writer.is_closing():
             write_line(self._writer, value)
 
     async def close(self) -> None:
-        """Let go; what was told before still arrives."""
         if self._listener is not None:
             self._listener.cancel()
         self._writer.close()
@@ -120,25 +149,44 @@ def _write_proof(proof: Path, mark: str) -> None:
         ) from None
 
 
-class PlannerTether:
+class PlannerTether(ABC):
     """The planner's end: it asks whether there is another epoch, and which queues are served in it."""
+
+    @abstractmethod
+    def next_epoch(self) -> list[ServedQueue] | None:
+        """Its queues; None if there is none, because the driver has stopped. UnreachableError if the driver
+        is gone, which ends the query.
+        """
+
+
+class SocketPlannerTether(PlannerTether):
+    """Asks through a connection."""
 
     def __init__(self, address: LeashAddress) -> None:
         self._address = address
         self._stream: TextIO | None = None
 
     def next_epoch(self) -> list[ServedQueue] | None:
-        """Its queues; None if there is none, because the driver has stopped or is gone."""
         try:
-            if self._stream is None:
-                self._stream = _open(self._address, {"role": "planner"})
-            self._stream.write("{}\n")
-            self._stream.flush()
-            answer = json.loads(self._stream.readline() or "{}")
+            answer = self._ask()
         except (OSError, ValueError):
-            return None
-        queues = answer.get("queues")
+            self._stream = None  # the connection may be broken, and the driver well
+            try:
+                answer = self._ask()
+            except (OSError, ValueError) as error:
+                raise UnreachableError(f"the driver of the syphon does not answer ({error})") from None
+        queues = answer["queues"]
         return None if queues is None else [ServedQueue(pair, name) for pair, name in queues]
+
+    def _ask(self) -> dict[str, Any]:
+        if self._stream is None:
+            self._stream = _open(self._address, {"role": "planner"})
+        self._stream.write("{}\n")
+        self._stream.flush()
+        answer = json.loads(self._stream.readline())
+        if not isinstance(answer, dict) or "queues" not in answer:
+            raise ValueError("no answer")
+        return answer
 
 
 def _open(address: LeashAddress, hello: Mapping[str, Any]) -> TextIO:

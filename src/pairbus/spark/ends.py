@@ -1,0 +1,37 @@
+"""The ends of a leash of either kind, by the place where it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from .file_tether import FilePlannerTether, FileTether
+from .leash import LeashAddress, LeashDirectory, LeashPlace, PumpSeen
+from .tether import PlannerTether, SocketPlannerTether, SocketTether, Tether
+
+__all__ = ["hold_leash", "open_planner", "read_place", "write_place"]
+
+
+async def hold_leash(place: LeashPlace, records: Path, *, pump: PumpSeen, timed: bool) -> Tether:
+    """Take hold of the leash as a pump; refused if `records` is not the directory that the driver means."""
+    if isinstance(place, LeashDirectory):
+        return await FileTether.connect(place, pump=pump, timed=timed)
+    return await SocketTether.connect(place, records, pump=pump, timed=timed)
+
+
+def open_planner(place: LeashPlace) -> PlannerTether:
+    """Take hold of the leash as the planner."""
+    if isinstance(place, LeashDirectory):
+        return FilePlannerTether(place)
+    return SocketPlannerTether(place)
+
+
+def write_place(place: LeashPlace) -> str:
+    """As text, for the options of a source."""
+    return json.dumps(place._asdict())
+
+
+def read_place(text: str) -> LeashPlace:
+    """From that text."""
+    found = json.loads(text)
+    return LeashDirectory(**found) if "directory" in found else LeashAddress(**found)

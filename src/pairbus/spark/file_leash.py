@@ -1,0 +1,218 @@
+"""The leash as files, for where executors cannot reach the driver: all of them share the records.
+
+1. The leash is a hidden directory below the records. The driver writes one file there, the *order*: run,
+   pause or stop, the queues that the planner deals out, and the pumps that it has seen with the time that
+   each has left. It writes it anew every second, with a number that grows: its heartbeat.
+2. A pump writes one file of its own: who it is, what it has counted, what went wrong, and at its end what it
+   has done. It begins when the order names it. That also proves that both mean the same directory.
+3. Files appear by rename, so that whoever reads one reads all of it. Nobody compares clocks of two machines:
+   whoever sees the number of the other unchanged for `STALE` seconds takes the other for dead.
+4. A pump that sees no heartbeat, or that the order names no more, takes its leash for cut. The files of pumps
+   that have ended are removed by the driver, and the whole directory at the end. What a killed driver leaves
+   is removed by a later one.
+5. Commands to a running syphon come from the driver's own machine, by its socket as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .epochs import Epochs
+from .leash import Held, Leash, LeashDirectory, Order
+
+__all__ = ["ORDER_FILE", "PUMP_FILE", "STALE", "FileLeash", "read_document", "write_document"]
+
+ORDER_FILE = "order.json"
+PUMP_FILE = "pump-{mark}.json"
+#: Without a sign of life for so long the other end is taken for dead. Shared directories may show a change
+#: seconds late.
+STALE = 15.0
+_BEAT = 1.0
+# While nothing happens the directory is looked at less and less often.
+_QUICKEST_LOOK = 0.1
+_SLOWEST_LOOK = 0.5
+# What was not touched for so long belongs to nobody, whatever the clocks of two machines say.
+_FORGOTTEN = 86_400.0
+_PREFIX = ".leash-"
+
+
+def write_document(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a file of JSON; it appears whole."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(document), encoding="utf-8")
+    fresh.rename(path)
+
+
+def read_document(path: Path) -> dict[str, Any] | None:
+    """What a file says; None if it is not there, or cannot be read now."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+@dataclass(slots=True, eq=False)
+class _Filed:
+    """A pump that is held by its file."""
+
+    held: Held
+    #: When its epoch ends; None if it has no end.
+    ends: float | None
+    beat: int
+    seen_at: float
+    faults: int = 0
+
+
+class FileLeash(Leash):
+    """Use it with `with`; its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        records: Path,
+        *,
+        epochs: Epochs | None = None,
+        on_row: Callable[[Mapping[str, Any]], None] = lambda row: None,
+        stale: float = STALE,
+    ) -> None:
+        """`records` is the directory that driver and executors share."""
+        super().__init__(records, epochs=epochs, on_row=on_row)
+        self.directory = records / f"{_PREFIX}{secrets.token_hex(8)}"
+        self._stale = stale
+        self._filed: dict[str, _Filed] = {}
+        # Those that were taken for dead; they are not heard again.
+        self._gone: set[str] = set()
+        self._beat = 0
+        self._pulled = asyncio.Event()
+        self._is_closing = False
+        self._looking = asyncio.Lock()
+        self._watcher: asyncio.Task[None] | None = None
+
+    @property
+    def place(self) -> LeashDirectory:
+        return LeashDirectory(str(self.directory))
+
+    def settle(self) -> None:
+        if self._portal is not None:
+            self._portal.run_within(self._stale, self._look)
+
+    # -- on the loop
+
+    async def _open(self) -> None:
+        await super()._open()
+        await asyncio.to_thread(self._prepare)
+        await self._write_order()
+        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _close(self) -> None:
+        self._is_closing = True
+        self._pulled.set()
+        if self._watcher is not None:
+            await self._watcher
+        await super()._close()
+        await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+
+    def _prepare(self) -> None:
+        self.records.mkdir(parents=True, exist_ok=True)
+        for left in self.records.glob(f"{_PREFIX}*"):
+            with suppress(OSError):
+                if (left / ORDER_FILE).stat().st_mtime < time.time() - _FORGOTTEN:
+                    shutil.rmtree(left)
+        self.directory.mkdir()
+
+    def _give(self, order: Order) -> None:
+        super()._give(order)
+        self._pulled.set()
+
+    async def _watch(self) -> None:
+        pause, written = _QUICKEST_LOOK, time.monotonic()
+        while not self._is_closing:
+            with suppress(OSError):  # a shared directory may be out of reach for a moment
+                has_news = await self._look() or self._pulled.is_set()
+                self._pulled.clear()
+                if has_news or time.monotonic() - written >= _BEAT:
+                    await self._write_order()
+                    written = time.monotonic()
+                pause = _QUICKEST_LOOK if has_news else min(_SLOWEST_LOOK, pause * 2)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._pulled.wait()
+
+    async def _look(self) -> bool:
+        """Read what pumps say; whether any of them has come or gone."""
+        async with self._looking:
+            said = await asyncio.to_thread(self._read_pumps)
+            now = time.monotonic()
+            over = [mark for mark, document in said.items() if self._hear(mark, document, now)]
+            over += [mark for mark, filed in self._filed.items() if now - filed.seen_at > self._stale]
+            for mark in over:
+                self._let_go(self._filed.pop(mark).held)
+                self._gone.add(mark)
+            # After those that have ended: how long an epoch lasts depends on what was done before it.
+            come = [mark for mark in said if mark not in self._filed and mark not in self._gone]
+            for mark in come:
+                self._filed[mark] = self._accept(said[mark], now)
+            self._gone -= await asyncio.to_thread(self._remove, self._gone)
+            return bool(over or come)
+
+    def _accept(self, document: Mapping[str, Any], now: float) -> _Filed:
+        held = self._take_hold(document)
+        ends = now + self._left(held) if document["timed"] else None
+        return _Filed(held, ends, document["beat"], now)
+
+    def _hear(self, mark: str, document: Mapping[str, Any], now: float) -> bool:
+        """Take in what a pump says, if it is new; whether it was the last."""
+        filed = self._filed.get(mark)
+        if filed is None or filed.beat == document["beat"]:
+            return False
+        filed.beat, filed.seen_at = document["beat"], now
+        for fault in document["faults"][filed.faults :]:
+            self._listen(filed.held, {"fault": fault})
+        filed.faults = len(document["faults"])
+        self._listen(filed.held, {name: document[name] for name in ("counts", "row") if name in document})
+        return bool(document["is_over"])
+
+    async def _write_order(self) -> None:
+        self._beat += 1
+        now = time.monotonic()
+        document = {
+            "beat": self._beat,
+            "order": self._order,
+            "queues": self.queues,
+            "held": {
+                mark: None if filed.ends is None else max(0.0, filed.ends - now)
+                for mark, filed in self._filed.items()
+            },
+        }
+        await asyncio.to_thread(write_document, self.directory / ORDER_FILE, document)
+
+    # -- on other threads
+
+    def _read_pumps(self) -> dict[str, dict[str, Any]]:
+        begin, end = PUMP_FILE.split("{mark}")
+        found = {}
+        for path in sorted(self.directory.glob(f"{begin}*{end}")):
+            document = read_document(path)
+            if document is not None:
+                found[path.name.removeprefix(begin).removesuffix(end)] = document
+        return found
+
+    def _remove(self, marks: set[str]) -> set[str]:
+        """Remove the files of pumps that have gone; those whose file was there no more."""
+        gone = set()
+        for mark in set(marks):
+            try:
+                (self.directory / PUMP_FILE.format(mark=mark)).unlink()
+            except FileNotFoundError:
+                gone.add(mark)
+        return gone
