@@ -15,24 +15,27 @@ from pairbus.amqp.message import (
     encode_data,
     encode_header,
     encode_properties,
+    scan,
 )
 from pairbus.amqp.types import Timestamp
 from pairbus.broker import Broker
-from pairbus.broker.engine.message import Incoming, StoredMessage
+from pairbus.broker.engine.message import Incoming, MessageState, StoredMessage
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings
 from pairbus.broker.handle import NamespaceHandle
+from pairbus.broker.wire import render_peeked
 from pairbus.pairing.envelope import Long, Natives, TimestampMs, wrap
 from pairbus.pairing.names import backlog_queue_names
 
-__all__ = ["PRIMARY_ENV", "SECONDARY_ENV", "Bus", "Letter", "until"]
+__all__ = ["OTHER_ENV", "PRIMARY_ENV", "SECONDARY_ENV", "Bus", "Letter", "until"]
 
 T = TypeVar("T")
 # As many of these messages as fit a batch; large ones are few.
 _AT_ONCE = 500
 PRIMARY_ENV = "CONTOSO"
 SECONDARY_ENV = "CONTOSO_DR"
+OTHER_ENV = "FABRIKAM"
 # What a killed pump held comes back after it. Longer than the 10 s that the pump wants left of a lock before
 # it sends: a fetched message whose lock is shorter would be renewed and never sent.
 LOCK = 15.0
@@ -70,14 +73,15 @@ def _plain(value: Any) -> Any:
 
 
 class Bus:
-    """Primary `contoso`, secondary `contoso-dr`."""
+    """Primary `contoso`, secondary `contoso-dr`; or another primary with the same secondary."""
 
-    def __init__(self, broker: Broker, *, queues: int = 10) -> None:
+    def __init__(self, broker: Broker, *, primary: str = "contoso", queues: int = 10, begin: int = 0) -> None:
+        """Create the backlog queues from `begin` on; those before it are there."""
         self.broker = broker
-        self.primary = broker["contoso"]
+        self.primary = broker[primary]
         self.secondary = broker["contoso-dr"]
-        self.backlog = backlog_queue_names("contoso", queues)
-        for name in self.backlog:
+        self.backlog = backlog_queue_names(primary, queues)
+        for name in self.backlog[begin:]:
             self.secondary.create_queue(
                 name, QueueSettings(lock_duration=LOCK, max_delivery_count=2_147_483_647)
             )
@@ -116,8 +120,26 @@ class Bus:
         return [str(message.message_id) for message in self.found(path)]
 
     def left(self) -> int:
-        """How many messages are in the backlog queues."""
-        return sum(self.secondary.message_count(name) for name in self.backlog)
+        """How many messages are in the backlog queues, dead letters aside."""
+
+        def count(engine: Namespace, now: float) -> int:
+            return sum(_queue(engine, name).counts().active for name in self.backlog)
+
+        return _run(self.secondary, count)
+
+    def waiting(self) -> list[str]:
+        """The ids of the messages that are put aside in the backlog queues."""
+        found = [message for name in self.backlog for message in self.found(name, on_secondary=True)]
+        return [message.message_id for message in found if message.state is MessageState.DEFERRED]
+
+    def dead_letters(self) -> dict[str, str]:
+        """The reasons of the dead letters of the backlog queues, by message id."""
+        reasons = {}
+        for name in self.backlog:
+            for message in self.found(f"{name}/$DeadLetterQueue", on_secondary=True):
+                properties = scan(render_peeked(message)).application_properties
+                reasons[message.message_id] = str(properties["DeadLetterReason"])
+        return reasons
 
     def take(self, queue: str) -> StoredMessage:
         """Delete a message from a backlog queue, as somebody might by hand."""

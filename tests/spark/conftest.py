@@ -15,9 +15,10 @@ from pairbus.broker import Broker
 from pairbus.broker.policies import ALL_CLAIMS, Policy, connection_string
 from pairbus.spark import PumpPair, open_session
 
-from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus
+from .bus import OTHER_ENV, PRIMARY_ENV, SECONDARY_ENV, Bus
+from .traffic import QUEUES, SESSIONS, TOPICS
 
-NAMESPACES = ("contoso", "contoso-dr")
+NAMESPACES = {"contoso": PRIMARY_ENV, "contoso-dr": SECONDARY_ENV, "fabrikam": OTHER_ENV}
 SHORT_FORM = 10_000
 MESSAGES = int(os.environ.get("PAIRBUS_SYPHON_MESSAGES") or SHORT_FORM)
 # Three more Java processes are for the long form.
@@ -32,10 +33,10 @@ def address() -> Iterator[tuple[dict[str, int], Policy]]:
     for one in sockets:
         one.close()
     policy = Policy("tests", secrets.token_urlsafe(32), ALL_CLAIMS)
-    for name, variable in zip(NAMESPACES, (PRIMARY_ENV, SECONDARY_ENV), strict=True):
+    for name, variable in NAMESPACES.items():
         os.environ[variable] = connection_string("127.0.0.1", ports[name], namespace=name, policy=policy)
     yield ports, policy
-    for variable in (PRIMARY_ENV, SECONDARY_ENV):
+    for variable in NAMESPACES.values():
         del os.environ[variable]
 
 
@@ -51,6 +52,13 @@ def bus(address: tuple[dict[str, int], Policy]) -> Iterator[Bus]:
     ports, policy = address
     with Broker(ports, policies=[policy]) as broker:
         yield Bus(broker)
+
+
+@pytest.fixture
+def full_bus(bus: Bus) -> Bus:
+    """With an entity of every sort."""
+    bus.create_entities(queues=QUEUES, sessions=SESSIONS, topics=TOPICS)
+    return bus
 
 
 @pytest.fixture

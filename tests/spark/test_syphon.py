@@ -4,110 +4,42 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pairbus.ledger import closed_segments
-from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon, SyphonError, SyphonSummary, load_receipts
+from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon, SyphonError
 
 from .bus import Bus, Letter, until
+from .traffic import (
+    PATHS,
+    assert_receipts,
+    assert_whole,
+    drain_in_background,
+    letters,
+    place,
+    run_in_background,
+)
 
 pytestmark = pytest.mark.timeout(300)
-
-QUEUES = ["orders", "invoices", "returns"]
-SESSIONS = ["carts", "chats"]
-TOPICS = ["news", "prices"]
-PATHS = [*QUEUES, *SESSIONS, *TOPICS]
-
-
-def letters(count: int, *, prefix: str = "m") -> list[Letter]:
-    """Letters for all paths in turn; those for session queues have one of nine sessions."""
-    made = []
-    for index in range(count):
-        path = PATHS[index % len(PATHS)]
-        session = f"s{index // len(PATHS) % 9}" if path in SESSIONS else None
-        ttl = 3_600_000 if index % 11 == 0 else None
-        made.append(Letter(path=path, id=f"{prefix}{index:06d}", session=session, ttl_ms=ttl))
-    return made
-
-
-def place(path: str) -> str:
-    return f"{path}/Subscriptions/all" if path in TOPICS else path
-
-
-def arrived(bus: Bus) -> dict[str, list[str]]:
-    return {path: bus.ids(place(path)) for path in PATHS}
-
-
-def expected(sent: list[Letter]) -> dict[str, set[str]]:
-    return {path: {letter.id for letter in sent if letter.path == path} for path in PATHS}
-
-
-def assert_session_order(bus: Bus) -> None:
-    """Per path and session the first arrivals are in the order of sending."""
-    for path in SESSIONS:
-        by_session: dict[str, list[str]] = {}
-        for message in bus.found(path):
-            seen = by_session.setdefault(str(message.session_id), [])
-            if message.message_id not in seen:
-                seen.append(str(message.message_id))
-        for ids in by_session.values():
-            assert ids == sorted(ids), path
-
-
-@pytest.fixture
-def full_bus(bus: Bus) -> Bus:
-    bus.create_entities(queues=QUEUES, sessions=SESSIONS, topics=TOPICS)
-    return bus
 
 
 def test_a_drain_brings_everything_to_its_place(
     spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:
-    sent = letters(700)
-    tomorrow = int((time.time() + 86_400) * 1000)
-    scheduled = [Letter(path="orders", id="later", scheduled_ms=tomorrow)]
-    stray = [Letter(path="gone", id="stray")]
-    full_bus.put([*sent, *scheduled, *stray])
+    sent = letters(701)
+    full_bus.put([*sent, Letter(path="gone", id="stray")])
     summary = Syphon(spark, pair, state=tmp_path).run(once=True)
-    found = arrived(full_bus)
-    found["orders"].remove("later")
-    assert {path: sorted(ids) for path, ids in found.items()} == {
-        path: sorted(ids) for path, ids in expected(sent).items()
-    }
-    assert_session_order(full_bus)
-    (dead,) = [
-        full_bus.found(f"{name}/$DeadLetterQueue", on_secondary=True)
-        for name in full_bus.backlog
-        if full_bus.found(f"{name}/$DeadLetterQueue", on_secondary=True)
-    ]
-    assert [message.message_id for message in dead] == ["stray"]
+    assert_whole(full_bus, sent, is_once=True)
+    assert full_bus.dead_letters() == {"stray": "EntityNotFound"}
     assert (summary.moved, summary.dead_lettered, summary.waiting) == (701, 1, 0)
     assert summary.is_complete
     assert summary.slowest_path in PATHS
     assert summary.receipts == 702
     assert_receipts(spark, tmp_path / "records", moved=701, dead=1)
     assert not (tmp_path / "syphon.json").exists()
-
-
-def assert_receipts(spark: Any, records: Path, *, moved: int, dead: int = 0) -> None:
-    rows = load_receipts(spark, records).collect()
-    assert len({row["op"] for row in rows}) == len(rows) == moved + dead
-    assert sum(row["outcome"] == "moved" for row in rows) == moved
-    assert closed_segments(records, "receipts") == [], "segments are put into the table"
-    assert [path for path in records.iterdir() if path.name.startswith(".receipts")] == []
-    assert len(list(records.glob("receipts-*.parquet"))) == 1
-
-
-def drain_in_background(syphon: Syphon) -> tuple[threading.Thread, list[SyphonSummary]]:
-    done: list[SyphonSummary] = []
-    thread = threading.Thread(target=lambda: done.append(syphon.run(once=True)), daemon=True)
-    thread.start()
-    return thread, done
 
 
 def test_a_worker_killed_in_the_middle_loses_nothing(
@@ -125,9 +57,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing(
     assert done, "the run has ended"
     again = Syphon(spark, pair, state=tmp_path).run(once=True)
     assert again.moved == 0
-    assert full_bus.left() == 0
-    assert {path: set(ids) for path, ids in arrived(full_bus).items()} == expected(sent)
-    assert_session_order(full_bus)
+    assert_whole(full_bus, sent)
     assert_receipts(spark, tmp_path / "records", moved=messages)
     assert done[0].moved == messages
 
@@ -157,9 +87,7 @@ def test_the_stream_pumps_epoch_after_epoch_pauses_resumes_and_stops(
     first, second, third = (letters(70, prefix=prefix) for prefix in "abc")
     full_bus.put(first)
     syphon = Syphon(spark, pair, state=tmp_path, shards=2, busy_epoch=1.0, longest_epoch=2.0)
-    done: list[SyphonSummary] = []
-    thread = threading.Thread(target=lambda: done.append(syphon.run()), daemon=True)
-    thread.start()
+    thread, done = run_in_background(syphon)
     until(lambda: full_bus.left() == 0)
     until(lambda: any(pump.epoch >= 2 for pump in syphon.pumps()))
     full_bus.put(second)
@@ -176,9 +104,7 @@ def test_the_stream_pumps_epoch_after_epoch_pauses_resumes_and_stops(
     thread.join(60)
     (summary,) = done
     assert summary.moved == 210
-    assert {path: sorted(ids) for path, ids in arrived(full_bus).items()} == {
-        path: sorted(ids) for path, ids in expected([*first, *second, *third]).items()
-    }
+    assert_whole(full_bus, [*first, *second, *third], is_once=True)
     assert_receipts(spark, tmp_path / "records", moved=210)
 
 
@@ -220,3 +146,27 @@ def test_a_variable_that_executors_lack_is_told(spark: Any, full_bus: Bus, tmp_p
             Syphon(spark, late, state=tmp_path).run(once=True)
     finally:
         del os.environ["CONTOSO_LATE"]
+
+
+def test_a_rate_is_that_of_the_whole_job_and_other_paths_are_left_alone(
+    spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path
+) -> None:
+    sent = letters(7 * 400)
+    full_bus.put(sent)
+    options = PumpOptions(max_rate=200, only_paths=("Orders", "carts"))
+    summary = Syphon(spark, pair, state=tmp_path, options=options, shards=2).run(once=True)
+    chosen = {letter.id for letter in sent if letter.path in ("orders", "carts")}
+    assert {*full_bus.ids("orders"), *full_bus.ids("carts")} == chosen
+    assert (summary.moved, summary.waiting) == (800, 2000)
+    assert full_bus.left() == len(full_bus.waiting()) == 2000
+    others = [path for path in PATHS if path not in ("orders", "carts")]
+    assert [full_bus.ids(place(path)) for path in others] == [[]] * len(others)
+    # In no stretch of time there is more than the rate allows, besides what a tenth of a second holds and
+    # what one batch of a session has.
+    times = sorted(m.enqueued_at for path in ("orders", "carts") for m in full_bus.found(path))
+    for seconds in (1, 2):
+        most = max(sum(begin <= at < begin + seconds for at in times) for begin in times)
+        assert most <= 200 * seconds + 20 + 2 * 100
+    assert times[-1] - times[0] >= (800 - 20 - 2 * 100) / 200
+    assert Syphon(spark, pair, state=tmp_path).run(once=True).moved == 2000
+    assert_whole(full_bus, sent, is_once=True)
