@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from decimal import Decimal, InvalidOperation
 from html import escape
 
 from .result import Cost, CostLine, DrillResult, EntityResult, Fate, Unaccounted
@@ -151,44 +150,37 @@ def render_bill(cost: Cost | None) -> str:
     """What the traffic of the drill would cost, by stage."""
     if cost is None:
         return ""
-    most = max((_amount(line) for line in cost.stages), default=Decimal(0))
+    # Of so little traffic most stages cost nothing yet; what they would cost grows with their operations.
+    most = max((line.operations for line in cost.stages), default=0)
     body = "".join(_bill_row(line, most) for line in cost.stages)
     derived = any(line.derived for line in cost.stages)
     notes = [
         f"Prices of {cost.prices_as_of}. In outages: {write_money(cost.in_outages)} {cost.currency}.",
         "Derived: not counted but reckoned from what the primary took." if derived else "",
-        cost.note,
+        f"{cost.note[:1].upper()}{cost.note[1:].removesuffix('.')}." if cost.note else "",
     ]
     told = "".join(f'<p class="dim">{escape(note)}</p>' for note in notes if note)
     return (
         '<section aria-labelledby="bill"><h2 id="bill">What it cost</h2><div class="wide">'
         '<table class="bill"><caption>The bill by stage</caption><thead><tr><th scope="col">stage</th>'
         f'<th scope="col">operations</th><th scope="col">{escape(cost.currency)}</th>'
-        f'<th scope="col" class="bars">share</th></tr></thead><tbody>{body}</tbody><tfoot><tr>'
+        f'<th scope="col" class="bars">operations, drawn</th></tr></thead><tbody>{body}</tbody><tfoot><tr>'
         f'<th scope="row">in all</th><td>{cost.operations:,}</td><td>{escape(write_money(cost.total))}</td>'
         f"<td></td></tr></tfoot></table></div>{told}</section>"
     )
 
 
-def _bill_row(line: CostLine, most: Decimal) -> str:
-    share = float(100 * _amount(line) / most) if most > 0 else 0.0
+def _bill_row(line: CostLine, most: int) -> str:
+    share = 100 * line.operations / most if most > 0 else 0.0
     style = "derived" if line.derived else "backlog" if "backlog" in line.name else "primary"
     name = f"{line.name} (derived)" if line.derived else line.name
     amount = write_money(line.cost)
-    told = f"<title>{escape(name)}: {escape(amount)}</title>"
+    told = f"<title>{escape(name)}: {line.operations:,} operations, {escape(amount)}</title>"
     bar = frame(f'<rect class="{style}" width="{share:.1f}%" height="14" rx="2">{told}</rect>', 14, "")
     return (
         f'<tr><th scope="row">{escape(name)}</th><td>{line.operations:,}</td><td>{escape(amount)}</td>'
         f'<td class="bars">{bar}</td></tr>'
     )
-
-
-def _amount(line: CostLine) -> Decimal:
-    try:
-        amount = Decimal(line.cost)
-    except InvalidOperation:
-        return Decimal(0)
-    return amount if amount.is_finite() and amount > 0 else Decimal(0)
 
 
 def render_options(result: DrillResult) -> str:

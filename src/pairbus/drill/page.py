@@ -15,10 +15,12 @@ from .findings import render_bill, render_checks, render_fates, render_options
 from .result import DrillResult
 from .summary import judge, key_figures, sum_up, tell_rest
 from .timeline import render_timeline
-from .wording import write_seconds
+from .wording import count_of, write_seconds
 
 __all__ = ["render_drill"]
 
+# Promises that the verdict names; all are told further down.
+_MOST_NAMED = 3
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 # What must not be concluded from a drill.
 _LIMITS = (
@@ -75,17 +77,25 @@ def _head(result: DrillResult) -> str:
         f"<span>{escape(sentence.replace(' s outage', f'{_UNBROKEN}s outage'))}</span>"
         for sentence in sum_up(result)
     )
-    broken = [check.name for check in result.checks if not check.passed]
     rest = f'<p class="rest">{escape(tell_rest(result))}</p>' if tell_rest(result) else ""
-    why = f'<p class="why">Promises not kept: {escape("; ".join(broken))}.</p>' if broken else ""
     return (
         f'<header><p class="eyebrow">Outage drill · {escape(result.scenario)}</p>'
         f'<h1>{escape(result.title)}</h1><p class="story">{escape(result.story)}</p>'
         f'<div class="verdict {style}"><b class="mark">{sign} {word.capitalize()}</b>'
-        f"<p>{sentences}</p>{rest}{why}</div>"
+        f"<p>{sentences}</p>{rest}{_broken_promises(result)}</div>"
         f'{figures}<p class="again">Seed {result.seed}. Run it again: '
         f"<code>{escape(_command(result))}</code></p></header>"
     )
+
+
+def _broken_promises(result: DrillResult) -> str:
+    broken = [check.name for check in result.checks if not check.passed]
+    if not broken:
+        return ""
+    names = "; ".join(broken[:_MOST_NAMED])
+    more = f"; and {len(broken) - _MOST_NAMED:,} more" if len(broken) > _MOST_NAMED else ""
+    kept = f"{len(broken):,} of {count_of(len(result.checks), 'promise', 'promises')}"
+    return f'<p class="why"><b>{kept} not kept:</b> {escape(names)}{more}.</p>'
 
 
 def _command(result: DrillResult) -> str:

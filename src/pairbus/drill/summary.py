@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .result import DrillResult, FaultSpan, StateSpan
-from .wording import count_of, name_state, write_money, write_rate, write_seconds
+from .wording import count_of, name_state, write_rate, write_seconds, write_sum
 
 __all__ = [
     "Figure",
@@ -146,4 +146,4 @@ def _figures(result: DrillResult) -> Iterator[Figure]:
     cost = result.cost
     if cost is not None:
         note = f"{cost.operations:,} operations"
-        yield Figure("cost", f"{write_money(cost.total)} {cost.currency}", note)
+        yield Figure("cost", f"{write_sum(cost.total)} {cost.currency}", note)

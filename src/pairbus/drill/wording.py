@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 
-__all__ = ["count_of", "name_state", "write_money", "write_rate", "write_seconds"]
+__all__ = ["count_of", "name_state", "write_money", "write_rate", "write_seconds", "write_sum"]
 
 
 def count_of(number: int, one: str, many: str) -> str:
@@ -40,6 +40,12 @@ def write_money(amount: str) -> str:
     if value == 0 or abs(value) >= 1:
         return f"{value:,.2f}"
     return f"{value:.{max(2, 1 - value.adjusted())}f}"
+
+
+def write_sum(amount: str) -> str:
+    """The same for a reader in a hurry: what is less than a cent is just that."""
+    written = write_money(amount)
+    return "< 0.01" if written.startswith("0.00") and written != "0.00" else written
 
 
 def name_state(state: str) -> str:
