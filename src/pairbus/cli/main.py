@@ -67,6 +67,12 @@ class _Commands(LazyGroup):
         "broker": Entry(
             "pairbus.cli.broker", "broker", "Run embedded Service Bus namespaces until stopped.", _EMBEDDED
         ),
+        "drill": Entry(
+            "pairbus.cli.drill",
+            "drill",
+            "Play an outage on two embedded namespaces, and account for every message.",
+            _EMBEDDED,
+        ),
         "fault": Entry(
             "pairbus.cli.fault", "fault", "Make a running broker misbehave, and heal it again.", _EMBEDDED
         ),

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -27,14 +28,14 @@ from .audit import audit
 from .bill import sum_up_cost, terms_of
 from .checks import Evidence
 from .engines import DrainRun, Engine
-from .messages import SentMessage
+from .messages import Resting, SentMessage
 from .picture import Display, Picture
 from .receiver import Receiver
 from .recorder import Recorder
 from .remains import peek_backlog, peek_primary, read_redirects
-from .result import Cost, DrillResult, FaultSpan
-from .scenario import Scenario
-from .stage import Stage, describe_fault
+from .result import Check, Cost, DrillResult, FaultSpan
+from .scenario import EntityPlan, Scenario
+from .stage import Stage, count_messages, describe_fault
 from .writeup import write_up
 
 __all__ = ["Applications", "Conductor"]
@@ -48,13 +49,23 @@ _COLLECT_LIMIT = 60.0
 _EMPTY_SPELL = 1.5
 # Between two runs of the syphon while messages wait.
 _DRAIN_PAUSE = 1.0
-# A session of a queue is held by one receiver at a time, so that several of them are at work.
-_RECEIVERS_OF_SESSIONS = 3
+_MOST_RECEIVERS = 16
+_ROAMING_RECEIVERS = 4
 _FOR_EVER = float("inf")
 
 
 class Applications(Protocol):
     """Who sends in a drill: producers of our own, or the user's application."""
+
+    @property
+    def tells_states(self) -> bool:
+        """Whether the states of their entities are known."""
+        ...
+
+    @property
+    def names_sessions(self) -> bool:
+        """Whether their sessions are those that the scenario names."""
+        ...
 
     async def start(self) -> None:
         """Get ready to send."""
@@ -82,6 +93,20 @@ class Applications(Protocol):
 
     def sent(self) -> Sequence[SentMessage]:
         """The messages that they say they sent."""
+        ...
+
+    def account(
+        self, resting: Iterable[Resting], redirected: Iterable[tuple[str, str]]
+    ) -> Sequence[SentMessage]:
+        """The messages that they sent, as far as anybody knows in the end."""
+        ...
+
+    def checks(self) -> Sequence[Check]:
+        """What there is to check of the applications themselves."""
+        ...
+
+    def notes(self) -> Sequence[str]:
+        """What there is to say of them."""
         ...
 
 
@@ -121,6 +146,8 @@ class Conductor:
         self._recorder = Recorder(scenario.entities, self._clock)
         self._recorder.on_event = display.event
         self._applications = make_applications(self._recorder)
+        self._player: asyncio.Task[None] | None = None
+        self._sending_since = 0.0
         self._runs: list[DrainRun] = []
         self._progress = _Progress()
         self._message = ""
@@ -134,29 +161,32 @@ class Conductor:
         receivers = self._make_receivers()
         tasks = [asyncio.create_task(one.run()) for one in receivers]
         tasks.append(asyncio.create_task(self._sample()))
-        player = asyncio.create_task(self._play())
         try:
-            await self._perform(player)
+            await self._perform()
             for receiver in receivers:
                 receiver.stop()
             await asyncio.wait(tasks[: len(receivers)], timeout=_GRACE)
             result = await self._judge()
         finally:
-            for task in (player, *tasks):
+            if self._player is not None:
+                tasks.append(self._player)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(player, *tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._applications.close()
             await self._engine.close()
         self._display.end(result)
         return result
 
-    async def _perform(self, player: asyncio.Task[None]) -> None:
+    async def _perform(self) -> None:
         scenario = self._scenario
         await self._applications.start()
+        self._sending_since = self._recorder.now()
+        self._player = asyncio.create_task(self._play())
         async with asyncio.timeout(scenario.send_for + self._last_fault_end() + _GRACE):
             await self._applications.run()
         self._tell("all is sent")
-        await self._settle(player)
+        await self._settle()
         await self._applications.retire()
         await self._drain()
         if scenario.syphon.at is not None:
@@ -169,7 +199,7 @@ class Conductor:
     async def _play(self) -> None:
         """Break things as the scenario says, and when."""
         for step in self._scenario.faults.steps:
-            await asyncio.sleep(max(0.0, step.at - self._recorder.now()))
+            await self._sleep_until(step.at)
             duration = await asyncio.to_thread(self._stage.take_step, step)
             self._note_step(step, duration)
 
@@ -207,18 +237,19 @@ class Conductor:
 
     # -- one after the other ---------------------------------------------------------------------------------
 
-    async def _settle(self, player: asyncio.Task[None]) -> None:
+    async def _settle(self) -> None:
         """Wait until all is well again, or for the moment at which the syphon is to begin."""
         at = self._scenario.syphon.at
         if at is not None:
-            await asyncio.sleep(max(0.0, at - self._recorder.now()))
+            await self._sleep_until(at)
             return
-        limit = max(0.0, self._last_fault_end() - self._recorder.now()) + _GRACE
+        over = self._sending_since + self._last_fault_end()
+        limit = max(0.0, over - self._recorder.now()) + _GRACE
         self._message = "waiting until all entities are healthy"
 
         def is_well() -> bool:
             ended = all(span.ends == _FOR_EVER for span in self._active_faults())
-            return player.done() and ended and self._applications.is_settled()
+            return self._is_played() and ended and self._applications.is_settled()
 
         if not await self._wait(is_well, limit):
             self._notes.append(f"{limit:.0f} s after the last send not all was well; the drain began anyway")
@@ -264,6 +295,17 @@ class Conductor:
             if one.outcome == "returned"
         )
 
+    async def _sleep_until(self, moment: float) -> None:
+        """Sleep until so long after the first send."""
+        await asyncio.sleep(max(0.0, self._sending_since + moment - self._recorder.now()))
+
+    def _is_played(self) -> bool:
+        """Whether all faults of the scenario have begun."""
+        if self._player is None or not self._player.done():
+            return False
+        self._player.result()  # what went wrong with it is told here
+        return True
+
     async def _wait(self, is_so: Callable[[], bool], limit: float) -> bool:
         deadline = self._recorder.now() + limit
         while not is_so():
@@ -277,17 +319,32 @@ class Conductor:
     def _make_receivers(self) -> list[Receiver]:
         return [
             Receiver(
-                self._stage.primary.connection_string, plan, node, on_arrival=self._recorder.note_arrival
+                self._stage.primary.connection_string,
+                plan,
+                node,
+                session=session,
+                on_arrival=self._recorder.note_arrival,
             )
             for plan in self._scenario.entities
             for node in plan.nodes
-            for _ in range(_RECEIVERS_OF_SESSIONS if plan.sessions else 1)
+            for session in self._sessions(plan)
         ]
+
+    def _sessions(self, plan: EntityPlan) -> Sequence[str | None]:
+        """A receiver for each session, or, where they are many or not known, some for any of them."""
+        if not plan.sessions:
+            return [None]
+        names = plan.session_names(self._scenario.clients)
+        if not self._applications.names_sessions or len(names) > _MOST_RECEIVERS:
+            return [None] * _ROAMING_RECEIVERS
+        return names
 
     async def _sample(self) -> None:
         while True:
+            began = self._recorder.now()
             await self._look()
             await asyncio.sleep(_SAMPLE_PAUSE)
+            self._recorder.note_lateness(self._recorder.now() - began - _SAMPLE_PAUSE)
 
     async def _look(self) -> None:
         if self._recorder.phase not in ("drain", "verdict"):
@@ -334,14 +391,13 @@ class Conductor:
         self._cut_faults(self._recorder.now())
         await self._look()
         redirects = await asyncio.to_thread(read_redirects, self._state)
-        backlog = await peek_backlog(
-            self._stage.secondary.connection_string, await self._stage.existing_queues()
-        )
-        primary = await peek_primary(self._stage.primary.connection_string, self._scenario.entities)
+        backlog, primary = await self._peek()
+        resting = [*backlog, *primary]
+        sent = self._applications.account(resting, redirects)
         found = audit(
-            self._applications.sent(),
+            sent,
             self._recorder.arrivals,
-            [*backlog, *primary],
+            resting,
             nodes={plan.path: plan.nodes for plan in self._scenario.entities},
             queues=redirects,
             ordered_across=self._scenario.options.ordering == "session",
@@ -359,8 +415,28 @@ class Conductor:
             backlog=backlog,
             redirected=frozenset(redirects),
             records=records,
+            knows_states=self._applications.tells_states,
+            knows_order=any(one.session is not None for one in sent),
         )
-        return write_up(evidence, cost, engine=self._engine.name, version=self._version, notes=self._notes)
+        return write_up(
+            evidence,
+            cost,
+            engine=self._engine.name,
+            version=self._version,
+            checks=self._applications.checks(),
+            notes=[*self._applications.notes(), *self._notes],
+        )
+
+    async def _peek(self) -> tuple[list[Resting], list[Resting]]:
+        """What lies in the backlog, and on the primary."""
+        stage = self._stage
+        backlog = peek_backlog(
+            stage.secondary.connection_string, stage.backlog_queues, partial(count_messages, stage.secondary)
+        )
+        primary = peek_primary(
+            stage.primary.connection_string, self._scenario.entities, partial(count_messages, stage.primary)
+        )
+        return await backlog, await primary
 
     async def _bill(self) -> Cost:
         report = await self._engine.bill(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..cost import PriceSheet, default_sheet
 from ..errors import ConfigurationError
+from .app import App
 from .conductor import Applications, Conductor
 from .engines import Engine, PumpEngine, check_spark, export_namespaces
 from .picture import Display, NoDisplay
@@ -29,11 +30,13 @@ async def play(
     state: Path | None = None,
     display: Display | None = None,
     sheet: PriceSheet | None = None,
+    app: str | None = None,
 ) -> DrillResult:
     """Play a scenario from the first send to the verdict.
 
     `state` is where records, receipts and the spool go, an empty directory; by default one that is removed in
-    the end. Without Spark (`on_spark=False`) a pump in this process drains.
+    the end. Without Spark (`on_spark=False`) a pump in this process drains. `app` is a command that sends in
+    the place of our producers.
     """
     if on_spark:
         check_spark()
@@ -41,6 +44,10 @@ async def play(
         primary, secondary = stage.primary.connection_string, stage.secondary.connection_string
 
         def make_applications(recorder: Recorder) -> Applications:
+            if app is not None:
+                return App(
+                    app, scenario, primary=primary, secondary=secondary, state=directory, recorder=recorder
+                )
             return Producers(
                 scenario, primary=primary, secondary=secondary, state=directory, recorder=recorder
             )

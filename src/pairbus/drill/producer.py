@@ -8,7 +8,7 @@ sends the rest sooner, so that a drill always sends the same messages.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -22,8 +22,9 @@ from ..client.sender import PairedSender
 from ..errors import PairbusError
 from ..options import EntityState, StateChange
 from .line import TLS_CONTEXT
-from .messages import Outcome, SentMessage, checksum, make_body
+from .messages import Outcome, Resting, SentMessage, checksum, make_body
 from .recorder import Recorder
+from .result import Check
 from .scenario import EntityPlan, Scenario
 
 __all__ = ["Producer", "Producers"]
@@ -57,6 +58,9 @@ class _Listener(Observer):
 
 class Producers:
     """All applications of a scenario."""
+
+    tells_states = True
+    names_sessions = True
 
     def __init__(
         self, scenario: Scenario, *, primary: str, secondary: str, state: Path, recorder: Recorder
@@ -99,6 +103,20 @@ class Producers:
     def sent(self) -> Sequence[SentMessage]:
         """All that was sent."""
         return self._recorder.sent
+
+    def account(
+        self, resting: Iterable[Resting], redirected: Iterable[tuple[str, str]]
+    ) -> Sequence[SentMessage]:
+        """All that was sent: they know it themselves."""
+        return self._recorder.sent
+
+    def checks(self) -> list[Check]:
+        """There is nothing to check of them."""
+        return []
+
+    def notes(self) -> list[str]:
+        """There is nothing to say of them."""
+        return []
 
 
 class Producer:
@@ -212,10 +230,7 @@ class Producer:
         self._recorder.end_sends(records)
 
     def _session(self, plan: EntityPlan, number: int) -> str | None:
-        """Each session belongs to one application, since only then its messages have an order."""
-        if plan.sessions == 0:
-            return None
+        """The sessions of this application in turn."""
         clients = self._scenario.clients
-        mine = max(1, (plan.sessions - self._index + clients - 1) // clients)
-        turn = number // plan.batch // clients
-        return f"session-{turn % mine * clients + self._index}"
+        mine = plan.session_names(clients)[self._index :: clients]
+        return mine[number // plan.batch // clients % len(mine)] if mine else None

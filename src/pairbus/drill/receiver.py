@@ -3,6 +3,9 @@
 It lives through outages as an application's own would: what it is told it completes, and when the line is
 lost it connects anew, after a pause. Each wait has a deadline of ours, because the SDK has none that holds
 when a peer falls silent.
+
+It asks for messages ahead of its receives (`prefetch_count`). Without that the SDK gives back what arrives
+while it completes a message, and the next one of a session overtakes it.
 """
 
 from __future__ import annotations
@@ -27,10 +30,10 @@ _log = logging.getLogger("pairbus.drill")
 # How long one receive waits for a message, and how long it may take to say that there is none.
 _WAIT = 0.5
 _LIMIT = 4.0
-# A session that gives nothing for so long is left to the next one who asks.
-_SESSION_WAIT = 0.3
+# Whoever takes the session that comes next waits so long for one, and leaves it after so long to others.
 _SESSION_PATIENCE = 1.0
-_AT_ONCE = 100
+_SESSION_HOLD = 2.0
+_AT_ONCE = 50
 _PAUSE = 0.3
 _CLOSE_LIMIT = 2.0
 # What a line that is lost in the middle of something may raise.
@@ -41,11 +44,20 @@ class Receiver:
     """Receives from one node until it is stopped."""
 
     def __init__(
-        self, connection_string: str, plan: EntityPlan, node: str, *, on_arrival: Callable[[Arrival], None]
+        self,
+        connection_string: str,
+        plan: EntityPlan,
+        node: str,
+        *,
+        session: str | None,
+        on_arrival: Callable[[Arrival], None],
     ) -> None:
+        """On an entity with sessions it holds the one that is named, or takes whichever comes next."""
         self._connection_string = connection_string
         self._plan = plan
         self._node = node
+        self._session = session
+        self._roams = plan.sessions > 0 and session is None
         self._on_arrival = on_arrival
         self._stopped = asyncio.Event()
 
@@ -75,32 +87,35 @@ class Receiver:
                     await receiver.__aenter__()
                 await self._take(receiver)
             except OperationTimeoutError:
-                if not self._plan.sessions:
-                    raise  # else there is no session with messages: ask again
+                if not self._roams:
+                    raise  # else no session has messages: ask again
             finally:
                 await _close(receiver)
 
     def _open(self, client: ServiceBusClient) -> ServiceBusReceiver:
-        options: dict[str, Any] = {}
-        if self._plan.sessions:
-            options = {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": _SESSION_PATIENCE}
+        options: dict[str, Any] = {"prefetch_count": _AT_ONCE}
+        if self._roams:
+            options |= {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": _SESSION_PATIENCE}
+        elif self._session is not None:
+            options["session_id"] = self._session
         if self._plan.kind == "queue":
             return client.get_queue_receiver(self._plan.path, **options)
         name = self._node.rpartition("/")[2]
         return client.get_subscription_receiver(self._plan.path, name, **options)
 
     async def _take(self, receiver: ServiceBusReceiver) -> None:
-        """Take what comes; from a session, until it gives no more."""
-        wait = _SESSION_WAIT if self._plan.sessions else _WAIT
+        """Take what comes; one that takes any session, only for a while."""
+        loop = asyncio.get_running_loop()
+        leaves_at = loop.time() + _SESSION_HOLD
         while not self._stopped.is_set():
-            async with asyncio.timeout(wait + _LIMIT):
-                messages = await receiver.receive_messages(max_message_count=_AT_ONCE, max_wait_time=wait)
-            if not messages and self._plan.sessions:
-                return
+            async with asyncio.timeout(_WAIT + _LIMIT):
+                messages = await receiver.receive_messages(max_message_count=_AT_ONCE, max_wait_time=_WAIT)
             for message in messages:
                 self._on_arrival(self._describe(message))
                 async with asyncio.timeout(_LIMIT):
                     await receiver.complete_message(message)
+            if self._roams and (not messages or loop.time() > leaves_at):
+                return
 
     def _describe(self, message: ServiceBusReceivedMessage) -> Arrival:
         return Arrival(

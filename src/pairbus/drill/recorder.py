@@ -70,6 +70,8 @@ class Recorder:
         self._open: dict[tuple[str, str], _OpenSpan] = {}
         self._phase = ""
         self._phase_began = 0.0
+        self._paths: dict[str, str] = {}
+        self._lateness: list[tuple[float, float]] = []
         self._seen: set[tuple[str, int]] = set()
         self._missing: dict[tuple[str, str], set[str]] = {}
 
@@ -134,6 +136,18 @@ class Recorder:
         elif first.outcome == "raised":
             tally.refused += len(messages)
 
+    def note_reported(self, message: SentMessage) -> None:
+        """An application has told of a send that has ended."""
+        self.sent.append(message)
+        tally = self.tallies.get(path_key(message.path)) if message.path else None
+        if tally is None:
+            return
+        if message.outcome == "returned":
+            tally.sent += 1
+            tally.recent.append((self.now(), 1))
+        else:
+            tally.refused += 1
+
     def _tally(self, path: str) -> EntityTally:
         return self.tallies[path_key(path)]
 
@@ -147,6 +161,7 @@ class Recorder:
         self._seen.add(place)
         self.arrivals.append(arrival)
         tally = self._tally(arrival.path)
+        self._paths[arrival.message_id] = arrival.path
         key = (path_key(arrival.path), arrival.message_id)
         missing = self._missing.setdefault(key, set(tally.plan.nodes))
         if arrival.node in missing:
@@ -156,6 +171,10 @@ class Recorder:
     def has_arrived(self, path: str, message_id: str) -> bool:
         """Whether a message has arrived wherever it was for."""
         return self._missing.get((path_key(path), message_id)) == set()
+
+    def find_path(self, message_id: str) -> str | None:
+        """The entity at which a message has arrived."""
+        return self._paths.get(message_id)
 
     # -- states, faults --------------------------------------------------------------------------------------
 
@@ -211,6 +230,18 @@ class Recorder:
         self._end_phase(now)
         self._phase = ""
         self.states.sort(key=lambda span: (span.path, span.client, span.begins))
+
+    # -- the machine -----------------------------------------------------------------------------------------
+
+    def note_lateness(self, seconds: float) -> None:
+        """Something that takes no time, and asks every part of the drill, took so long: the machine is busy
+        with other things.
+        """
+        self._lateness.append((self.now(), seconds))
+
+    def lateness(self, begins: float, ends: float) -> float:
+        """By how much the machine was late between two moments."""
+        return sum(seconds for at, seconds in self._lateness if begins <= at and at - seconds <= ends)
 
     # -- sums ------------------------------------------------------------------------------------------------
 

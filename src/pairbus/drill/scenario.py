@@ -109,6 +109,13 @@ class EntityPlan:
             return (self.path,)
         return tuple(f"{self.path}/Subscriptions/{name}" for name in self.subscriptions)
 
+    def session_names(self, clients: int) -> tuple[str, ...]:
+        """Its sessions. Each client has one at least: the messages of one that two clients send to have no
+        order.
+        """
+        count = max(self.sessions, clients) if self.sessions else 0
+        return tuple(f"session-{number}" for number in range(count))
+
     def messages(self, seconds: float) -> int:
         """How many are sent in so long."""
         return int(self.rate * seconds)

@@ -18,12 +18,14 @@ from ..pairing.names import backlog_queue_names
 from .result import FaultSpan
 from .scenario import PRIMARY, SECONDARY, EntityPlan, Scenario
 
-__all__ = ["PRIMARY_NAME", "SECONDARY_NAME", "Stage", "describe_fault"]
+__all__ = ["PRIMARY_NAME", "SECONDARY_NAME", "Stage", "count_messages", "describe_fault"]
 
 PRIMARY_NAME = "contoso"
 SECONDARY_NAME = "contoso-dr"
-# The shortest that the service takes: what a receiver held when its line was lost comes back after it.
+# The shortest that the service takes: what a receiver held when its line was lost comes back after it. A
+# session comes back with the line, and its lock is longer than any drill, so that nobody has to renew it.
 _LOCK = 5.0
+_SESSION_LOCK = 300.0
 T = TypeVar("T")
 
 
@@ -82,18 +84,22 @@ class Stage:
 
     async def backlog_depth(self) -> int:
         """How many messages lie in the backlog queues, dead letters aside."""
-        return await _aside(lambda: sum(_count(self.secondary, queue) or 0 for queue in self.backlog_queues))
-
-    async def existing_queues(self) -> list[str]:
-        """The backlog queues that there are."""
         return await _aside(
-            lambda: [name for name in self.backlog_queues if _count(self.secondary, name) is not None]
+            lambda: sum(count_messages(self.secondary, queue) for queue in self.backlog_queues)
         )
 
     async def primary_depth(self) -> int:
         """How many messages lie at the nodes of the primary, dead letters aside."""
         nodes = [node for plan in self._scenario.entities for node in plan.nodes]
-        return await _aside(lambda: sum(_count(self.primary, node) or 0 for node in nodes))
+        return await _aside(lambda: sum(count_messages(self.primary, node) for node in nodes))
+
+
+def count_messages(side: NamespaceHandle, path: str) -> int:
+    """How many messages lie at a path; none at one that there is not."""
+    try:
+        return side.message_count(path)
+    except Refused:  # no client has made it yet
+        return 0
 
 
 async def _aside(function: Callable[[], T]) -> T:
@@ -101,19 +107,13 @@ async def _aside(function: Callable[[], T]) -> T:
     return await asyncio.to_thread(function)
 
 
-def _count(side: NamespaceHandle, path: str) -> int | None:
-    try:
-        return side.message_count(path)
-    except Refused:  # no client has made it yet
-        return None
-
-
 def _create(primary: NamespaceHandle, plan: EntityPlan) -> None:
+    lock = _SESSION_LOCK if plan.sessions else _LOCK
     if plan.kind == "queue":
         primary.create_queue(
             plan.path,
             QueueSettings(
-                lock_duration=_LOCK,
+                lock_duration=lock,
                 requires_session=plan.sessions > 0,
                 requires_duplicate_detection=plan.duplicate_detection,
             ),
@@ -121,7 +121,7 @@ def _create(primary: NamespaceHandle, plan: EntityPlan) -> None:
         return
     primary.create_topic(plan.path, TopicSettings(requires_duplicate_detection=plan.duplicate_detection))
     for name in plan.subscriptions:
-        settings = SubscriptionSettings(lock_duration=_LOCK, requires_session=plan.sessions > 0)
+        settings = SubscriptionSettings(lock_duration=lock, requires_session=plan.sessions > 0)
         primary.create_subscription(plan.path, name, settings=settings)
 
 

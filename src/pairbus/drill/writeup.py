@@ -9,15 +9,21 @@ from .audit import Audit
 from .checks import Evidence, make_checks
 from .engines import DrainRun
 from .recorder import Recorder
-from .result import Cost, Drain, DrillResult, EntityResult
+from .result import Check, Cost, Drain, DrillResult, EntityResult
 
 __all__ = ["write_up"]
 
 
 def write_up(
-    evidence: Evidence, cost: Cost | None, *, engine: str, version: str, notes: Sequence[str]
+    evidence: Evidence,
+    cost: Cost | None,
+    *,
+    engine: str,
+    version: str,
+    checks: Sequence[Check],
+    notes: Sequence[str],
 ) -> DrillResult:
-    """The result."""
+    """The result; `checks` and `notes` are those that were made before."""
     scenario, recorder = evidence.scenario, evidence.recorder
     return DrillResult(
         scenario=scenario.name,
@@ -35,7 +41,7 @@ def write_up(
         entities=tuple(_describe_entities(recorder, evidence.audit)),
         drain=_sum_up_drain(evidence.runs, engine),
         verdict=evidence.audit.verdict,
-        checks=make_checks(evidence),
+        checks=(*make_checks(evidence), *checks),
         cost=cost,
         notes=(*notes, *_make_notes(evidence, engine)),
     )

@@ -1,0 +1,307 @@
+"""The user's own application in a drill: a command that finds both namespaces in its environment.
+
+    PAIRBUS_DRILL_PRIMARY, PAIRBUS_DRILL_SECONDARY    connection strings
+    PAIRBUS_DRILL_STATE                               a directory; as `state_dir` of the paired client it lets
+                                                      the drill see states, routes and the bill
+
+It says on standard output what it did, a line each: ``sent ID`` or ``sent ID PATH`` when a send has returned,
+``refused ID`` when one has raised. Other lines are its own affair. If it names no id, every message that
+either namespace took counts as sent; then the drill cannot know of one that neither of them has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..client.state_dir import status_dir
+from ..client.status_file import read_status_files
+from ..errors import ConfigurationError
+from ..options import EntityState, StateChange
+from ..pairing.names import path_key
+from .engines import PRIMARY_ENV, SECONDARY_ENV
+from .messages import Outcome, Resting, SentMessage
+from .recorder import Recorder
+from .remains import read_redirects
+from .result import Check
+from .scenario import Scenario
+
+__all__ = ["STATE_ENV", "App", "parse_line"]
+
+STATE_ENV = "PAIRBUS_DRILL_STATE"
+_WORDS: Mapping[str, Outcome] = {"sent": "returned", "refused": "raised"}
+# An interpreter, its imports and the first connection, on a busy machine.
+_START_LIMIT = 30.0
+# How long it may take to end when it is asked to.
+_END_GRACE = 10.0
+_LOOK_PAUSE = 0.2
+_KEPT_LINES = 20
+_LONGEST_LINE = 1024 * 1024
+
+
+def parse_line(line: str) -> tuple[str, str | None, Outcome] | None:
+    """The id, the path if it is given, and the outcome; None for a line that tells of none."""
+    words = line.split()
+    if len(words) not in (2, 3) or words[0] not in _WORDS:
+        return None
+    return words[1], words[2] if len(words) == 3 else None, _WORDS[words[0]]
+
+
+@dataclass(slots=True)
+class _Client:
+    """What a client of the application was last seen to be in."""
+
+    states: dict[str, EntityState] = field(default_factory=dict)
+    sent: dict[str, dict[str, int]] = field(default_factory=dict)
+    pings: dict[str, int] = field(default_factory=dict)
+    spooled: int = 0
+
+
+class App:
+    """Runs the command, and listens to what it says."""
+
+    names_sessions = False
+
+    def __init__(
+        self,
+        command: str,
+        scenario: Scenario,
+        *,
+        primary: str,
+        secondary: str,
+        state: Path,
+        recorder: Recorder,
+    ) -> None:
+        try:
+            self._arguments = shlex.split(command)
+        except ValueError as error:
+            raise ConfigurationError(f"--app {command!r}: {error}") from None
+        if not self._arguments:
+            raise ConfigurationError("--app needs a command, such as 'python shop.py'")
+        self._scenario = scenario
+        self._environment = {
+            **os.environ,
+            PRIMARY_ENV: primary,
+            SECONDARY_ENV: secondary,
+            STATE_ENV: str(state),
+        }
+        self._state = state
+        self._recorder = recorder
+        self._process: asyncio.subprocess.Process | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._clients: dict[int, _Client] = {}
+        self._told: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._was_asked = False
+        #: Whether it keeps its state where the drill can see it.
+        self.tells_states = False
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start it, and wait until it says that it has sent something, or has kept still for a while."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._arguments,
+                env=self._environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=_LONGEST_LINE,
+                # Ctrl-C is for the drill, which ends the application in its turn.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ConfigurationError(f"--app {self._arguments[0]}: {error.strerror}") from None
+        self._process = process
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._tasks = [
+            asyncio.create_task(self._listen(process.stdout)),
+            asyncio.create_task(self._overhear(process.stderr)),
+            asyncio.create_task(self._watch()),
+        ]
+        self._recorder.tell(f"the application runs: {shlex.join(self._arguments)}")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_START_LIMIT):
+                while process.returncode is None and not self._has_begun():
+                    await asyncio.sleep(_LOOK_PAUSE)
+
+    def _has_begun(self) -> bool:
+        return bool(self._recorder.sent or self._recorder.arrivals)
+
+    async def run(self) -> None:
+        """Let it send for as long as the scenario says, or until it ends by itself."""
+        assert self._process is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._scenario.send_for):
+                await self._process.wait()
+
+    def spooled(self) -> int:
+        return sum(client.spooled for client in self._clients.values())
+
+    def is_settled(self) -> bool:
+        states = (state for client in self._clients.values() for state in client.states.values())
+        return all(state is EntityState.HEALTHY for state in states) and not self.spooled()
+
+    async def retire(self) -> None:
+        """Ask it to end, and learn by which way its messages went."""
+        await self._end()
+        redirects = await asyncio.to_thread(read_redirects, self._state)
+        for tally in self._recorder.tallies.values():
+            tally.by_route.update(primary=0, backlog=0)
+        for message in self.sent():
+            if message.outcome == "returned" and message.path:
+                key = (path_key(message.path), message.message_id)
+                message.route = "backlog" if key in redirects else "primary"
+                self._recorder.tallies[key[0]].by_route[message.route] += 1
+
+    async def close(self) -> None:
+        await self._end()
+
+    async def _end(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        if process.returncode is None and not self._was_asked:
+            self._was_asked = True
+            process.terminate()
+            try:
+                async with asyncio.timeout(_END_GRACE):
+                    await process.wait()
+            except TimeoutError:
+                self._recorder.tell(f"the application did not end within {_END_GRACE:g} s and was killed")
+                process.kill()
+                await process.wait()
+        if self._tasks:
+            listeners, watcher = self._tasks[:2], self._tasks[2]
+            self._tasks = []
+            await asyncio.wait(listeners, timeout=_END_GRACE)
+            for task in (*listeners, watcher):
+                task.cancel()
+            await asyncio.gather(*listeners, watcher, return_exceptions=True)
+
+    # -- listening -------------------------------------------------------------------------------------------
+
+    async def _listen(self, stream: asyncio.StreamReader) -> None:
+        only = self._scenario.entities[0].path if len(self._scenario.entities) == 1 else ""
+        async for line in stream:
+            found = parse_line(line.decode(errors="replace"))
+            if found is not None:
+                message_id, path, outcome = found
+                self._note(message_id, path or only, outcome)
+
+    def _note(self, message_id: str, path: str, outcome: Outcome) -> None:
+        now = self._recorder.now()
+        plan = self._scenario.entity(path) if path else None
+        message = SentMessage(
+            message_id=message_id,
+            path=path if plan is None else plan.path,
+            client="app",
+            position=len(self._recorder.sent),
+            began=now,
+            ended=now,
+            outcome=outcome,
+            error="" if outcome == "returned" else "the application says that it was refused",
+        )
+        self._recorder.note_reported(message)
+
+    async def _overhear(self, stream: asyncio.StreamReader) -> None:
+        async for line in stream:
+            self._told.append(line.decode(errors="replace").rstrip())
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_PAUSE)
+            pictures = await asyncio.to_thread(
+                read_status_files, status_dir(self._state), now=self._recorder.began + self._recorder.now()
+            )
+            for picture in pictures:
+                self.tells_states = True
+                self._follow(picture.pid, picture.status)
+
+    def _follow(self, pid: int, status: Mapping[str, Any]) -> None:
+        client = self._clients.setdefault(pid, _Client())
+        client.spooled = (status.get("spool") or {}).get("messages", 0)
+        for entity in status["entities"]:
+            health = entity["health"]
+            path, new = health["path"], EntityState(health["state"])
+            tally = self._recorder.tallies.get(path_key(path))
+            if tally is None:
+                continue
+            old = client.states.get(path, EntityState.HEALTHY)
+            self._recorder.watch(f"pid {pid}", path)
+            if new is not old:
+                at = health["since"] or self._recorder.began + self._recorder.now()
+                change = StateChange(path, old, new, at, health["reason"])
+                self._recorder.note_state(f"pid {pid}", change)
+            client.states[path] = new
+            client.pings[path] = health["pings"]
+            tally.pings = sum(one.pings.get(path, 0) for one in self._clients.values())
+            self._count_routes(client, path, entity["sent"])
+
+    def _count_routes(self, client: _Client, path: str, sent: Mapping[str, Mapping[str, int]]) -> None:
+        """As the clients themselves count, while they run."""
+        client.sent[path] = {route: counts["ok"] for route, counts in sent.items()}
+        routes = self._recorder.tallies[path_key(path)].by_route
+        for route in routes:
+            routes[route] = sum(one.sent.get(path, {}).get(route, 0) for one in self._clients.values())
+
+    # -- accounting ------------------------------------------------------------------------------------------
+
+    def sent(self) -> Sequence[SentMessage]:
+        """What it says it sent, with the paths that have become known."""
+        for message in self._recorder.sent:
+            if not message.path:
+                message.path = self._recorder.find_path(message.message_id) or ""
+        return self._recorder.sent
+
+    def account(
+        self, resting: Iterable[Resting], redirected: Iterable[tuple[str, str]]
+    ) -> Sequence[SentMessage]:
+        """What it sent, as far as anybody knows: what it named, and what the namespaces have of it."""
+        places = {one.message_id: one.path for one in resting}
+        places |= {message_id: path for path, message_id in redirected}
+        for message in self.sent():
+            message.path = message.path or places.get(message.message_id, "")
+        named = {one.message_id for one in self._recorder.sent}
+        # One that it could not name any more when it was ended; without names, all of them.
+        outcome: Outcome = "unknown" if named else "returned"
+        places |= {one.message_id: one.path for one in self._recorder.arrivals}
+        more = [
+            SentMessage(message_id=key, path=path, client="app", position=index, outcome=outcome)
+            for index, (key, path) in enumerate(places.items(), start=len(named))
+            if key not in named
+        ]
+        return [*self._recorder.sent, *more]
+
+    def checks(self) -> list[Check]:
+        """Whether it ended as it should."""
+        code = None if self._process is None else self._process.returncode
+        is_clean = code == 0 or (self._was_asked and code in (-signal.SIGTERM, 128 + signal.SIGTERM))
+        last = f"; it said: {self._told[-1]}" if self._told and not is_clean else ""
+        return [
+            Check(name="the application ended cleanly", passed=is_clean, detail=f"exit code {code}{last}")
+        ]
+
+    def notes(self) -> list[str]:
+        """What the report should say of it."""
+        notes = [f"Drilled: {shlex.join(self._arguments)}"]
+        if not self._recorder.sent:
+            notes.append(
+                "The application named no message id, so that all messages that either namespace took count "
+                "as sent. Let it print `sent ID` for each send that returns."
+            )
+        if not self.tells_states:
+            notes.append(
+                f"The application's client has no state_dir in {STATE_ENV}: states, routes and the bill of "
+                "its sends are not known, and the promises about them were not checked."
+            )
+        return notes
