@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ import pytest
 
 from pairbus.cli.complaints import EXTRAS, complain_of
 from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED, TransportError
+from tests.guards.test_layers import DISTRIBUTIONS
 
 from .process import PATIENCE, call
 
@@ -76,10 +78,13 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
     assert (done.returncode, done.stderr) == (2, wanted)
 
 
-def test_every_extra_is_known() -> None:
+def test_every_library_of_an_extra_is_known() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = set(project["optional-dependencies"]) - {"dev"}
-    assert set(EXTRAS.values()) <= extras
+    brought = {DISTRIBUTIONS.get(library, library): extra for library, extra in EXTRAS.items()}
+    for extra, requirements in project["optional-dependencies"].items():
+        for name in (re.split("[<>=]", requirement)[0].lower() for requirement in requirements):
+            known = brought.get(name) == extra or extra == "dev" or name.startswith("pairbus[")
+            assert known, f"say in EXTRAS that {extra} brings {name}"
 
 
 @pytest.mark.parametrize(

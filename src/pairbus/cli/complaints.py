@@ -28,6 +28,7 @@ EXTRAS = {
     "py4j": "spark",
     "pyarrow": "spark",
     "pyspark": "spark",
+    "rich": "drill",
 }
 # How the traceback of a worker ends: with the error itself.
 _WORKER_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
