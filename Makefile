@@ -13,7 +13,7 @@ READY := .venv/.ready
 
 help:
 	@echo "make setup    the virtual environment .venv with every extra"
-	@echo "make demo     set up, then send and receive through an embedded namespace"
+	@echo "make demo     set up, then an outage from beginning to end on two embedded namespaces"
 	@echo "make test     set up, then every check; what CI runs"
 	@echo "make bench    set up, then measure broker, clients and pump; RabbitMQ too, where it is installed"
 	@echo "make soak     set up, then the long forms of the tests that roll dice"
@@ -37,7 +37,8 @@ $(READY): $(LOCKED) pyproject.toml
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/python examples/demo.py
+	@mkdir -p build
+	@$(BIN)/pairbus drill --report build/pairbus-drill.html
 
 lint: $(READY)
 	$(BIN)/ruff check .
