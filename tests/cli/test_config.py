@@ -268,6 +268,8 @@ def test_what_the_command_line_lacks_is_told(
 def test_a_pair_that_the_file_does_not_have_is_told(file: Path) -> None:
     with pytest.raises(ConfigurationError, match="no pair 'shopp'; did you mean 'shop'"):
         choice(config=file, pair="shopp").resolve()
+    with pytest.raises(ConfigurationError, match="no pair 'x'; there are: shop, other"):
+        choice(config=file, pair="x").resolve()
     with pytest.raises(ConfigurationError, match="there are: shop, other"):
         choice(config=file).resolve()
     with pytest.raises(ConfigurationError, match="no such file"):

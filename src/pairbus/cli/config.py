@@ -134,7 +134,8 @@ class Config:
 
     def pair(self, name: str) -> PairConfig:
         if name not in self.pairs:
-            raise ConfigurationError(f"{self.file}: there is no pair {name!r}{_nearest(name, self.pairs)}")
+            hint = _nearest(name, self.pairs) or f"; there are: {', '.join(self.pairs) or 'none'}"
+            raise ConfigurationError(f"{self.file}: there is no pair {name!r}{hint}")
         return self.pairs[name]
 
 
