@@ -151,6 +151,7 @@ GOOD: dict[str, Any] = {
     [
         {"count": -1}, {"count": "1"}, {"count": 1.5}, {"count": True}, {"stage": "theft"}, {"role": "thief"},
         {"size_class": 0}, {"id": None}, {"row": "other"}, {"row": None}, {"minute": None},
+        {"minute": 10**15}, {"count": 10**18},
     ],
 )  # fmt: skip
 def test_a_row_that_cannot_be_billed_is_bad(change: dict[str, Any], tmp_path: Path) -> None:

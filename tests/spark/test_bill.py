@@ -30,6 +30,8 @@ from pairbus.ledger.segment import SegmentWriter
 from pairbus.spark.bill import bill_ledger
 from pairbus.spark.operations import take_segments
 
+# Each is some dozen jobs, the first of which Java runs uncompiled: seconds alone, a minute beside other work.
+pytestmark = pytest.mark.timeout(240)
 # Tiers that a test reaches: the first thousand free, then two steps.
 SHEET: PriceSheet = replace(
     default_sheet(),
@@ -97,6 +99,8 @@ BAD = (
     {"row": "nothing", "id": "y"},
     {**next(row for row in make_rows() if row["row"] == "operation"), "id": "z", "count": -1},
     {**next(row for row in make_rows() if row["row"] == "operation"), "id": "w", "stage": "theft"},
+    {**next(row for row in make_rows() if row["row"] == "operation"), "id": "v", "minute": 10**15},
+    {**next(row for row in make_rows() if row["row"] == "outage"), "id": "u", "at": 1e300},
 )
 
 

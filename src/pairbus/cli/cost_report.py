@@ -83,9 +83,10 @@ def report_command(
     from ..cost.page import render_page
     from ..spark import open_session  # late: help needs no Spark
     from ..spark.bill import bill_ledger
+    from ..spark.operations import is_small
 
     now = time.time()
-    spark = open_session(master=master, app_name="pairbus-cost")
+    spark = open_session(master=master, app_name="pairbus-cost", is_short=is_small(directory))
     try:
         run = bill_ledger(
             spark, directory, sheet, now=now, terms=terms, system=system, month=month, out=out.absolute()

@@ -22,6 +22,7 @@ from ..metering import units as size_class
 from .segment import read_segment
 
 __all__ = [
+    "BOUNDS",
     "KIND",
     "STAGES",
     "UNIT_BYTES",
@@ -53,6 +54,16 @@ STAGES = (
     "management",
 )
 _ROLES = ("client", "pump")
+_YEAR_9999 = 253_402_300_000
+#: What numbers of a row may be. What is beyond them no minute can hold, and no sum or calendar could take.
+BOUNDS = {
+    "count": (0, 10**12),
+    "unknown": (0, 10**12),
+    "bytes": (0, 10**15),
+    "size_class": (1, 10**4),
+    "minute": (0, _YEAR_9999),
+    "at": (0, _YEAR_9999),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +165,10 @@ def _fits(value: Any, of: str) -> bool:
 
 
 def _is_sound(row: Row) -> bool:
-    if not isinstance(row, Operation):
-        return True
-    amounts = (row.count, row.unknown, row.bytes, row.minute)
-    return min(amounts) >= 0 and row.size_class >= 1 and row.stage in STAGES and row.role in _ROLES
+    for name, (least, most) in BOUNDS.items():
+        if not least <= getattr(row, name, least) <= most:
+            return False
+    return not isinstance(row, Operation) or (row.stage in STAGES and row.role in _ROLES)
 
 
 @dataclass(frozen=True, slots=True)

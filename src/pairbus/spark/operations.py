@@ -18,16 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from ..ledger.operations import KIND, STAGES
+from ..ledger.operations import BOUNDS, KIND, STAGES
 from ..ledger.segment import adopt_segments, closed_segments
 from .locks import hold_alone
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["OPERATIONS_DDL", "Intake", "load_operations", "take_segments"]
+__all__ = ["OPERATIONS_DDL", "Intake", "is_small", "load_operations", "take_segments"]
 
 OPERATIONS_DDL = (
     "row string, id string, writer string, role string, pair string, namespace string, entity string, "
@@ -42,6 +43,8 @@ _NEEDED = {
     "writer": "id writer role pair phase at every",
 }
 _DIRECTORY = re.compile(rf"{KIND}-(\d{{4}}-\d\d-\d\d)-(\d{{6}})\.parquet")
+# Some 300,000 rows.
+_SMALL = 100 << 20
 _FRESH = f".{KIND}-fresh"
 _LOCK = f".{KIND}.lock"
 
@@ -53,6 +56,11 @@ class Intake:
     segments: int = 0
     adopted: int = 0
     days: tuple[str, ...] = ()
+
+
+def is_small(records: Path) -> bool:
+    """Whether what waits to be taken in is so little that Java's start takes longer."""
+    return sum(path.stat().st_size for path in closed_segments(records, KIND)) < _SMALL
 
 
 def load_operations(spark: SparkSession, records: Path) -> DataFrame | None:
@@ -84,48 +92,58 @@ def _write_days(spark: SparkSession, records: Path, segments: list[Path]) -> tup
     fresh = records / _FRESH
     if fresh.exists():  # of a run that did not come to its end
         shutil.rmtree(fresh)
-    new = _read_segments(spark, segments).cache()
-    try:
-        days = sorted(row["day"] for row in new.select("day").distinct().collect())
-        present = _generations(records)
-        rows = new.select(*_COLUMNS, "raw", "day")
-        old = [str(present[day][0]) for day in days if day in present]
-        if old:
-            rows = rows.unionByName(_with_day(spark.read.schema(_TABLE_DDL).parquet(*old)))
-        rows.dropDuplicates(["id"]).repartition("day").write.partitionBy("day").parquet(str(fresh))
-    finally:
-        new.unpersist()
+    taken, merged = fresh / "taken", fresh / "merged"
+    _write_once(_read_segments(spark, segments), taken)
+    days = sorted(path.name.removeprefix("day=") for path in taken.glob("day=*"))
+    present = _generations(records)
+    late = [day for day in days if day in present]
+    if late:
+        parts = [path for day in late for path in (present[day][0], taken / f"day={day}")]
+        _write_once(_with_day(spark.read.schema(_TABLE_DDL).parquet(*map(str, parts))), merged)
     for day in days:
         before = present.get(day)
         number = before[1] + 1 if before is not None else 1
-        (fresh / f"day={day}").rename(records / f"{KIND}-{day}-{number:06d}.parquet")
+        whole = (taken if before is None else merged) / f"day={day}"
+        whole.rename(records / f"{KIND}-{day}-{number:06d}.parquet")
         if before is not None:
             shutil.rmtree(before[0])
     shutil.rmtree(fresh)
     return tuple(days)
 
 
+def _write_once(rows: DataFrame, to: Path) -> None:
+    """Write rows by their days, each once. Rows of one id are of one day, so that one shuffle is enough."""
+    place = F.row_number().over(Window.partitionBy("day", "id").orderBy("id"))
+    once = rows.repartition("day").withColumn("place", place).where("place = 1").drop("place")
+    once.write.partitionBy("day").parquet(str(to))
+
+
 def _read_segments(spark: SparkSession, segments: list[Path]) -> DataFrame:
+    """The rows of segments; what cannot be billed as a bad row, with its text."""
     lines = spark.read.text([str(path) for path in segments]).select(
         F.col("value").alias("raw"), F.col("_metadata.file_name").alias("file")
     )
-    parsed = lines.withColumn("it", F.from_json("raw", OPERATIONS_DDL))
-    rows = parsed.select("raw", "file", F.coalesce(_is_sound(), F.lit(False)).alias("sound"), "it.*")
-    is_bad = ~F.col("sound")
-    # A bad row has the time of its segment, which is part of the file's name, and an id of its own making.
-    begun = F.regexp_extract("file", rf"^{KIND}-(\d+)-", 1).cast("long") / 1000
-    return _with_day(
-        rows.select(
-            F.when(is_bad, F.lit("bad")).otherwise(F.col("row")).alias("row"),
-            F.when(is_bad, F.concat(F.lit("bad:"), F.sha2(F.concat("file", "raw"), 256)))
-            .otherwise(F.col("id"))
-            .alias("id"),
-            *(F.when(is_bad, None).otherwise(F.col(name)).alias(name) for name in _COLUMNS[2:-2]),
-            F.when(is_bad, begun).otherwise(F.col("at")).alias("at"),
-            F.when(is_bad, None).otherwise(F.col("every")).alias("every"),
-            F.when(is_bad, F.col("raw")).alias("raw"),
-        )
-    )
+    # Unfolded by generators: as plain columns, each line would be parsed anew for each of its fields, and
+    # judged anew for each column that depends on the judgement.
+    parsed = lines.select("raw", "file", F.inline(F.array(F.from_json("raw", OPERATIONS_DDL))))
+    judged = F.when(_is_sound(), _good_row()).otherwise(_bad_row())
+    return _with_day(parsed.select(F.inline(F.array(judged))))
+
+
+def _good_row() -> Column:
+    return F.struct(*_COLUMNS, F.lit(None).cast("string").alias("raw"))
+
+
+def _bad_row() -> Column:
+    # It has the time of its segment, which is part of the file's name, and an id of its own making.
+    made = {
+        "row": F.lit("bad"),
+        "id": F.concat(F.lit("bad:"), F.sha2(F.concat("file", "raw"), 256)),
+        "at": F.regexp_extract("file", rf"^{KIND}-(\d+)-", 1).cast("long") / 1000,
+        "raw": F.col("raw"),
+    }
+    types = (entry.split() for entry in _TABLE_DDL.split(", "))
+    return F.struct(*(made.get(name, F.lit(None).cast(of)).alias(name) for name, of in types))
 
 
 def _with_day(rows: DataFrame) -> DataFrame:
@@ -137,13 +155,13 @@ def _is_sound() -> Column:
     """The same as `pairbus.ledger.operations.parse_row` asks for."""
     sound = F.lit(False)
     for kind, names in _NEEDED.items():
-        whole = F.col("it.row") == kind
+        whole = F.col("row") == kind
         for name in names.split():
-            whole &= F.col(f"it.{name}").isNotNull()
+            whole &= F.col(name).isNotNull()
+            if name in BOUNDS:
+                whole &= F.col(name).between(*BOUNDS[name])
         if kind == "operation":
-            for name, least in (("count", 0), ("unknown", 0), ("bytes", 0), ("minute", 0), ("size_class", 1)):
-                whole &= F.col(f"it.{name}") >= least
-            whole &= F.col("it.stage").isin(*STAGES) & F.col("it.role").isin("client", "pump")
+            whole &= F.col("stage").isin(*STAGES) & F.col("role").isin("client", "pump")
         sound |= F.coalesce(whole, F.lit(False))
     return sound
 
