@@ -72,7 +72,7 @@ def test_the_picture_tells_states_routes_and_the_drain() -> None:
     show(display, result, until=15.0)
     during = "\n".join(picture_of(terminal.written.getvalue()))
     for text in (
-        "15.0 s  outage   broken: refuse at contoso",
+        "15.0 s  outage  broken: refuse at contoso",
         "failed over",
         "phase: outage",
         "refuse [bold]",
@@ -149,13 +149,26 @@ def test_a_log_has_a_line_for_everything_and_figures_now_and_then() -> None:
     assert len(figures) == 10
     assert figures[5] == (
         "[  15.0 s] 1,164 sent (684 to the primary; 477 to the backlog), 684 received, 479 in the backlog, "
-        "3 failed over"
+        "3 failed over; the syphon waits until all is well"
     )
-    assert figures[-1].endswith("823 in the backlog, 195 of 1,018 moved at 260/s")
+    assert figures[-1].endswith(
+        "823 in the backlog, 195 of 1,018 moved at 260/s; the syphon waits until all is well"
+    )
     sent = result.verdict.sent
     assert f"PASSED: {sent:,} messages sent through a 12 s outage. {sent:,} arrived. None lost." in lines
     assert f"  passed: nothing is lost ({sent:,} sent, {sent:,} arrived)" in lines
     assert lines[-1].endswith("drained at 240/s, cost < 0.01 USD")
+
+
+def test_a_log_does_not_repeat_what_has_not_changed() -> None:
+    stream = StringIO()
+    display = PlainDisplay(stream)
+    picture = make_pictures(make_result())[-1]
+    for step in range(160):
+        display.update(replace(picture, at=100 + step / 4, message="checking the records"))
+    stamps = [line.split("]")[0] for line in stream.getvalue().splitlines()]
+    assert stamps == ["[ 100.0 s", "[ 115.0 s", "[ 130.0 s"]
+    assert stream.getvalue().count("; checking the records\n") == 3
 
 
 def test_a_log_says_what_failed() -> None:

@@ -15,6 +15,7 @@ import pytest
 from pairbus.drill.page import render_drill
 from pairbus.drill.result import DrillResult, FaultSpan
 from pairbus.drill.summary import fates_of, find_failover, find_outage, sum_up, tell_rest
+from pairbus.drill.timeline import find_end
 
 from .sample import BEGAN, make_empty, make_failed, make_healthy, make_result, make_wide
 
@@ -140,6 +141,17 @@ def test_ten_minutes_of_samples_make_no_large_page() -> None:
     result = make_wide()
     assert len(result.samples) == 2400
     assert len(render_drill(result, now=BEGAN).encode()) < 200_000
+
+
+def test_a_long_verdict_does_not_push_the_drill_aside() -> None:
+    result = make_result()
+    *before, verdict = result.phases
+    late = replace(verdict, begins=34.0, ends=334.0)
+    slow = replace(result, phases=(*before[:-1], replace(before[-1], ends=34.0), late), seconds=334.0)
+    assert find_end(slow) == pytest.approx(34.0 * 1.03)
+    assert "Not drawn: 4 min 59 s more" in words_of(slow)
+    assert find_end(make_empty()) == 0
+    assert "Not drawn" not in words_of(replace(slow, seconds=34.5))
 
 
 def test_without_an_outage_it_says_so() -> None:

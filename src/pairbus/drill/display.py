@@ -16,6 +16,8 @@ __all__ = ["PlainDisplay", "open_display", "tell_figures"]
 
 # How often the figures are told: often enough to see that it lives, seldom enough to read the log afterwards.
 _PAUSE = 2.5
+# And how often if they are the same again.
+_LONG_PAUSE = 15.0
 
 
 def open_display(stream: TextIO, *, is_terminal: bool) -> Display:
@@ -35,6 +37,7 @@ class PlainDisplay:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._told_at = 0.0
+        self._told = ""
 
     def begin(self, scenario_title: str, story: str) -> None:
         """Say what will be drilled."""
@@ -52,9 +55,13 @@ class PlainDisplay:
 
     def update(self, picture: Picture) -> None:
         """The figures, if they were not told just now."""
-        if picture.at - self._told_at >= _PAUSE:
-            self._told_at = picture.at
-            self._write(f"{_stamp(picture.at)} {', '.join(_figures(picture))}")
+        if picture.at - self._told_at < _PAUSE:
+            return
+        told = ", ".join(_figures(picture))
+        if told != self._told or picture.at - self._told_at >= _LONG_PAUSE:
+            self._told_at, self._told = picture.at, told
+            doing = f"; {picture.message}" if picture.message else ""
+            self._write(f"{_stamp(picture.at)} {told}{doing}")
 
     def end(self, result: DrillResult) -> None:
         """The verdict, the promises and the bill."""

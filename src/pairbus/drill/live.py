@@ -137,8 +137,6 @@ class LiveDisplay:
         if picture.drain_total is not None:
             told = _tell_drain(picture.drain_moved, picture.drain_total, picture.drain_rate)
             yield _bar("drain", picture.drain_moved, picture.drain_total, told, "green")
-        elif picture.message:
-            yield _cut(Text(picture.message, style="dim"))
 
 
 def _sums(picture: Picture) -> dict[str, int]:
@@ -166,7 +164,9 @@ def _head(title: str, picture: Picture) -> Group:
     second = Text(f"{picture.at:7.1f} s  ", style="bold")
     second.append(picture.phase, style="bold cyan")
     if picture.faults:
-        second.append(f"   broken: {', '.join(dict.fromkeys(picture.faults))}", style="red")
+        second.append(f"  broken: {', '.join(dict.fromkeys(picture.faults))}", style="red")
+    elif picture.message:
+        second.append(f"  {picture.message}", style="dim not bold")
     return Group(_cut(first), _cut(second))
 
 

@@ -10,13 +10,15 @@ from .lanes import STATES, draw_fault_lane, draw_state_lane, group_lanes, is_tro
 from .result import DrillResult, Sample
 from .series import Slots, levels_of, make_slots, rates_of, sums_of
 from .time_axis import TimeAxis, draw_axis, draw_backdrop, draw_phases
-from .wording import count_of, write_rate
+from .wording import count_of, write_rate, write_seconds
 
-__all__ = ["render_timeline"]
+__all__ = ["find_end", "render_timeline"]
 
 # More lanes than these are folded away, so that the charts stay near the faults that explain them.
 _MOST_LANES = 10
 _MOST_FAULTS = 6
+# So much of the time before the verdict is drawn of the verdict.
+_VERDICT_SHARE = 0.03
 _HEIGHT = 132
 _LOW_HEIGHT = 66
 
@@ -25,7 +27,7 @@ def render_timeline(result: DrillResult) -> str:
     """Everything that has a time."""
     if not (result.phases or result.states or result.samples):
         return ""
-    axis = TimeAxis(result.seconds)
+    axis = TimeAxis(find_end(result))
     parts = [
         draw_backdrop(axis, result.phases),
         _row(_who("phase"), draw_phases(axis, result.phases), "first"),
@@ -36,8 +38,21 @@ def render_timeline(result: DrillResult) -> str:
     ]
     return (
         '<section aria-labelledby="time"><h2 id="time">What happened when</h2>'
-        f'<div class="timeline">{"".join(parts)}</div></section>'
+        f'<div class="timeline">{"".join(parts)}</div>{_left_out(result, axis)}</section>'
     )
+
+
+def find_end(result: DrillResult) -> float:
+    """Where the axis ends: to judge can take longer than all that is judged, and shows nothing."""
+    begins = next((phase.begins for phase in result.phases if phase.name == "verdict"), result.seconds)
+    return min(result.seconds, begins * (1 + _VERDICT_SHARE)) if begins > 0 else result.seconds
+
+
+def _left_out(result: DrillResult, axis: TimeAxis) -> str:
+    left = result.seconds - axis.ends
+    if left < 1:
+        return ""
+    return f'<p class="dim left">Not drawn: {write_seconds(left)} more, for checking and billing.</p>'
 
 
 def _faults(result: DrillResult, axis: TimeAxis) -> str:
@@ -85,7 +100,7 @@ def draw_charts(result: DrillResult, axis: TimeAxis) -> str:
     """The charts; without samples there are none."""
     if not result.samples:
         return ""
-    slots = make_slots(result.seconds)
+    slots = make_slots(axis.ends)
     charts = [_sends(result, axis, slots), _arrivals(result, axis, slots)]
     if any(sample.backlog or sample.spooled or sample.moved for sample in result.samples):
         charts.append(_waiting(result, axis, slots))
