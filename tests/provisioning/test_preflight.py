@@ -173,6 +173,10 @@ def test_keys_that_can_only_send_are_enough_and_noted(reports: Reports) -> None:
     assert found(report) == []
     assert [one.subject for one in report.findings if one.topic == "claims"] == ["secondary", "primary"]
     assert report.capacity is None
+
+
+def test_a_check_that_could_look_at_no_entity_does_not_say_that_all_is_well(reports: Reports) -> None:
+    assert found(reports["cannot_list"]) == [("warning", "claims", "primary")]
     assert any("--entity" in one.text for one in reports["cannot_list"].findings)
 
 

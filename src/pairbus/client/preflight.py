@@ -188,10 +188,7 @@ class Preflight:
                 if trouble is Trouble.UNREACHABLE:
                     self._mark_unreachable("primary", describe_trouble(error))
                     return {}
-        text = "no Manage claim, which a sender does not need; duplicate detection could not be looked at"
-        if not self._entities:
-            text += ", nor entities found: name them with --entity"
-        self._note([Finding("note", "claims", "primary", text)])
+        self._note([_without_manage(self._entities)])
         return dict.fromkeys(self._entities)
 
     async def _list(self, admin: ServiceBusAdministrationClient) -> Described:
@@ -258,6 +255,15 @@ class Preflight:
         if name not in self._unreachable:
             self._unreachable.add(name)
             self._note([Finding("error", "reach", name, f"cannot be reached: {text}")])
+
+
+def _without_manage(entities: Sequence[str]) -> Finding:
+    """A sender needs no Manage claim; but a check that looked at nothing must not say that all is well."""
+    text = "no Manage claim, which a sender does not need; duplicate detection could not be looked at"
+    if entities:
+        return Finding("note", "claims", "primary", text)
+    text += ", nor any entity, nor whether this credential may send: name entities with --entity"
+    return Finding("warning", "claims", "primary", text)
 
 
 def _duplicate_window(settings: QueueProperties | TopicProperties) -> float | None:
