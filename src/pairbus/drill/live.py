@@ -214,7 +214,9 @@ def _bar(name: str, value: int, most: int, told: str, style: str) -> Text:
 
 def _tell_drain(moved: int, total: int, rate: float) -> str:
     left = max(total - moved, 0)
-    ends = f", {write_seconds(left / rate)} left" if left and rate > 0 else ""
+    if not left:
+        return f"{moved:,}, all of them"
+    ends = f", {write_seconds(left / rate)} left" if rate > 0 else ""
     return f"{moved:,} of {total:,}, {write_rate(rate)}{ends}"
 
 
@@ -238,6 +240,7 @@ def _verdict(result: DrillResult) -> Iterator[RenderableType]:
         told = Text("✓ " if check.passed else "✗ ", style="green" if check.passed else "bold red")
         told.append(f"{check.name}", style="default")
         told.append(f"  {check.detail}", style="dim not bold")
-        yield Padding(told, (0, 0, 0, 2))
+        # What failed is told to its end; what did not takes one line.
+        yield Padding(_cut(told) if check.passed else told, (0, 0, 0, 2))
     if told_figures := tell_figures(result):
         yield Text(told_figures, style="dim")

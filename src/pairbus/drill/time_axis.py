@@ -70,7 +70,7 @@ def draw_backdrop(axis: TimeAxis, phases: Sequence[Phase]) -> str:
         if phase.name == "outage":
             width = axis.place(phase.ends) - x
             parts.append(f'<rect class="shade" x="{x:.2f}%" width="{width:.2f}%" height="100%"/>')
-        if phase.begins > 0:
+        if x > 0.5:
             parts.append(f'<line class="edge" x1="{x:.2f}%" x2="{x:.2f}%" y2="100%"/>')
     return f'<div class="backdrop">{frame("".join(parts), "100%", "")}</div>'
 
