@@ -40,7 +40,7 @@ from .spool_store import SpoolStore, adopt_stores
 from .status import SpoolStatus
 from .timers import Timers
 
-__all__ = ["Rejected", "Replay", "Spool"]
+__all__ = ["Rejected", "Replay", "Spool", "list_spooled"]
 
 log = logging.getLogger("pairbus.client")
 _FIRST_PAUSE = 1.0
@@ -273,3 +273,18 @@ class Spool:
         for store in self._stores:
             store.close()
         self._stores.clear()
+
+
+def list_spooled(directory: Path) -> list[tuple[str, str]]:
+    """Paths and ids of the messages that processes which are gone have left in a spool; it stays as it is."""
+    found: list[tuple[str, str]] = []
+
+    def visit(data: bytes) -> str:
+        record = _Record.from_bytes(data)
+        messages, _ = unpack(record.packed)
+        found.extend((record.path, message_id_of(message)) for message in messages)
+        return path_key(record.path)
+
+    for store in adopt_stores(directory, visit):
+        store.close()
+    return found

@@ -33,6 +33,7 @@ class Evidence:
     audit: Audit
     runs: Sequence[DrainRun]
     backlog: Sequence[Resting]
+    spooled: Sequence[Resting]
     redirected: frozenset[tuple[str, str]]
     records: RecordsVerdict | None
     knows_states: bool = True
@@ -188,8 +189,8 @@ def _check_backlog(evidence: Evidence) -> Iterator[Check]:
     if expect.spool:
         yield Check(
             name="the spool took what neither side could, and is empty",
-            passed=sample.to_spool > 0 and sample.spooled == 0,
-            detail=f"{sample.to_spool:,} messages went there, {sample.spooled:,} are left",
+            passed=sample.to_spool > 0 and not evidence.spooled,
+            detail=f"{sample.to_spool:,} messages went there, {len(evidence.spooled):,} are left",
         )
     if expect.put_aside:
         aside = max((run.waiting for run in evidence.runs), default=0)

@@ -32,7 +32,7 @@ from .messages import Resting, SentMessage
 from .picture import Display, Picture
 from .receiver import Receiver
 from .recorder import Recorder
-from .remains import peek_backlog, peek_primary, read_redirects
+from .remains import peek_backlog, peek_primary, read_redirects, read_spool
 from .result import Check, Cost, DrillResult, FaultSpan
 from .scenario import EntityPlan, Scenario
 from .stage import Stage, count_messages, describe_fault
@@ -256,6 +256,8 @@ class Conductor:
 
     async def _drain(self) -> None:
         self._enter("drain")
+        self._message = f"waiting for {self._engine.name} to be ready"
+        await self._engine.wait_ready()
         self._message = f"draining with {self._engine.name}"
         self._progress.total = await self._stage.backlog_depth()
         deadline = self._recorder.now() + self._scenario.syphon.patience
@@ -392,7 +394,8 @@ class Conductor:
         await self._look()
         redirects = await asyncio.to_thread(read_redirects, self._state)
         backlog, primary = await self._peek()
-        resting = [*backlog, *primary]
+        spooled = await asyncio.to_thread(read_spool, self._state)
+        resting = [*backlog, *primary, *spooled]
         sent = self._applications.account(resting, redirects)
         found = audit(
             sent,
@@ -413,6 +416,7 @@ class Conductor:
             audit=found,
             runs=self._runs,
             backlog=backlog,
+            spooled=spooled,
             redirected=frozenset(redirects),
             records=records,
             knows_states=self._applications.tells_states,

@@ -64,6 +64,10 @@ class Engine(Protocol):
         """Get ready, in the background."""
         ...
 
+    async def wait_ready(self) -> None:
+        """Wait until it is; what kept it from being so is raised."""
+        ...
+
     @property
     def moved(self) -> int:
         """Messages moved by the run that is under way."""
@@ -126,6 +130,9 @@ class PumpEngine:
 
     def start(self) -> None:
         """There is nothing to get ready."""
+
+    async def wait_ready(self) -> None:
+        """It always is."""
 
     async def drain(self) -> DrainRun:
         pump = Pump(

@@ -14,6 +14,7 @@ from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from ..client.records import KIND as REDIRECTS
+from ..client.spool import list_spooled
 from ..client.state_dir import records_dir
 from ..ledger import adopt_segments, closed_segments, read_segment
 from ..pairing.envelope import ALIAS_PATH
@@ -22,7 +23,7 @@ from .line import open_client
 from .messages import Resting
 from .scenario import EntityPlan
 
-__all__ = ["peek_backlog", "peek_primary", "read_redirects"]
+__all__ = ["peek_backlog", "peek_primary", "read_redirects", "read_spool"]
 
 #: How many messages lie at a path. What is empty is not looked at: a link takes the SDK a second.
 Held = Callable[[str], int]
@@ -113,6 +114,12 @@ def _destination(message: ServiceBusReceivedMessage) -> str:
         if (name.decode() if isinstance(name, bytes) else name) == ALIAS_PATH:
             return value.decode() if isinstance(value, bytes) else str(value)
     return ""
+
+
+def read_spool(state: Path) -> list[Resting]:
+    """What the applications, which are closed by now, have left on their disks."""
+    found = list_spooled(state / "spool")
+    return [Resting(message_id=message_id, path=path, place="the spool") for path, message_id in found]
 
 
 def read_redirects(state: Path) -> dict[tuple[str, str], str]:

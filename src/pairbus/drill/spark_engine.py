@@ -43,6 +43,10 @@ class SparkEngine:
         """The two variables must be set by now: Java hands them on to the workers."""
         self._session = self._thread.submit(_open_warm_session)
 
+    async def wait_ready(self) -> None:
+        """Wait for Java, and for the workers to be warm."""
+        await self._run(lambda session: None)
+
     @property
     def moved(self) -> int:
         syphon = self._syphon
