@@ -21,12 +21,17 @@ def test_every_queue_has_one_shard_and_no_shard_is_empty(shards: int) -> None:
     assert [shard.number for shard in dealt] == list(range(len(dealt)))
 
 
-def test_idle_epochs_double_up_to_the_length_of_a_poll_and_a_busy_one_is_short_again() -> None:
+def test_a_long_epoch_follows_one_without_work_and_a_busy_one_is_short_again() -> None:
     epochs = Epochs(busy=5, longest=900)
-    lengths = [epochs.left(number, now=0, handled=0) for number in range(10)]
-    assert lengths == [5, 10, 20, 40, 80, 160, 320, 640, 900, 900]
-    assert epochs.left(10, now=0, handled=1) == 5
-    assert epochs.left(11, now=0, handled=1) == 10
+    assert [epochs.left(number, now=0, handled=0) for number in range(3)] == [5, 900, 900]
+    assert epochs.left(3, now=0, handled=1) == 5
+    assert epochs.left(4, now=0, handled=1) == 900
+
+
+@pytest.mark.parametrize(("poll", "length"), [(900, 900), (300, 900), (400, 1200), (3600, 3600), (0.5, 900)])
+def test_a_long_epoch_is_a_whole_number_of_polls(poll: float, length: float) -> None:
+    epochs = Epochs(busy=5, longest=900, poll=poll)
+    assert [epochs.left(number, now=0, handled=0) for number in range(2)] == [5, length]
 
 
 def test_all_shards_of_an_epoch_end_together() -> None:
@@ -35,4 +40,4 @@ def test_all_shards_of_an_epoch_end_together() -> None:
     assert epochs.left(1, now=103, handled=7) == 2
     assert epochs.left(1, now=107, handled=7) == 0
     assert epochs.left(2, now=107, handled=7) == 5
-    assert epochs.left(3, now=112, handled=7) == 10
+    assert epochs.left(3, now=112, handled=7) == 900

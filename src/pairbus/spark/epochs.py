@@ -2,8 +2,9 @@
 
 1. Queues are dealt out like cards, so that shards differ by one queue at most. One shard serves many queues
    at once, so that there may be far more queues than slots.
-2. An epoch in which something was moved is followed by a short one. Idle ones double up to the length of a
-   long poll, because the end of each epoch cuts the polls of all queues, and polls cost money.
+2. An epoch in which something was moved is followed by a short one. Where nothing was, a long one follows,
+   because the end of each epoch cuts the polls of all queues, and polls cost money. It lasts for a whole
+   number of polls, so that there are no more of them than there would be without epochs.
 3. All shards of an epoch end together. A shard that came back early would leave its queues unserved until the
    last one has come back. The first that begins starts the clock; the others get what is left.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import NamedTuple
 
 __all__ = ["Epochs", "ServedQueue", "Shard", "deal"]
@@ -43,10 +45,11 @@ def deal(queues: Sequence[ServedQueue], shards: int, *, epoch: int = 0) -> list[
 
 @dataclass(slots=True)
 class Epochs:
-    """The lengths of epochs, one after the other."""
+    """The lengths of epochs, one after the other. Idle ones last `longest`, or to the end of that `poll`."""
 
     busy: float = BUSY_EPOCH
     longest: float = LONGEST_EPOCH
+    poll: float | None = None
     _epoch: int | None = field(default=None, init=False)
     _length: float = field(default=0.0, init=False)
     _handled: int = field(default=0, init=False)
@@ -64,5 +67,8 @@ class Epochs:
     def _next_length(self, handled: int) -> float:
         was_busy = handled > self._handled or self._length == 0.0
         self._handled = handled
-        self._length = self.busy if was_busy else min(self.longest, self._length * 2)
+        self._length = self.busy if was_busy else self._idle_length()
         return self._length
+
+    def _idle_length(self) -> float:
+        return self.longest if self.poll is None else ceil(self.longest / self.poll) * self.poll

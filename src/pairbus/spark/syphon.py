@@ -115,7 +115,7 @@ class Syphon:
         self._is_remote = is_remote(spark)
         self._tally = RunTally()
         kind = leash or ("file" if self._is_remote else "socket")
-        epochs = Epochs(busy=busy_epoch, longest=longest_epoch)
+        epochs = Epochs(busy=busy_epoch, longest=longest_epoch, poll=max(one.poll for one in self._options))
         self._leash = self._make_leash(kind, driver_host, epochs)
         self._begun = 0.0
         self._total: int | None = None

@@ -1,0 +1,77 @@
+"""The processes below one that a test has started, found by their parents and never by name alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["cpu_seconds", "executors_below", "kill_tree", "parent_of", "pumps_below"]
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat behind the name; the first is the state."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except OSError:  # it has ended
+        return ["X", "0", *["0"] * 20]
+
+
+def parent_of(pid: int) -> int:
+    return int(_stat(pid)[1])
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far."""
+    user, system = _stat(pid)[11:13]
+    return (int(user) + int(system)) / _TICKS
+
+
+def _below(root: int) -> Iterator[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _stat(int(entry.name))[0] not in "XZ":
+            children.setdefault(parent_of(int(entry.name)), []).append(int(entry.name))
+    found = list(children.get(root, ()))
+    while found:
+        pid = found.pop()
+        yield pid
+        found += children.get(pid, ())
+
+
+def _writes_receipts(pid: int) -> bool:
+    try:
+        files = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:
+        return False
+    return any(Path(file).name.startswith(".receipts-") for file in files)
+
+
+def pumps_below(root: int) -> list[int]:
+    """The Python workers that pump: they are the ones that write receipts."""
+    return [pid for pid in _below(root) if _writes_receipts(pid)]
+
+
+def executors_below(root: int) -> list[int]:
+    """The Java processes that are executors of Spark."""
+    return [pid for pid in _below(root) if "CoarseGrainedExecutorBackend" in _command(pid)]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def kill_tree(root: int) -> None:
+    """Kill a process and all that it has started, as when a machine goes down."""
+    doomed = [root, *_below(root)]
+    for pid in doomed:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue

@@ -1,0 +1,85 @@
+"""What an idle syphon costs: the receives that its polls are, and next to no work."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbus.broker.counters import Kind
+from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon
+
+from .bus import Bus, until
+from .processes import cpu_seconds
+from .traffic import run_in_background
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def by_epoch(bus: Bus, kind: Kind) -> list[int]:
+    """Operations on the secondary, epoch by epoch: each has a pump, and each pump a connection."""
+    pumps = [one for one in bus.secondary.connections() if one.container_id == "pairbus-pump"]
+    pumps.sort(key=lambda one: one.opened_at)
+    return [bus.secondary.count(kind, connection=one.name) for one in pumps]
+
+
+def test_ten_idle_queues_cost_what_the_polls_are(
+    spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
+) -> None:
+    # An epoch that would end within the third poll lasts as long as that.
+    syphon = Syphon(
+        spark,
+        pair,
+        state=tmp_path,
+        options=PumpOptions(poll=1.0),
+        shards=1,
+        busy_epoch=0.5,
+        longest_epoch=2.5,
+    )
+    thread, done = run_in_background(syphon)
+    until(lambda: by_epoch(bus, Kind.MANAGEMENT) == [10] * 4)
+    syphon.stop()
+    thread.join(60)
+    assert done[0].moved == 0
+    first, *whole, last = by_epoch(bus, Kind.EMPTY_RECEIVE)
+    assert first == 10, "a short epoch to begin with, for there may be work"
+    assert whole == [10 * 3] * 2, "no epoch has cut a poll"
+    assert last <= 10 * 3
+    assert by_epoch(bus, Kind.MANAGEMENT) == [10] * 4, "an epoch begins with a look at its queues"
+    kinds = {tally.kind for tally in bus.secondary.counters()}
+    assert kinds == {Kind.EMPTY_RECEIVE, Kind.MANAGEMENT, Kind.ADMIN}
+
+
+def test_a_thousand_idle_queues_on_two_tasks_use_next_to_no_cpu(
+    spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
+) -> None:
+    many = Bus(bus.broker, queues=1000, begin=10)
+    backlog = Backlog(pair=pair, count=1000)
+    syphon = Syphon(spark, backlog, state=tmp_path, shards=2, busy_epoch=300.0)
+    thread, done = run_in_background(syphon)
+    until(lambda: many.secondary.count(Kind.MANAGEMENT) == 1000, within=120)
+    workers = [pump.pid for pump in syphon.pumps()]
+    assert len(set(workers)) == 2
+    until(lambda: is_quiet(workers), within=60)
+    operations = [many.secondary.count(kind) for kind in Kind]
+    begun, before = time.monotonic(), [cpu_seconds(pid) for pid in workers]
+    until(lambda: time.monotonic() > begun + 4)
+    used = [cpu_seconds(pid) - was for pid, was in zip(workers, before, strict=True)]
+    # A loop that asked its queues again and again would use all of a core.
+    assert max(used) < 0.25 * 4
+    assert [many.secondary.count(kind) for kind in Kind] == operations
+    syphon.stop()
+    thread.join(60)
+    assert done[0].moved == 0
+    assert many.secondary.count(Kind.EMPTY_RECEIVE) == 1000
+    assert many.secondary.count(Kind.MANAGEMENT) == 1000
+
+
+def is_quiet(workers: list[int]) -> bool:
+    """Whether the links are open: the processes do nothing for half a second."""
+    before = [cpu_seconds(pid) for pid in workers]
+    begun = time.monotonic()
+    until(lambda: time.monotonic() > begun + 0.5)
+    return all(cpu_seconds(pid) - was < 0.1 for pid, was in zip(workers, before, strict=True))
