@@ -1,9 +1,9 @@
 """Tests that need a tool beyond Python, and what happens where the tool is missing.
 
-A test asks for the tool by its fixture (``node``, ``java``, ``chromium``). Where it is not installed the test
-is left out at collection and listed at the end of the run, so that a machine with Python alone still checks
-all it can and nothing goes missing silently. With PAIRBUS_REQUIRE_ALL=1, as in CI, a missing tool is an
-error.
+A test asks for the tool by its fixture (``node``, ``java``, ``chromium``, ``connect``). Where it is not
+installed the test is left out at collection and listed at the end of the run, so that a machine with Python
+alone still checks all it can and nothing goes missing silently. With PAIRBUS_REQUIRE_ALL=1, as in CI, a
+missing tool is an error.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,13 +29,16 @@ NPM_TIMEOUT = 300.0
 
 @dataclass(frozen=True)
 class Tool:
-    """Something that has to be installed on the machine, and the programs that show that it is."""
+    """Something that has to be installed, and the programs and modules that show that it is."""
 
     name: str
     programs: tuple[str, ...]
+    modules: tuple[str, ...] = ()
 
     def is_missing(self) -> bool:
-        return any(shutil.which(program) is None for program in self.programs)
+        return any(shutil.which(program) is None for program in self.programs) or any(
+            find_spec(module) is None for module in self.modules
+        )
 
 
 # By the fixture that a test asks for.
@@ -42,6 +46,7 @@ TOOLS = {
     "node": Tool("Node", ("node", "npm")),
     "java": Tool("Java", ("java",)),
     "chromium": Tool("Chromium", ("chromium",)),
+    "connect": Tool("Spark Connect", ("java",), ("grpc",)),
 }
 
 LEFT_OUT = pytest.StashKey[dict[str, int]]()

@@ -151,7 +151,7 @@ def declared(*, dev: bool) -> set[str]:
     extras = project["optional-dependencies"].items()
     lists = [project["dependencies"], *(names for extra, names in extras if dev or extra != "dev")]
     return {
-        name.split(">")[0].split("<")[0].split("=")[0].strip().lower()
+        name.split(">")[0].split("<")[0].split("=")[0].split("[")[0].strip().lower()
         for names in lists
         for name in names
         if not name.startswith(f"{project['name']}[")  # an extra that has others in it

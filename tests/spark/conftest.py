@@ -21,8 +21,10 @@ from .traffic import QUEUES, SESSIONS, TOPICS
 NAMESPACES = {"contoso": PRIMARY_ENV, "contoso-dr": SECONDARY_ENV, "fabrikam": OTHER_ENV}
 SHORT_FORM = 10_000
 MESSAGES = int(os.environ.get("PAIRBUS_SYPHON_MESSAGES") or SHORT_FORM)
-# Three more Java processes are for the long form.
-collect_ignore = [] if MESSAGES > SHORT_FORM else ["test_cluster.py"]
+# What needs Java processes of its own, or waits for long, is for the long form.
+collect_ignore = (
+    [] if MESSAGES > SHORT_FORM else ["test_cluster.py", "test_connect_loss.py", "test_submit.py"]
+)
 
 
 @pytest.fixture(scope="session")

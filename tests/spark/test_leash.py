@@ -38,7 +38,7 @@ def rows() -> list[Any]:
 @pytest.fixture
 def leash(make_leash: MakeLeash, tmp_path: Path, rows: list[Any]) -> Iterator[Leash]:
     records = tmp_path / "records"
-    with make_leash(records, epochs=Epochs(busy=50, longest=200), on_row=rows.append) as leash:
+    with make_leash(records, epochs=Epochs(busy=50, longest=100), on_row=rows.append) as leash:
         yield leash
     assert list(records.iterdir()) == [] if records.exists() else True, "nothing is left behind"
 

@@ -1,7 +1,9 @@
 """A Spark session for the command line: quick to start, quiet, and bound to this machine unless told to.
 
 Theory of operation
-1. Under `spark-submit` the session's settings are the caller's: we take what is there.
+1. Under `spark-submit` the session's settings are the caller's: we take what is there. If we came with
+   `--py-files` as a wheel, Spark has put that on the path of the driver but not of the workers, since it
+   knows archives by their ending. So we hand them the wheel under a name that it knows.
 2. A local session listens on the loopback only and has no web page. It has more slots than there are cores,
    since pumps wait for the network most of the time, and tasks may fail: `local[8,4]` tries a task four
    times, while `local[8]` would give up with the first failure.
@@ -17,7 +19,9 @@ Theory of operation
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -78,7 +82,7 @@ def open_session(
         raise ConfigurationError(f"Spark is not installed: {_HOW}") from None
     check_spark_version(pyspark.__version__)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java, with the caller's settings
-        return SparkSession.builder.appName(app_name).getOrCreate()
+        return _share_wheel(SparkSession.builder.appName(app_name).getOrCreate())
     place = master or os.environ.get("SPARK_REMOTE") or DEFAULT_MASTER
     chosen = {**_base(place, app_name, is_short=is_short), **(settings or {})}
     if place.startswith("sc://"):
@@ -86,6 +90,16 @@ def open_session(
     os.environ["PYSPARK_PYTHON"] = sys.executable
     check_java()
     return _start(chosen)
+
+
+def _share_wheel(session: Any) -> Any:
+    wheel = Path(str(files("pairbus"))).parent
+    if wheel.suffix == ".whl" and wheel.is_file():
+        # Executors fetch it from here for as long as the session lives.
+        directory = tempfile.mkdtemp(prefix="pairbus-wheel-")
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        session.sparkContext.addPyFile(shutil.copy(wheel, f"{directory}/{wheel.stem}.zip"))
+    return session
 
 
 def _connect(url: str, settings: Mapping[str, str]) -> Any:
