@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape, unescape
 from pathlib import Path
@@ -13,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from pairbus.drill.page import render_drill
+from pairbus.drill.result import DrillResult
 
-from .sample import BEGAN, make_empty, make_failed, make_healthy, make_result, make_wide
+from .sample import BEGAN, make_failed, make_result, make_wide
 
 DEADLINE = 50.0
-WIDTHS = (1280, 390)
-PAGES = {
+# A desk, the narrowest page that is laid out like one, a tablet, a telephone.
+WIDTHS = (1280, 901, 700, 390)
+PAGES: dict[str, Callable[[], DrillResult]] = {
     "result": make_result,
-    "healthy": make_healthy,
     "failed": make_failed,
     "wide": make_wide,
-    "empty": make_empty,
 }
 # Each page in a frame for each width, so that one browser looks at them all. What may scroll by itself
 # is left out; a letter that sticks out of its chart is cut off.

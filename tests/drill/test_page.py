@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pairbus.drill.page import render_drill
-from pairbus.drill.result import DrillResult, FaultSpan
+from pairbus.drill.result import DrillResult, FaultSpan, StateSpan
 from pairbus.drill.summary import fates_of, find_failover, find_outage, sum_up, tell_rest
 from pairbus.drill.timeline import find_end
 
@@ -179,8 +179,24 @@ def test_faults_side_by_side_are_one_outage() -> None:
 def test_the_failover_is_measured_from_the_fault_that_brought_it() -> None:
     result = make_result()
     assert find_failover(result) == pytest.approx(1.22)
+    second = tuple(replace(fault, namespace="secondary", begins=10.0, ends=30.0) for fault in result.faults)
+    assert find_failover(replace(result, faults=(*result.faults, *second))) == pytest.approx(1.22)
     other = tuple(replace(fault, entity="elsewhere") for fault in result.faults)
     assert find_failover(replace(result, faults=other)) is None
+
+
+def test_a_fault_that_comes_and_goes_is_not_counted_from_its_beginning() -> None:
+    fault = FaultSpan(namespace="primary", kind="flap", entity=None, begins=3.0, ends=19.0)
+    edges = [
+        ("healthy", 0.0, 3.1), ("suspect", 3.1, 5.0), ("failed_over", 5.0, 8.0), ("healthy", 8.0, 10.0),
+        ("suspect", 10.0, 12.5), ("failed_over", 12.5, 20.0), ("healthy", 20.0, 25.0),
+    ]  # fmt: skip
+    states = [
+        StateSpan(client="c-1", path="orders", state=state, begins=begins, ends=ends, reason="")
+        for state, begins, ends in edges
+    ]
+    result = replace(make_result(), faults=(fault,), states=tuple(reversed(states)))
+    assert find_failover(result) == 2.5
 
 
 def test_what_did_not_simply_arrive_is_told_in_a_line() -> None:

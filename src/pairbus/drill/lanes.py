@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from .result import FaultSpan, StateSpan
-from .time_axis import TimeAxis, frame
+from .time_axis import TimeAxis, frame, write_inside
 from .wording import name_state, write_seconds
 
 __all__ = ["LANE_HEIGHT", "STATES", "draw_fault_lane", "draw_state_lane", "group_lanes", "is_troubled"]
@@ -23,9 +23,6 @@ STATES = {
     "failed over": (18, "failed-over"),
     "faulted": (18, "faulted"),
 }
-# From this share of the width on there is room for a word, and on a telephone too.
-_ROOM_FOR_A_WORD = 10.0
-_ROOM_ON_A_TELEPHONE = 32.0
 # What is shorter is still seen.
 _LEAST_WIDTH = 0.4
 
@@ -75,10 +72,7 @@ def _bar(
 ) -> str:
     x = axis.place(begins)
     width = max(axis.place(ends) - x, _LEAST_WIDTH)
-    text = ""
-    if word and width >= _ROOM_FOR_A_WORD:
-        tight = " tight" if width < _ROOM_ON_A_TELEPHONE else ""
-        text = f'<text class="on-{style}{tight}" x="{x:.2f}%" dx="6" y="16">{escape(word)}</text>'
+    text = write_inside(word, x, width, height=LANE_HEIGHT, style=f"on-{style}")
     y = (LANE_HEIGHT - thickness) // 2
     return (
         f'<g><title>{escape(told)}</title><rect class="bar {style}" x="{x:.2f}%" y="{y}" '

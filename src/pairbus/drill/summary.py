@@ -20,6 +20,10 @@ __all__ = [
 ]
 
 
+# How scenarios call the namespace whose faults bring no failover.
+_SECONDARY = "secondary"
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A number that matters: what it is, how it is written, and what there is to say about it."""
@@ -103,12 +107,20 @@ def find_outage(result: DrillResult) -> float:
 
 
 def find_failover(result: DrillResult) -> float | None:
-    """How long the slowest failover took, from the fault that brought it; None if there was none."""
-    found = [
-        span.begins - cause.begins
-        for span in result.states
-        if name_state(span.state) == "failed over" and (cause := _cause_of(span, result.faults))
-    ]
+    """How long the slowest failover took, from the fault that brought it; None if there was none.
+
+    A fault that comes and goes by itself brings several. From the second on they are counted from the moment
+    at which the entity ceased to be healthy.
+    """
+    found, healthy = [], dict[tuple[str, str], StateSpan]()
+    for span in sorted(result.states, key=lambda span: span.begins):
+        lane = (span.path, span.client)
+        if name_state(span.state) == "healthy":
+            healthy[lane] = span
+        elif name_state(span.state) == "failed over" and (cause := _cause_of(span, result.faults)):
+            before = healthy.get(lane)
+            again = before is not None and before.begins >= cause.begins
+            found.append(span.begins - (before.ends if before and again else cause.begins))
     return max(found, default=None)
 
 
@@ -117,7 +129,9 @@ def _cause_of(span: StateSpan, faults: tuple[FaultSpan, ...]) -> FaultSpan | Non
     concerned = [
         fault
         for fault in faults
-        if fault.entity in (None, span.path) and fault.begins <= span.begins <= fault.ends + 1
+        if fault.namespace != _SECONDARY
+        and fault.entity in (None, span.path)
+        and fault.begins <= span.begins <= fault.ends + 1
     ]
     return max(concerned, key=lambda fault: fault.begins, default=None)
 

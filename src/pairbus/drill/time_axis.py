@@ -18,15 +18,18 @@ from html import escape
 from .result import Phase
 from .wording import write_seconds
 
-__all__ = ["TimeAxis", "draw_axis", "draw_backdrop", "draw_phases", "frame", "stretch"]
+__all__ = ["TimeAxis", "draw_axis", "draw_backdrop", "draw_phases", "frame", "stretch", "write_inside"]
 
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
 _MOST_TICKS = 7
 _AXIS_HEIGHT = 20
 _PHASE_HEIGHT = 24
-# The share of the width that a name needs, and on a telephone; with less it is in the `<title>` alone.
-_ROOM_FOR_A_NAME = 6.5
-_ROOM_ON_A_TELEPHONE = 16.0
+# What a letter of twelve pixels takes, and what a word needs around it.
+_LETTER = 7.0
+_MARGIN = 8.0
+# A hundredth of the narrowest chart at a desk (a window of 900 pixels), and on a telephone (390).
+_DESK = 6.3
+_TELEPHONE = 3.55
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,23 @@ def stretch(content: str, height: int) -> str:
     )
 
 
+def write_inside(word: str, x: float, width: float, *, height: int, style: str) -> str:
+    """A word in a bar that begins at `x` and is so wide, both in percent, or nothing if it does not fit.
+
+    What fits at a desk alone is `tight`, and left out where the page is narrow. Should a font be wider than
+    most, the word is cut off at the end of its bar.
+    """
+    needed = len(word) * _LETTER + _MARGIN
+    if not word or width * _DESK < needed:
+        return ""
+    classes = f"{style}{' tight' if width * _TELEPHONE < needed else ''}"
+    place = "50%" if style == "middle" else "5"
+    return (
+        f'<svg x="{x:.2f}%" width="{width:.2f}%" height="{height}">'
+        f'<text class="{classes}" x="{place}" y="16">{escape(word)}</text></svg>'
+    )
+
+
 def draw_backdrop(axis: TimeAxis, phases: Sequence[Phase]) -> str:
     """What lies behind all charts: the outage shaded, a line where a phase begins."""
     parts = []
@@ -82,10 +102,7 @@ def draw_phases(axis: TimeAxis, phases: Sequence[Phase]) -> str:
         x, ends = axis.place(phase.begins), axis.place(phase.ends)
         lasted = write_seconds(phase.ends - phase.begins)
         name = escape(phase.name)
-        text = ""
-        if ends - x >= _ROOM_FOR_A_NAME:
-            tight = " tight" if ends - x < _ROOM_ON_A_TELEPHONE else ""
-            text = f'<text class="middle{tight}" x="{(x + ends) / 2:.2f}%" y="16">{name}</text>'
+        text = write_inside(phase.name, x, ends - x, height=_PHASE_HEIGHT, style="middle")
         style = "phase outage" if phase.name == "outage" else "phase"
         parts.append(
             f'<g><title>{name}: {lasted}</title><rect class="{style}" x="{x:.2f}%" y="1" '
