@@ -95,6 +95,18 @@ class ClientLedger(Observer):
         if fate != "unsent":
             self._record_one(path, "management", "management", fate)
 
+    def administered(self, entity: str, fate: Fate) -> None:
+        if fate != "unsent":
+            known = fate != "unknown"
+            self._log.record(
+                self._secondary,
+                entity,
+                stage="management",
+                kind="admin",
+                count=int(known),
+                unknown=int(not known),
+            )
+
     def _record_one(self, path: str, stage: str, kind: str, fate: Fate) -> None:
         self._log.record(
             self._primary,

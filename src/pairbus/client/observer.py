@@ -87,6 +87,9 @@ class Observer:
     def requested(self, path: str, fate: Fate) -> None:
         """The primary was asked for something that is no send."""
 
+    def administered(self, entity: str, fate: Fate) -> None:
+        """The secondary was asked at its administration address, about an entity or the namespace itself."""
+
     def rotation_changed(self, usable: int, total: int) -> None:
         """A backlog queue has left the rotation or come back."""
 

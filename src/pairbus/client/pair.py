@@ -119,6 +119,9 @@ class Pair:
             self.name,
             count=self.options.backlog_queue_count,
             timers=self.timers,
+            on_request=lambda entity, fate: self.observers.tell(
+                lambda observer: observer.administered(entity, fate)
+            ),
         )
         self._provisioning = self.loop.create_task(provisioner.keep_trying(self._provisioned))
         self._provisioning.add_done_callback(self._provisioning_ended)

@@ -6,7 +6,9 @@
    are there: they need the Send claim only.
 3. A secondary that does not answer is no error of this client: the report says so, and ``keep_trying`` asks
    again after pauses that grow.
-4. The service may not take the highest delivery count there is. Then the highest one that it takes is looked
+4. Each request is told to ``on_request``, for the ledger, since the service bills it. A list concerns the
+   namespace itself, and is one request for each page.
+5. The service may not take the highest delivery count there is. Then the highest one that it takes is looked
    for, once, on the first queue that is created, and used for all.
 """
 
@@ -15,16 +17,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as randomness
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.core.exceptions import (
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+)
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
+from ..pairing.failures import Fate
 from ..pairing.names import backlog_queue_names, parse_backlog_queue_name
 from .administration import REQUEST_LIMIT, OpenAdministration, Trouble, ask, describe_trouble, judge_trouble
 from .timers import LoopTimers, Timers
@@ -38,6 +46,11 @@ __all__ = [
 ]
 
 ProvisioningState = Literal["pending", "ready", "unreachable", "not_permitted"]
+#: What hears of each request: the entity that it was about, and what became of it.
+OnRequest = Callable[[str, Fate], object]
+#: Stands for the entity of a request that concerns none.
+NAMESPACE = "$namespace"
+T = TypeVar("T")
 
 _log = logging.getLogger("pairbus.client")
 
@@ -132,6 +145,7 @@ class Provisioner:
         request_limit: float = REQUEST_LIMIT,
         timers: Timers | None = None,
         random: Callable[[], float] = randomness.random,
+        on_request: OnRequest | None = None,
     ) -> None:
         """``open_administration`` makes a client for the secondary, ``primary`` begins the queues' names.
 
@@ -147,6 +161,7 @@ class Provisioner:
         self._limit = request_limit
         self._timers = timers
         self._random = random
+        self._on_request = on_request
         self._searching = asyncio.Lock()
         self._delivery_count: int | None = None
 
@@ -196,6 +211,42 @@ class Provisioner:
         finally:
             await admin.close()
 
+    # -- requests
+
+    async def _ask(self, entity: str, request: Awaitable[T]) -> T:
+        with self._telling(entity):
+            return await ask(request, limit=self._limit)
+
+    async def _list(self, admin: ServiceBusAdministrationClient) -> AsyncIterator[QueueProperties]:
+        pages = aiter(admin.list_queues().by_page())
+        while True:
+            try:
+                with self._telling(NAMESPACE):
+                    page = await anext(pages)
+            except StopAsyncIteration:
+                return
+            async for queue in page:
+                yield queue
+
+    @contextmanager
+    def _telling(self, entity: str) -> Iterator[None]:
+        """Tell what became of the request that is made in here."""
+        fate: Fate = "unknown"
+        try:
+            yield
+            fate = "taken"
+        except StopAsyncIteration:  # there was no page to ask for
+            fate = "unsent"
+            raise
+        except Exception as error:
+            fate = _fate_of(error)
+            if isinstance(error, ResourceNotFoundError):  # what is not there has no account
+                entity = NAMESPACE
+            raise
+        finally:
+            if self._on_request is not None:
+                self._on_request(entity, fate)
+
     # -- one queue
 
     async def _attend(
@@ -232,7 +283,7 @@ class Provisioner:
 
     async def _look(self, admin: ServiceBusAdministrationClient, name: str) -> QueueProperties | None:
         try:
-            return await ask(admin.get_queue(name), limit=self._limit)
+            return await self._ask(name, admin.get_queue(name))
         except ResourceNotFoundError:
             return None
 
@@ -267,7 +318,7 @@ class Provisioner:
             dead_lettering_on_message_expiration=WANTED["dead_lettering_on_message_expiration"],
             enable_batched_operations=WANTED["enable_batched_operations"],
         )
-        return await ask(request, limit=self._limit)
+        return await self._ask(name, request)
 
     async def _raise_delivery_count(
         self, admin: ServiceBusAdministrationClient, queue: QueueProperties
@@ -291,7 +342,7 @@ class Provisioner:
     ) -> bool:
         queue.max_delivery_count = delivery_count
         try:
-            await ask(admin.update_queue(queue), limit=self._limit)
+            await self._ask(queue.name, admin.update_queue(queue))
         except HttpResponseError as error:
             if error.status_code != 400:
                 raise
@@ -314,7 +365,7 @@ class Provisioner:
         extra: list[tuple[int, str]] = []
         try:
             async with asyncio.timeout(self._limit * 4):
-                async for queue in admin.list_queues():
+                async for queue in self._list(admin):
                     parsed = parse_backlog_queue_name(queue.name)
                     if parsed and parsed.primary == self._primary and parsed.index >= self._count:
                         extra.append((parsed.index, queue.name))
@@ -344,6 +395,13 @@ class Provisioner:
             extra=tuple(extra),
             warnings=tuple(warnings),
         )
+
+
+def _fate_of(error: Exception) -> Fate:
+    if isinstance(error, ServiceRequestError):
+        return "unsent"
+    # An AttributeError is the SDK's answer to a description that it did not expect.
+    return "refused" if isinstance(error, HttpResponseError | AttributeError) else "unknown"
 
 
 @dataclass(frozen=True, slots=True)

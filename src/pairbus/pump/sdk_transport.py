@@ -202,9 +202,22 @@ class SdkSource:
             return None
 
         outcomes = list(await asyncio.gather(*map(settle, deliveries)))
-        unknown = sum(one is not None and one.condition in (CONNECTION_LOST, UNANSWERED) for one in outcomes)
-        self._transport.meter.note(self._queue, kind, count=len(outcomes) - unknown, unknown=unknown)
+        self._note_settled(kind, deliveries, outcomes)
         return outcomes
+
+    def _note_settled(
+        self, kind: str, deliveries: Sequence[Delivery], outcomes: Sequence[TransportError | None]
+    ) -> None:
+        meter, lost = self._transport.meter, (CONNECTION_LOST, UNANSWERED)
+        unknown = [one is not None and one.condition in lost for one in outcomes]
+        meter.note(self._queue, kind, count=unknown.count(False), unknown=unknown.count(True))
+        # What was fetched by its number the SDK also settles by a request, one for each.
+        of_requests = [
+            is_unknown
+            for delivery, is_unknown in zip(deliveries, unknown, strict=True)
+            if delivery.handle._is_deferred_message  # type: ignore[attr-defined]
+        ]
+        meter.note(self._queue, "management", count=of_requests.count(False), unknown=of_requests.count(True))
 
     def _note_request(self) -> None:
         self._transport.meter.note(self._queue, "management", count=1)
