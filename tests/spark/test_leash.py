@@ -194,7 +194,7 @@ async def test_without_a_heartbeat_the_leash_is_cut(tmp_path: Path) -> None:
         tether = await FileTether.connect(
             leash.place, pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=1.0
         )
-        planner = FilePlannerTether(leash.place, stale=0.2)
+        planner = FilePlannerTether(leash.place, stale=1.0)
         await until(lambda: planner.next_epoch() == leash.queues)
         order = read_document(leash.directory / ORDER_FILE)
         assert order is not None

@@ -254,7 +254,6 @@ class Syphon:
             .option("shards", self._shard_count())
             .load()
         )
-
         pumped = plan.mapInArrow(pump_planned(self._job(drain=False)), RESULT_DDL)
         return (
             pumped.writeStream.queryName("pairbus-syphon")

@@ -169,11 +169,12 @@ class SocketPlannerTether(PlannerTether):
     def next_epoch(self) -> list[ServedQueue] | None:
         try:
             answer = self._ask()
-        except (OSError, ValueError):
-            self._stream = None  # the connection may be broken, and the driver well
+        except (OSError, ValueError):  # the connection may be broken, and the driver well
+            self._hang_up()
             try:
                 answer = self._ask()
             except (OSError, ValueError) as error:
+                self._hang_up()
                 raise UnreachableError(f"the driver of the syphon does not answer ({error})") from None
         queues = answer["queues"]
         return None if queues is None else [ServedQueue(pair, name) for pair, name in queues]
@@ -187,6 +188,12 @@ class SocketPlannerTether(PlannerTether):
         if not isinstance(answer, dict) or "queues" not in answer:
             raise ValueError("no answer")
         return answer
+
+    def _hang_up(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
 
 
 def _open(address: LeashAddress, hello: Mapping[str, Any]) -> TextIO:
