@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pairbus.errors import ConfigurationError, UnreachableError
+from pairbus.spark import file_leash, file_tether
 from pairbus.spark.ends import hold_leash, open_planner, read_place, write_place
 from pairbus.spark.epochs import Epochs, ServedQueue
 from pairbus.spark.file_leash import ORDER_FILE, FileLeash, read_document, write_document
@@ -23,6 +24,15 @@ NOBODY = LeashAddress("127.0.0.1", 9, "x")
 # Long enough for a busy machine, short enough to wait for it.
 STALE = 2.5
 MakeLeash = Callable[..., Leash]
+
+
+@pytest.fixture(autouse=True)
+def no_idling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are looked at more often, so that nobody has to wait for it."""
+    monkeypatch.setattr(file_leash, "_SLOWEST_LOOK", 0.1)
+    monkeypatch.setattr(file_leash, "_BEAT", 0.2)
+    monkeypatch.setattr(file_tether, "_LOOK", 0.05)
+    monkeypatch.setattr(file_tether, "_APPEARS", 0.5)
 
 
 @pytest.fixture(params=["socket", "file"])
