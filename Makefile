@@ -38,7 +38,9 @@ $(READY): $(LOCKED) pyproject.toml
 
 demo: $(READY)
 	@mkdir -p build
-	@$(BIN)/pairbus drill --report build/pairbus-drill.html
+	@if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null; then engine=; else \
+		echo "demo: there is no Java here, so a pump drains in the place of Spark"; engine=--no-spark; fi; \
+	$(BIN)/pairbus drill $$engine --report build/pairbus-drill.html
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -53,6 +55,7 @@ bench: $(READY)
 	$(BIN)/python -m bench.aio
 	$(BIN)/python -m bench.sync
 	$(BIN)/python -m bench.pump
+	$(BIN)/python -m bench.syphon
 
 # A run says its seed at its end; PAIRBUS_CRASH_SEED repeats it.
 soak: $(READY)

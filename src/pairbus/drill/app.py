@@ -170,16 +170,8 @@ class App:
         process = self._process
         if process is None:
             return
-        if process.returncode is None and not self._was_asked:
-            self._was_asked = True
-            process.terminate()
-            try:
-                async with asyncio.timeout(_END_GRACE):
-                    await process.wait()
-            except TimeoutError:
-                self._recorder.tell(f"the application did not end within {_END_GRACE:g} s and was killed")
-                process.kill()
-                await process.wait()
+        if process.returncode is None:
+            await self._stop(process)
         if self._tasks:
             listeners, watcher = self._tasks[:2], self._tasks[2]
             self._tasks = []
@@ -187,6 +179,19 @@ class App:
             for task in (*listeners, watcher):
                 task.cancel()
             await asyncio.gather(*listeners, watcher, return_exceptions=True)
+
+    async def _stop(self, process: asyncio.subprocess.Process) -> None:
+        """Ask it to end; one that does not is killed."""
+        if not self._was_asked:
+            self._was_asked = True
+            process.terminate()
+        try:
+            async with asyncio.timeout(_END_GRACE):
+                await process.wait()
+        except TimeoutError:
+            self._recorder.tell(f"the application did not end within {_END_GRACE:g} s and was killed")
+            process.kill()
+            await process.wait()
 
     # -- listening -------------------------------------------------------------------------------------------
 

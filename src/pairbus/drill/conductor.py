@@ -200,7 +200,7 @@ class Conductor:
         """Break things as the scenario says, and when."""
         for step in self._scenario.faults.steps:
             await self._sleep_until(step.at)
-            duration = await asyncio.to_thread(self._stage.take_step, step)
+            duration = await self._stage.take_step(step)
             self._note_step(step, duration)
 
     def _note_step(self, step: Step, duration: float | None) -> None:
@@ -389,7 +389,7 @@ class Conductor:
     async def _judge(self) -> DrillResult:
         self._enter("verdict")
         self._message = "judging by message id"
-        await asyncio.to_thread(self._stage.heal)
+        await self._stage.heal()
         self._cut_faults(self._recorder.now())
         await self._look()
         redirects = await asyncio.to_thread(read_redirects, self._state)

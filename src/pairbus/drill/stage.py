@@ -66,19 +66,21 @@ class Stage:
 
     # -- faults ----------------------------------------------------------------------------------------------
 
-    def take_step(self, step: Step) -> float | None:
+    async def take_step(self, step: Step) -> float | None:
         """Do what the scenario plans; how long it lasts, if that is known."""
         faults = self.side(step.namespace).faults
         if step.kind == CLEAR:
-            faults.clear(step.entity)
+            await _aside(lambda: faults.clear(step.entity))
             return None
-        faults.set(step.kind, entity=step.entity, duration=step.duration, **step.arguments)
+        await _aside(
+            lambda: faults.set(step.kind, entity=step.entity, duration=step.duration, **step.arguments)
+        )
         return step.duration
 
-    def heal(self) -> None:
+    async def heal(self) -> None:
         """End all faults."""
         for side in (self.primary, self.secondary):
-            side.faults.clear()
+            await _aside(side.faults.clear)
 
     # -- looking ---------------------------------------------------------------------------------------------
 
@@ -103,8 +105,15 @@ def count_messages(side: NamespaceHandle, path: str) -> int:
 
 
 async def _aside(function: Callable[[], T]) -> T:
-    """Ask the broker from another thread: it may be busy, and the loop has sends to time."""
-    return await asyncio.to_thread(function)
+    """Ask the broker from another thread: it may be busy, and the loop has sends to time. Who is cancelled
+    waits for the answer nevertheless, since a broker that has ended gives none.
+    """
+    asking = asyncio.ensure_future(asyncio.to_thread(function))
+    try:
+        return await asyncio.shield(asking)
+    except asyncio.CancelledError:
+        await asyncio.wait({asking})
+        raise
 
 
 def _create(primary: NamespaceHandle, plan: EntityPlan) -> None:

@@ -1,0 +1,372 @@
+"""Drills from beginning to end: short ones, on a machine that may be busy with others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusClient
+
+from pairbus.drill.picture import NoDisplay
+from pairbus.drill.play import play
+from pairbus.drill.result import DrillResult
+from pairbus.drill.scenario import parse_scenario
+from pairbus.drill.stage import Stage
+from pairbus.errors import ConfigurationError
+from tests.cli.process import call
+from tests.guards.sources import ROOT
+
+COMMAND = [sys.executable, "-m", "pairbus.cli", "drill"]
+# Times that only a machine at a standstill exceeds: what is tested here is what becomes of messages.
+PATIENT = "within = 60\nback_within = 60\n"
+
+SHOP = f"""
+title = "A short outage"
+seed = 1
+send_for = 5
+clients = 2
+
+[options]
+failover_interval = 1
+ping_primary_interval = 1
+backlog_queue_count = 2
+
+[[entity]]
+path = "orders"
+duplicate_detection = true
+rate = 20
+
+[[entity]]
+path = "payments"
+sessions = 3
+duplicate_detection = true
+rate = 10
+
+[[entity]]
+path = "events"
+kind = "topic"
+subscriptions = ["audit", "mail"]
+rate = 12
+batch = 3
+
+[[fault]]
+at = [1, 1.5]
+namespace = "primary"
+kind = "refuse"
+for = 4
+
+[expect]
+failover = ["orders", "payments", "events"]
+{PATIENT}"""
+
+
+def run(scenario: str, display: NoDisplay | None = None) -> DrillResult:
+    parsed = parse_scenario(scenario, name="test", where="test")
+    return asyncio.run(play(parsed, version="0", on_spark=False, display=display))
+
+
+def command(*arguments: str, cwd: Path, timeout: float = 170) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, cwd=cwd, check=False
+    )
+
+
+def failures(result: DrillResult) -> list[str]:
+    return [f"{check.name}: {check.detail}" for check in result.checks if not check.passed]
+
+
+# --------------------------------------------------------------------------- the whole, on Spark
+
+
+# Java, three jobs and a drill of ten seconds; on a machine with other things to do, a multiple of it.
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("java")
+def test_the_command_accounts_for_every_message_and_writes_a_report(tmp_path: Path) -> None:
+    (tmp_path / "shop.toml").write_text(SHOP, encoding="utf-8")
+    done = command("shop.toml", "--json", "--report", "out.html", "--state", "state", cwd=tmp_path)
+    assert done.stderr == ""
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["passed"]) == (0, True), result["checks"]
+    _check_books(result)
+    assert result["drain"]["engine"] == "Spark"
+    assert any("records say the same" in check["name"] for check in result["checks"])
+    assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8")) == result
+    page = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert "A short outage" in page
+    assert list((tmp_path / "state" / "records").glob("redirects-*"))
+
+
+def _check_books(result: dict[str, Any]) -> None:
+    verdict, entities, last = result["verdict"], result["entities"], result["samples"][-1]
+    assert verdict["sent"] == verdict["delivered"] == 100 + 50 + 60
+    assert [one["sent"] for one in entities] == [100, 50, 60]
+    for one in entities:
+        assert one["to_primary"] + one["to_backlog"] == one["sent"] == one["delivered"]
+    to_backlog = sum(one["to_backlog"] for one in entities)
+    assert last["to_backlog"] == to_backlog > 0
+    assert result["drain"]["moved"] == last["moved"] == to_backlog
+    stages = {line["name"]: line["operations"] for line in result["cost"]["stages"]}
+    assert stages["send to the backlog"] >= to_backlog
+    assert stages["receive from the primary"] == 100 + 50 + 2 * 60
+
+
+# --------------------------------------------------------------------------- without Spark
+
+
+class Thief(NoDisplay):
+    """Takes a message out of the backlog when nobody looks."""
+
+    def __init__(self) -> None:
+        self.stolen: str | None = None
+        self.stage: Stage | None = None
+
+    def phase(self, name: str, at: float) -> None:
+        if name == "drain" and self.stage is not None:
+            self.stolen = steal(self.stage)
+
+
+def steal(stage: Stage) -> str:
+    with ServiceBusClient.from_connection_string(stage.secondary.connection_string) as client:
+        for queue in stage.backlog_queues:
+            with client.get_queue_receiver(queue) as receiver:
+                for message in receiver.receive_messages(max_message_count=1, max_wait_time=1):
+                    receiver.complete_message(message)
+                    return str(message.message_id)
+    raise AssertionError("there was nothing to steal")
+
+
+def test_a_message_that_is_stolen_from_the_backlog_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    thief = Thief()
+    enter = Stage.__enter__
+
+    def remember(stage: Stage) -> Stage:
+        thief.stage = stage
+        return enter(stage)
+
+    monkeypatch.setattr(Stage, "__enter__", remember)
+    result = run(SHOP, thief)
+    assert thief.stolen is not None
+    assert not result.passed
+    assert result.verdict.lost == 1
+    lost = [one for one in result.verdict.unaccounted if one.fate == "lost"]
+    assert [one.message_id for one in lost] == [thief.stolen]
+    assert thief.stolen in failures(result)[0]
+
+
+def test_with_both_sides_down_the_spool_takes_the_messages() -> None:
+    result = run(
+        f"""
+title = "Both"
+send_for = 5
+[options]
+failover_interval = 1
+ping_primary_interval = 1
+backlog_queue_count = 1
+enable_spool = true
+rotation_cool_down = 0.5
+send_timeout = 1
+[[entity]]
+path = "orders"
+rate = 20
+duplicate_detection = true
+[[fault]]
+at = 1
+namespace = "primary"
+kind = "refuse"
+for = 6
+[[fault]]
+at = 2.5
+namespace = "secondary"
+kind = "refuse"
+for = 2
+[expect]
+failover = ["orders"]
+spool = true
+{PATIENT}"""
+    )
+    assert failures(result) == []
+    assert result.entities[0].to_spool > 0
+    assert result.verdict.delivered == 100
+
+
+def test_what_its_entity_has_no_room_for_is_put_aside_and_moved_later() -> None:
+    result = run(
+        f"""
+title = "Full"
+send_for = 4
+[options]
+failover_interval = 1
+ping_primary_interval = 1
+backlog_queue_count = 1
+spill_when_full = true
+[[entity]]
+path = "orders"
+rate = 20
+duplicate_detection = true
+[[entity]]
+path = "events"
+kind = "topic"
+subscriptions = ["audit"]
+rate = 10
+[[fault]]
+at = 1
+namespace = "primary"
+kind = "full"
+entity = "orders"
+for = 7
+[syphon]
+at = 4
+patience = 40
+[expect]
+failover = []
+put_aside = true
+{PATIENT}"""
+    )
+    assert [text for text in failures(result) if "never left" not in text] == []
+    assert result.drain is not None
+    assert (result.drain.waiting, result.drain.moved > 0) == (0, True)
+    assert result.verdict.delivered == 120
+
+
+# --------------------------------------------------------------------------- the user's own application
+
+ORDERS = f"""
+title = "Orders are down"
+send_for = 6
+[options]
+failover_interval = 2
+backlog_queue_count = 4
+[[entity]]
+path = "orders"
+duplicate_detection = true
+[[fault]]
+at = 1
+namespace = "primary"
+kind = "refuse"
+for = 4
+[expect]
+failover = ["orders"]
+{PATIENT}"""
+
+
+@pytest.mark.timeout(120)  # an interpreter more, and the ten seconds of a drill
+def test_an_application_is_drilled_by_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / "orders.toml").write_text(ORDERS, encoding="utf-8")
+    app = f"{sys.executable} {ROOT / 'examples' / 'shop.py'}"
+    done = command("orders.toml", "--no-spark", "--json", "--app", app, cwd=tmp_path, timeout=110)
+    result = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, ""), result["checks"]
+    (orders,) = result["entities"]
+    assert orders["to_backlog"] == result["drain"]["moved"] > 0
+    assert orders["failovers"] == 1
+    assert result["verdict"]["delivered"] == result["verdict"]["sent"] > 20
+
+
+LIAR = """
+import asyncio, os, signal
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+
+async def main():
+    client = ServiceBusClient.from_connection_string(os.environ["PAIRBUS_DRILL_PRIMARY"])
+    async with client, client.get_queue_sender("orders") as sender:
+        for number in range(10):
+            if number != 7:
+                await sender.send_messages(ServiceBusMessage("x", message_id=f"order-{number}"))
+            print("sent", f"order-{number}", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.timeout(120)  # as above
+def test_a_message_that_an_application_only_claims_to_have_sent_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "calm.toml").write_text(
+        'title = "Calm"\nsend_for = 4\n[[entity]]\npath = "orders"\n', encoding="utf-8"
+    )
+    (tmp_path / "liar.py").write_text(LIAR, encoding="utf-8")
+    done = command("calm.toml", "--no-spark", "--app", f"{sys.executable} liar.py", cwd=tmp_path, timeout=110)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "order-7" in done.stdout
+    result = json.loads((tmp_path / "pairbus-drill.json").read_text(encoding="utf-8"))
+    assert (result["verdict"]["lost"], result["verdict"]["delivered"]) == (1, 9)
+
+
+# --------------------------------------------------------------------------- the command line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["silense"], "did you mean 'silence'?"),
+        (["nowhere.toml"], "there is no such file"),
+        (["--report", "nowhere/out.html"], "there is no directory"),
+        (["--report", "out.json"], "name the page"),
+        (["--no-spark", "--state", "."], "is not empty"),
+        (["--no-spark", "--json", "--app", ""], "--app needs a command"),
+        (["--no-spark", "--json", "--app", "'"], "No closing quotation"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "something").touch()
+    done = call("drill", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_without_java_the_command_says_how_to_mend_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("drill", "--json", variables={"JAVA_HOME": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "JAVA_HOME" in done.stderr
+    assert "--no-spark" in done.stderr
+
+
+def test_scenarios_are_listed_and_shown() -> None:
+    listed = json.loads(call("drill", "--list", "--json").stdout)
+    assert listed[0]["name"] == "namespace-down"
+    assert "topic-down" in call("drill", "--list").stdout
+    shown = call("drill", "--show", "topic-down").stdout
+    assert parse_scenario(shown, name="mine", where="mine").expect.failover == ("events",)
+
+
+def test_an_interrupt_ends_the_drill_and_its_application(tmp_path: Path) -> None:
+    (tmp_path / "orders.toml").write_text(ORDERS, encoding="utf-8")
+    script = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    (tmp_path / "sleeper.py").write_text(script, encoding="utf-8")
+    process = subprocess.Popen(
+        [*COMMAND, "orders.toml", "--no-spark", "--app", f"{sys.executable} sleeper.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 40
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text(encoding="utf-8"):
+        assert time.monotonic() < deadline, "the application did not start"
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=40)
+    assert (process.returncode, told.strip()) == (130, "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text(encoding="utf-8")), 0)
+
+
+def test_a_command_that_cannot_be_run_is_told() -> None:
+    scenario = parse_scenario(ORDERS, name="test", where="test")
+    with pytest.raises(ConfigurationError, match="--app no-such-command: No such file"):
+        asyncio.run(play(scenario, version="0", on_spark=False, app="no-such-command"))
