@@ -19,7 +19,7 @@ from .errors import UNANSWERED, TransportError
 from .line import Line, Place
 from .links import BATCH_FORMAT, ReceiverLink, RequestLink, SenderLink, encode_batch
 from .meter import Meter
-from .tokens import TokenSource
+from .tokens import CredentialTokens, TokenSource
 from .transport import Delivery, Outcome, Peeked, Unit
 from .unwrapping import read_postmark
 
@@ -74,13 +74,14 @@ class AmqpTransport:
 
     async def close(self) -> None:
         task, self._connecting = self._connecting, None
-        if task is None:
-            return
-        if not task.done():
-            task.cancel()
-        (found,) = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(found, Line):
-            await found.close()
+        if task is not None:
+            if not task.done():
+                task.cancel()
+            (found,) = await asyncio.gather(task, return_exceptions=True)
+            if isinstance(found, Line):
+                await found.close()
+        if isinstance(self._tokens, CredentialTokens):
+            await self._tokens.close()
 
     async def line(self, path: str) -> Line:
         """The line, open, with a token for an entity put."""
@@ -124,7 +125,7 @@ def _token_refusal(line: Line, status: Any, description: str) -> TransportError:
     if status == 404:
         return TransportError(conditions.NOT_FOUND, description)
     # Where another entity's token was taken, it is this entity that we may not use; else it is the key.
-    unauthorized = conditions.UNAUTHORIZED if line.has_been_granted else conditions.AUTH_FAILED
+    unauthorized = conditions.UNAUTHORIZED if line.has_grant else conditions.AUTH_FAILED
     return TransportError(
         unauthorized if status in (401, 403) else conditions.INTERNAL_ERROR, f"{status}: {description}"
     )
@@ -355,6 +356,8 @@ class AmqpDestination:
         self._transport = transport
         self._path = path
         self._sender = _Slot(self._open)
+        # Who comes when the link has just opened must not overtake those who waited for it.
+        self._turn = asyncio.Lock()
 
     async def _open(self) -> SenderLink:
         async with self._transport.opening:
@@ -368,7 +371,8 @@ class AmqpDestination:
 
     async def send(self, units: Sequence[Unit]) -> list[Outcome]:
         try:
-            link: SenderLink = await self._sender.get()
+            async with self._turn:
+                link: SenderLink = await self._sender.get()
         except TransportError as error:
             return [error] * len(units)
 

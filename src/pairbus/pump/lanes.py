@@ -326,6 +326,9 @@ class Lanes:
         taken: list[Held] = []
         for lane in self._lanes.values():
             taken += lane.waiting
+            # What was put aside before is so again when it is given back.
+            lane.deferred += [held.number for held in lane.waiting if held.was_deferred]
+            lane.deferred.sort()
             lane.waiting = []
         for held in taken:
             self.held -= 1

@@ -9,11 +9,13 @@ Theory of operation
    dictionary entry and no turn of the loop.
 3. Nothing waits for ever. Each call has a deadline. Where a deadline passes while the peer said nothing at
    all since the call began, the whole line is taken for dead and cut, for a peer that is silent on one link
-   would have said something on another.
+   would have said something on another. No deadline counts while the peer's words wait in the socket because
+   we are slow, nor while it answers in turn what was asked before.
 4. When the line ends, every call that waits ends with `TransportError(CONNECTION_LOST)`. A line is not
    opened again: its owner opens another.
 5. Before a link is attached, a token for its entity is put on `$cbs`. It is renewed when three quarters of
-   its life are over, and again and again until that succeeds: links live only as long as their token.
+   its life are over, and again and again until that succeeds: links live only as long as their token. What
+   was refused because a token had ended is no word on a message or on its path.
 6. Links are spread over sessions, since a session has room for a limited number of them.
 """
 
@@ -62,6 +64,8 @@ LINKS_A_SESSION = 120
 _RENEW_AFTER = 0.75
 _RENEW_AGAIN = 10.0
 _MAX_FRAME = 65536
+# What the event loop reads from a socket at once; less came only because there was no more.
+_FULL_READ = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +112,10 @@ class Line(asyncio.Protocol):
         self._links: dict[Link, Endpoint] = {}
         self._is_flush_due = False
         self._heard = 0.0
+        self._is_behind = False  # the last read was full: more is waiting in the socket
         self._ticker: asyncio.TimerHandle | None = None
-        self._grants: dict[str, asyncio.Task[float]] = {}
+        self._grants: dict[str, asyncio.Task[None]] = {}
+        self._expiries: dict[str, float] = {}  # of tokens that were accepted
         self._renewals: dict[str, asyncio.TimerHandle] = {}
         #: How tokens are put; set by whoever opens the `$cbs` links.
         self.put_token: Callable[[str, str, str], Any] | None = None
@@ -138,6 +144,9 @@ class Line(asyncio.Protocol):
         except TimeoutError:
             line.cut(UNANSWERED, f"{place.host}:{place.port} did not answer within {timeout:g} s")
             raise line._error() from None
+        except ssl.SSLCertVerificationError as error:
+            how = "give the certificate of its CA as ca_file"
+            raise TransportError(CONNECTION_LOST, f"{place.host}:{place.port}: {error}; {how}") from error
         except OSError as error:  # refused, unreachable, no such name, TLS
             raise TransportError(CONNECTION_LOST, f"{place.host}:{place.port}: {error}") from error
         except asyncio.CancelledError:
@@ -185,55 +194,73 @@ class Line(asyncio.Protocol):
             self._is_flush_due = True
             self._loop.call_soon(self._flush)
 
-    async def answer(self, future: asyncio.Future[Any], timeout: float) -> Any:
-        """Wait for what a peer's answer completes; rule 3."""
+    async def answer(
+        self, future: asyncio.Future[Any], timeout: float, *, is_moving: Callable[[], bool] | None = None
+    ) -> Any:
+        """Wait for what a peer's answer completes; rule 3. `is_moving` says, since it was last asked, whether
+        the peer has come nearer to this answer.
+        """
         begun = self._loop.time()
-        try:
-            async with asyncio.timeout(timeout):
-                return await future
-        except TimeoutError:
-            if self._heard < begun:
-                self.cut(UNANSWERED, f"nothing was heard for {timeout:g} s")
-            raise TransportError(UNANSWERED, f"no answer within {timeout:g} s") from None
+        while not future.done():
+            await asyncio.wait((future,), timeout=timeout)
+            if not future.done() and not self._is_behind and not (is_moving is not None and is_moving()):
+                if self._heard < begun:
+                    self.cut(UNANSWERED, f"nothing was heard for {timeout:g} s")
+                if not future.done():
+                    raise TransportError(UNANSWERED, f"no answer within {timeout:g} s")
+        return future.result()
 
     # -- tokens
 
     async def authorize(self, path: str) -> None:
         """See to it that a token for this entity is in force."""
+        if self._is_granted(path):
+            return
         task = self._grants.get(path)
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+        if task is None or task.done():
             task = self._grants[path] = self._loop.create_task(self._put(path))
         await asyncio.shield(task)
 
     @property
-    def has_been_granted(self) -> bool:
-        """Whether any token was accepted on this line."""
-        return any(
-            task.done() and not task.cancelled() and task.exception() is None
-            for task in self._grants.values()
-        )
+    def has_grant(self) -> bool:
+        """Whether any token that was accepted on this line is in force."""
+        return any(map(self._is_granted, self._expiries))
 
-    async def _put(self, path: str) -> float:
+    def _is_granted(self, path: str) -> bool:
+        return self._expiries.get(path, 0.0) > self._clock.now()
+
+    async def _put(self, path: str) -> None:
         assert self.put_token is not None, "the $cbs links are opened first"
         audience = f"sb://{self.place.host}/{path}"
-        token = await self._tokens.token(audience, self._clock.now())
+        try:
+            token = await self._tokens.token(audience, self._clock.now())
+        except Exception as error:  # whatever a credential raises: its service is away, or it is not allowed
+            raise TransportError(
+                conditions.AUTH_FAILED, f"the credential gave no token: {type(error).__name__}: {error}"
+            ) from error
         await self.put_token(audience, token.kind, token.value)
+        self._expiries[path] = token.expires_at
         left = max(1.0, token.expires_at - self._clock.now())
+        self._renew_in(left * _RENEW_AFTER, path)
+
+    def _renew_in(self, seconds: float, path: str) -> None:
         if self.lost is None:
-            self._renewals[path] = self._loop.call_later(left * _RENEW_AFTER, self._renew, path)
-        return token.expires_at
+            if path in self._renewals:
+                self._renewals[path].cancel()
+            self._renewals[path] = self._loop.call_later(seconds, self._renew, path)
 
     def _renew(self, path: str) -> None:
         if self.lost is None:
-            self._loop.create_task(self._put(path)).add_done_callback(lambda task: self._renewed(path, task))
+            task = self._grants[path] = self._loop.create_task(self._put(path))
+            task.add_done_callback(lambda task: self._renewed(path, task))
 
-    def _renewed(self, path: str, task: asyncio.Task[float]) -> None:
+    def _renewed(self, path: str, task: asyncio.Task[None]) -> None:
         if task.cancelled() or self.lost is not None:
             return
         error = task.exception()
         if error is not None:
             _log.warning("a token could not be renewed: %s", error)
-            self._renewals[path] = self._loop.call_later(_RENEW_AGAIN, self._renew, path)
+            self._renew_in(_RENEW_AGAIN, path)
 
     # -- the socket
 
@@ -250,6 +277,7 @@ class Line(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = self._heard = self._loop.time()
+        self._is_behind = len(data) >= _FULL_READ
         self._handle(self._machine.receive_data(data, now))
         self.flush_soon()
 

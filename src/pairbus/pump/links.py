@@ -70,6 +70,22 @@ class Wave:
         self.left = size
         self.future: asyncio.Future[None] = loop.create_future()
 
+    def mover(self, waves: dict[int, tuple[Wave, int]]) -> Callable[[], bool]:
+        """Tells, each time since the last time, whether the peer has come nearer to the end of this wave: it
+        has answered a part of it, or of one before it. `waves` are those of the link, the oldest first.
+        """
+        left, oldest = self.left, next(iter(waves), None)
+
+        def is_moving() -> bool:
+            nonlocal left, oldest
+            before = left, oldest
+            left, oldest = self.left, next(iter(waves), None)
+            if left != before[0]:
+                return True
+            return oldest is not None and oldest != before[1] and waves[oldest][0] is not self
+
+        return is_moving
+
     def settle(self, index: int, error: TransportError | None) -> None:
         if error is not None:
             self.errors[index] = error
@@ -169,7 +185,7 @@ class SenderLink(_LinkEnd):
         self._waiting.extend((payload, form, wave, index) for index, (payload, form) in enumerate(transfers))
         self._send_waiting()
         try:
-            await self.line.answer(wave.future, timeout)
+            await self.line.answer(wave.future, timeout, is_moving=wave.mover(self._waves))
         except TransportError as error:
             self._give_up(wave, error, len(transfers))
         except asyncio.CancelledError:
@@ -221,6 +237,9 @@ class SenderLink(_LinkEnd):
                 self.link.settle(delivery_id, event.state)
 
     def on_lost(self, error: TransportError) -> None:
+        if error.condition == conditions.UNAUTHORIZED and self._attached.done():
+            # It was allowed when the link was attached, so that it is the token that has ended.
+            error = TransportError(conditions.AUTH_FAILED, error.description)
         super().on_lost(error)
         waves, self._waves = self._waves, {}
         waiting, self._waiting = self._waiting, deque()
@@ -309,7 +328,7 @@ class ReceiverLink(_LinkEnd):
             self.link.settle_range(first, last, state, settled=False)
         self.line.flush_soon()
         try:
-            await self.line.answer(wave.future, timeout)
+            await self.line.answer(wave.future, timeout, is_moving=wave.mover(self._waves))
         except TransportError as error:
             for delivery_id in ids:
                 found = self._waves.pop(delivery_id, None)

@@ -92,8 +92,15 @@ class ResolvedSide:
         """Where to connect: by TLS, except for emulators, and on the loopback unless there is a CA for it."""
         is_emulator = self.parsed is not None and self.parsed.emulator
         is_plain = is_emulator or (self.side.ca_file is None and _is_loopback(self.endpoint.host))
-        tls = None if is_plain else ssl.create_default_context(cafile=self.side.ca_file)
-        return Place(self.endpoint.host, self.endpoint.port, tls)
+        return Place(self.endpoint.host, self.endpoint.port, None if is_plain else self._tls())
+
+    def _tls(self) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=self.side.ca_file)
+        except OSError as error:  # also what the file holds is no certificate
+            raise ConfigurationError(
+                f"There is no certificate in {self.side.ca_file}: give the PEM file of the CA ({error})"
+            ) from error
 
     def tokens(self) -> TokenSource:
         """Where tokens come from."""
@@ -101,7 +108,7 @@ class ResolvedSide:
         if self.side.token_source is not None:
             return self.side.token_source
         if parsed is None:
-            return CredentialTokens(self.credential())
+            return CredentialTokens(self.credential(), owns=True)
         if parsed.key is not None and parsed.key_name is not None:
             return SasTokens(parsed.key_name, parsed.key)
         assert parsed.signature is not None, "a connection string has a key or a signature"

@@ -13,6 +13,9 @@ Theory of operation
    more to find.
 5. The end: credit is taken back, what waits is given back, what is on the way is awaited and completed.
 6. A queue that cannot be read is tried again after a pause, and disturbs nobody else.
+7. A drain asks whether a queue is empty when it gives nothing for a while. As long as the answer is no, that
+   while grows, so that a thousand queues do not spend their time on asking; when the last message in hand is
+   done with, the queue is asked at once.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ __all__ = ["QueuePump"]
 
 _log = logging.getLogger("pairbus.pump")
 _PEEK_PAGE = 250
+# Rule 7: a message that somebody else had under lock is noticed so soon after it comes back.
+_LONGEST_QUIET = 1.0
 # Dead letters: how the service calls a message whose time is over, and what we call the other.
 _EXPIRED = "TTLExpiredException"
 _MALFORMED = "MalformedEnvelope"
@@ -65,8 +70,11 @@ class QueuePump:
         self._pace = Pace(most=station.options.max_in_hand)
         self._tasks: set[asyncio.Task[None]] = set()
         self._receiving: asyncio.Task[list[Delivery]] | None = None
+        self._is_nudged = False
+        self._quiet = station.options.drain_wait  # rule 7
         self._room = asyncio.Event()
         self._sending: dict[str, asyncio.Lock] = {}
+        self._counted = 0  # what the station knows of what we have in hand
         self._finishing = 0  # messages that the primary has, and whose completion is on the way
         self._unsettled: set[int] = set()  # rule 3
         self._wake: asyncio.TimerHandle | None = None
@@ -102,7 +110,8 @@ class QueuePump:
 
     async def _serve(self) -> None:
         if self._options.scan:
-            await self._look_through()
+            async with self._station.looking:
+                await self._look_through()
         self._advance()
         while not self._is_stopping:
             room = self._credit()
@@ -114,6 +123,7 @@ class QueuePump:
             self._failures = 0
             self._station.tally.queue_errors.pop(self.queue, None)
             if deliveries:
+                self._quiet = self._options.drain_wait
                 self._note_activity(True)
                 self._take_in(deliveries)
                 self._advance()
@@ -122,37 +132,48 @@ class QueuePump:
                 self._pace.rest()
                 if self._options.drain and await self._is_drained():
                     return
+                self._quiet = min(2 * self._quiet, max(_LONGEST_QUIET, self._options.drain_wait))
 
     async def _receive(self, room: int) -> list[Delivery]:
-        wait = self._options.drain_wait if self._options.drain else self._options.poll
+        wait = self._quiet if self._options.drain else self._options.poll
         pieces = ceil(wait / self._station.longest_wait)
         receiving = asyncio.ensure_future(self._source.receive(room, wait / max(1, pieces)))
         self._receiving = receiving
         try:
             return await receiving
         except asyncio.CancelledError:
-            if not self._is_stopping or (current := asyncio.current_task()) is None or current.cancelling():
+            is_ours = self._is_stopping or self._is_nudged
+            if not is_ours or (current := asyncio.current_task()) is None or current.cancelling():
                 raise
-            return []  # it was `stop` that called it off
+            return []  # it was `stop`, or `_ended`, that called it off
         finally:
             self._receiving = None
+            self._is_nudged = False
 
     def _note_activity(self, is_active: bool) -> None:
         self._station.active += is_active - self._is_active
         self._is_active = is_active
 
     def _credit(self) -> int:
-        credit = self._pace.credit(self._station.share())
-        lanes = self.lanes
-        room = credit - lanes.held - self._finishing
+        station, lanes, own = self._station, self.lanes, self.lanes.held + self._finishing
+        station.in_hand += own - self._counted
+        self._counted = own
+        # A queue always gets its least, so that none starves while others are full.
+        credit = min(self._pace.credit(station.share()), max(self._pace.least, own + station.room()))
+        room = credit - own
         if lanes.held:
             average = max(1, lanes.held_bytes // lanes.held)
             room = min(room, (self._options.max_bytes_in_hand - lanes.held_bytes) // average)
         return room
 
+    @property
+    def _is_idle(self) -> bool:
+        """Whether nothing is in hand and nothing is under way."""
+        return not (self.lanes.held or self._finishing or self._tasks)
+
     async def _is_drained(self) -> bool:
         """Whether nothing is left to do: nothing in hand, and all that is on the queue is put aside."""
-        if self.lanes.held or self._finishing or self._tasks:
+        if not self._is_idle:
             return False
         if not self.lanes.is_settled(self._station.now()):
             return False
@@ -166,7 +187,8 @@ class QueuePump:
                 self._advance()
                 return False
             number = page[-1].sequence_number + 1
-        return True
+        # A path may have been tried meanwhile; then what comes of that is waited for.
+        return self._is_idle and self.lanes.is_settled(self._station.now())
 
     async def _look_through(self) -> None:
         """Rule 4."""
@@ -279,6 +301,9 @@ class QueuePump:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._station.fail(error)
+        if self._options.drain and self._receiving is not None and self._is_idle:
+            self._is_nudged = True
+            self._receiving.cancel()
         self._room.set()
 
     async def _perform(self, step: Step) -> None:
@@ -542,6 +567,8 @@ class QueuePump:
                 await self._source.release(left)
         if self._tasks:
             await asyncio.wait(self._tasks)
+        self._station.in_hand -= self._counted
+        self._note_activity(False)
         await self._source.close()
 
     async def _nap(self, seconds: float) -> None:

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus import ServiceBusReceivedMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import ServiceBusError
 
@@ -30,6 +30,7 @@ from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .meter import Meter
 from .pair import ResolvedSide
 from .sdk_messages import to_annotated, to_payload
+from .tokens import close_credential
 from .transport import Delivery, Outcome, Peeked, Unit
 
 __all__ = ["SdkDestination", "SdkSource", "SdkTransport"]
@@ -37,6 +38,7 @@ __all__ = ["SdkDestination", "SdkSource", "SdkTransport"]
 # Rule 2.
 LONGEST_WAIT = 5.0
 _AT_ONCE = 100
+_TLS_PORT = 5671
 _BATCH_BYTES = 180_000
 _BY_CLASS = {
     "OperationTimeoutError": UNANSWERED,
@@ -89,6 +91,7 @@ class SdkTransport:
         self._side = side
         self._make_client = make_client or self._default_client
         self._client: ServiceBusClient | None = None
+        self._credential: Any = None  # one that we made of its name
 
     @property
     def client(self) -> ServiceBusClient:
@@ -99,9 +102,17 @@ class SdkTransport:
 
     def _default_client(self) -> ServiceBusClient:
         side = self._side
+        keywords: dict[str, Any] = {"retry_total": 0}
+        if side.side.ca_file is not None:
+            keywords["connection_verify"] = side.side.ca_file
+        is_emulator = side.parsed is not None and side.parsed.emulator
+        if not is_emulator and side.endpoint.port != _TLS_PORT:  # the SDK reads it for emulators only
+            keywords["custom_endpoint_address"] = f"sb://{side.endpoint}"
+            keywords["transport_type"] = TransportType.Amqp
         if side.text is not None:
-            return ServiceBusClient.from_connection_string(side.text, retry_total=0)
-        return ServiceBusClient(side.endpoint.host, side.credential(), retry_total=0)
+            return ServiceBusClient.from_connection_string(side.text, **keywords)
+        self._credential = side.credential()
+        return ServiceBusClient(side.endpoint.host, self._credential, **keywords)
 
     def source(self, queue: str) -> SdkSource:
         return SdkSource(self, queue)
@@ -113,6 +124,9 @@ class SdkTransport:
         if self._client is not None:
             await self._client.close()
             self._client = None
+        if self._credential is not None:
+            await close_credential(self._credential)
+            self._credential = None
 
 
 class SdkSource:

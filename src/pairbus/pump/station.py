@@ -22,6 +22,9 @@ __all__ = ["Station"]
 _log = logging.getLogger("pairbus.pump")
 # How much of a second's worth is sent at once where there is a limit to the rate.
 _SLICE_SECONDS = 0.05
+# Messages in hand of all queues together, as far as a queue's least credit allows: some seconds of work.
+_IN_HAND = 20_000
+_LOOKING = 16
 _NOT_CHOSEN = Judgement(Verdict.DOWN, "NotChosen", "only other paths are to be moved")
 
 
@@ -39,7 +42,10 @@ class Station:
     tally: Tally
     longest_wait: float
     active: int = 0  # queues that have something to move
+    in_hand: int = 0  # messages of all queues
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Queues that are opened and looked through at a time: the first pages of a thousand would come too late.
+    looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOOKING))
     spellings: dict[str, str] = field(default_factory=dict)
     failure: BaseException | None = None
     _ends: dict[str, Destination] = field(default_factory=dict)
@@ -61,6 +67,10 @@ class Station:
     def share(self) -> float:
         """The part of the rate that falls to one queue."""
         return self.limiter.rate / max(1, self.active)
+
+    def room(self) -> int:
+        """How many messages one queue may have in hand, for what all of them have."""
+        return max(0, _IN_HAND - self.in_hand) // max(1, self.active)
 
     def slice_size(self) -> int:
         """Messages that are sent at once."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import quote
 
-__all__ = ["CredentialTokens", "FixedToken", "SasTokens", "Token", "TokenSource"]
+__all__ = ["CredentialTokens", "FixedToken", "SasTokens", "Token", "TokenSource", "close_credential"]
 
 # As long as the SDKs ask for; tokens are renewed long before.
 SAS_LIFETIME = 3600.0
@@ -42,9 +42,10 @@ class SasTokens:
 
     key_name: str
     key: str = field(repr=False)
+    lifetime: float = SAS_LIFETIME
 
     async def token(self, audience: str, now: float) -> Token:
-        expires = int(now + SAS_LIFETIME)
+        expires = int(now + self.lifetime)
         resource = quote(audience, safe="")
         signed = hmac.new(self.key.encode(), f"{resource}\n{expires}".encode(), hashlib.sha256).digest()
         signature = quote(base64.b64encode(signed), safe="")
@@ -65,9 +66,10 @@ class FixedToken:
 
 @dataclass(frozen=True, slots=True)
 class CredentialTokens:
-    """Asks a `TokenCredential`, of either kind, for tokens."""
+    """Asks a `TokenCredential`, of either kind, for tokens; one that it owns it closes."""
 
     credential: Any = field(repr=False)
+    owns: bool = False
 
     async def token(self, audience: str, now: float) -> Token:
         ask = self.credential.get_token
@@ -82,3 +84,17 @@ class CredentialTokens:
                 given = await given
         value = given.token.decode() if isinstance(given.token, bytes) else given.token
         return Token(value, _SAS if is_signed else "jwt", float(given.expires_on))
+
+    async def close(self) -> None:
+        """Close the credential, if it is ours and can be closed."""
+        if self.owns:
+            await close_credential(self.credential)
+
+
+async def close_credential(credential: Any) -> None:
+    """Let go of the connections of a credential of either kind; many have none."""
+    close = getattr(credential, "close", None)
+    if close is not None:
+        ended = close()
+        if inspect.isawaitable(ended):
+            await ended

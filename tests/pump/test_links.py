@@ -1,0 +1,63 @@
+"""Links: who waits keeps its turn, and whose turn has not come is not late."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pairbus.pump import PumpOptions
+from pairbus.pump.amqp_transport import AmqpDestination
+from pairbus.pump.links import Wave
+from pairbus.pump.pair import Side
+from pairbus.pump.pump import open_transport
+from pairbus.pump.transport import Unit
+
+from .bench import Bench, envelope
+from .test_contract import message
+
+
+async def test_a_wave_moves_as_long_as_it_or_one_before_it_is_answered() -> None:
+    loop = asyncio.get_running_loop()
+    first, second = Wave(loop, 2), Wave(loop, 2)
+    waves = {1: (first, 0), 2: (first, 1), 3: (second, 0), 4: (second, 1)}
+
+    def answer(number: int) -> None:
+        wave, index = waves.pop(number)
+        wave.settle(index, None)
+
+    of_first, of_second = first.mover(waves), second.mover(waves)
+    assert (of_first(), of_second()) == (False, False)
+    answer(1)
+    assert (of_first(), of_second()) == (True, True)
+    assert (of_first(), of_second()) == (False, False), "nothing has happened since"
+    answer(3)
+    # The answer to 2 was passed over: it is lost, and the first wave has nothing more to wait for.
+    assert (of_first(), of_second()) == (False, True)
+    answer(4)
+    assert second.future.done()
+    assert not of_first()
+
+
+async def test_nobody_overtakes_those_who_wait_for_the_link_to_open(bench: Bench) -> None:
+    bench.primary.create_queue("orders")
+    side = Side(connection_string=bench.primary.connection_string)
+    transport = open_transport(side.resolve(), PumpOptions())
+    destination = transport.destination("orders")
+    assert isinstance(destination, AmqpDestination)
+    early = [asyncio.create_task(destination.send([Unit([message(number)])])) for number in range(5)]
+    async with asyncio.timeout(20):
+        while destination._sender.present is None:
+            await asyncio.sleep(0)
+        assert await destination.send([Unit([message(5)])]) == [None]
+        assert await asyncio.gather(*early) == [[None]] * 5
+    assert bench.ids("orders") == [f"m{number}" for number in range(6)]
+    await transport.close()
+
+
+async def test_hundreds_of_queues_are_drained_side_by_side(bench: Bench) -> None:
+    """They are opened some at a time, so that no first page passes its deadline."""
+    queues = bench.create("orders", count=300)
+    for index, queue in enumerate(queues):
+        bench.load(queue, [envelope("orders", f"{index}-{number}") for number in range(4)])
+    summary = await bench.drain(queues, send_timeout=5.0)
+    assert (summary.moved, summary.unknown, summary.queue_errors) == (1200, 0, {})
+    assert len(bench.ids("orders")) == len(set(bench.ids("orders"))) == 1200

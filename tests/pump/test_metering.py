@@ -1,0 +1,100 @@
+"""What a pump records is what the broker counts: for a path that refuses, and through a long idle poll."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from pairbus.broker.counters import Kind
+from pairbus.ledger.operation_log import OperationSums
+from pairbus.pump import Pump, PumpOptions
+from pairbus.pump.pair import ResolvedSide
+from pairbus.pump.pump import OpenTransport, open_transport
+from pairbus.pump.transport import Transport
+
+from .bench import Bench, envelope
+
+# Namespace, entity, kind.
+Cells = Counter[tuple[str, str, str]]
+
+
+class Sums(OperationSums):
+    """A ledger in memory."""
+
+    def start(self) -> None:
+        """There is no thread to start."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def cells(self) -> tuple[Cells, Cells]:
+        """What is known to have been done, and what may have been."""
+        known, unknown = Cells(), Cells()
+        for (namespace, entity, _, kind, _, _, _), (count, unsure, _) in self.take().items():
+            known[namespace, entity.lower(), kind] += count
+            unknown[namespace, entity.lower(), kind] += unsure
+        return +known, +unknown
+
+
+def counted(bench: Bench) -> Cells:
+    cells = Cells()
+    for namespace in (bench.primary, bench.secondary):
+        for tally in namespace.counters():
+            if tally.kind is not Kind.ADMIN:
+                cells[namespace.name, tally.entity.lower(), tally.kind.value] += tally.count
+    return +cells
+
+
+def metered(
+    bench: Bench, queue: str, sums: Sums, options: PumpOptions, *, opening: OpenTransport = open_transport
+) -> Pump:
+    ledger: Any = sums
+    return Pump(
+        bench.pair(), [queue], options=options, receipts=bench.receipts, ledger=ledger, transport=opening
+    )
+
+
+async def test_exact_for_a_path_that_refuses(bench: Bench) -> None:
+    """Refused sends, messages put aside, fetched and put aside again."""
+    (queue,) = bench.create("good", "bad")
+    for path in ("good", "bad"):
+        bench.load(queue, [envelope(path, f"{path}{number}") for number in range(15)])
+    bench.primary.faults.set("disabled", entity="bad")
+    sums = Sums()
+    options = PumpOptions(drain=True, drain_wait=0.5, first_back_off=0.2)
+    summary = await metered(bench, queue, sums, options).run()
+    assert (summary.moved, summary.waiting) == (15, 15)
+    bench.primary.faults.clear()
+    await metered(bench, queue, sums, options).run()
+    known, unknown = sums.cells()
+    assert unknown == Cells()
+    assert known == counted(bench)
+
+
+async def test_a_long_poll_is_split_where_the_service_would_close_the_link(bench: Bench) -> None:
+    """A poll of 0.9 s over links that may idle for 0.2 s: five receives of 0.18 s each."""
+    (queue,) = bench.create("orders")
+
+    def open_impatient(side: ResolvedSide, options: PumpOptions) -> Transport:
+        transport = open_transport(side, options)
+        transport.longest_wait = 0.2
+        return transport
+
+    sums = Sums()
+    pump = metered(bench, queue, sums, PumpOptions(poll=0.9), opening=open_impatient)
+    running = asyncio.create_task(pump.run())
+    async with asyncio.timeout(30):
+        while bench.counted(Kind.EMPTY_RECEIVE) < 6:
+            await asyncio.sleep(0.02)
+    bench.load(queue, [envelope("orders", "late")])
+    async with asyncio.timeout(30):
+        while bench.primary.message_count("orders") < 1:
+            await asyncio.sleep(0.01)
+    pump.stop()
+    summary = await running
+    assert summary.moved == 1
+    known, unknown = sums.cells()
+    assert unknown == Cells()
+    assert known["contoso-dr", queue, "empty_receive"] >= 6
+    assert known == counted(bench)

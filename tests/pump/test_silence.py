@@ -1,0 +1,129 @@
+"""Peers that say nothing any more: deadlines hold, nothing is lost, and the pump goes on when they are back.
+
+Messages in hand are put aside or given back where anybody listens; elsewhere their locks end by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+import pytest
+
+from .bench import Bench, envelope
+
+LOCK = 2.0
+NAMES = [f"{number:04}" for number in range(600)]
+
+
+def load(bench: Bench, queue: str) -> None:
+    """Half of them in sessions, half without."""
+    bench.load(
+        queue,
+        [envelope("orders", name, session=f"s{int(name) % 4}" if int(name) % 2 else None) for name in NAMES],
+    )
+
+
+def check_order(bench: Bench) -> None:
+    """Order of first arrivals, session by session."""
+    arrived = list(dict.fromkeys(bench.ids("orders")))
+    for session in (1, 3):
+        mine = [name for name in arrived if int(name) % 4 == session]
+        assert mine == sorted(mine)
+
+
+async def until(bench: Bench, count: int) -> None:
+    async with asyncio.timeout(30):
+        while bench.primary.message_count("orders") < count:
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(("side", "fault"), [("primary", "blackhole"), ("secondary", "silence")])
+async def test_a_peer_falls_silent_in_the_middle_and_is_healed(bench: Bench, side: str, fault: str) -> None:
+    (queue,) = bench.create("orders", lock=LOCK)
+    load(bench, queue)
+    pump = bench.pump(
+        [queue],
+        send_timeout=0.5,
+        first_back_off=0.05,
+        longest_back_off=0.2,
+        max_rate=600.0,
+        drain=False,
+        poll=5.0,
+    )
+    running = asyncio.create_task(pump.run())
+    await until(bench, 100)
+    getattr(bench, side).faults.set(fault)
+    await asyncio.sleep(1.2)  # twice the deadline of an answer
+    getattr(bench, side).faults.clear()
+    async with asyncio.timeout(40):
+        while bench.secondary.message_count(queue):
+            await asyncio.sleep(0.02)
+    pump.stop()
+    summary = await running
+    arrived = Counter(bench.ids("orders"))
+    assert set(arrived) == set(NAMES) == set(bench.receipt_ids)
+    # Only what was sent without an answer, or could not be completed, may have come twice.
+    assert sum(arrived.values()) - len(NAMES) <= 600
+    assert summary.dead_lettered == 0
+    check_order(bench)
+
+
+async def test_a_drain_ends_with_what_a_silent_primary_does_not_take(bench: Bench) -> None:
+    (queue,) = bench.create("orders", lock=LOCK)
+    load(bench, queue)
+    running = asyncio.create_task(
+        bench.drain([queue], send_timeout=0.4, max_rate=600.0, longest_back_off=0.4)
+    )
+    await until(bench, 100)
+    bench.primary.faults.set("silence")
+    begun = time.monotonic()
+    summary = await running
+    assert time.monotonic() - begun < 20.0, "deadlines hold"
+    assert summary.moved + summary.waiting == len(NAMES)
+    assert summary.waiting > 0
+    assert bench.locked(queue) == 0, "all that was in hand is put aside"
+    bench.primary.faults.clear()
+    again = await bench.drain([queue])
+    assert (again.moved, again.waiting) == (summary.waiting, 0)
+    assert set(bench.ids("orders")) == set(NAMES) == set(bench.receipt_ids)
+    extra = sum(Counter(bench.ids("orders")).values()) - len(NAMES)
+    assert extra <= summary.unknown
+    check_order(bench)
+
+
+async def test_a_drain_ends_when_the_secondary_falls_into_a_black_hole(bench: Bench) -> None:
+    (queue,) = bench.create("orders", lock=LOCK)
+    load(bench, queue)
+    running = asyncio.create_task(
+        bench.drain([queue], send_timeout=0.3, max_rate=600.0, first_back_off=0.05, longest_back_off=0.1)
+    )
+    await until(bench, 100)
+    bench.secondary.faults.set("blackhole")
+    async with asyncio.timeout(30):
+        summary = await running
+    assert list(summary.queue_errors) == [queue]
+    bench.secondary.faults.clear()
+    # Nothing stays locked longer than its lock.
+    async with asyncio.timeout(LOCK + 15):
+        while bench.locked(queue):
+            await asyncio.sleep(0.02)
+    again = await bench.drain([queue])
+    assert again.waiting == 0
+    assert bench.secondary.message_count(queue) == 0
+    assert set(bench.ids("orders")) == set(NAMES) == set(bench.receipt_ids)
+    check_order(bench)
+
+
+async def test_a_stop_is_not_held_up_by_silence(bench: Bench) -> None:
+    (queue,) = bench.create("orders", lock=LOCK)
+    load(bench, queue)
+    pump = bench.pump([queue], drain=False, send_timeout=0.5, max_rate=600.0)
+    running = asyncio.create_task(pump.run())
+    await until(bench, 50)
+    bench.primary.faults.set("blackhole")
+    bench.secondary.faults.set("blackhole")
+    pump.stop()
+    async with asyncio.timeout(15):
+        await running

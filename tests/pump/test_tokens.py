@@ -1,0 +1,157 @@
+"""Tokens: renewed while the pump runs, made by a credential of a name, and what happens without one."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jwt
+import pytest
+from azure.core.credentials import AccessToken
+
+from pairbus.broker import Broker
+from pairbus.broker.engine.settings import RELAXED
+from pairbus.pairing.names import parse_connection_string
+from pairbus.pump import Pump, PumpOptions, PumpPair, Side
+from pairbus.pump.tokens import SasTokens, Token
+
+from .bench import Bench, envelope
+
+SECRET = "a secret that the issuer shares with the namespaces"
+
+
+class Credential:
+    """A credential as azure.identity.aio has them; made by its name, so that the class remembers."""
+
+    made: ClassVar[list[Credential]] = []
+    life: ClassVar[float] = 3600.0
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.is_closed = False
+        self.made.append(self)
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        assert [scope.startswith("https://servicebus.azure.net/") for scope in scopes] == [True]
+        self.asked += 1
+        expires = int(time.time() + self.life)
+        claims = {"aud": "https://servicebus.azure.net", "exp": expires, "sub": "pump"}
+        claims["roles"] = ["Azure Service Bus Data Owner"]
+        return AccessToken(jwt.encode(claims, SECRET, algorithm="HS256"), expires)
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+class Moody:
+    """Signs tokens of a short life, and has hours in which it does not."""
+
+    def __init__(self, signer: SasTokens) -> None:
+        self.signer = signer
+        self.is_away = False
+        self.given: list[float] = []
+        self.refused = 0
+
+    async def token(self, audience: str, now: float) -> Token:
+        if self.is_away:
+            self.refused += 1
+            raise RuntimeError("the token service is away")
+        self.given.append(now)
+        return await self.signer.token(audience, now)
+
+
+def short_lived(bench: Bench, *, life: float) -> tuple[PumpPair, Moody, Moody]:
+    sides, sources = [], []
+    for namespace in (bench.primary, bench.secondary):
+        parsed = parse_connection_string(namespace.connection_string)
+        assert parsed.key is not None
+        assert parsed.key_name is not None
+        source = Moody(SasTokens(parsed.key_name, parsed.key, lifetime=life))
+        sides.append(Side(connection_string=namespace.connection_string, token_source=source))
+        sources.append(source)
+    return PumpPair(primary=sides[0], secondary=sides[1]), sources[0], sources[1]
+
+
+async def feed(bench: Bench, queue: str, *, seconds: float) -> list[str]:
+    """Put messages into a backlog queue for a while; their ids."""
+    names: list[str] = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        names.append(f"{len(names):04}")
+        bench.load(queue, [envelope("orders", names[-1])])
+        await asyncio.sleep(0.02)
+    return names
+
+
+async def arrived(bench: Bench, names: list[str]) -> None:
+    async with asyncio.timeout(40):
+        while not set(names) <= set(bench.ids("orders")):
+            await asyncio.sleep(0.05)
+
+
+async def test_tokens_are_renewed_before_they_end(bench: Bench) -> None:
+    (queue,) = bench.create("orders")
+    pair, primary, secondary = short_lived(bench, life=3.0)
+    pump = Pump(pair, [queue], options=PumpOptions(poll=30.0), receipts=bench.receipts)
+    running = asyncio.create_task(pump.run())
+    names = await feed(bench, queue, seconds=5.0)
+    await arrived(bench, names)
+    pump.stop()
+    summary = await running
+    # Nobody noticed: no link was lost, nothing was sent twice.
+    assert (summary.moved, summary.unknown, summary.queue_errors) == (len(names), 0, {})
+    assert bench.ids("orders") == names
+    assert summary.paths["orders"].trouble is None
+    for source in (primary, secondary):
+        assert len(source.given) >= 3
+
+
+async def test_a_token_that_cannot_be_renewed_is_an_outage_and_no_reason_to_bury(bench: Bench) -> None:
+    (queue,) = bench.create("orders")
+    pair, primary, _ = short_lived(bench, life=2.0)
+    options = PumpOptions(poll=30.0, first_back_off=0.1, longest_back_off=0.2)
+    pump = Pump(pair, [queue], options=options, receipts=bench.receipts)
+    running = asyncio.create_task(pump.run())
+    first = await feed(bench, queue, seconds=0.2)
+    await arrived(bench, first)
+    primary.is_away = True
+    bench.load(queue, [envelope("orders", "soon")])
+    async with asyncio.timeout(40):
+        while not bench.ids(queue, on=bench.secondary) or primary.refused < 3:
+            bench.load(queue, [envelope("orders", f"later-{time.monotonic()}")])
+            await asyncio.sleep(0.1)
+    late = bench.ids(queue, on=bench.secondary)
+    primary.is_away = False
+    await arrived(bench, [*first, "soon", *late])
+    pump.stop()
+    summary = await running
+    assert summary.dead_lettered == 0
+    assert bench.dead_letters(queue) == {}
+
+
+@pytest.mark.parametrize("transport", ["amqp", "sdk"])
+async def test_a_credential_is_made_of_its_name_and_closed_at_the_end(tmp_path: Path, transport: Any) -> None:
+    key = tmp_path / "jwt.key"
+    key.write_text(SECRET)
+    Credential.made.clear()
+    with Broker({"contoso": 0, "contoso-dr": 0}, limits=RELAXED, jwt_key=key) as broker:
+        bench = Bench(broker)
+        (queue,) = bench.create("orders")
+        bench.load(queue, [envelope("orders", f"{number:02}") for number in range(20)])
+        # What travels to an executor is the name alone.
+        ca_file = str(broker.certificate)
+        sides = [
+            Side(host=f"localhost:{one.port}", credential=f"{__name__}:Credential", ca_file=ca_file)
+            for one in (bench.primary, bench.secondary)
+        ]
+        pair = pickle.loads(pickle.dumps(PumpPair(primary=sides[0], secondary=sides[1], name="contoso")))
+        assert Credential.made == []
+        options = PumpOptions(drain=True, drain_wait=0.2, transport=transport)
+        summary = await Pump(pair, [queue], options=options).run()
+        assert summary.moved == 20
+        assert bench.ids("orders") == [f"{number:02}" for number in range(20)]
+    assert len(Credential.made) == 2
+    assert all(one.asked and one.is_closed for one in Credential.made)
