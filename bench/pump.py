@@ -9,6 +9,12 @@ How it is measured
    second to open and close its links, which is no merit of the pump's: with few messages a queue that second
    is most of the SDK's time and the ratio flatters. Keep to some thousands a queue.
 4. A ratio is that of two values of the same round; its median is over the rounds.
+5. A second measure spreads the same number of messages over 10, 100 and 1,000 queues. It is the pump's alone:
+   what a queue costs that is opened, looked through and closed is part of it, and the fewer messages a queue
+   has the more that weighs.
+6. Of the two processors one is the broker's. Its CPU for each message is told beside the pump's: they are
+   about as large, so that the rate is bounded by either, and on a machine with other work by what that leaves
+   over. CPU a message is then the figure to go by.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import os
 import sys
 import tempfile
 import time
@@ -49,22 +56,27 @@ PATH = "orders"
 _OUTPUT = Path("build/bench-pump.json")
 _START_LIMIT = 30.0
 _LEAST, _AIM = 5.0, 10.0
+# Over how many queues the same messages are spread, and how much of the rate must be left.
+_SPREAD = (10, 100, 1000)
+_FLAT = 0.8
 # What one receive of the SDK's loop asks for: as many as fit a batch of 1 KB messages.
 _SDK_AT_ONCE = 200
 
 
 class Drained(NamedTuple):
-    """One drain."""
+    """One drain; CPU in microseconds a message."""
 
     rate: float
-    cpu: float  # microseconds a message
+    cpu: float
+    broker_cpu: float
 
 
 class Strings(NamedTuple):
-    """Connection strings."""
+    """Connection strings, and the process that serves them."""
 
     primary: str
     secondary: str
+    broker: int
 
 
 @contextmanager
@@ -77,7 +89,9 @@ def running_broker(queues: list[str]) -> Iterator[Strings]:
     try:
         if not ours.poll(_START_LIMIT):
             raise SystemExit("the broker did not start")
-        yield Strings(*ours.recv())
+        primary, secondary = ours.recv()
+        assert process.pid is not None
+        yield Strings(primary, secondary, process.pid)
         ours.send("stop")
     finally:
         process.join(_START_LIMIT)
@@ -101,7 +115,7 @@ def serve(told: Connection, queues: list[str]) -> None:
 
 async def load(strings: Strings, queues: list[str], *, count: int, body: int) -> None:
     """Put wrapped messages into the queues."""
-    pair = PumpPair.from_connection_strings(*strings)
+    pair = PumpPair.from_connection_strings(strings.primary, strings.secondary)
     transport = open_transport(pair.secondary.resolve(), PumpOptions(send_timeout=60.0))
     tail = encode_application_properties({"x-ms-path": PATH, "kind": "bench"}) + encode_data(b"x" * body)
     share = count // len(queues)
@@ -120,7 +134,7 @@ async def drain_with_pump(strings: Strings, queues: list[str]) -> int:
     """Our way; how many were moved."""
     with tempfile.TemporaryDirectory() as directory:
         receipts = ReceiptLog(Path(directory))
-        pair = PumpPair.from_connection_strings(*strings)
+        pair = PumpPair.from_connection_strings(strings.primary, strings.secondary)
         options = PumpOptions(drain=True, drain_wait=0.02)
         return (await Pump(pair, queues, options=options, receipts=receipts).run()).moved
 
@@ -158,11 +172,12 @@ def _unwrap(message: ServiceBusReceivedMessage) -> ServiceBusMessage:
     )
 
 
-def measure(strings: Strings, queues: list[str], options: argparse.Namespace, *, with_sdk: bool) -> Drained:
+def measure(
+    strings: Strings, queues: list[str], options: argparse.Namespace, *, count: int, with_sdk: bool = False
+) -> Drained:
     """Fill the queues, then drain them."""
-    count = options.sdk_messages if with_sdk else options.messages
     asyncio.run(load(strings, queues, count=count, body=options.body))
-    cpu, begun = time.process_time(), time.perf_counter()
+    cpu, broker_cpu, begun = time.process_time(), used_by(strings.broker), time.perf_counter()
     if with_sdk:
         moved = asyncio.run(drain_with_sdk(strings, queues, count))
     else:
@@ -170,30 +185,67 @@ def measure(strings: Strings, queues: list[str], options: argparse.Namespace, *,
     taken, used = time.perf_counter() - begun, time.process_time() - cpu
     if moved != count // len(queues) * len(queues):
         raise SystemExit(f"{moved} of {count} messages were moved")
-    return Drained(moved / taken, used / moved * 1e6)
+    broker_used = used_by(strings.broker) - broker_cpu
+    return Drained(moved / taken, used / moved * 1e6, broker_used / moved * 1e6)
 
 
-def compare(strings: Strings, queues: list[str], options: argparse.Namespace) -> Report:
-    """All rounds."""
+def used_by(process: int) -> float:
+    """Seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def compare(strings: Strings, queues: list[str], options: argparse.Namespace, report: Report) -> None:
+    """All rounds of pump and SDK."""
     pump: list[Drained] = []
     sdk: list[Drained] = []
     for number in range(options.rounds + 1):
-        rounds = (
-            measure(strings, queues, options, with_sdk=False),
-            measure(strings, queues, options, with_sdk=True),
+        drained = (
+            measure(strings, queues, options, count=options.messages),
+            measure(strings, queues, options, count=options.sdk_messages, with_sdk=True),
         )
         if number:  # the first one warms everything up
-            pump.append(rounds[0])
-            sdk.append(rounds[1])
-    report = Report({name: value for name, value in vars(options).items() if name != "output"})
-    for name, drained in (("pump", pump), ("SDK loop", sdk)):
-        report.figures.append(Figure(name, "messages/s", tuple(one.rate for one in drained)))
-        report.figures.append(Figure(f"{name}, CPU", "µs/message", tuple(one.cpu for one in drained)))
+            pump.append(drained[0])
+            sdk.append(drained[1])
+    for name, some in (("pump", pump), ("SDK loop", sdk)):
+        report.figures += _figures(name, some)
     faster = ratio("pump against SDK loop, messages/s", [p.rate for p in pump], [s.rate for s in sdk])
     leaner = ratio("SDK loop against pump, CPU a message", [s.cpu for s in sdk], [p.cpu for p in pump])
     report.targets.append(Target(faster, _LEAST, at_least=True))
     report.targets.append(Target(leaner, _AIM, at_least=True))
-    return report
+
+
+def spread(strings: Strings, queues: list[str], options: argparse.Namespace, report: Report) -> None:
+    """The same messages in more and more queues; the first round warms everything up."""
+    few, *_, many = _SPREAD
+    found: dict[int, list[Drained]] = {count: [] for count in _SPREAD}
+    for number in range(options.rounds + 1):
+        for count, drained in found.items():
+            one = measure(strings, queues[:count], options, count=options.spread_messages)
+            if number:
+                drained.append(one)
+    for count, drained in found.items():
+        report.figures += _figures(f"pump, {count:,} queues", drained)
+    flat = ratio(
+        f"{many:,} queues against {few}, messages/s",
+        [one.rate for one in found[many]],
+        [one.rate for one in found[few]],
+    )
+    leaner = ratio(
+        f"{few} queues against {many:,}, CPU a message",
+        [one.cpu for one in found[few]],
+        [one.cpu for one in found[many]],
+    )
+    report.targets.append(Target(flat, _FLAT, at_least=True))
+    report.targets.append(Target(leaner, _FLAT, at_least=True))
+
+
+def _figures(name: str, drained: list[Drained]) -> list[Figure]:
+    return [
+        Figure(name, "messages/s", tuple(one.rate for one in drained)),
+        Figure(f"{name}, CPU", "µs/message", tuple(one.cpu for one in drained)),
+        Figure(f"{name}, CPU of the broker", "µs/message", tuple(one.broker_cpu for one in drained)),
+    ]
 
 
 def main() -> int:
@@ -202,14 +254,20 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="rounds that count (default: 5)")
     parser.add_argument("--messages", type=int, default=40_000, help="messages that the pump drains")
     parser.add_argument("--sdk-messages", type=int, default=20_000, help="messages that the SDK drains")
+    parser.add_argument("--spread-messages", type=int, default=100_000, help="messages over many queues")
+    parser.add_argument("--only", choices=("sdk", "spread"), help="one of the two measures alone")
     parser.add_argument("--queues", type=int, default=10, help="backlog queues")
     parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
     parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
     parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
-    queues = backlog_queue_names("contoso", options.queues)
+    queues = backlog_queue_names("contoso", max(options.queues, *_SPREAD))
+    report = Report({name: value for name, value in vars(options).items() if name != "output"})
     with running_broker(queues) as strings:
-        report = compare(strings, queues, options)
+        if options.only != "spread":
+            compare(strings, queues[: options.queues], options, report)
+        if options.only != "sdk":
+            spread(strings, queues, options, report)
     report.write_json(options.output)
     sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
     return int(options.check and not all(target.is_met for target in report.targets))

@@ -99,7 +99,7 @@ def main() -> int:
     queues = backlog_queue_names("contoso", options.queues)
     with running_broker(queues) as strings:
         # Workers look the names up in the environment that Java was started with.
-        os.environ["BENCH_PRIMARY"], os.environ["BENCH_SECONDARY"] = strings
+        os.environ["BENCH_PRIMARY"], os.environ["BENCH_SECONDARY"] = strings[:2]
         spark = open_session(app_name="pairbus-bench")
         try:
             report = compare(spark, strings, queues, options)
