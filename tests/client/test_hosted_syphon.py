@@ -18,7 +18,7 @@ from pairbus.broker import Broker
 from pairbus.broker.counters import Kind
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.cli.pictures import print_client
-from pairbus.client import hosted_syphon
+from pairbus.client import transport
 from pairbus.client.status_file import read_status_files
 from pairbus.ledger import closed_segments, read_operations
 from pairbus.ledger.receipts import read_receipts
@@ -265,7 +265,7 @@ async def test_the_syphon_signs_in_as_the_client_does_and_trusts_the_same_certif
             sdk_options={"connection_verify": str(certificate[0])},
         ) as client:
             await eventually(lambda: not scene.backlog(), what="an empty backlog")
-            place = hosted_syphon._side(client.pair.primary).resolve().place()
+            place = transport.pump_side(client.pair.primary).resolve().place()
             assert place.tls is not None
         assert scene.ids() == names
         assert bool(credential.asked) is (kind == "token")
@@ -275,7 +275,7 @@ async def test_where_the_sdk_has_to_go_another_way_the_pump_goes_with_it(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind a proxy, or over web sockets, the SDK carries the syphon too."""
-    monkeypatch.setattr(hosted_syphon, "_SDK_ONLY", ("user_agent",))
+    monkeypatch.setattr(transport, "_SDK_ONLY", ("user_agent",))
     async with scene.client() as filling:
         names = await fill(filling, 5)
     async with scene.client(sdk_options={"user_agent": "behind/proxy"}, **HOSTING):

@@ -35,6 +35,7 @@ from .status_file import StatusFile
 from .timers import Timers
 
 if TYPE_CHECKING:
+    from .backlog_view import BacklogView
     from .hosted_syphon import HostedSyphon
 
 __all__ = ["MessageTypes", "PairedSender", "PairedServiceBusClient"]
@@ -166,6 +167,7 @@ class PairedServiceBusClient:
                 syphon=_make_syphon(
                     primary, secondary, name=name, options=chosen, state_dir=directory, clock=wall
                 ),
+                view=_make_view(secondary, name=name, options=chosen, state_dir=directory, clock=wall),
                 landmark=None if directory is None else Landmark(directory, str(primary.endpoint)),
                 on_state_change=on_state_change,
                 observers=heard,
@@ -339,11 +341,6 @@ class PairedServiceBusClient:
 
 
 def _check_options(options: SendAvailabilityOptions, state_dir: Path | None) -> None:
-    if options.ordering != "none":
-        raise ConfigurationError(
-            f'ordering="{options.ordering}" is not available yet. Use ordering="none", which sends to the '
-            "primary again as soon as it is back"
-        )
     if options.enable_spool and state_dir is None:
         raise ConfigurationError("enable_spool=True needs state_dir=, the directory that the spool lies in")
 
@@ -387,6 +384,22 @@ def _make_syphon(
         name=name,
         queues=backlog_queue_names(name, options.backlog_queue_count),
         options=options,
+        records=None if state_dir is None else records_dir(state_dir),
+        clock=clock,
+    )
+
+
+def _make_view(
+    secondary: Side, *, name: str, options: SendAvailabilityOptions, state_dir: Path | None, clock: Clock
+) -> BacklogView | None:
+    if options.ordering != "session":
+        return None
+    from .backlog_view import BacklogView  # brings the pump with it, too
+
+    return BacklogView(
+        secondary,
+        backlog_queue_names(name, options.backlog_queue_count),
+        name=name,
         records=None if state_dir is None else records_dir(state_dir),
         clock=clock,
     )

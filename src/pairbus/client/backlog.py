@@ -29,6 +29,7 @@ from ..pairing.envelope import Natives, compress_body, wrap
 from ..pairing.errors import BacklogUnavailableError
 from ..pairing.failures import Action, Fate, describe, is_idle_closure, judge_backlog
 from ..pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, split_batch
+from ..pairing.names import path_key
 from ..pairing.rotation import Rotation
 from .graveyard import Graveyard
 from .link import Operation, SdkSender, SendLink, fate_of
@@ -226,7 +227,7 @@ class Backlog:
         while True:
             self._check(deadline)
             now = self._timers.now()
-            queue = self.rotation.choose(path, now)
+            queue = self.rotation.choose(path_key(path), now)
             limit = max(self._options.send_timeout / 2**unanswered, _SHORTEST_LIMIT)
             ending = await self._try_queue(queue, ticket, operation, limit, deadline, observe)
             if ending is Ending.DONE:

@@ -69,6 +69,7 @@ class Entity:
         #: Does what the caller wants, on the primary or, if it is down, in the backlog.
         self.perform: Perform = self._perform_observed if pair.observers.surround else self._perform
         self._backlog = pair.backlog
+        self._sessions = pair.sessions
         self._options = pair.options
         self._timers = pair.timers
         self._limit = pair.options.attempt_timeout
@@ -119,7 +120,14 @@ class Entity:
             if self.health.state is not EntityState.HEALTHY and self.health.route is not Route.PRIMARY:
                 if self.health.route is Route.REFUSED:
                     raise self.health.fault()
-                return await call.redirect(deadline)
+                return await self._redirect(call, deadline)
+            if self._sessions is not None and self._sessions.staying:
+                stay = self._sessions.stay_of(self.path, call.messages)
+                if stay is not None and stay.hold is None:
+                    return await self._redirect(call, deadline)
+                if stay is not None:
+                    await self._sessions.wait_out(stay, deadline)
+                    continue
             link = self._only_link or min(self._links, key=_length)
             self._begin(ticket)
             try:
@@ -132,7 +140,13 @@ class Entity:
             if action is None:
                 return ticket.value
             if action is Action.SPILL:
-                return await call.redirect(deadline)
+                return await self._redirect(call, deadline)
+
+    async def _redirect(self, call: Call, deadline: float | None) -> Any:
+        if self._sessions is None:
+            return await call.redirect(deadline)
+        with self._sessions.redirecting(self.path, call.messages):
+            return await call.redirect(deadline)
 
     async def _line_up(
         self, link: SendLink, ticket: Ticket, call: Call, deadline: float | None
@@ -162,8 +176,13 @@ class Entity:
         finally:
             link.pass_turn()
 
+    @property
+    def is_up(self) -> bool:
+        """Whether sends go to the primary."""
+        return self.health.route is Route.PRIMARY
+
     def _is_open_to(self, ticket: Ticket) -> bool:
-        return self.health.route is Route.PRIMARY and not ticket.is_abandoned
+        return self.is_up and not ticket.is_abandoned
 
     def _tries_first(self, ticket: Ticket) -> bool:
         """Rule 4: whether the call keeps its turn."""

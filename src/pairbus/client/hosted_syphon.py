@@ -23,22 +23,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
-from azure.servicebus import TransportType
-
 from ..clock import Clock
 from ..ledger.operation_log import OperationLog
 from ..ledger.receipts import Receipt, ReceiptLog, Receipts
 from ..options import SendAvailabilityOptions
 from ..pump import Pump, PumpOptions, PumpPair, PumpSummary
-from ..pump import Side as PumpSide
 from ..pump.pair import ResolvedSide
-from ..pump.pump import open_transport
-from ..pump.tokens import CredentialTokens, FixedToken, SasTokens, Token, TokenSource
 from ..pump.transport import Transport
 from .side import Side
 from .status import SyphonStatus
 from .timers import Timers
+from .transport import open_transport, pump_side
 
 __all__ = ["HostedSyphon"]
 
@@ -57,8 +52,6 @@ _CUT_LIMIT = 1.0
 _TRIED_BYTES = 128 * 1024
 # As long as a status is expected to be old.
 _PROGRESS_INTERVAL = 2.0
-# Keywords of the SDK that change how it reaches a namespace. Our own AMQP does not know them.
-_SDK_ONLY = ("http_proxy", "custom_endpoint_address", "ssl_context")
 
 
 class HostedSyphon:
@@ -80,7 +73,7 @@ class HostedSyphon:
         self._secondary = secondary
         self._name = name
         self._queues = list(queues)
-        self._options = _pump_options(options, primary)
+        self._options = _pump_options(options)
         self._records = records
         self._clock = clock
         self._stop = asyncio.Event()
@@ -159,7 +152,7 @@ class HostedSyphon:
 
     def _pump(self) -> Pump:
         return Pump(
-            PumpPair(primary=_side(self._primary), secondary=_side(self._secondary), name=self._name),
+            PumpPair(primary=pump_side(self._primary), secondary=pump_side(self._secondary), name=self._name),
             self._queues,
             transport=self._open,
             options=self._options,
@@ -171,16 +164,9 @@ class HostedSyphon:
         )
 
     def _open(self, side: ResolvedSide, options: PumpOptions) -> Transport:
-        """Our own AMQP, or the SDK's client as the pair's own senders have it."""
-        if options.transport != "sdk":
-            return open_transport(side, options)
-        from ..pump.sdk_transport import SdkTransport
-
         # The sides of a pair are never the same place.
         ours = self._primary if side.endpoint == self._primary.endpoint else self._secondary
-        return SdkTransport(
-            side, timeout=options.send_timeout, make_client=lambda: ours.make_client(retry_total=0)
-        )
+        return open_transport(ours, timeout=options.send_timeout)
 
     def _receipts(self) -> Receipts:
         return _NoReceipts() if self._records is None else ReceiptLog(self._records, clock=self._clock)
@@ -228,54 +214,14 @@ def _note_end(task: asyncio.Task[None]) -> None:
         log.error("the hosted syphon has ended", exc_info=error)
 
 
-# --------------------------------------------------------------------------- what a pump is given
-
-
-def _pump_options(options: SendAvailabilityOptions, primary: Side) -> PumpOptions:
+def _pump_options(options: SendAvailabilityOptions) -> PumpOptions:
     return PumpOptions(
         send_timeout=min(_ANSWER_LIMIT, options.send_timeout),
         longest_back_off=min(60.0, options.ping_primary_interval),
         ttl_policy=options.ttl_policy,
         ttl_policies=options.ttl_policies,
         progress_interval=_PROGRESS_INTERVAL,
-        transport="sdk" if _needs_sdk(primary) else "amqp",
     )
-
-
-def _needs_sdk(side: Side) -> bool:
-    keywords = side.keywords
-    return keywords.get("transport_type") is TransportType.AmqpOverWebsocket or any(
-        keywords.get(name) is not None for name in _SDK_ONLY
-    )
-
-
-def _side(side: Side) -> PumpSide:
-    """The same namespace, with the same credential and certificates, as a pump knows it."""
-    verify = side.keywords.get("connection_verify")
-    ca_file = verify if isinstance(verify, str) else None
-    if side.credential is None:
-        return PumpSide(connection_string=side.address, ca_file=ca_file)
-    return PumpSide(host=side.address, token_source=_tokens(side.credential), ca_file=ca_file)
-
-
-def _tokens(credential: Any) -> TokenSource:
-    if isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
-        return _KeyTokens(credential)
-    return CredentialTokens(credential)
-
-
-class _KeyTokens:
-    """Tokens of a key or signature that its owner may replace while the client runs."""
-
-    def __init__(self, credential: AzureNamedKeyCredential | AzureSasCredential) -> None:
-        self._credential = credential
-
-    async def token(self, audience: str, now: float) -> Token:
-        """A token for an audience."""
-        if isinstance(self._credential, AzureSasCredential):
-            return await FixedToken(self._credential.signature).token(audience, now)
-        name, key = self._credential.named_key
-        return await SasTokens(name, key).token(audience, now)
 
 
 class _NoReceipts:

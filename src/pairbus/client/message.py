@@ -39,6 +39,7 @@ __all__ = [
     "new_id",
     "prepare",
     "raw_of",
+    "session_of",
     "wrapped_copy",
 ]
 
@@ -135,6 +136,12 @@ def message_id_of(message: Message) -> str:
     return found.decode("utf-8", "backslashreplace") if isinstance(found, bytes) else str(found)
 
 
+def session_of(message: Message) -> str | None:
+    """The session id, as text."""
+    properties = raw_of(message).properties
+    return None if properties is None else _text(properties.group_id)
+
+
 def raw_of(message: Message) -> AmqpAnnotatedMessage:
     """The message with all that AMQP has."""
     return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
@@ -156,7 +163,7 @@ def natives_of(message: Message, scheduled_for: datetime | None = None) -> Nativ
     header, properties, annotations = raw.header, raw.properties, raw.annotations or {}
     scheduled: Any = annotations.get(_SCHEDULED, annotations.get(_SCHEDULED.decode()))
     return Natives(
-        session_id=_text(properties.group_id) if properties is not None else None,
+        session_id=session_of(message),
         ttl_ms=None if header is None or header.time_to_live is None else int(header.time_to_live),
         expires_ms=_milliseconds(properties.absolute_expiry_time) if properties is not None else None,
         scheduled_ms=_milliseconds(scheduled if scheduled_for is None else scheduled_for),

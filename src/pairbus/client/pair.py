@@ -33,6 +33,7 @@ from .notifier import Notifier
 from .observer import LogObserver, Observer, Observers, Route, Sending
 from .provisioner import Provisioner, ProvisioningReport
 from .records import Records
+from .sessions import Sessions
 from .side import Side
 from .sides import SideName, Sides
 from .spool import Rejected, Spool
@@ -40,6 +41,7 @@ from .status import EntityStatus, PairStatus
 from .timers import LoopTimers, Timers
 
 if TYPE_CHECKING:
+    from .backlog_view import BacklogView
     from .hosted_syphon import HostedSyphon
 
 __all__ = ["Pair"]
@@ -66,6 +68,7 @@ class Pair:
         records: Records,
         spool: Spool | None,
         syphon: HostedSyphon | None,
+        view: BacklogView | None,
         landmark: Landmark | None,
         on_state_change: Callable[[StateChange], object] | None,
         observers: Iterable[Observer],
@@ -108,6 +111,17 @@ class Pair:
             random=self.random,
             check=lambda: self.sides.check("primary", "secondary"),
         )
+        self._view = view
+        self.sessions: Sessions | None = None
+        if view is not None:
+            self.sessions = Sessions(
+                view.look,
+                timers=self.timers,
+                interval=options.ping_primary_interval,
+                is_up=self._is_up,
+                is_spooled=lambda path: spool is not None and spool.holds(path),
+                prefer=self.backlog.rotation.prefer,
+            )
         self.observers.tell(lambda observer: observer.paired(name, options.backlog_queue_count))
 
     def start(self) -> None:
@@ -129,6 +143,8 @@ class Pair:
             self._spool.start(self._replay, timers=self.timers)
         if self._syphon is not None:
             self._syphon.start(self._first_report, timers=self.timers)
+        if self.sessions is not None:
+            self.sessions.start()
 
     def check(self) -> None:
         """Raise if nothing may be sent any more."""
@@ -200,6 +216,10 @@ class Pair:
         if found is None:
             found = self._entities[key] = Entity(path, pair=self, is_topic=is_topic)
         return found
+
+    def _is_up(self, key: str) -> bool:
+        found = self._entities.get(key)
+        return found is None or found.is_up
 
     def reached(self) -> None:
         """The primary has answered."""
@@ -291,6 +311,8 @@ class Pair:
         if self._syphon is not None:
             self._syphon.stop()
         self.backlog.wake()
+        if self.sessions is not None:
+            self.sessions.wake()
         if side == "primary":
             for entity in self._entities.values():
                 entity.end()
@@ -344,6 +366,7 @@ class Pair:
             ),
             sides=self.sides.states(),
             syphon=None if self._syphon is None else self._syphon.status(),
+            sessions=None if self.sessions is None else self.sessions.status(),
             spool=None if self._spool is None else self._spool.status(),
             warnings=() if self._report is None else self._report.warnings,
         )
@@ -361,6 +384,7 @@ class Pair:
         if self._spool is not None:
             await self._spool.close()
         await self._end_provisioning()
+        await self._end_looks()
         await asyncio.gather(
             self.backlog.close(_CLOSE_GRACE),
             *(entity.close(_CLOSE_GRACE) for entity in self._entities.values()),
@@ -368,6 +392,11 @@ class Pair:
         await self.graveyard.wait(_CLOSE_WAIT)
         await self._records.close()
         await asyncio.gather(self.primary.close(_CLOSE_WAIT), self.secondary.close(_CLOSE_WAIT))
+
+    async def _end_looks(self) -> None:
+        if self.sessions is not None and self._view is not None:
+            await self.sessions.close()
+            await self.loop.run_in_executor(None, self._view.close)
 
     async def _close_syphon(self) -> None:
         if self._syphon is not None:

@@ -13,7 +13,15 @@ from ..pairing.health import HealthStatus
 from ..pairing.rotation import QueueStatus
 from .observer import Outcome, Route
 
-__all__ = ["EntityStatus", "PairStatus", "SendCounts", "SpoolStatus", "SyphonStatus", "new_counts"]
+__all__ = [
+    "EntityStatus",
+    "PairStatus",
+    "SendCounts",
+    "SessionsStatus",
+    "SpoolStatus",
+    "SyphonStatus",
+    "new_counts",
+]
 
 #: Messages by the way that they were sent and by what became of it.
 SendCounts = dict[Route, dict[Outcome, int]]
@@ -46,6 +54,14 @@ class SpoolStatus:
     bytes: int
     limit: int
     last_failure: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionsStatus:
+    """With `ordering="session"`: how many sessions stay on the backlog, and why it could not be looked at."""
+
+    staying: int
+    last_error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +99,7 @@ class PairStatus:
     rotation: tuple[QueueStatus, ...]
     sides: Mapping[str, str] = field(default_factory=dict)
     syphon: SyphonStatus | None = None
+    sessions: SessionsStatus | None = None
     spool: SpoolStatus | None = None
     warnings: tuple[str, ...] = ()
 

@@ -61,6 +61,11 @@ class Rotation:
             self._choices[sender] = chosen
         return chosen.name
 
+    def prefer(self, sender: Hashable, queue: str) -> None:
+        """Let a sender that has no queue yet begin with this one, where messages of its kind wait already."""
+        if queue in self._queues:
+            self._choices.setdefault(sender, self._queues[queue])
+
     def fail(self, queue: str, now: float, *, reason: str) -> bool:
         """A send to the queue failed. True if it leaves the rotation now, False if it was out before."""
         entry = self._queues[queue]

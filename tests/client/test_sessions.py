@@ -1,0 +1,267 @@
+"""Order across a failback: sessions that have something in the backlog stay there until it has come home."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from pairbus.aio import PairedServiceBusClient
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.client.sessions import Key, Picture, Sessions
+from pairbus.pairing.errors import BacklogUnavailableError
+from pairbus.pump import Pump, PumpOptions, PumpPair
+from pairbus.testing import ManualTimers
+
+from .scene import BACKLOG, Scene, eventually, text
+
+INTERVAL = 60.0
+
+
+def of(session: str, number: int) -> Any:
+    return text(f"{session}{number}", session_id=session)
+
+
+def staying(client: PairedServiceBusClient) -> int:
+    sessions = client.status().sessions
+    assert sessions is not None
+    return sessions.staying
+
+
+async def drain(scene: Scene) -> None:
+    """What a syphon elsewhere does."""
+    pair = PumpPair.from_connection_strings(
+        scene.primary.connection_string, scene.secondary.connection_string
+    )
+    await Pump(pair, BACKLOG, options=PumpOptions(drain=True)).run()
+
+
+def bodies(scene: Scene, session: str) -> list[str]:
+    return [name for name in scene.ids("bills") if name.startswith(session)]
+
+
+@pytest.fixture
+def bills(still: Scene) -> Scene:
+    still.primary.create_queue("bills", QueueSettings(requires_session=True))
+    return still
+
+
+async def test_a_session_stays_until_its_messages_are_home_and_the_others_go_back_at_once(
+    bills: Scene, manual_timers: ManualTimers
+) -> None:
+    client = bills.client(ordering="session")
+    sender = client.get_queue_sender("bills")
+    client.fail_over("bills")
+    await sender.send_messages([of("a", 0), of("a", 1)])
+    client.mark_path_healthy("bills")
+    await sender.send_messages(of("b", 0))
+    await sender.send_messages(of("a", 2))
+    assert bills.ids("bills") == ["b0"]
+    assert bills.backlog_ids() == ["a0", "a1", "a2"]
+    assert staying(client) == 1
+    # As long as they are there it stays, however often the backlog is looked at.
+    for number in (3, 4):
+        await manual_timers.advance(INTERVAL)
+        await eventually(lambda: client.pair.sessions._task is None)  # type: ignore[union-attr]
+        await sender.send_messages(of("a", number))
+    assert bills.backlog_ids() == ["a0", "a1", "a2", "a3", "a4"]
+    await drain(bills)
+    await manual_timers.advance(INTERVAL)
+    await eventually(lambda: staying(client) == 0)
+    await sender.send_messages(of("a", 5))
+    assert bodies(bills, "a") == [f"a{number}" for number in range(6)]
+    assert bills.backlog_ids() == []
+
+
+async def test_a_call_with_a_session_that_stays_goes_to_the_backlog_as_a_whole(bills: Scene) -> None:
+    client = bills.client(ordering="session")
+    sender = client.get_queue_sender("bills")
+    client.fail_over("bills")
+    await sender.send_messages(of("a", 0))
+    client.mark_path_healthy("Bills")
+    await sender.send_messages([of("b", 0), of("a", 1)])
+    await sender.send_messages(of("b", 1))
+    await sender.send_messages(of("c", 0))
+    assert bills.backlog_ids() == ["a0", "b0", "a1", "b1"]
+    assert bills.ids("bills") == ["c0"]
+
+
+async def test_what_an_earlier_process_left_stays_as_well(bills: Scene, manual_timers: ManualTimers) -> None:
+    earlier = bills.client(ordering="session")
+    earlier.fail_over("bills")
+    await earlier.get_queue_sender("bills").send_messages(of("a", 0))
+    await earlier.close()
+    client = bills.client(ordering="session")
+    await client.start()
+    await manual_timers.advance(0.0)
+    await eventually(lambda: staying(client) == 1)
+    await client.get_queue_sender("BILLS").send_messages([of("a", 1)])
+    await client.get_queue_sender("bills").send_messages([of("b", 0)])
+    assert bills.backlog_ids() == ["a0", "a1"]
+    assert bills.ids("bills") == ["b0"]
+
+
+async def test_a_backlog_that_cannot_be_looked_at_keeps_its_sessions(
+    bills: Scene, manual_timers: ManualTimers
+) -> None:
+    client = bills.client(ordering="session")
+    sender = client.get_queue_sender("bills")
+    client.fail_over("bills")
+    await sender.send_messages(of("a", 0))
+    client.mark_path_healthy("bills")
+    bills.secondary.faults.set("refuse")
+    await manual_timers.advance(INTERVAL)
+    await eventually(lambda: client.status().sessions.last_error is not None)  # type: ignore[union-attr]
+    # Order before availability: that is what the option says.
+    with pytest.raises(BacklogUnavailableError):
+        await sender.send_messages(of("a", 1))
+    await sender.send_messages(of("b", 0))
+    assert staying(client) == 1
+    assert bills.ids("bills") == ["b0"]
+
+
+async def test_with_a_hosted_syphon_a_busy_session_comes_back_in_order(scene: Scene) -> None:
+    """It is sent to without a pause, through the outage and after it."""
+    scene.primary.create_queue("bills", QueueSettings(requires_session=True))
+    options: dict[str, Any] = {"enable_syphon": True, "ping_primary_interval": 5.0, "send_timeout": 60.0}
+    async with scene.client(ordering="session", **options) as client:
+        sender = client.get_queue_sender("bills")
+        client.fail_over("bills")
+        number = 0
+        while number < 20 or staying(client):
+            await sender.send_messages(of("a", number))
+            number += 1
+            assert number < 3000, "the session never went back"
+            if number == 20:
+                client.mark_path_healthy("bills")
+            await asyncio.sleep(0.1)
+        for _ in range(5):
+            await sender.send_messages(of("a", number))
+            number += 1
+        await eventually(lambda: len(scene.ids("bills")) == number)
+        assert scene.ids("bills") == [f"a{index}" for index in range(number)]
+        assert client.status().entities[0].sent["primary"]["ok"] >= 5
+
+
+# --------------------------------------------------------------------------- the rules, one by one
+
+
+class Backlog:
+    """Something to look at."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.count = 0
+        self.looks = 0
+        self.during: Any = None
+
+    async def look(self, wanted: set[Key] | None) -> Picture:
+        self.looks += 1
+        picture = Picture()
+        for number in range(self.first, self.first + self.count):
+            picture.note(Key("bills", "a"), "q", number)
+        if self.during is not None:
+            self.during()
+        return picture
+
+
+@pytest.fixture
+def backlog() -> Backlog:
+    return Backlog()
+
+
+@pytest.fixture
+async def sessions(backlog: Backlog, manual_timers: ManualTimers) -> Sessions:
+    return Sessions(
+        backlog.look,
+        timers=manual_timers,
+        interval=INTERVAL,
+        is_up=lambda path: True,
+        is_spooled=lambda path: False,
+        prefer=lambda path, queue: None,
+    )
+
+
+def is_held(sessions: Sessions) -> bool:
+    return any(stay.hold is not None for stay in sessions.staying.values())
+
+
+def redirect(sessions: Sessions) -> None:
+    with sessions.redirecting("bills", [of("a", 0)]):
+        pass
+
+
+async def test_a_message_on_its_way_keeps_its_session(
+    sessions: Sessions, manual_timers: ManualTimers
+) -> None:
+    with sessions.redirecting("bills", [of("a", 0), of("a", 1)]):
+        sessions._arm(0.0)
+        await manual_timers.advance(1.0)
+        assert sessions.staying
+    await manual_timers.advance(INTERVAL)
+    assert not sessions.staying
+    assert manual_timers.next_at is None, "nobody looks when nobody stays"
+
+
+async def test_a_redirect_during_a_look_keeps_its_session(
+    sessions: Sessions, backlog: Backlog, manual_timers: ManualTimers
+) -> None:
+    redirect(sessions)
+    backlog.during = lambda: redirect(sessions)
+    await manual_timers.advance(INTERVAL)
+    assert backlog.looks == 1
+    assert sessions.staying
+    backlog.during = None
+    await manual_timers.advance(INTERVAL)
+    assert not sessions.staying
+
+
+async def test_messages_without_a_session_stay_nowhere(sessions: Sessions) -> None:
+    with sessions.redirecting("bills", [text("plain")]):
+        assert not sessions.staying
+    assert sessions.stay_of("bills", [text("plain")]) is None
+
+
+async def test_a_session_that_comes_home_is_held_for_the_last_of_it(
+    sessions: Sessions, backlog: Backlog, manual_timers: ManualTimers
+) -> None:
+    redirect(sessions)
+    backlog.count = 2
+    await manual_timers.advance(INTERVAL)
+    assert not is_held(sessions), "nothing has moved yet"
+    backlog.first, backlog.count = 1, 1
+    await manual_timers.advance(INTERVAL)
+    assert is_held(sessions)
+    stay = sessions.stay_of("bills", [of("a", 1)])
+    assert stay is not None
+    waiting = asyncio.ensure_future(sessions.wait_out(stay, None))
+    late = asyncio.ensure_future(sessions.wait_out(stay, manual_timers.now() + 0.1))
+    await manual_timers.advance(0.2)
+    assert not waiting.done()
+    with pytest.raises(OperationTimeoutError):
+        await late
+    backlog.count = 0
+    await manual_timers.advance(0.5)
+    await waiting
+    assert not sessions.staying
+
+
+async def test_a_hold_does_not_last(
+    sessions: Sessions, backlog: Backlog, manual_timers: ManualTimers
+) -> None:
+    redirect(sessions)
+    backlog.count = 2
+    await manual_timers.advance(INTERVAL)
+    backlog.first = 1
+    await manual_timers.advance(INTERVAL)
+    stay = sessions.stay_of("bills", [of("a", 1)])
+    assert stay is not None
+    waiting = asyncio.ensure_future(sessions.wait_out(stay, None))
+    await manual_timers.advance(6.0)
+    await waiting
+    assert stay.hold is None
+    assert sessions.staying, "it goes to the backlog once more"
+    await sessions.close()
+    assert manual_timers.next_at is None
