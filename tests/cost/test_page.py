@@ -71,7 +71,7 @@ def test_it_opens_offline(report: Report) -> None:
 
 def test_it_shows_stages_entities_the_outage_and_what_is_missing(report: Report) -> None:
     page = render_page(report, now=NOON)
-    assert page.count("<svg") == 4
+    assert (page.count('<ul class="bars"'), page.count("<svg")) == (3, 1)
     for text in (
         "send to the backlog",
         "receive from the primary (derived)",
@@ -84,6 +84,20 @@ def test_it_shows_stages_entities_the_outage_and_what_is_missing(report: Report)
         "Forecast against bill",
     ):
         assert text in page, text
+
+
+def test_it_can_be_read_on_a_phone_in_the_dark_and_aloud(report: Report) -> None:
+    page = render_page(report, now=NOON)
+    assert 'name="viewport" content="width=device-width' in page
+    assert "prefers-color-scheme: dark" in page
+    # Whatever is as wide as it has to be can be scrolled by itself, by keyboard too, and says what it is.
+    for tag in ("<table>", "<svg"):
+        assert page.count(tag) == len(
+            re.findall(rf'tabindex="0" role="region" aria-label="[^"]+">{tag}', page)
+        )
+    assert re.search(r"<svg viewBox=[^>]+><title>operations over time</title>", page)
+    for name in ("cost by stage", "cost by entity", "forecast against bill"):
+        assert f'<ul class="bars" aria-label="{name}">' in page
 
 
 def test_without_records_it_says_so(report: Report) -> None:
@@ -103,7 +117,7 @@ def test_without_records_it_says_so(report: Report) -> None:
 
 def test_bars_are_as_long_as_their_values() -> None:
     drawn = draw_bars([Bar("a", 4, "4"), Bar("b", 1, "1"), Bar("c", 0, "0")], "bars")
-    first, second, third = (float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', drawn))
+    first, second, third = (float(share) for share in re.findall(r'style="--share:([\d.]+)"', drawn))
     assert (first, third) == (4 * second, 0)
 
 

@@ -1,7 +1,8 @@
-"""Charts as SVG: bars, pairs of bars, and columns on a time line. Plain text, no script, no library.
+"""Charts without script or library: bars as lists, columns on a time line as SVG.
 
-Colours and fonts are the page's, by class; a chart only knows sizes. What a mark stands for is its `<title>`,
-which browsers show where the pointer rests.
+Bars are a list of names and values whose marks are as long as the page is wide, so that they can be read on a
+phone, and aloud. Colours and fonts are the page's, by class. What a mark stands for is its title, which
+browsers show where the pointer rests.
 """
 
 from __future__ import annotations
@@ -14,9 +15,6 @@ from html import escape
 __all__ = ["Bar", "Column", "Shade", "draw_bars", "draw_pairs", "draw_timeline"]
 
 WIDTH = 960
-_LABEL = 250
-_VALUE = 110
-_ROW = 26
 _TIME_HEIGHT = 220
 _LEFT = 84
 _HOUR, _DAY = 3600, 86400
@@ -57,35 +55,39 @@ class Shade:
 def draw_bars(bars: Sequence[Bar], title: str) -> str:
     """Bars below each other."""
     most = max((bar.value for bar in bars), default=0) or 1
-    room = WIDTH - _LABEL - _VALUE
-    parts = []
-    for row, bar in enumerate(bars):
-        y, length = row * _ROW, max(1.0, room * bar.value / most) if bar.value else 0
-        parts.append(
-            f'<text class="label" x="{_LABEL - 10}" y="{y + 17}">{escape(_short(bar.label))}</text>'
-            f'<rect class="{bar.style}" x="{_LABEL}" y="{y + 5}" width="{length:.1f}" height="16" rx="2">'
-            f"<title>{escape(bar.label)}: {escape(bar.text)}</title></rect>"
-            f'<text class="value" x="{_LABEL + length + 6:.1f}" y="{y + 17}">{escape(bar.text)}</text>'
-        )
-    return _svg("".join(parts), max(1, len(bars)) * _ROW + 4, title)
+    rows = [
+        _row(bar.label, _mark(bar.value / most, bar.text, style=bar.style, title=bar.label)) for bar in bars
+    ]
+    return _list(rows, title)
 
 
 def draw_pairs(rows: Sequence[tuple[str, int, int]], title: str, *, names: tuple[str, str]) -> str:
     """Two bars for each row: what was expected, and what came."""
     most = max((max(first, second) for _, first, second in rows), default=0) or 1
-    room, height = WIDTH - _LABEL - _VALUE, 40
-    parts = []
-    for row, (label, *values) in enumerate(rows):
-        y = row * height
-        parts.append(f'<text class="label" x="{_LABEL - 10}" y="{y + 22}">{escape(_short(label))}</text>')
-        for place, (value, style, name) in enumerate(zip(values, ("c", "a"), names, strict=True)):
-            length, top = max(1.0, room * value / most) if value else 0, y + 5 + place * 15
-            parts.append(
-                f'<rect class="{style}" x="{_LABEL}" y="{top}" width="{length:.1f}" height="13" rx="2">'
-                f"<title>{escape(label)}, {name}: {value:,}</title></rect>"
-                f'<text class="value" x="{_LABEL + length + 6:.1f}" y="{top + 11}">{value:,}</text>'
-            )
-    return _svg("".join(parts), max(1, len(rows)) * height + 4, title)
+    drawn = []
+    for label, *values in rows:
+        marks = (
+            _mark(value / most, f"{value:,}", style=style, title=f"{label}, {name}")
+            for value, style, name in zip(values, ("c", "a"), names, strict=True)
+        )
+        drawn.append(_row(label, "".join(marks)))
+    return _list(drawn, title)
+
+
+def _list(rows: Sequence[str], title: str) -> str:
+    return f'<ul class="bars" aria-label="{escape(title)}">{"".join(rows)}</ul>'
+
+
+def _row(label: str, marks: str) -> str:
+    return f'<li><span class="name">{escape(label)}</span><span class="marks">{marks}</span></li>'
+
+
+def _mark(share: float, text: str, *, style: str, title: str) -> str:
+    least = " some" if share else ""  # what is there can be seen, however little it is
+    return (
+        f'<span class="mark" title="{escape(title)}: {escape(text)}">'
+        f'<i class="{style}{least}" style="--share:{share:.5f}"></i><b>{escape(text)}</b></span>'
+    )
 
 
 def draw_timeline(columns: Sequence[Column], shades: Sequence[Shade], title: str, *, step: int) -> str:
@@ -173,12 +175,10 @@ def _round_up(number: int) -> int:
     return size
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 36 else f"…{text[-35:]}"
-
-
 def _svg(content: str, height: float, title: str) -> str:
+    name = escape(title)
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}" '
-        f'xmlns="http://www.w3.org/2000/svg">{content}</svg>'
+        f'<div class="wide" tabindex="0" role="region" aria-label="{name}">'
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{name}" '
+        f'xmlns="http://www.w3.org/2000/svg"><title>{name}</title>{content}</svg></div>'
     )

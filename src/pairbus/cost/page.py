@@ -45,6 +45,7 @@ def render_page(report: Report, *, now: float) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
         f"<title>Pairbus: what it cost</title><style>\n{style}</style></head>\n<body>"
         + "\n".join(filter(None, sections))
         + "</body></html>\n"
@@ -133,9 +134,9 @@ def _timeline(report: Report) -> str:
         for one in report.outages
     ] + [Shade(gap.begins, gap.ends or last, "gap", f"gap: {gap.name}") for gap in report.gaps]
     key = dict(dict.fromkeys(_GROUPS.values()))
-    legend = "".join(f'<span><i style="background:var(--{style})"></i>{name}</span>' for style, name in key)
-    legend += '<span><i style="background:var(--outage)"></i>outage</span>'
-    legend += '<span><i style="background:var(--gap)"></i>gap in the records</span>'
+    legend = "".join(f'<span><i class="{style}"></i>{name}</span>' for style, name in key)
+    legend += '<span><i class="outage"></i>outage</span>'
+    legend += '<span><i class="gap"></i>gap in the records</span>'
     each = {60: "minute", 3600: "hour"}.get(report.step, "day")
     return (
         f'<h2>Billed operations over time</h2><p class="dim">by the {each}, UTC</p>'
@@ -164,8 +165,8 @@ def _forecast(report: Report) -> str:
     rows = [(row.stage.value, row.expected, row.billed) for row in report.forecast]
     return (
         '<h2>Forecast against bill</h2><p class="dim">operations of the days that have records</p>'
-        '<div class="key"><span><i style="background:var(--c)"></i>forecast</span>'
-        '<span><i style="background:var(--a)"></i>billed</span></div>'
+        '<div class="key"><span><i class="c"></i>forecast</span>'
+        '<span><i class="a"></i>billed</span></div>'
         + draw_pairs(rows, "forecast against bill", names=("forecast", "billed"))
     )
 
@@ -199,9 +200,13 @@ def _table(what: str, shares: Sequence[Share], name_of: _NameOf) -> str:
 
 
 def _plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    label = escape(f"table by {head[0]}")
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{label}"><table>'
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 
 def _stage_name(share: Share) -> str:
