@@ -38,6 +38,13 @@ def test_all_shards_of_an_epoch_end_together() -> None:
     epochs = Epochs(busy=5, longest=900)
     assert epochs.left(1, now=100, handled=0) == 5
     assert epochs.left(1, now=103, handled=7) == 2
-    assert epochs.left(1, now=107, handled=7) == 0
     assert epochs.left(2, now=107, handled=7) == 5
     assert epochs.left(3, now=112, handled=7) == 900
+
+
+def test_a_shard_that_had_no_slot_gets_a_turn_after_the_others() -> None:
+    epochs = Epochs(busy=5, longest=900)
+    assert epochs.left(1, now=100, handled=0) == 5
+    assert epochs.left(1, now=105, handled=7) == 5
+    assert epochs.left(1, now=110.5, handled=9) == 5
+    assert epochs.left(2, now=116, handled=9) == 5

@@ -7,6 +7,8 @@
    number of polls, so that there are no more of them than there would be without epochs.
 3. All shards of an epoch end together. A shard that came back early would leave its queues unserved until the
    last one has come back. The first that begins starts the clock; the others get what is left.
+4. A shard that begins when the epoch is over has had no slot: there are fewer of them than shards, perhaps
+   because an executor was lost. It gets a short turn of its own, or its queues would never be served.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class Epochs:
         if epoch != self._epoch:
             self._epoch = epoch
             self._ends = now + self._next_length(handled)
-        return max(0.0, self._ends - now)
+        return self._ends - now if now < self._ends else self.busy
 
     def _next_length(self, handled: int) -> float:
         was_busy = handled > self._handled or self._length == 0.0
