@@ -106,6 +106,24 @@ async def test_closing_in_the_middle_of_a_drain_leaves_nothing_locked_and_nothin
     assert sorted(scene.ids()) == names
 
 
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+async def test_closing_does_not_wait_for_ever_for_a_silent_peer(scene: Scene, side: str) -> None:
+    async with scene.client() as filling:
+        names = await fill(filling, 20)
+    namespace = scene.primary if side == "primary" else scene.secondary
+    namespace.faults.set("silence")
+    client = scene.client(**HOSTING)
+    await client.start()
+    if side == "primary":
+        await eventually(lambda: any(message.is_locked for message in scene.backlog()), what="a delivery")
+    else:
+        await eventually(lambda: syphon_state(client) == "running")
+    await asyncio.wait_for(client.close(), 60.0)  # of the hurried loop
+    namespace.faults.clear()
+    assert not [message for message in scene.backlog() if message.is_locked]
+    assert scene.backlog_ids() == names
+
+
 async def test_several_clients_host_a_syphon_for_one_pair_and_nothing_is_lost(scene: Scene) -> None:
     async with scene.client() as filling:
         names = await fill(filling, 600)
