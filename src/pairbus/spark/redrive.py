@@ -7,6 +7,7 @@ again and again, and are then given back.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ from ..pump.transport import Delivery, Destination, Source, Transport, Unit
 __all__ = ["DeadLetterChoice", "Redriven", "redrive"]
 
 _AT_ONCE = 200
+# Most queues have no dead letters: all that they take is the wait.
+_QUEUES_AT_ONCE = 16
 # The dead letters are on one place; when nothing comes for so long there is nothing more.
 _WAIT = 1.0
 _REASON = "DeadLetterReason"
@@ -65,11 +68,20 @@ async def redrive(
     """Put the chosen dead letters of these backlog queues back into them."""
     transport = open_transport(pair.secondary.resolve(), options or PumpOptions())
     done = Redriven()
-    try:
-        for queue in queues:
+    turns = asyncio.Semaphore(_QUEUES_AT_ONCE)
+
+    async def take_turn(queue: str) -> None:
+        async with turns:
             await _redrive_queue(transport, queue, choice, done)
+
+    try:
+        # One that fails does not call the others off in the middle of a message.
+        results = await asyncio.gather(*map(take_turn, queues), return_exceptions=True)
     finally:
         await transport.close()
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
     return done
 
 
