@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.aio import PairedServiceBusClient
+from pairbus.broker.counters import Kind
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.client.sessions import Key, Picture, Sessions
+from pairbus.ledger import closed_segments, read_operations
 from pairbus.pairing.errors import BacklogUnavailableError
 from pairbus.pump import Pump, PumpOptions, PumpPair
 from pairbus.testing import ManualTimers
@@ -120,6 +123,21 @@ async def test_a_backlog_that_cannot_be_looked_at_keeps_its_sessions(
     await sender.send_messages(of("b", 0))
     assert staying(client) == 1
     assert bills.ids("bills") == ["b0"]
+
+
+async def test_what_the_looks_cost_is_in_the_ledger(
+    bills: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    client = bills.client(ordering="session", state_dir=tmp_path)
+    client.fail_over("bills")
+    await client.get_queue_sender("bills").send_messages(of("a", 0))
+    client.mark_path_healthy("bills")
+    await manual_timers.advance(INTERVAL)
+    await eventually(lambda: client.pair.sessions._task is None)  # type: ignore[union-attr]
+    await client.close()
+    ledger = read_operations(closed_segments(tmp_path / "records", "operations"))
+    recorded = sum(one.count for one in ledger.operations if one.kind == "management")
+    assert recorded == bills.secondary.count(Kind.MANAGEMENT) == len(BACKLOG) + 1
 
 
 async def test_with_a_hosted_syphon_a_busy_session_comes_back_in_order(scene: Scene) -> None:
