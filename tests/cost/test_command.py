@@ -41,6 +41,8 @@ def test_people_get_a_table_with_bars_and_the_date_of_the_prices(capsys: pytest.
     assert "█" in out
     assert "40 an hour, 960 a day, 28,800 in 30 days" in out
     assert "2026-10-05" in out
+    assert "what outages add" in out
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_a_budget_that_is_not_kept_is_found(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,6 +103,18 @@ def test_the_stages_bear_the_cost_of_operations_between_them() -> None:
     assert abs(sum(row.cost for row in reckoned.stages) - reckoned.operations_cost) < Decimal("0.000001")
 
 
+def test_outages_add_to_a_healthy_month_what_a_hand_reckons() -> None:
+    # 20 a second: 155.52 million operations. An hour of outage adds 72,000 messages at three each, and 60
+    # pings, all at 0.50 a million, and carries 1,224 bytes of each over and back.
+    calm, rough = month(rate=20), month(rate=20, outages=1, outage_hours=1)
+    assert calm.outages_cost == 0
+    assert rough.healthy_total == calm.total
+    added = Decimal(3 * 72_000 + 60) / 10**6 * Decimal("0.50")
+    carried = Decimal(2 * 72_000 * 1224) / 10**9 * Decimal("0.02")
+    assert rough.outages_cost == added + carried
+    assert rough.to_dict()["outages_cost"] == "0.11"
+
+
 def test_the_alternatives_are_what_a_hand_reckons() -> None:
     reckoned = month(rate=10)
     plain, premium = reckoned.alternatives

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import fields, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from ..cost import Estimate, PriceSheet, System, estimate, parse_system
+from ..cost.estimate import Stage
 from ..errors import ConfigurationError
 from .config import Config, find_config, make_options
 from .cost_report import report_command
@@ -22,7 +24,9 @@ from .tables import json_option, print_json, print_table
 __all__ = ["cost"]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_BAR = 40
+# A terminal has eighty columns, of which names and numbers take fifty.
+_WIDTH, _BAR = 80, 26
+_EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _FOUND = 1
 
 
@@ -126,11 +130,29 @@ def _print(month: Estimate, sheet: PriceSheet) -> None:
     print_table(
         ("STAGE", "OPERATIONS", month.currency, ""),
         [
-            (row.stage.value, f"{row.operations:,}", f"{row.cost:.2f}", _bar(row.operations, most))
+            (row.stage.value, f"{row.operations:,}", f"{row.cost:,.2f}", _bar(row.operations, most))
             for row in month.stages
         ],
+        numbers=(1, 2),
     )
     click.echo()
+    _print_sums(month)
+    click.echo()
+    print_table(
+        ("INSTEAD", month.currency),
+        [(other.name, f"{other.cost:,.2f}") for other in month.alternatives],
+        numbers=(1,),
+    )
+    for other in month.alternatives:
+        click.echo(_wrapped(f"{other.name}: {other.note}."))
+    hour = month.idle_per_hour
+    click.echo(f"\nIdle receives: {hour:,} an hour, {hour * 24:,} a day, {hour * 720:,} in 30 days.")
+    click.echo(f"\nPrices of {sheet.as_of.isoformat()}:")
+    for source in sheet.sources:
+        click.echo(_wrapped(f"- {source}"))
+
+
+def _print_sums(month: Estimate) -> None:
     rows = [
         ("operations", month.operations_cost),
         ("base charge", month.base),
@@ -138,19 +160,27 @@ def _print(month: Estimate, sheet: PriceSheet) -> None:
         ("between regions", month.bandwidth_cost),
         (f"total of {month.days} days", month.total),
     ]
-    print_table(("SUM", month.currency), [(name, f"{amount:.2f}") for name, amount in rows])
-    click.echo()
-    print_table(
-        ("INSTEAD", month.currency, "WHAT IT IS"),
-        [(other.name, f"{other.cost:.2f}", other.note) for other in month.alternatives],
-    )
-    hour = month.idle_per_hour
-    click.echo(f"\nIdle receives: {hour:,} an hour, {hour * 24:,} a day, {hour * 720:,} in 30 days.")
-    click.echo(f"Prices of {sheet.as_of.isoformat()}: {'; '.join(sheet.sources)}.")
+    parts = [
+        ("a healthy month", month.healthy_total),
+        ("  of it idle receives", month.cost_of(Stage.IDLE)),
+        ("what outages add", month.outages_cost),
+    ]
+    for head, some in (("SUM", rows), ("OF THIS", parts)):
+        if head != "SUM":
+            click.echo()
+        print_table((head, month.currency), [(name, f"{cost:,.2f}") for name, cost in some], numbers=(1,))
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, subsequent_indent="  ")
 
 
 def _bar(amount: int, most: int) -> str:
-    return "█" * round(_BAR * amount / most) if most else ""
+    """As long as the amount, to an eighth of a character; what is there at all can be seen."""
+    if not amount:
+        return ""
+    eighths = max(1, round(_BAR * 8 * amount / most))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
 
 
 def _system_of(pair: str, config: Config | None) -> System:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,6 +144,7 @@ def _print(report: Report, page: Path) -> None:
             )
             for share in report.by_stage
         ],
+        numbers=(1, 2, 3, 4),
     )
     click.echo()
     outages = {share.name: share for share in report.by_outage}
@@ -151,6 +153,7 @@ def _print(report: Report, page: Path) -> None:
         print_table(
             ("OUTAGE", "BILLED", report.currency),
             [(name, f"{share.units:,}", f"{share.cost:.4f}") for name, share in rows],
+            numbers=(1, 2),
         )
         click.echo()
     sums = [
@@ -158,10 +161,16 @@ def _print(report: Report, page: Path) -> None:
         ("base charge", report.base),
         ("total", report.total),
     ]
-    print_table(("SUM", report.currency), [(name, f"{amount:.2f}") for name, amount in sums])
+    print_table(("SUM", report.currency), [(name, f"{amount:.2f}") for name, amount in sums], numbers=(1,))
     for gap in report.gaps:
-        ends = (gap.ends or gap.begins) - gap.begins
-        click.echo(f"\n{gap.name} ended without a word: up to {ends:.0f} s of its records may be missing.")
+        click.echo(
+            f"\n{gap.name} ({gap.pair}) ended without a word: what it did between {_moment(gap.begins)} and "
+            f"{_moment(gap.ends or gap.begins)} UTC may be missing."
+        )
     if report.bad_rows:
         click.echo(f"\nLines of the ledger that could not be read: {report.bad_rows:,}.")
     click.echo(f"\n{page}")
+
+
+def _moment(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import click
@@ -17,14 +17,18 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print the rows below their header, each column as wide as its longest cell looks."""
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: Collection[int] = ()
+) -> None:
+    """Print the rows below their header, each column as wide as its longest cell.
+
+    ``numbers`` are the columns whose cells stand at the right.
+    """
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
-    widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     for row in cells:
-        padded = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        padded = (
+            cell.rjust(widths[column]) if column in numbers else cell.ljust(widths[column])
+            for column, cell in enumerate(row)
+        )
         click.echo("  ".join(padded).rstrip())
-
-
-def _width(cell: str) -> int:
-    return len(click.unstyle(cell))

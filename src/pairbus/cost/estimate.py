@@ -79,6 +79,7 @@ class Estimate:
     operations_cost: Decimal
     connections_cost: Decimal
     bandwidth_cost: Decimal
+    healthy_total: Decimal
     idle_per_hour: int
     days: int
     alternatives: tuple[Alternative, ...]
@@ -86,6 +87,15 @@ class Estimate:
     @property
     def total(self) -> Decimal:
         return self.base + self.operations_cost + self.connections_cost + self.bandwidth_cost
+
+    @property
+    def outages_cost(self) -> Decimal:
+        """What the outages of the month add to a healthy one."""
+        return self.total - self.healthy_total
+
+    def cost_of(self, stage: Stage) -> Decimal:
+        """What one stage bears of the operations."""
+        return sum((row.cost for row in self.stages if row.stage is stage), Decimal(0))
 
     @property
     def operations(self) -> int:
@@ -116,6 +126,9 @@ class Estimate:
             "operations_cost": _text(self.operations_cost),
             "connections_cost": _text(self.connections_cost),
             "bandwidth_cost": _text(self.bandwidth_cost),
+            "healthy_month": _text(self.healthy_total),
+            "outages_cost": _text(self.outages_cost),
+            "idle_cost": _text(self.cost_of(Stage.IDLE)),
             "total": _text(self.total),
             "alternatives": [
                 {"name": other.name, "cost": _text(other.cost), "note": other.note}
@@ -136,14 +149,34 @@ def estimate(system: System, sheet: PriceSheet) -> Estimate:
             StageCost(stage, operations, size, _share(operations_cost, operations, total))
             for stage, (operations, size) in counted.items()
         ),
-        base=sheet.standard_base_per_hour * 24 * system.days,
+        base=_base(system, sheet),
         operations_cost=operations_cost,
-        connections_cost=sheet.standard_connections.cost(Decimal(_connections(system))),
-        bandwidth_cost=_bandwidth(system, sheet),
+        connections_cost=_connections_cost(system, sheet),
+        bandwidth_cost=_bandwidth(counted, system, sheet),
+        healthy_total=_total(system.without_outages(), sheet),
         idle_per_hour=_idle_per_hour(system),
         days=system.days,
         alternatives=_alternatives(system, sheet),
     )
+
+
+def _total(system: System, sheet: PriceSheet) -> Decimal:
+    counted = _count(system)
+    total = sum(operations for operations, _ in counted.values())
+    return (
+        _base(system, sheet)
+        + sheet.standard_operations.cost(Decimal(total) / _MILLION)
+        + _connections_cost(system, sheet)
+        + _bandwidth(counted, system, sheet)
+    )
+
+
+def _base(system: System, sheet: PriceSheet) -> Decimal:
+    return sheet.standard_base_per_hour * 24 * system.days
+
+
+def _connections_cost(system: System, sheet: PriceSheet) -> Decimal:
+    return sheet.standard_connections.cost(Decimal(_connections(system)))
 
 
 def _count(system: System) -> dict[Stage, tuple[int, int]]:
@@ -191,10 +224,9 @@ def _connections(system: System) -> int:
     return system.pairs * (system.clients * system.entities + 2)
 
 
-def _bandwidth(system: System, sheet: PriceSheet) -> Decimal:
+def _bandwidth(counted: dict[Stage, tuple[int, int]], system: System, sheet: PriceSheet) -> Decimal:
     if system.same_region:
         return Decimal(0)
-    counted = _count(system)
     # Senders and syphon stand beside the primary: what is redirected crosses over and comes back.
     crossing = counted[Stage.BACKLOG_SEND][1] + counted[Stage.BACKLOG_RECEIVE][1]
     return Decimal(crossing) / _GB * sheet.between_regions_per_gb
@@ -205,9 +237,9 @@ def _alternatives(system: System, sheet: PriceSheet) -> tuple[Alternative, ...]:
     plain = sum(operations for stage, (operations, _) in calm.items() if stage is not Stage.IDLE)
     hours = 24 * system.days
     without = (
-        sheet.standard_base_per_hour * hours
+        _base(system, sheet)
         + sheet.standard_operations.cost(Decimal(plain) / _MILLION)
-        + sheet.standard_connections.cost(Decimal(_connections(system)))
+        + _connections_cost(system, sheet)
     )
     replicated = Decimal(calm[Stage.SEND][1]) / _GB * sheet.geo_replication_per_gb
     premium = sheet.premium_unit_per_hour * hours * 2 * system.pairs + replicated
