@@ -73,7 +73,7 @@ def run(scenario: str, display: NoDisplay | None = None) -> DrillResult:
     return asyncio.run(play(parsed, version="0", on_spark=False, display=display))
 
 
-def command(*arguments: str, cwd: Path, timeout: float = 170) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, cwd: Path, timeout: float = 280) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, cwd=cwd, check=False
     )
@@ -87,7 +87,7 @@ def failures(result: DrillResult) -> list[str]:
 
 
 # Java, three jobs and a drill of ten seconds; on a machine with other things to do, a multiple of it.
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("java")
 def test_the_command_accounts_for_every_message_and_writes_a_report(tmp_path: Path) -> None:
     (tmp_path / "shop.toml").write_text(SHOP, encoding="utf-8")
