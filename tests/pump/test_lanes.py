@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.pump.destinations import Destinations, PathState
-from pairbus.pump.lanes import Bury, Defer, Fetch, Held, Lanes, Recheck, Renew, Send, Step
+from pairbus.pump.lanes import Lanes
+from pairbus.pump.steps import Bury, Defer, Fetch, Held, Recheck, Renew, Send, Step
 from pairbus.pump.verdicts import Judgement, Verdict
 
 DOWN = Judgement(Verdict.DOWN, "Unreachable", "down")

@@ -17,8 +17,9 @@ from ..clock import Clock, SystemClock
 from ..pairing.failures import Fate
 from .errors import UNANSWERED, TransportError
 from .line import Line, Place
-from .links import BATCH_FORMAT, ReceiverLink, RequestLink, SenderLink, encode_batch
+from .links import BATCH_FORMAT, ReceiverLink, SenderLink, encode_batch
 from .meter import Meter
+from .requests import RequestLink
 from .tokens import CredentialTokens, TokenSource
 from .transport import Delivery, Outcome, Peeked, Unit
 from .unwrapping import read_postmark

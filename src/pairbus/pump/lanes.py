@@ -35,9 +35,10 @@ from dataclasses import dataclass, field
 from math import inf
 
 from .destinations import Condition, Destinations, PathState
+from .steps import Bury, Held, Step, StepList
 from .verdicts import Judgement, Verdict
 
-__all__ = ["Bury", "Defer", "Fetch", "Held", "Lanes", "Recheck", "Renew", "Send", "Step"]
+__all__ = ["Lanes"]
 
 # A batch has at most so many messages. The service takes 4,500; fewer are lost to one refusal.
 BATCH_MESSAGES = 100
@@ -45,64 +46,6 @@ BATCH_MESSAGES = 100
 FETCH_MESSAGES = 200
 
 
-@dataclass(slots=True, eq=False)
-class Held:
-    """A message in our hands, as far as lanes know it."""
-
-    number: int
-    path: str
-    session_id: str | None
-    size: int
-    locked_until: float
-    attempts: int = 0
-    was_deferred: bool = False
-
-
-@dataclass(slots=True)
-class Send:
-    """Send units, each in one transfer."""
-
-    path: str
-    units: list[list[Held]]
-
-
-@dataclass(slots=True)
-class Defer:
-    """Put messages aside on the queue."""
-
-    messages: list[Held]
-
-
-@dataclass(slots=True)
-class Bury:
-    """Move messages to the dead letters of the queue."""
-
-    messages: list[Held]
-    why: Judgement
-
-
-@dataclass(slots=True)
-class Renew:
-    """Renew the locks of messages."""
-
-    messages: list[Held]
-
-
-@dataclass(slots=True)
-class Fetch:
-    """Get deferred messages by their numbers; each is reported by `arrive` or by `unfetched`."""
-
-    numbers: list[int]
-
-
-@dataclass(slots=True)
-class Recheck:
-    """Look whether missing messages are still there; each is reported by `arrive` or by `rechecked`."""
-
-    numbers: list[int]
-
-
-Step = Send | Defer | Bury | Renew | Fetch | Recheck
 _Key = tuple[str, str | None]
 
 
@@ -342,7 +285,7 @@ class Lanes:
         """The steps that may be taken now."""
         for lane in [lane for lane in self._troubled if self._due(lane, now) <= now]:
             self._dirty[lane] = None
-        steps = _Steps()
+        steps = StepList()
         dirty, self._dirty = self._dirty, {}
         for lane in dirty:
             self._plan_lane(lane, now, steps)
@@ -354,7 +297,7 @@ class Lanes:
                 self._troubled.pop(lane, None)
         return steps.merged()
 
-    def _plan_lane(self, lane: _Lane, now: float, steps: _Steps) -> None:
+    def _plan_lane(self, lane: _Lane, now: float, steps: StepList) -> None:
         overdue = [number for number, due in lane.missing.items() if due <= now]
         if overdue:
             steps.recheck += overdue
@@ -386,7 +329,7 @@ class Lanes:
         first = lane.deferred[0] if lane.deferred else lane.waiting[0].number
         return lane.session_id is None or not lane.missing or first < min(lane.missing)
 
-    def _plan_try(self, lane: _Lane, now: float, steps: _Steps) -> None:
+    def _plan_try(self, lane: _Lane, now: float, steps: StepList) -> None:
         """Try the path with the first message of this lane; all others are put aside, or wait, meanwhile."""
         if lane.away or lane.fetching:
             return
@@ -406,7 +349,7 @@ class Lanes:
             lane.tries = False
             self._destinations.give_up_try(lane.path, now)
 
-    def _plan_burial(self, lane: _Lane, why: Judgement, steps: _Steps) -> None:
+    def _plan_burial(self, lane: _Lane, why: Judgement, steps: StepList) -> None:
         found: list[Held] = []
         self._take(lane, len(lane.waiting), found)
         if found:
@@ -414,7 +357,7 @@ class Lanes:
         if lane.deferred and not lane.fetching:
             self._fetch(lane, FETCH_MESSAGES, steps)
 
-    def _plan_sends(self, lane: _Lane, now: float, steps: _Steps) -> None:
+    def _plan_sends(self, lane: _Lane, now: float, steps: StepList) -> None:
         lane.tries = False
         is_next = lane.session_id is None or not lane.missing or lane.deferred[:1] < [min(lane.missing)]
         if lane.deferred and is_next and not lane.fetching and len(lane.waiting) < FETCH_MESSAGES:
@@ -448,7 +391,7 @@ class Lanes:
             self._take(lane, self._batch(lane, count), unit)
             steps.send(lane.path, unit)
 
-    def _set_aside_from(self, lane: _Lane, number: int, steps: _Steps) -> None:
+    def _set_aside_from(self, lane: _Lane, number: int, steps: StepList) -> None:
         kept = [held for held in lane.waiting if held.number < number]
         aside = lane.waiting[len(kept) :]
         lane.waiting = kept
@@ -468,7 +411,7 @@ class Lanes:
             chosen += 1
         return chosen
 
-    def _fetch(self, lane: _Lane, most: int, steps: _Steps) -> None:
+    def _fetch(self, lane: _Lane, most: int, steps: StepList) -> None:
         numbers, lane.deferred = lane.deferred[:most], lane.deferred[most:]
         lane.fetching.update(numbers)
         steps.fetch += numbers
@@ -514,30 +457,3 @@ class Lanes:
         del self._in_hand[held.number]
         self._dirty[lane] = None
         return lane
-
-
-class _Steps:
-    """Steps under way; those of a kind become one."""
-
-    def __init__(self) -> None:
-        self._sends: dict[str, list[list[Held]]] = {}
-        self.defer: list[Held] = []
-        self.renew: list[Held] = []
-        self.fetch: list[int] = []
-        self.recheck: list[int] = []
-        self.bury: list[Bury] = []
-
-    def send(self, path: str, unit: list[Held]) -> None:
-        self._sends.setdefault(path, []).append(unit)
-
-    def merged(self) -> list[Step]:
-        steps: list[Step] = [Send(path, units) for path, units in self._sends.items()]
-        if self.defer:
-            steps.append(Defer(self.defer))
-        if self.renew:
-            steps.append(Renew(self.renew))
-        if self.fetch:
-            steps.append(Fetch(sorted(self.fetch)))
-        if self.recheck:
-            steps.append(Recheck(sorted(self.recheck)))
-        return [*steps, *self.bury]

@@ -1,4 +1,4 @@
-"""Links of a line: a sender, a receiver, and a pair of both for requests and their answers.
+"""Links of a line: a sender and a receiver.
 
 1. A *wave* is a list of transfers, or of settlements, with one future for all of them. It ends when the last
    outcome is in, or with its deadline: what was not answered then has failed as unanswered, the rest keeps
@@ -16,22 +16,17 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from pairbus.amqp import errors as conditions
-from pairbus.amqp.errors import DecodeError, UsageError
+from pairbus.amqp.errors import UsageError
 from pairbus.amqp.events import LinkAttached, LinkFlowed, Received, Settled
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
     Properties,
-    encode_application_properties,
     encode_data,
     encode_properties,
-    encode_value,
-    scan,
 )
 from pairbus.amqp.performatives import (
-    ACCEPTED,
     RECEIVER_SECOND,
     SENDER_UNSETTLED,
     Accepted,
@@ -49,11 +44,10 @@ from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .line import Line
 from .meter import Meter
 
-__all__ = ["BATCH_FORMAT", "ReceiverLink", "RequestLink", "SenderLink", "Wave", "encode_batch"]
+__all__ = ["BATCH_FORMAT", "LinkEnd", "ReceiverLink", "SenderLink", "Wave", "attach_link", "encode_batch"]
 
 # Microsoft's message format of a batch: an envelope whose data sections are each a whole encoded message.
 BATCH_FORMAT = 0x80013700
-_ANSWER_CREDIT = 100
 
 
 class Wave:
@@ -94,7 +88,7 @@ class Wave:
             self.future.set_result(None)
 
 
-class _LinkEnd:
+class LinkEnd:
     """What all links share: being attached, and being lost."""
 
     def __init__(self, line: Line) -> None:
@@ -103,7 +97,8 @@ class _LinkEnd:
         self._attached: asyncio.Future[None] = line.loop.create_future()
         self.link: Link
 
-    async def _await_attached(self, timeout: float) -> None:
+    async def await_attached(self, timeout: float) -> None:
+        """Wait for the peer's attach; detached again if it does not come."""
         try:
             await self.line.answer(self._attached, timeout)
         except (TransportError, asyncio.CancelledError):
@@ -139,12 +134,13 @@ class _LinkEnd:
     def on_flowed(self, event: LinkFlowed) -> None:
         """Only senders and draining receivers care."""
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise if the link is lost."""
         if self.lost is not None:
             raise TransportError(self.lost.condition, self.lost.description)
 
 
-class SenderLink(_LinkEnd):
+class SenderLink(LinkEnd):
     """Sends, with as many transfers on the way as there is credit for."""
 
     def __init__(self, line: Line, address: str) -> None:
@@ -154,7 +150,7 @@ class SenderLink(_LinkEnd):
         self._tags = itertools.count()
 
         def make(session: Session, name: str) -> Link:
-            return _attach(session, name, sends=True, address=address, other=name)
+            return attach_link(session, name, sends=True, address=address, other=name)
 
         self.link = line.attach(self, make)
 
@@ -162,7 +158,7 @@ class SenderLink(_LinkEnd):
     async def open(cls, line: Line, address: str, *, timeout: float) -> SenderLink:
         """A link that is attached."""
         sender = cls(line, address)
-        await sender._await_attached(timeout)
+        await sender.await_attached(timeout)
         return sender
 
     @property
@@ -249,7 +245,7 @@ class SenderLink(_LinkEnd):
             wave.settle(index, error)
 
 
-class ReceiverLink(_LinkEnd):
+class ReceiverLink(LinkEnd):
     """Receives under peek-lock."""
 
     def __init__(self, line: Line, address: str, meter: Meter) -> None:
@@ -264,7 +260,7 @@ class ReceiverLink(_LinkEnd):
         self._waves: dict[int, tuple[Wave, int]] = {}
 
         def make(session: Session, name: str) -> Link:
-            return _attach(session, name, sends=False, address=address, other=name)
+            return attach_link(session, name, sends=False, address=address, other=name)
 
         self.link = line.attach(self, make)
 
@@ -274,7 +270,7 @@ class ReceiverLink(_LinkEnd):
     ) -> ReceiverLink:
         """A link that is attached; it has no credit yet."""
         receiver = cls(line, address, meter or Meter())
-        await receiver._await_attached(timeout)
+        await receiver.await_attached(timeout)
         return receiver
 
     def grant(self, credit: int) -> None:
@@ -294,7 +290,7 @@ class ReceiverLink(_LinkEnd):
         """Wait until something is in the buffer; whether there is. Raises if the link is lost meanwhile."""
         if self.buffer:
             return True
-        self._check()
+        self.check()
         self._arrived = self.line.loop.create_future()
         timer = self.line.loop.call_later(wait, _finish, self._arrived)
         try:
@@ -303,7 +299,7 @@ class ReceiverLink(_LinkEnd):
             timer.cancel()
             self._arrived = None
         if not self.buffer:
-            self._check()
+            self.check()
         return bool(self.buffer)
 
     async def drain(self, timeout: float) -> None:
@@ -371,120 +367,16 @@ class ReceiverLink(_LinkEnd):
                 future.set_result(None)
 
 
-class RequestLink:
-    """Requests to a node, `$cbs` or `…/$management`, and its answers."""
-
-    def __init__(self, line: Line, sender: SenderLink, answers: _AnswerLink) -> None:
-        self._line = line
-        self._sender = sender
-        self._answers = answers
-        self._ids = itertools.count(1)
-
-    @classmethod
-    async def open(cls, line: Line, address: str, *, timeout: float) -> RequestLink:
-        """Both links, attached."""
-        sender = SenderLink(line, address)
-        answers = _AnswerLink(line, address)
-        await asyncio.gather(
-            sender._await_attached(timeout), answers._await_attached(timeout), return_exceptions=True
-        )
-        sender._check()
-        answers._check()
-        answers.link.flow(_ANSWER_CREDIT)
-        line.flush_soon()
-        return cls(line, sender, answers)
-
-    @property
-    def lost(self) -> TransportError | None:
-        """Why no more requests can be made, if so."""
-        return self._sender.lost or self._answers.lost
-
-    async def ask(
-        self,
-        properties: dict[str, Any],
-        body: Any,
-        *,
-        timeout: float,
-        on_fate: Callable[[Fate, int], None] | None = None,
-    ) -> tuple[dict[str, Any], Any]:
-        """Make a request; the answer's application properties and body. `on_fate` hears what became of the
-        request, and its size.
-        """
-        number = f"{next(self._ids)}"
-        future: asyncio.Future[bytes] = self._line.loop.create_future()
-        self._answers.waiting[number] = future
-        payload = b"".join(
-            (
-                encode_properties(Properties(message_id=number, reply_to=self._answers.address)),
-                encode_application_properties(properties),
-                encode_value(body),
-            )
-        )
-
-        def tell(fates: Sequence[Fate]) -> None:
-            if on_fate is not None:
-                on_fate(fates[0], len(payload))
-
-        try:
-            (refusal,) = await self._sender.send([(payload, 0)], timeout=timeout, on_fates=tell)
-            if refusal is not None:
-                raise TransportError(refusal.condition, refusal.description)
-            answer = scan(await self._line.answer(future, timeout))
-            found = {str(key): value for key, value in answer.application_properties.items()}
-            return found, answer.value() if answer.body_kind == "value" else None
-        except DecodeError as error:
-            raise TransportError(error.condition, error.description) from error
-        finally:
-            self._answers.waiting.pop(number, None)
-
-    def abandon(self) -> None:
-        """Detach both links."""
-        self._sender.abandon()
-        self._answers.abandon()
-
-
-class _AnswerLink(_LinkEnd):
-    def __init__(self, line: Line, node: str) -> None:
-        super().__init__(line)
-        self.waiting: dict[str, asyncio.Future[bytes]] = {}
-        self.address = ""
-
-        def make(session: Session, name: str) -> Link:
-            self.address = name
-            return _attach(session, name, sends=False, address=node, other=name, mode=0)
-
-        self.link = line.attach(self, make)
-
-    def on_received(self, event: Received) -> None:
-        if not event.settled:
-            self.link.settle(event.delivery_id, ACCEPTED)
-        if self.link.credit < _ANSWER_CREDIT // 2:
-            self.link.flow(_ANSWER_CREDIT)
-        try:
-            number = str(scan(event.payload).properties.correlation_id)
-        except DecodeError:
-            return  # whoever asked hears nothing and says so
-        future = self.waiting.get(number)
-        if future is not None and not future.done():
-            future.set_result(event.payload)
-
-    def on_lost(self, error: TransportError) -> None:
-        super().on_lost(error)
-        for future in self.waiting.values():
-            if not future.done():
-                future.set_exception(TransportError(error.condition, error.description))
-                future.exception()
-
-
 def encode_batch(payloads: Iterable[bytes], *, session_id: str | None) -> bytes:
     """Several messages as one atomic transfer; the session on the outside lets the service route it."""
     head = [encode_properties(Properties(group_id=session_id))] if session_id is not None else []
     return b"".join((*head, *map(encode_data, payloads)))
 
 
-def _attach(
+def attach_link(
     session: Session, name: str, *, sends: bool, address: str, other: str, mode: int = RECEIVER_SECOND
 ) -> Link:
+    """Ask for a link to an address; `other` is our own end of it."""
     source, target = (other, address) if sends else (address, other)
     try:
         return session.attach(

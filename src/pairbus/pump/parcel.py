@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from ..ledger.receipts import Receipt, operation_id
-from .lanes import Held
+from .steps import Held
 from .transport import Delivery
 from .unwrapping import Opened, Postmark
 
-__all__ = ["Parcel", "ReceiptBook"]
+__all__ = ["Parcel", "ReceiptBook", "deliveries_of", "parcels_of"]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -21,6 +23,16 @@ class Parcel(Held):
     opened: Opened
 
 
+def parcels_of(messages: Sequence[Held]) -> Sequence[Parcel]:
+    """Messages of lanes as what they are: lanes are given parcels alone, and give them back."""
+    return cast(Sequence[Parcel], messages)
+
+
+def deliveries_of(messages: Sequence[Held]) -> list[Delivery]:
+    """The deliveries of messages of lanes."""
+    return [parcel.delivery for parcel in parcels_of(messages)]
+
+
 @dataclass(frozen=True, slots=True)
 class ReceiptBook:
     """Writes the receipts of one backlog queue."""
@@ -28,6 +40,25 @@ class ReceiptBook:
     pair: str
     queue: str
     writer: str
+
+    def moved(self, parcel: Parcel, now: float) -> Receipt:
+        """The receipt of a message that the primary has taken."""
+        return self._of(parcel, now, "moved", None)
+
+    def buried(self, parcel: Parcel, now: float, reason: str) -> Receipt:
+        """The receipt of a message that goes to the dead letters."""
+        return self._of(parcel, now, "dead-lettered", reason)
+
+    def _of(self, parcel: Parcel, now: float, outcome: str, reason: str | None) -> Receipt:
+        return self.row(
+            parcel.mark,
+            parcel.opened,
+            size=parcel.size,
+            attempts=parcel.attempts,
+            now=now,
+            outcome=outcome,
+            reason=reason,
+        )
 
     def row(
         self,

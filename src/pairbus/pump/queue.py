@@ -7,10 +7,7 @@ Theory of operation
    completed. A crash in between sends a message twice at worst.
 3. A message whose completion failed (its lock was lost) comes again. Its number is remembered, so that it is
    completed then and not sent a second time.
-4. When the link to the queue opens, the queue is looked through: what an earlier pump has put aside is found,
-   and what is locked by somebody is known to be missing, so that newer messages of its session wait. Messages
-   are delivered in order, so after a long enough run of messages that nobody has touched there is nothing
-   more to find.
+4. When the link to the queue opens, the queue is looked through (see `intake`).
 5. The end: credit is taken back, what waits is given back, what is on the way is awaited and completed.
 6. A queue that cannot be read is tried again after a pause, and disturbs nobody else.
 7. A drain asks whether a queue is empty when it gives nothing for a while. As long as the answer is no, that
@@ -28,33 +25,23 @@ from math import ceil, inf
 from typing import Any, cast
 
 from pairbus.amqp import errors as conditions
-from pairbus.amqp.errors import DecodeError
-from pairbus.amqp.message import scan
 
-from ..ledger.receipts import Receipt
-from ..pairing.errors import MalformedEnvelope
-from ..pairing.names import path_key
+from .burials import Burials
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
-from .lanes import Bury, Defer, Fetch, Held, Lanes, Recheck, Renew, Send, Step
-from .parcel import Parcel, ReceiptBook
+from .intake import PEEK_PAGE, Intake, Stray
+from .lanes import Lanes
+from .parcel import Parcel, ReceiptBook, deliveries_of, parcels_of
 from .rate import Pace
 from .station import Station
-from .transport import Delivery, Source, Unit
-from .unwrapping import Opened, Postmark, open_envelope, read_address, read_postmark
+from .steps import Bury, Defer, Fetch, Held, Recheck, Renew, Send, Step
+from .transport import Delivery, Outcome, Source, Unit
 from .verdicts import Verdict, judge
 
 __all__ = ["QueuePump"]
 
 _log = logging.getLogger("pairbus.pump")
-_PEEK_PAGE = 250
 # Rule 7: a message that somebody else had under lock is noticed so soon after it comes back.
 _LONGEST_QUIET = 1.0
-# Dead letters: how the service calls a message whose time is over, and what we call the other.
-_EXPIRED = "TTLExpiredException"
-_MALFORMED = "MalformedEnvelope"
-_DESCRIPTION_LIMIT = 1024
-# A lock is renewed when less than this part of its duration is left, within bounds.
-_MARGIN_PART = 0.25
 
 
 class QueuePump:
@@ -68,6 +55,8 @@ class QueuePump:
         self._options = station.options
         self._book = ReceiptBook(station.pair, queue, station.receipts.writer)
         self._pace = Pace(most=station.options.max_in_hand)
+        self._intake = Intake(self.lanes, self._pace, station)
+        self._burials = Burials(source, self._book, station)
         self._tasks: set[asyncio.Task[None]] = set()
         self._receiving: asyncio.Task[list[Delivery]] | None = None
         self._is_nudged = False
@@ -76,7 +65,6 @@ class QueuePump:
         self._sending: dict[str, asyncio.Lock] = {}
         self._counted = 0  # what the station knows of what we have in hand
         self._finishing = 0  # messages that the primary has, and whose completion is on the way
-        self._unsettled: set[int] = set()  # rule 3
         self._wake: asyncio.TimerHandle | None = None
         self._is_stopping = False
         self._failures = 0
@@ -111,7 +99,7 @@ class QueuePump:
     async def _serve(self) -> None:
         if self._options.scan:
             async with self._station.looking:
-                await self._look_through()
+                await self._intake.look_through(self._source)
         self._advance()
         while not self._is_stopping:
             room = self._credit()
@@ -179,101 +167,34 @@ class QueuePump:
             return False
         number, most = 0, 1  # the first one shows most often that there is still something to do
         while page := await self._source.peek(number, most):
-            most = _PEEK_PAGE
+            most = PEEK_PAGE
             if any(not one.is_deferred for one in page):
                 return False  # locked by somebody; it comes when that lock ends
             if any(not self.lanes.knows(one.sequence_number) for one in page):
-                await self._look_through()
+                await self._intake.look_through(self._source)
                 self._advance()
                 return False
             number = page[-1].sequence_number + 1
         # A path may have been tried meanwhile; then what comes of that is waited for.
         return self._is_idle and self.lanes.is_settled(self._station.now())
 
-    async def _look_through(self) -> None:
-        """Rule 4."""
-        now = self._station.now()
-        number = untouched = 0
-        while untouched < self._options.max_in_hand + _PEEK_PAGE:
-            page = await self._source.peek(number, _PEEK_PAGE)
-            if not page:
-                return
-            for one in page:
-                number = one.sequence_number + 1
-                if self.lanes.knows(one.sequence_number) or self.lanes.in_hand(one.sequence_number):
-                    continue
-                try:
-                    path, session_id = read_address(one.sections)
-                except MalformedEnvelope:
-                    path, session_id = "", None  # its lane is never sent from: it is buried when it comes
-                if one.is_deferred:
-                    self.lanes.note_deferred(one.sequence_number, path_key(path), session_id)
-                    untouched = 0
-                else:
-                    until = now + self.lanes.lock_duration
-                    self.lanes.note_missing(one.sequence_number, path_key(path), session_id, until=until)
-                    untouched += 1
-
-    # -- taking in
+    # -- steps
 
     def _take_in(self, deliveries: Iterable[Delivery], *, fetched: bool = False) -> None:
-        now, policy_of = self._station.now(), self._options.policy_of
-        now_ms = int(now * 1000)
-        for delivery in deliveries:
-            try:
-                sections = scan(delivery.payload)
-                mark = read_postmark(sections)
-            except (DecodeError, MalformedEnvelope) as error:
-                self._bury(delivery, Postmark(0, now_ms, 0, b"", 0), None, _MALFORMED, str(error))
-                continue
-            number = mark.sequence_number
-            if number in self._unsettled:
-                self.lanes.dismiss(number)
-                self._start(self._complete_again(number, delivery))
-                continue
-            held = self.lanes.in_hand(number)
-            if held is not None:  # its lock had ended; this one is new
-                cast(Parcel, held).delivery = delivery
-                held.locked_until = mark.locked_until_ms / 1000
-                continue
-            try:
-                opened = open_envelope(sections, mark, policy_of=policy_of, now_ms=now_ms)
-            except MalformedEnvelope as error:
-                self._bury(delivery, mark, None, _MALFORMED, str(error))
-                continue
-            if opened.expired:
-                self._bury(delivery, mark, opened, _EXPIRED, "The time to live ended in the backlog.")
-                continue
-            self._hold(delivery, mark, opened, now, fetched)
+        for stray in self._intake.take_in(deliveries, fetched=fetched):
+            self._finishing += 1
+            self._start(self._settle_stray(stray))
 
-    def _hold(self, delivery: Delivery, mark: Postmark, opened: Opened, now: float, fetched: bool) -> None:
-        # A peeked or fetched message may not say until when it is locked; then it is for a lock's duration.
-        locked_until = now + self.lanes.lock_duration
-        if mark.locked_until_ms:
-            locked_until = mark.locked_until_ms / 1000
-            self._learn_lock(locked_until - now)
-        self._station.meet(opened.key, opened.path)
-        self.lanes.arrive(
-            Parcel(
-                mark.sequence_number,
-                opened.key,
-                opened.session_id,
-                len(opened.payload),
-                locked_until,
-                was_deferred=fetched,
-                delivery=delivery,
-                mark=mark,
-                opened=opened,
-            )
-        )
-
-    def _learn_lock(self, seconds: float) -> None:
-        """The lock's duration as deliveries show it; clocks of two machines differ a little."""
-        if seconds > 0 and abs(seconds - self.lanes.lock_duration) > 0.2 * self.lanes.lock_duration:
-            self.lanes.lock_duration = self._pace.lock_duration = seconds
-            self.lanes.margin = min(15.0, seconds * _MARGIN_PART)
-
-    # -- steps
+    async def _settle_stray(self, stray: Stray) -> None:
+        try:
+            if stray.is_moved:
+                (error,) = await self._source.complete([stray.delivery])
+                if error is None:
+                    self._intake.unsettled.discard(stray.mark.sequence_number)
+            else:
+                await self._burials.bury_stray(stray)
+        finally:
+            self._finishing -= 1
 
     def _advance_soon(self) -> None:
         asyncio.get_running_loop().call_soon(self._advance)
@@ -319,7 +240,7 @@ class QueuePump:
             case Recheck():
                 await self._recheck(step)
             case Bury():
-                await self._bury_all(step)
+                await self._bury(step)
         self._advance()
 
     async def _send(self, step: Send) -> None:
@@ -396,7 +317,7 @@ class QueuePump:
         if judgement.verdict is Verdict.POISON:
             self._station.conditions.sent(path, now)  # it answers
             if len(unit) == 1:
-                self._start(self._bury_all(Bury(list(unit), judgement)))
+                self._start(self._bury(Bury(list(unit), judgement)))
                 return
         else:
             self._station.note_trouble(path, judgement, now)
@@ -405,36 +326,20 @@ class QueuePump:
     async def _complete(self, path: str, moved: list[Parcel], now: float) -> None:
         """Rule 2: receipts, then completion."""
         try:
-            await self._station.receipts.append([self._receipt(held, now, "moved", None) for held in moved])
+            await self._station.receipts.append([self._book.moved(parcel, now) for parcel in moved])
             outcomes = await self._source.complete([parcel.delivery for parcel in moved])
             tally = self._station.tally.of(path)
             for held, error in zip(moved, outcomes, strict=True):
                 if error is not None:
-                    self._unsettled.add(held.number)
+                    self._intake.unsettled.add(held.number)
                 tally.bytes += held.size
             tally.moved += len(moved)
         finally:
             self._finishing -= len(moved)
 
-    async def _complete_again(self, number: int, delivery: Delivery) -> None:
-        (error,) = await self._source.complete([delivery])
-        if error is None:
-            self._unsettled.discard(number)
-
-    def _receipt(self, parcel: Parcel, now: float, outcome: str, reason: str | None) -> Receipt:
-        return self._book.row(
-            parcel.mark,
-            parcel.opened,
-            size=parcel.size,
-            attempts=parcel.attempts,
-            now=now,
-            outcome=outcome,
-            reason=reason,
-        )
-
     async def _defer(self, step: Defer) -> None:
-        deliveries = _deliveries(step.messages)
-        outcomes = await self._source_outcomes(self._source.defer(deliveries), len(deliveries))
+        deliveries = deliveries_of(step.messages)
+        outcomes = await self._outcomes(self._source.defer(deliveries), len(deliveries))
         now = self._station.now()
         for held, error in zip(step.messages, outcomes, strict=True):
             if error is None:
@@ -442,16 +347,14 @@ class QueuePump:
             else:
                 self.lanes.lost(held, now)
 
-    async def _source_outcomes(
-        self, work: Coroutine[Any, Any, list[TransportError | None]], count: int
-    ) -> list[TransportError | None]:
+    async def _outcomes(self, work: Coroutine[Any, Any, list[Outcome]], count: int) -> list[Outcome]:
         try:
             return await work
         except TransportError as error:
             return [error] * count
 
     async def _renew(self, step: Renew) -> None:
-        deliveries = _deliveries(step.messages)
+        deliveries = deliveries_of(step.messages)
         renewed: Sequence[float | TransportError]
         try:
             renewed = await self._source.renew(deliveries)
@@ -493,61 +396,14 @@ class QueuePump:
                 is_deferred=is_there and page[0].is_deferred,
             )
 
-    # -- dead letters
-
-    async def _bury_all(self, step: Bury) -> None:
-        now = self._station.now()
-        rows = [self._receipt(one, now, "dead-lettered", step.why.reason) for one in _parcels(step.messages)]
-        await self._station.receipts.append(rows)
-        text = step.why.description[:_DESCRIPTION_LIMIT]
-        deliveries = _deliveries(step.messages)
-        outcomes = await asyncio.gather(
-            *(
-                self._source_outcomes(self._dead_letter(delivery, step.why.reason, text), 1)
-                for delivery in deliveries
-            )
-        )
-        for held, (error,) in zip(step.messages, outcomes, strict=True):
+    async def _bury(self, step: Bury) -> None:
+        parcels = parcels_of(step.messages)
+        for parcel, error in zip(parcels, await self._burials.bury(parcels, step.why), strict=True):
             if error is None:
-                self.lanes.buried([held])
-                self._station.tally.of(held.path).dead_lettered += 1
+                self.lanes.buried([parcel])
             else:
-                self.lanes.lost(held, self._station.now())
-        if not self._is_stopping:
-            self._advance()
-
-    async def _dead_letter(self, delivery: Delivery, reason: str, text: str) -> list[TransportError | None]:
-        return [await self._source.dead_letter(delivery, reason=reason, description=text)]
-
-    def _bury(
-        self, delivery: Delivery, mark: Postmark, opened: Opened | None, reason: str, text: str
-    ) -> None:
-        """Bury a message that never came to a lane."""
-        self.lanes.dismiss(mark.sequence_number)
-        self._finishing += 1
-        self._start(self._bury_stranger(delivery, mark, opened, reason, text))
-
-    async def _bury_stranger(
-        self, delivery: Delivery, mark: Postmark, opened: Opened | None, reason: str, text: str
-    ) -> None:
-        try:
-            row = self._book.row(
-                mark,
-                opened,
-                size=len(delivery.payload),
-                attempts=0,
-                now=self._station.now(),
-                outcome="dead-lettered",
-                reason=reason,
-            )
-            await self._station.receipts.append([row])
-            work = self._dead_letter(delivery, reason, text[:_DESCRIPTION_LIMIT])
-            (error,) = await self._source_outcomes(work, 1)
-            if error is None:
-                path = path_key(opened.path) if opened else ""
-                self._station.tally.of(path).dead_lettered += 1
-        finally:
-            self._finishing -= 1
+                self.lanes.lost(parcel, self._station.now())
+        self._advance()
 
     # -- the end
 
@@ -557,12 +413,12 @@ class QueuePump:
             self._wake.cancel()
         with contextlib.suppress(TransportError):  # a queue that cannot be reached keeps its locks anyway
             left = await self._source.stop_receiving()
-            left += _deliveries(self.lanes.take_waiting())
+            left += deliveries_of(self.lanes.take_waiting())
             if left:
                 await self._source.release(left)
             while self._tasks:
                 await asyncio.wait(self._tasks)
-            left = _deliveries(self.lanes.take_waiting())
+            left = deliveries_of(self.lanes.take_waiting())
             if left:
                 await self._source.release(left)
         if self._tasks:
@@ -583,12 +439,3 @@ class QueuePump:
         # The first one of a row is news; a queue that stays away would fill the log.
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         _log.log(level, "a backlog queue cannot be read: %s: %s", self.queue, error)
-
-
-def _parcels(messages: Sequence[Held]) -> Sequence[Parcel]:
-    """Lanes are given parcels alone, and give them back."""
-    return cast(Sequence[Parcel], messages)
-
-
-def _deliveries(messages: Sequence[Held]) -> list[Delivery]:
-    return [parcel.delivery for parcel in _parcels(messages)]

@@ -1,0 +1,143 @@
+"""What comes from one backlog queue: deliveries become parcels in their lanes, or strays that end here.
+
+1. A message that cannot be opened, or whose time is over, is a stray to be buried. One that the primary has
+   already got, and whose completion failed, is a stray to be completed: it is not sent a second time.
+2. A delivery of a message that is still in hand brings nothing but a new lock: the old one had ended.
+3. A queue is looked through when its link opens: what an earlier pump has put aside is found, and what is
+   locked by somebody is known to be missing, so that newer messages of its session wait. Messages are
+   delivered in order, so after a long enough run of messages that nobody has touched there is nothing more to
+   find.
+4. How long locks last is learned from deliveries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, cast
+
+from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.message import scan
+
+from ..pairing.errors import MalformedEnvelope
+from ..pairing.names import path_key
+from .lanes import Lanes
+from .parcel import Parcel
+from .rate import Pace
+from .station import Station
+from .transport import Delivery, Peeked, Source
+from .unwrapping import Opened, Postmark, open_envelope, read_address, read_postmark
+
+__all__ = ["PEEK_PAGE", "Intake", "Stray"]
+
+PEEK_PAGE = 250
+# How the service calls a message whose time is over, and what we call one that cannot be opened.
+_EXPIRED = "TTLExpiredException"
+_MALFORMED = "MalformedEnvelope"
+# A lock is renewed when less than this part of its duration is left, within bounds.
+_MARGIN_PART = 0.25
+
+
+class Stray(NamedTuple):
+    """A message that comes to no lane, and why; `is_moved` if the primary has it."""
+
+    delivery: Delivery
+    mark: Postmark
+    opened: Opened | None = None
+    reason: str = ""
+    text: str = ""
+    is_moved: bool = False
+
+
+class Intake:
+    """Takes in what comes from one queue."""
+
+    def __init__(self, lanes: Lanes, pace: Pace, station: Station) -> None:
+        self.unsettled: set[int] = set()  # moved, and the completion failed
+        self._lanes = lanes
+        self._pace = pace
+        self._station = station
+        self._options = station.options
+
+    def take_in(self, deliveries: Iterable[Delivery], *, fetched: bool = False) -> list[Stray]:
+        """Put messages into their lanes; those that come to none."""
+        now = self._station.now()
+        now_ms = int(now * 1000)
+        strays: list[Stray] = []
+        for delivery in deliveries:
+            stray = self._take_one(delivery, now, now_ms, fetched)
+            if stray is not None:
+                self._lanes.dismiss(stray.mark.sequence_number)
+                strays.append(stray)
+        return strays
+
+    def _take_one(self, delivery: Delivery, now: float, now_ms: int, fetched: bool) -> Stray | None:
+        mark = Postmark(0, now_ms, 0, b"", 0)
+        try:
+            sections = scan(delivery.payload)
+            mark = read_postmark(sections)
+            if mark.sequence_number in self.unsettled:
+                return Stray(delivery, mark, is_moved=True)
+            held = self._lanes.in_hand(mark.sequence_number)
+            if held is not None:
+                cast(Parcel, held).delivery = delivery
+                held.locked_until = mark.locked_until_ms / 1000
+                return None
+            opened = open_envelope(sections, mark, policy_of=self._options.policy_of, now_ms=now_ms)
+        except (DecodeError, MalformedEnvelope) as error:
+            return Stray(delivery, mark, None, _MALFORMED, str(error))
+        if opened.expired:
+            return Stray(delivery, mark, opened, _EXPIRED, "The time to live ended in the backlog.")
+        self._hold(delivery, mark, opened, now, fetched)
+        return None
+
+    def _hold(self, delivery: Delivery, mark: Postmark, opened: Opened, now: float, fetched: bool) -> None:
+        # A peeked or fetched message may not say until when it is locked; then it is for a lock's duration.
+        locked_until = now + self._lanes.lock_duration
+        if mark.locked_until_ms:
+            locked_until = mark.locked_until_ms / 1000
+            self._learn_lock(locked_until - now)
+        self._station.meet(opened.key, opened.path)
+        self._lanes.arrive(
+            Parcel(
+                mark.sequence_number,
+                opened.key,
+                opened.session_id,
+                len(opened.payload),
+                locked_until,
+                was_deferred=fetched,
+                delivery=delivery,
+                mark=mark,
+                opened=opened,
+            )
+        )
+
+    def _learn_lock(self, seconds: float) -> None:
+        """The lock's duration as deliveries show it; clocks of two machines differ a little."""
+        if seconds > 0 and abs(seconds - self._lanes.lock_duration) > 0.2 * self._lanes.lock_duration:
+            self._lanes.lock_duration = self._pace.lock_duration = seconds
+            self._lanes.margin = min(15.0, seconds * _MARGIN_PART)
+
+    async def look_through(self, source: Source) -> None:
+        """Rule 3."""
+        now = self._station.now()
+        number = untouched = 0
+        while untouched < self._options.max_in_hand + PEEK_PAGE:
+            page = await source.peek(number, PEEK_PAGE)
+            if not page:
+                return
+            for one in page:
+                number = one.sequence_number + 1
+                if not (self._lanes.knows(one.sequence_number) or self._lanes.in_hand(one.sequence_number)):
+                    self._note(one, now)
+                    untouched = 0 if one.is_deferred else untouched + 1
+
+    def _note(self, one: Peeked, now: float) -> None:
+        try:
+            path, session_id = read_address(one.sections)
+        except MalformedEnvelope:
+            path, session_id = "", None  # its lane is never sent from: it is buried when it comes
+        if one.is_deferred:
+            self._lanes.note_deferred(one.sequence_number, path_key(path), session_id)
+        else:
+            until = now + self._lanes.lock_duration
+            self._lanes.note_missing(one.sequence_number, path_key(path), session_id, until=until)

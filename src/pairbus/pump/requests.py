@@ -1,0 +1,135 @@
+"""Requests to a node and their answers: a sender and a receiver that belong together."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.events import Received
+from pairbus.amqp.link import Link
+from pairbus.amqp.message import (
+    Properties,
+    encode_application_properties,
+    encode_properties,
+    encode_value,
+    scan,
+)
+from pairbus.amqp.performatives import ACCEPTED
+from pairbus.amqp.session import Session
+
+from ..pairing.failures import Fate
+from .errors import TransportError
+from .line import Line
+from .links import LinkEnd, SenderLink, attach_link
+
+__all__ = ["RequestLink"]
+
+_ANSWER_CREDIT = 100
+
+
+class RequestLink:
+    """Requests to a node, `$cbs` or `…/$management`, and its answers."""
+
+    def __init__(self, line: Line, sender: SenderLink, answers: _AnswerLink) -> None:
+        self._line = line
+        self._sender = sender
+        self._answers = answers
+        self._ids = itertools.count(1)
+
+    @classmethod
+    async def open(cls, line: Line, address: str, *, timeout: float) -> RequestLink:
+        """Both links, attached."""
+        sender = SenderLink(line, address)
+        answers = _AnswerLink(line, address)
+        await asyncio.gather(
+            sender.await_attached(timeout), answers.await_attached(timeout), return_exceptions=True
+        )
+        sender.check()
+        answers.check()
+        answers.link.flow(_ANSWER_CREDIT)
+        line.flush_soon()
+        return cls(line, sender, answers)
+
+    @property
+    def lost(self) -> TransportError | None:
+        """Why no more requests can be made, if so."""
+        return self._sender.lost or self._answers.lost
+
+    async def ask(
+        self,
+        properties: dict[str, Any],
+        body: Any,
+        *,
+        timeout: float,
+        on_fate: Callable[[Fate, int], None] | None = None,
+    ) -> tuple[dict[str, Any], Any]:
+        """Make a request; the answer's application properties and body. `on_fate` hears what became of the
+        request, and its size.
+        """
+        number = f"{next(self._ids)}"
+        future: asyncio.Future[bytes] = self._line.loop.create_future()
+        self._answers.waiting[number] = future
+        payload = b"".join(
+            (
+                encode_properties(Properties(message_id=number, reply_to=self._answers.address)),
+                encode_application_properties(properties),
+                encode_value(body),
+            )
+        )
+
+        def tell(fates: Sequence[Fate]) -> None:
+            if on_fate is not None:
+                on_fate(fates[0], len(payload))
+
+        try:
+            (refusal,) = await self._sender.send([(payload, 0)], timeout=timeout, on_fates=tell)
+            if refusal is not None:
+                raise TransportError(refusal.condition, refusal.description)
+            answer = scan(await self._line.answer(future, timeout))
+            found = {str(key): value for key, value in answer.application_properties.items()}
+            return found, answer.value() if answer.body_kind == "value" else None
+        except DecodeError as error:
+            raise TransportError(error.condition, error.description) from error
+        finally:
+            self._answers.waiting.pop(number, None)
+
+    def abandon(self) -> None:
+        """Detach both links."""
+        self._sender.abandon()
+        self._answers.abandon()
+
+
+class _AnswerLink(LinkEnd):
+    def __init__(self, line: Line, node: str) -> None:
+        super().__init__(line)
+        self.waiting: dict[str, asyncio.Future[bytes]] = {}
+        self.address = ""
+
+        def make(session: Session, name: str) -> Link:
+            self.address = name
+            return attach_link(session, name, sends=False, address=node, other=name, mode=0)
+
+        self.link = line.attach(self, make)
+
+    def on_received(self, event: Received) -> None:
+        if not event.settled:
+            self.link.settle(event.delivery_id, ACCEPTED)
+        if self.link.credit < _ANSWER_CREDIT // 2:
+            self.link.flow(_ANSWER_CREDIT)
+        try:
+            number = str(scan(event.payload).properties.correlation_id)
+        except DecodeError:
+            return  # whoever asked hears nothing and says so
+        future = self.waiting.get(number)
+        if future is not None and not future.done():
+            future.set_result(event.payload)
+
+    def on_lost(self, error: TransportError) -> None:
+        super().on_lost(error)
+        for future in self.waiting.values():
+            if not future.done():
+                future.set_exception(TransportError(error.condition, error.description))
+                future.exception()
