@@ -43,6 +43,19 @@ async def test_rows_of_one_message_are_one_receipt(tmp_path: Path) -> None:
     }
 
 
+async def test_a_receipt_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Whatever text an application has put into its ids: quotes, newlines, a lone surrogate."""
+    plain = receipt(1)
+    odd = receipt(2, "dead-lettered")
+    odd["message_id"] = 'a "quoted"\n\\ id \ud800 ü'
+    odd["session"] = odd["reason"] = odd["path"] = odd["writer"] = odd["message_id"]
+    odd["enqueued"], odd["moved"], odd["sequence_number"] = 1.8e9 + 0.123456789, 1e-7, 2**63 - 1
+    log = ReceiptLog(tmp_path)
+    await log.append([plain, odd])
+    await log.close()
+    assert list(read_receipts(closed_segments(tmp_path, KIND)).values()) == [plain, odd]
+
+
 async def test_rows_are_durable_before_the_segment_is_closed(tmp_path: Path) -> None:
     log = ReceiptLog(tmp_path)
     await log.append([receipt(1)])

@@ -16,6 +16,7 @@ import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from json.encoder import encode_basestring_ascii as _quote
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
@@ -98,7 +99,7 @@ class ReceiptLog:
     ) -> None:
         """Does no I/O; the directory is made with the first row. `writer` is by default host, process, id."""
         self.writer = writer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self._segments = SegmentWriter(directory, KIND, max_age=max_age, clock=clock)
+        self._segments = SegmentWriter(directory, KIND, max_age=max_age, clock=clock, encode=_encode)
         self._max_age = max_age
         self._waiting: list[tuple[Sequence[Receipt], asyncio.Future[None]]] = []
         self._flush: asyncio.Task[None] | None = None
@@ -154,6 +155,19 @@ class ReceiptLog:
         self._roll = None
         if self._thread is not None:
             self._thread.submit(self._segments.close)
+
+
+def _encode(row: Receipt) -> bytes:
+    """A receipt as a line. By hand, since each message has one: half the general encoder's time."""
+    session, reason = row["session"], row["reason"]
+    return (
+        f'{{"op":{_quote(row["op"])},"pair":{_quote(row["pair"])},"writer":{_quote(row["writer"])}'
+        f',"path":{_quote(row["path"])},"session":{"null" if session is None else _quote(session)}'
+        f',"message_id":{_quote(row["message_id"])},"backlog_queue":{_quote(row["backlog_queue"])}'
+        f',"sequence_number":{row["sequence_number"]},"enqueued":{row["enqueued"]!r},"moved":{row["moved"]!r}'
+        f',"bytes":{row["bytes"]},"attempts":{row["attempts"]},"outcome":{_quote(row["outcome"])}'
+        f',"reason":{"null" if reason is None else _quote(reason)}}}\n'
+    ).encode("ascii")
 
 
 def _fail(batch: Sequence[tuple[Sequence[Receipt], asyncio.Future[None]]], error: OSError) -> None:

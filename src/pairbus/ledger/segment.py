@@ -22,7 +22,7 @@ import fcntl
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +52,11 @@ class SegmentWriter:
         max_bytes: int = MAX_BYTES,
         max_age: float = MAX_AGE,
         clock: Clock | None = None,
+        encode: Callable[[Any], bytes] | None = None,
     ) -> None:
-        """``directory`` is made with the first row; ``kind`` begins the name of each file."""
+        """``directory`` is made with the first row; ``kind`` begins the name of each file; ``encode`` writes
+        a row as a line of JSON, with its newline.
+        """
         if not kind.isalnum():  # a dash ends the kind in the file's name
             raise ValueError(f"the kind of a segment is made of letters and digits, not {kind!r}")
         self.directory = directory
@@ -61,11 +64,12 @@ class SegmentWriter:
         self._max_bytes = max_bytes
         self._max_age = max_age
         self._clock = clock or SystemClock()
+        self._encode = encode or _encode
         self._open: _OpenSegment | None = None
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Keep these rows, in order, in one segment; they are on the disk when this returns."""
-        data = b"".join(map(_encode, rows))
+        data = b"".join(map(self._encode, rows))
         if not data:
             return
         self.roll()
