@@ -365,18 +365,18 @@ class Backlog:
         outcome: Outcome,
         fate: Fate,
     ) -> None:
-        size = sum(body_bytes(parcel.wrapped) for parcel in parcels)
+        sizes = [body_bytes(parcel.wrapped) for parcel in parcels]
         self._observers.tell_sent(
             Sending(
                 path=path,
                 route="backlog",
                 outcome=outcome,
                 messages=len(parcels),
-                size=size,
+                size=sum(sizes),
                 seconds=self._timers.now() - (ticket.called_at or 0.0),
                 fate=fate,
                 queue=queue,
-                large=large_sizes([parcel.wrapped for parcel in parcels], size),
+                large=large_sizes([parcel.wrapped for parcel in parcels], sizes),
             )
         )
 

@@ -277,7 +277,8 @@ class Entity:
         messages = call.messages
         count = len(messages)
         self.counts["primary"][outcome] += count
-        size = body_bytes(messages[0]) if count == 1 else sum(map(body_bytes, messages))
+        sizes = [body_bytes(message) for message in messages]
+        size = sum(sizes)
         if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":
             self._watch_headroom(messages)
         if self._observers.hear_sends:
@@ -291,7 +292,7 @@ class Entity:
                     size=size,
                     seconds=seconds,
                     fate=fate,
-                    large=large_sizes(messages, size),
+                    large=large_sizes(messages, sizes),
                     by_request=call.by_request,
                 )
             )

@@ -225,17 +225,15 @@ def body_bytes(message: Message) -> int:
     return sum(map(len, raw.body)) if raw.body_type is _DATA else 0
 
 
-def large_sizes(messages: Sequence[Message], size: int) -> tuple[int, ...]:
-    """The sizes on the wire of those above a billing unit. `size` is that of all bodies together.
+def large_sizes(messages: Sequence[Message], sizes: Sequence[int]) -> tuple[int, ...]:
+    """The sizes on the wire of those above a billing unit. `sizes` are those of their bodies.
 
     Only what may be above it is measured, which costs as much as to send.
     """
     found = []
-    for message in messages:
+    for message, size in zip(messages, sizes, strict=True):
         properties = raw_of(message).application_properties
-        if (size > _LIGHT and body_bytes(message) > _LIGHT) or (
-            properties and _text_size(properties) > _LIGHT_PROPERTIES
-        ):
+        if size > _LIGHT or (properties and _text_size(properties) > _LIGHT_PROPERTIES):
             measured = measure(message)
             if measured > UNIT_BYTES:
                 found.append(measured)
