@@ -15,7 +15,7 @@ help:
 	@echo "make setup    the virtual environment .venv with every extra"
 	@echo "make demo     set up, then an outage from beginning to end on two embedded namespaces"
 	@echo "make test     set up, then every check; what CI runs"
-	@echo "make bench    set up, then measure broker, clients and pump; RabbitMQ too, where it is installed"
+	@echo "make bench    set up, then measure broker, clients, pump and ledger; RabbitMQ too, where it is installed"
 	@echo "make soak     set up, then the long forms of the tests that roll dice"
 	@echo "make lint     ruff and mypy only"
 	@echo "make format   let ruff rewrite the sources in the house format"
@@ -55,6 +55,7 @@ bench: $(READY)
 	$(BIN)/python -m bench.aio
 	$(BIN)/python -m bench.sync
 	$(BIN)/python -m bench.pump
+	$(BIN)/python -m bench.ledger
 	$(BIN)/python -m bench.syphon
 
 # A run says its seed at its end; PAIRBUS_CRASH_SEED repeats it.
