@@ -1,12 +1,12 @@
-"""The commands as processes of their own: a drain, and a driver that is killed and started again."""
+"""The commands as processes of their own."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from pairbus.ledger import closed_segments
 from pairbus.ledger.receipts import read_receipts
 
-from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter, until
+from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -38,58 +38,22 @@ def call(*arguments: str) -> tuple[int, Any, str]:
 
 
 def test_a_drain_by_command(java: Path, bus: Bus, tmp_path: Path) -> None:
-    bus.create_entities(queues=["orders", "returns"], sessions=[], topics=[])
-    bus.put([Letter(path="orders", id=f"o{n}") for n in range(50)])
-    bus.put([Letter(path="returns", id=f"r{n}") for n in range(20)])
+    bus.create_entities(queues=["orders", "returns", "quotes", "invoices"], sessions=[], topics=[])
+    for path in ("orders", "returns", "quotes", "invoices", "gone"):
+        bus.put([Letter(path=path, id=f"{path}-{n}") for n in range(20)])
     bus.primary.faults.set("full", entity="returns")
+    bus.primary.faults.set("refuse", entity="quotes")
+    bus.primary.faults.set("error", entity="invoices", condition="amqp:unauthorized-access")
     code, told, errors = call("syphon", "run", "--once", *PAIR, "--state", str(tmp_path), "--json")
     assert errors == "", "not a byte on standard error"
     assert code == 1, "some wait"
-    assert (told["moved"], told["waiting"], told["receipts"]) == (50, 20, 50)
-    assert told["paths"]["returns"]["waiting"] == 20
+    assert (told["moved"], told["waiting"], told["dead_lettered"], told["receipts"]) == (20, 40, 40, 60)
+    assert [told["paths"][path]["waiting"] for path in ("orders", "returns", "quotes")] == [0, 20, 20]
+    assert [told["paths"][path]["dead_lettered"] for path in ("invoices", "gone")] == [20, 20]
+    assert "maximum entity size" in told["paths"]["returns"]["trouble"]
     assert told["slowest_path"] == "orders"
-    assert bus.left() == 20
-
-
-def test_a_killed_driver_is_followed_by_one_that_goes_on_and_obeys(
-    java: Path, bus: Bus, tmp_path: Path
-) -> None:
-    bus.create_entities(queues=["orders"], sessions=["carts"], topics=[])
-    state = ["--state", str(tmp_path)]
-    run = ["syphon", "run", *PAIR, *state, "--max-rate", "250", "--shards", "2"]
-    letters = [Letter(path="orders", id=f"o{n:04d}") for n in range(1000)]
-    letters += [Letter(path="carts", id=f"c{n:04d}", session=f"s{n % 5}") for n in range(1000)]
-    bus.put(letters)
-    log = tmp_path / "log"
-    first = start(*run, log=log)
-    until(lambda: bus.left() < 1800 or first.poll() is not None, within=150)
-    first.kill()
-    first.wait()
-    left = bus.left()
-    assert 0 < left < 2000, log.read_text()
-    second = start(*run, log=log)
-    try:
-        until(lambda: bus.left() < left or second.poll() is not None, within=150)
-        code, told, _ = call("syphon", "pause", *PAIR, *state, "--json")
-        assert (code, told["order"]) == (0, "pause"), log.read_text()
-        until(lambda: bus.locked() == 0)
-        assert bus.left() > 0
-        assert call("syphon", "resume", *PAIR, *state, "--json")[1]["order"] == "run"
-        until(lambda: bus.left() == 0, within=150)
-        assert call("syphon", "stop", *PAIR, *state, "--json")[0] == 0
-        assert second.wait(60) == 0, log.read_text()
-    finally:
-        second.send_signal(signal.SIGKILL)
-    assert set(bus.ids("orders")) | set(bus.ids("carts")) == {letter.id for letter in letters}
-    by_session: dict[str, list[str]] = {}
-    for message in bus.found("carts"):
-        ids = by_session.setdefault(str(message.session_id), [])
-        if message.message_id not in ids:
-            ids.append(str(message.message_id))
-    assert all(ids == sorted(ids) for ids in by_session.values())
-    assert closed_segments(tmp_path / "records", "receipts") == []
-    assert call("syphon", "stop", *PAIR, *state)[0] == 3, "none runs any more"
-    assert receipts_of(tmp_path / "records") == {letter.id for letter in letters}
+    assert len(bus.waiting()) == bus.left() == 40
+    assert Counter(bus.dead_letters().values()) == {"NotAuthorized": 20, "EntityNotFound": 20}
 
 
 def receipts_of(records: Path) -> set[str]:

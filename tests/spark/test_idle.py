@@ -39,15 +39,15 @@ def test_ten_idle_queues_cost_what_the_polls_are(
         longest_epoch=2.5,
     )
     thread, done = run_in_background(syphon)
-    until(lambda: by_epoch(bus, Kind.MANAGEMENT) == [10] * 4)
+    until(lambda: by_epoch(bus, Kind.MANAGEMENT)[:4] == [10] * 4, within=150)
     syphon.stop()
     thread.join(60)
     assert done[0].moved == 0
-    first, *whole, last = by_epoch(bus, Kind.EMPTY_RECEIVE)
+    first, second, third, *rest = by_epoch(bus, Kind.EMPTY_RECEIVE)
     assert first == 10, "a short epoch to begin with, for there may be work"
-    assert whole == [10 * 3] * 2, "no epoch has cut a poll"
-    assert last <= 10 * 3
-    assert by_epoch(bus, Kind.MANAGEMENT) == [10] * 4, "an epoch begins with a look at its queues"
+    assert [second, third] == [10 * 3] * 2, "no epoch has cut a poll"
+    assert max(rest) <= 10 * 3
+    assert max(by_epoch(bus, Kind.MANAGEMENT)) == 10, "an epoch begins with a look at its queues"
     kinds = {tally.kind for tally in bus.secondary.counters()}
     assert kinds == {Kind.EMPTY_RECEIVE, Kind.MANAGEMENT, Kind.ADMIN}
 

@@ -1,0 +1,115 @@
+"""A worker, an executor and the driver, killed one after the other in the middle of one drain."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from .bus import Bus, until
+from .conftest import SHORT_FORM
+from .processes import executors_below, kill_tree, parent_of, pumps_below
+from .test_command import PAIR, call, receipts_of, start
+from .traffic import assert_whole, letters
+
+pytestmark = pytest.mark.timeout(900)
+
+SHARDS = 2
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: int) -> list[str]:
+    """Where Spark runs: on executors of their own, three more Java processes, in the long form only."""
+    if messages <= SHORT_FORM:
+        return []
+    # Spark's own directory by another name, for executors leave their logs there.
+    home = tmp_path / "spark"
+    home.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        (home / entry.name).symlink_to(entry)
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    return ["--master", f"local-cluster[{SHARDS},1,1024]"]
+
+
+@pytest.mark.usefixtures("java")
+def test_a_worker_an_executor_and_the_driver_are_killed_and_the_next_driver_obeys(
+    full_bus: Bus, tmp_path: Path, messages: int, cluster: list[str]
+) -> None:
+    bus, log = full_bus, tmp_path / "log"
+    sent = letters(messages)
+    bus.put(sent)
+    state = ["--state", str(tmp_path)]
+    run = ["syphon", "run", *PAIR, *state, "--max-rate", str(messages // 20), "--shards", str(SHARDS)]
+    first = start(*run, *cluster, log=log)
+    try:
+        kill_worker(bus, first, log)
+        if cluster:
+            kill_executor(bus, first, log)
+    finally:
+        kill_tree(first.pid)  # the driver, in Python and in Java, and all else at once
+        first.wait()
+    assert messages // 10 < bus.left() < messages, log.read_text()
+    second = start(*run, log=log)
+    try:
+        obey(bus, second, state, within=120 + messages / 200, log=log)
+    finally:
+        kill_tree(second.pid)
+        second.wait()
+    assert_whole(bus, sent)
+    assert receipts_of(tmp_path / "records") == {letter.id for letter in sent}
+
+
+def kill_worker(bus: Bus, syphon: subprocess.Popen[bytes], log: Path) -> None:
+    moves(bus, syphon, log)
+    worker = pumps_below(syphon.pid)[0]
+    os.kill(worker, signal.SIGKILL)
+    until_alive(syphon, lambda: set(pumps_below(syphon.pid)) - {worker} != set(), log)
+    moves(bus, syphon, log)
+
+
+def kill_executor(bus: Bus, syphon: subprocess.Popen[bytes], log: Path) -> None:
+    """Kill the executor of a pump, and see that another one takes its place and pumps."""
+    before = executors_below(syphon.pid)
+    assert len(before) == SHARDS
+    executor = executor_of(pumps_below(syphon.pid)[0])
+    assert executor in before
+    os.kill(executor, signal.SIGKILL)
+    moves(bus, syphon, log)
+    until_alive(syphon, lambda: {*map(executor_of, pumps_below(syphon.pid))} - {*before, 0} != set(), log)
+    moves(bus, syphon, log)
+
+
+def executor_of(worker: int) -> int:
+    """Workers are children of a daemon, which is a child of its executor."""
+    return parent_of(parent_of(worker))
+
+
+def moves(bus: Bus, process: subprocess.Popen[bytes], log: Path) -> None:
+    before = bus.left()
+    until_alive(process, lambda: bus.left() < before - 100, log)
+    assert bus.left() > 0, "it is in the middle of it"
+
+
+def until_alive(process: subprocess.Popen[bytes], condition: Callable[[], bool], log: Path) -> None:
+    until(lambda: condition() or process.poll() is not None, within=240)
+    assert process.poll() is None, log.read_text()
+
+
+def obey(bus: Bus, second: subprocess.Popen[bytes], state: list[str], *, within: float, log: Path) -> None:
+    """Pause, resume and stop a syphon that goes on where another was killed."""
+    left = bus.left()
+    until_alive(second, lambda: bus.left() < left, log)
+    code, told, _ = call("syphon", "pause", *PAIR, *state, "--json")
+    assert (code, told["order"]) == (0, "pause"), log.read_text()
+    until(lambda: bus.locked() == 0)
+    assert bus.left() > 0
+    assert call("syphon", "resume", *PAIR, *state, "--json")[1]["order"] == "run"
+    until(lambda: bus.left() == 0, within=within)
+    assert call("syphon", "stop", *PAIR, *state, "--json")[0] == 0
+    assert second.wait(60) == 0, log.read_text()
+    assert call("syphon", "stop", *PAIR, *state)[0] == 3, "none runs any more"
