@@ -221,10 +221,9 @@ at = 1
 namespace = "primary"
 kind = "full"
 entity = "orders"
-for = 7
 [syphon]
 at = 4
-patience = 40
+heal_after = 1
 [expect]
 failover = []
 put_aside = true

@@ -269,9 +269,19 @@ class Conductor:
                 f"the syphon moved {run.moved:,} messages in {run.seconds:.1f} s"
                 + (f"; {run.waiting:,} wait for their entity" if run.waiting else "")
             )
+            if len(self._runs) == self._scenario.syphon.heal_after:
+                await self._heal()
+                deadline = self._recorder.now() + self._scenario.syphon.patience
             if not run.waiting or self._recorder.now() >= deadline:
                 return
             await asyncio.sleep(_DRAIN_PAUSE)
+
+    async def _heal(self) -> None:
+        """End all faults that there still are."""
+        await self._stage.heal()
+        if self._active_faults():
+            self._recorder.tell("healed: " + ", ".join(map(describe_fault, self._active_faults())))
+        self._cut_faults(self._recorder.now())
 
     async def _collect(self) -> None:
         """Let the receivers take what is left on the primary."""
@@ -389,8 +399,7 @@ class Conductor:
     async def _judge(self) -> DrillResult:
         self._enter("verdict")
         self._message = "judging by message id"
-        await self._stage.heal()
-        self._cut_faults(self._recorder.now())
+        await self._heal()
         await self._look()
         redirects = await asyncio.to_thread(read_redirects, self._state)
         backlog, primary = await self._peek()

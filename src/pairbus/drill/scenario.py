@@ -22,6 +22,7 @@
     at                                  when it begins; by default when all is well again
     max_rate                            messages a second, at most
     patience                            how long it is run again for messages that wait for their entity
+    heal_after                          after so many runs all faults are ended; by default none is
 
     [expect]
     failover                            the entities that must fail over; no other one may
@@ -81,7 +82,7 @@ _TOP = (
     "expect",
 )
 _ENTITY = ("path", "kind", "subscriptions", "sessions", "duplicate_detection", "rate", "size", "batch")
-_SYPHON = ("at", "max_rate", "patience")
+_SYPHON = ("at", "max_rate", "patience", "heal_after")
 _EXPECT = ("failover", "within", "back_within", "refused", "waiting", "spool", "put_aside")
 _OPTIONS = tuple(entry.name for entry in fields(SendAvailabilityOptions))
 # What a drill may last and send, so that a slip of the pen does not fill a machine.
@@ -128,6 +129,7 @@ class SyphonPlan:
     at: float | None
     max_rate: float | None
     patience: float
+    heal_after: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +318,7 @@ def _syphon(top: Table) -> SyphonPlan:
         at=table.number("at", None, high=_LONGEST),
         max_rate=table.number("max_rate", None, low=1.0),
         patience=patience,
+        heal_after=table.whole("heal_after", 0, low=0, high=1000),
     )
 
 
