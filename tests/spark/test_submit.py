@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -54,7 +53,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("python")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=100)
     (packages,) = home.glob("lib/python*/site-packages")
-    (packages / "rest.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    ours = [entry for entry in sys.path if entry.endswith("site-packages")]
+    (packages / "rest.pth").write_text("\n".join(ours), encoding="utf-8")
     found = home / "bin" / "python"
     assert subprocess.run([found, "-c", "import pairbus"], capture_output=True, cwd=home).returncode == 1
     return found
@@ -77,6 +77,10 @@ def submit(python: Path, wheel: Path, directory: Path, *arguments: str) -> subpr
         )
 
 
+def said(directory: Path) -> str:
+    return "".join((directory / name).read_text()[-5000:] for name in ("log", "out"))
+
+
 def end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
@@ -91,7 +95,7 @@ def test_a_drain_and_a_stream_by_spark_submit(
     run = ["syphon", "run", *PAIR, "--state", str(tmp_path), "--json"]
     process = submit(python, wheel, tmp_path, *run, "--once")
     try:
-        assert process.wait(200) == 0, (tmp_path / "log").read_text()[-5000:]
+        assert process.wait(200) == 0, said(tmp_path)
     finally:
         end(process)
     told = json.loads((tmp_path / "out").read_text())
@@ -101,7 +105,7 @@ def test_a_drain_and_a_stream_by_spark_submit(
     try:
         until(lambda: full_bus.left() == 0 or process.poll() is not None, within=150)
         assert call("syphon", "stop", *PAIR, "--state", str(tmp_path), "--json")[0] == 0
-        assert process.wait(100) == 0, (tmp_path / "log").read_text()[-5000:]
+        assert process.wait(100) == 0, said(tmp_path)
     finally:
         end(process)
     assert full_bus.locked() == 0

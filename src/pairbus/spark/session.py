@@ -3,7 +3,8 @@
 Theory of operation
 1. Under `spark-submit` the session's settings are the caller's: we take what is there. If we came with
    `--py-files` as a wheel, Spark has put that on the path of the driver but not of the workers, since it
-   knows archives by their ending. So we hand them the wheel under a name that it knows.
+   knows archives by their ending. So we hand them the wheel under a name that it knows. The process of a
+   streaming source, on the driver's machine, finds no archive that way: it gets ours by PYTHONPATH.
 2. A local session listens on the loopback only and has no web page. It has more slots than there are cores,
    since pumps wait for the network most of the time, and tasks may fail: `local[8,4]` tries a task four
    times, while `local[8]` would give up with the first failure.
@@ -82,7 +83,7 @@ def open_session(
         raise ConfigurationError(f"Spark is not installed: {_HOW}") from None
     check_spark_version(pyspark.__version__)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java, with the caller's settings
-        return _share_wheel(SparkSession.builder.appName(app_name).getOrCreate())
+        return _share_archive(SparkSession.builder.appName(app_name).getOrCreate())
     place = master or os.environ.get("SPARK_REMOTE") or DEFAULT_MASTER
     chosen = {**_base(place, app_name, is_short=is_short), **(settings or {})}
     if place.startswith("sc://"):
@@ -92,13 +93,18 @@ def open_session(
     return _start(chosen)
 
 
-def _share_wheel(session: Any) -> Any:
-    wheel = Path(str(files("pairbus"))).parent
-    if wheel.suffix == ".whl" and wheel.is_file():
+def _share_archive(session: Any) -> Any:
+    archive = Path(str(files("pairbus"))).parent
+    if not archive.is_file():  # we are installed
+        return session
+    context = session.sparkContext
+    if archive.suffix == ".whl":
         # Executors fetch it from here for as long as the session lives.
         directory = tempfile.mkdtemp(prefix="pairbus-wheel-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
-        session.sparkContext.addPyFile(shutil.copy(wheel, f"{directory}/{wheel.stem}.zip"))
+        context.addPyFile(shutil.copy(archive, f"{directory}/{archive.stem}.zip"))
+    paths = [str(archive), context.environment.get("PYTHONPATH")]
+    context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return session
 
 
