@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,6 @@ failover = ["orders", "payments", "events"]
 {PATIENT}"""
 
 
-def run(scenario: str, display: NoDisplay | None = None) -> DrillResult:
-    parsed = parse_scenario(scenario, name="test", where="test")
-    return asyncio.run(play(parsed, version="0", on_spark=False, display=display))
-
-
 def command(*arguments: str, cwd: Path, timeout: float = 280) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, cwd=cwd, check=False
@@ -120,51 +116,8 @@ def _check_books(result: dict[str, Any]) -> None:
 
 # --------------------------------------------------------------------------- without Spark
 
-
-class Thief(NoDisplay):
-    """Takes a message out of the backlog when nobody looks."""
-
-    def __init__(self) -> None:
-        self.stolen: str | None = None
-        self.stage: Stage | None = None
-
-    def phase(self, name: str, at: float) -> None:
-        if name == "drain" and self.stage is not None:
-            self.stolen = steal(self.stage)
-
-
-def steal(stage: Stage) -> str:
-    with ServiceBusClient.from_connection_string(stage.secondary.connection_string) as client:
-        for queue in stage.backlog_queues:
-            with client.get_queue_receiver(queue) as receiver:
-                for message in receiver.receive_messages(max_message_count=1, max_wait_time=1):
-                    receiver.complete_message(message)
-                    return str(message.message_id)
-    raise AssertionError("there was nothing to steal")
-
-
-def test_a_message_that_is_stolen_from_the_backlog_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    thief = Thief()
-    enter = Stage.__enter__
-
-    def remember(stage: Stage) -> Stage:
-        thief.stage = stage
-        return enter(stage)
-
-    monkeypatch.setattr(Stage, "__enter__", remember)
-    result = run(SHOP, thief)
-    assert thief.stolen is not None
-    assert not result.passed
-    assert result.verdict.lost == 1
-    lost = [one for one in result.verdict.unaccounted if one.fate == "lost"]
-    assert [one.message_id for one in lost] == [thief.stolen]
-    assert thief.stolen in failures(result)[0]
-
-
-def test_with_both_sides_down_the_spool_takes_the_messages() -> None:
-    result = run(
-        f"""
-title = "Both"
+BOTH_DOWN = f"""
+title = "Both sides are down"
 send_for = 5
 [options]
 failover_interval = 1
@@ -191,16 +144,9 @@ for = 2
 failover = ["orders"]
 spool = true
 {PATIENT}"""
-    )
-    assert failures(result) == []
-    assert result.entities[0].to_spool > 0
-    assert result.verdict.delivered == 100
 
-
-def test_what_its_entity_has_no_room_for_is_put_aside_and_moved_later() -> None:
-    result = run(
-        f"""
-title = "Full"
+FULL = f"""
+title = "A queue is full"
 send_for = 4
 [options]
 failover_interval = 1
@@ -225,10 +171,87 @@ entity = "orders"
 at = 4
 heal_after = 1
 [expect]
-failover = []
 put_aside = true
 {PATIENT}"""
-    )
+
+
+class Thief(NoDisplay):
+    """Takes a message out of the backlog when nobody looks."""
+
+    def __init__(self) -> None:
+        self.stolen: str | None = None
+        self.stages: list[Stage] = []
+
+    def phase(self, name: str, at: float) -> None:
+        if name == "drain":
+            (stage,) = (one for one in self.stages if one.scenario.title == "A short outage")
+            self.stolen = steal(stage)
+
+
+def steal(stage: Stage) -> str:
+    with ServiceBusClient.from_connection_string(stage.secondary.connection_string) as client:
+        for queue in stage.backlog_queues:
+            with client.get_queue_receiver(queue) as receiver:
+                for message in receiver.receive_messages(max_message_count=1, max_wait_time=1):
+                    receiver.complete_message(message)
+                    return str(message.message_id)
+    raise AssertionError("there was nothing to steal")
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of three drills that were played side by side, since each of them mostly waits."""
+
+    robbed: DrillResult
+    stolen: str | None
+    both_down: DrillResult
+    full: DrillResult
+
+
+@pytest.fixture(scope="module")
+def played() -> Played:
+    thief = Thief()
+    enter = Stage.__enter__
+
+    def remember(stage: Stage) -> Stage:
+        thief.stages.append(stage)
+        return enter(stage)
+
+    async def play_all() -> list[DrillResult]:
+        dramas = ((SHOP, thief), (BOTH_DOWN, NoDisplay()), (FULL, NoDisplay()))
+        plays = (
+            play(
+                parse_scenario(text, name="test", where="test"), version="0", on_spark=False, display=display
+            )
+            for text, display in dramas
+        )
+        return list(await asyncio.gather(*plays))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stage, "__enter__", remember)
+        robbed, both_down, full = asyncio.run(play_all())
+    return Played(robbed, thief.stolen, both_down, full)
+
+
+def test_a_message_that_is_stolen_from_the_backlog_is_named(played: Played) -> None:
+    result = played.robbed
+    assert played.stolen is not None
+    assert not result.passed
+    assert result.verdict.lost == 1
+    lost = [one.message_id for one in result.verdict.unaccounted if one.fate == "lost"]
+    assert lost == [played.stolen]
+    assert played.stolen in failures(result)[0]
+
+
+def test_with_both_sides_down_the_spool_takes_the_messages(played: Played) -> None:
+    assert failures(played.both_down) == []
+    assert played.both_down.entities[0].to_spool > 0
+    assert played.both_down.verdict.delivered == 100
+
+
+def test_what_its_entity_has_no_room_for_is_put_aside_and_moved_later(played: Played) -> None:
+    result = played.full
+    # A full queue that spills need not fail over, and may: its pings are refused as well.
     assert [text for text in failures(result) if "never left" not in text] == []
     assert result.drain is not None
     assert (result.drain.waiting, result.drain.moved > 0) == (0, True)

@@ -148,6 +148,8 @@ class App:
         return sum(client.spooled for client in self._clients.values())
 
     def is_settled(self) -> bool:
+        if self._was_asked:
+            return True  # it has ended, and its states with it
         states = (state for client in self._clients.values() for state in client.states.values())
         return all(state is EntityState.HEALTHY for state in states) and not self.spooled()
 

@@ -256,6 +256,9 @@ class Conductor:
 
     async def _drain(self) -> None:
         self._enter("drain")
+        if not await self._stage.has_backlog():
+            self._notes.append("There is no backlog: no client of the application has paired.")
+            return
         self._message = f"waiting for {self._engine.name} to be ready"
         await self._engine.wait_ready()
         self._message = f"draining with {self._engine.name}"

@@ -87,7 +87,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityResult:
-    """One queue, or one subscription of a topic, and what arrived there."""
+    """One queue or topic, and what arrived there; of a topic, at every subscription."""
 
     path: str
     kind: Literal["queue", "topic"]

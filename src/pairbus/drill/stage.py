@@ -33,14 +33,14 @@ class Stage:
     """Two namespaces with the entities of a scenario. Use it with `with`."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
+        self.scenario = scenario
         self._broker = Broker({PRIMARY_NAME: 0, SECONDARY_NAME: 0})
         self.backlog_queues = backlog_queue_names(PRIMARY_NAME, scenario.options.backlog_queue_count)
 
     def __enter__(self) -> Stage:
         self._broker.__enter__()
         try:
-            for plan in self._scenario.entities:
+            for plan in self.scenario.entities:
                 _create(self.primary, plan)
         except BaseException:
             self._broker.__exit__(None, None, None)
@@ -90,9 +90,21 @@ class Stage:
             lambda: sum(count_messages(self.secondary, queue) for queue in self.backlog_queues)
         )
 
+    async def has_backlog(self) -> bool:
+        """Whether any client has made the backlog queues."""
+
+        def look() -> bool:
+            try:
+                self.secondary.message_count(self.backlog_queues[0])
+            except Refused:
+                return False
+            return True
+
+        return await _aside(look)
+
     async def primary_depth(self) -> int:
         """How many messages lie at the nodes of the primary, dead letters aside."""
-        nodes = [node for plan in self._scenario.entities for node in plan.nodes]
+        nodes = [node for plan in self.scenario.entities for node in plan.nodes]
         return await _aside(lambda: sum(count_messages(self.primary, node) for node in nodes))
 
 
