@@ -82,32 +82,42 @@ def audit(
     way.
     """
     seen = _gather(arrivals, resting)
-    of_path = {path_key(path): tuple(names) for path, names in nodes.items()}
-    by_path = {path: PathAudit() for path in nodes}
-    spellings = {path_key(path): path for path in nodes}
     late = _find_late(sent, arrivals, {} if ordered_across else _ways(sent, queues or {}))
-    fates: dict[_Key, Fate] = {}
-    found: list[Unaccounted] = []
-    altered: list[str] = []
+    book = _Book(nodes)
     for message in sent:
         key = _key(message.path, message.message_id)
-        here = seen.get(key) or _Seen()
-        fate, note = _judge(message, here, of_path.get(key[0], ()))
-        fates[key] = fate
-        if message.checksum is not None and here.checksums - {None, message.checksum}:
-            altered.append(message.message_id)
-        told = _describe(message, fate, note, here=here, is_late=key in late)
-        if told is not None:
-            found.append(told)
-        counts = by_path.setdefault(spellings.get(key[0], message.path), PathAudit())
-        _count(counts, fate, is_duplicated=here.is_duplicated, is_late=key in late)
-    unexpected = [f"{path}: {identity}" for path, identity in seen.keys() - fates.keys()]
+        book.enter(message, seen.get(key) or _Seen(), is_late=key in late)
+    unexpected = [f"{path}: {identity}" for path, identity in seen.keys() - book.fates.keys()]
     return Audit(
-        verdict=_sum_up(by_path, fates, found),
-        by_path=by_path,
+        verdict=_sum_up(book.by_path, book.fates, book.found),
+        by_path=book.by_path,
         unexpected=tuple(sorted(unexpected)),
-        altered=tuple(altered),
+        altered=tuple(book.altered),
     )
+
+
+class _Book:
+    """Judges one message after the other, and adds up."""
+
+    def __init__(self, nodes: Mapping[str, Sequence[str]]) -> None:
+        self._nodes = {path_key(path): tuple(names) for path, names in nodes.items()}
+        self._spellings = {path_key(path): path for path in nodes}
+        self.by_path = {path: PathAudit() for path in nodes}
+        self.fates: dict[_Key, Fate] = {}
+        self.found: list[Unaccounted] = []
+        self.altered: list[str] = []
+
+    def enter(self, message: SentMessage, here: _Seen, *, is_late: bool) -> None:
+        key = _key(message.path, message.message_id)
+        fate, note = _judge(message, here, self._nodes.get(key[0], ()))
+        self.fates[key] = fate
+        if message.checksum is not None and here.checksums - {None, message.checksum}:
+            self.altered.append(message.message_id)
+        told = _describe(message, fate, note, here=here, is_late=is_late)
+        if told is not None:
+            self.found.append(told)
+        counts = self.by_path.setdefault(self._spellings.get(key[0], message.path), PathAudit())
+        _count(counts, fate, is_duplicated=here.is_duplicated, is_late=is_late)
 
 
 def _key(path: str, message_id: str) -> _Key:

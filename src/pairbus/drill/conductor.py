@@ -15,30 +15,30 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from ..broker.plan import CLEAR, Step
 from ..clock import Clock, SystemClock
 from ..cost import PriceSheet
+from .applications import Applications
 from .audit import audit
 from .bill import sum_up_cost, terms_of
 from .checks import Evidence
 from .engines import DrainRun, Engine
-from .messages import Resting, SentMessage
+from .messages import Resting
 from .picture import Display, Picture
 from .receiver import Receiver
 from .recorder import Recorder
 from .remains import peek_backlog, peek_primary, read_redirects, read_spool
-from .result import Check, Cost, DrillResult, FaultSpan
+from .result import Cost, DrillResult, FaultSpan
 from .scenario import EntityPlan, Scenario
 from .stage import Stage, count_messages, describe_fault
 from .writeup import write_up
 
-__all__ = ["Applications", "Conductor"]
+__all__ = ["Conductor"]
 
 _SAMPLE_PAUSE = 0.25
 _LOOK_PAUSE = 0.1
@@ -52,62 +52,6 @@ _DRAIN_PAUSE = 1.0
 _MOST_RECEIVERS = 16
 _ROAMING_RECEIVERS = 4
 _FOR_EVER = float("inf")
-
-
-class Applications(Protocol):
-    """Who sends in a drill: producers of our own, or the user's application."""
-
-    @property
-    def tells_states(self) -> bool:
-        """Whether the states of their entities are known."""
-        ...
-
-    @property
-    def names_sessions(self) -> bool:
-        """Whether their sessions are those that the scenario names."""
-        ...
-
-    async def start(self) -> None:
-        """Get ready to send."""
-        ...
-
-    async def run(self) -> None:
-        """Send; returns when the time of sending is over."""
-        ...
-
-    def spooled(self) -> int:
-        """Messages on the applications' own disks."""
-        ...
-
-    def is_settled(self) -> bool:
-        """Whether all entities are healthy and nothing is spooled."""
-        ...
-
-    async def retire(self) -> None:
-        """No outage is coming any more, and no send."""
-        ...
-
-    async def close(self) -> None:
-        """End, whatever is under way."""
-        ...
-
-    def sent(self) -> Sequence[SentMessage]:
-        """The messages that they say they sent."""
-        ...
-
-    def account(
-        self, resting: Iterable[Resting], redirected: Iterable[tuple[str, str]]
-    ) -> Sequence[SentMessage]:
-        """The messages that they sent, as far as anybody knows in the end."""
-        ...
-
-    def checks(self) -> Sequence[Check]:
-        """What there is to check of the applications themselves."""
-        ...
-
-    def notes(self) -> Sequence[str]:
-        """What there is to say of them."""
-        ...
 
 
 @dataclass(slots=True)
@@ -183,9 +127,7 @@ class Conductor:
         await self._applications.start()
         self._sending_since = self._recorder.now()
         self._player = asyncio.create_task(self._play())
-        async with asyncio.timeout(scenario.send_for + self._last_fault_end() + _GRACE):
-            await self._applications.run()
-        self._tell("all is sent")
+        await self._send()
         await self._settle()
         await self._applications.retire()
         await self._drain()
@@ -193,6 +135,16 @@ class Conductor:
             await self._wait(self._applications.is_settled, _GRACE)
         await self._applications.close()
         await self._collect()
+
+    async def _send(self) -> None:
+        limit = self._scenario.send_for + self._last_fault_end() + _GRACE
+        try:
+            async with asyncio.timeout(limit):
+                await self._applications.run()
+        except TimeoutError:
+            self._notes.append(f"Not all was sent within {limit:.0f} s, and the rest was left out.")
+        else:
+            self._tell("all is sent")
 
     # -- faults ----------------------------------------------------------------------------------------------
 
@@ -404,6 +356,20 @@ class Conductor:
         self._message = "judging by message id"
         await self._heal()
         await self._look()
+        evidence = await self._gather_evidence()
+        self._message = "making the bill"
+        cost = await self._bill()
+        self._recorder.finish()
+        return write_up(
+            evidence,
+            cost,
+            engine=self._engine.name,
+            version=self._version,
+            checks=self._applications.checks(),
+            notes=[*self._applications.notes(), *self._notes],
+        )
+
+    async def _gather_evidence(self) -> Evidence:
         redirects = await asyncio.to_thread(read_redirects, self._state)
         backlog, primary = await self._peek()
         spooled = await asyncio.to_thread(read_spool, self._state)
@@ -418,11 +384,7 @@ class Conductor:
             ordered_across=self._scenario.options.ordering == "session",
         )
         self._message = "checking the records"
-        records = await self._engine.verify()
-        self._message = "making the bill"
-        cost = await self._bill()
-        self._recorder.finish()
-        evidence = Evidence(
+        return Evidence(
             scenario=self._scenario,
             recorder=self._recorder,
             audit=found,
@@ -430,17 +392,9 @@ class Conductor:
             backlog=backlog,
             spooled=spooled,
             redirected=frozenset(redirects),
-            records=records,
+            records=await self._engine.verify(),
             knows_states=self._applications.tells_states,
             knows_order=any(one.session is not None for one in sent),
-        )
-        return write_up(
-            evidence,
-            cost,
-            engine=self._engine.name,
-            version=self._version,
-            checks=self._applications.checks(),
-            notes=[*self._applications.notes(), *self._notes],
         )
 
     async def _peek(self) -> tuple[list[Resting], list[Resting]]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from ..cost import PriceSheet, default_sheet
 from ..errors import ConfigurationError
 from .app import App
-from .conductor import Applications, Conductor
+from .applications import Applications
+from .conductor import Conductor
 from .engines import Engine, PumpEngine, check_spark, export_namespaces
 from .picture import Display, NoDisplay
 from .producer import Producers

@@ -1,0 +1,74 @@
+"""What an application says of its sends, and what is made of it when it says little."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pairbus.clock import ManualClock
+from pairbus.drill.app import App, parse_line
+from pairbus.drill.messages import Arrival, Resting, SentMessage
+from pairbus.drill.recorder import Recorder
+from pairbus.drill.scenario import parse_scenario
+
+SCENARIO = parse_scenario(
+    'title = "t"\n[[entity]]\npath = "orders"\n[[entity]]\npath = "events"\n', name="t", where="t"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("sent order-1\n", ("order-1", None, "returned")),
+        ("sent order-1 orders", ("order-1", "orders", "returned")),
+        ("refused order-1", ("order-1", None, "raised")),
+        ("sent", None),
+        ("sent a message to the boss", None),
+        ("2026-11-16 INFO sent order-1", None),
+        ("", None),
+    ],
+)
+def test_a_line_tells_of_one_send_or_of_none(line: str, expected: object) -> None:
+    assert parse_line(line) == expected
+
+
+def make_app(recorder: Recorder, state: Path) -> App:
+    return App("shop", SCENARIO, primary="p", secondary="s", state=state, recorder=recorder)
+
+
+def arrive(recorder: Recorder, path: str, message_id: str) -> None:
+    number = len(recorder.arrivals)
+    recorder.note_arrival(
+        Arrival(node=path, path=path, message_id=message_id, sequence_number=number, checksum=None)
+    )
+
+
+def test_without_names_all_that_the_namespaces_took_counts_as_sent(tmp_path: Path) -> None:
+    recorder = Recorder(SCENARIO.entities, ManualClock())
+    arrive(recorder, "orders", "a")
+    resting = [Resting(message_id="b", path="events", place="contoso/x-servicebus-transfer/0")]
+    found = make_app(recorder, tmp_path).account(resting, [("orders", "c")])
+    assert {(one.path, one.message_id, one.outcome) for one in found} == {
+        ("orders", "a", "returned"),
+        ("events", "b", "returned"),
+        ("orders", "c", "returned"),
+    }
+
+
+def test_a_name_without_a_path_is_looked_for_and_one_more_is_of_unknown_outcome(tmp_path: Path) -> None:
+    recorder = Recorder(SCENARIO.entities, ManualClock())
+    for name in ("a", "b", "lost"):
+        recorder.note_reported(
+            SentMessage(message_id=name, path="", client="app", position=0, outcome="returned")
+        )
+    arrive(recorder, "events", "a")
+    arrive(recorder, "orders", "late")
+    resting = [Resting(message_id="b", path="orders", place="contoso/x-servicebus-transfer/0")]
+    found = make_app(recorder, tmp_path).account(resting, [])
+    assert [(one.message_id, one.path, one.outcome) for one in found] == [
+        ("a", "events", "returned"),
+        ("b", "orders", "returned"),
+        ("lost", "", "returned"),
+        ("late", "orders", "unknown"),
+    ]
