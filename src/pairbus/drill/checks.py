@@ -103,6 +103,8 @@ def _check_states(evidence: Evidence) -> Iterator[Check]:
     if not evidence.knows_states:
         return
     for plan in evidence.scenario.entities:
+        if not evidence.audit.by_path[plan.path].sent:
+            continue  # an application of the user's need not send to all of them
         spans = evidence.recorder.failovers(plan.path)
         if expect.must_fail_over(plan.path):
             yield _check_failover(evidence, plan, spans)
