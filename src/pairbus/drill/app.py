@@ -107,20 +107,15 @@ class App:
 
     async def start(self) -> None:
         """Start it, and wait until it says that it has sent something, or has kept still for a while."""
+        launching = asyncio.ensure_future(self._launch())
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._arguments,
-                env=self._environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                limit=_LONGEST_LINE,
-                # Ctrl-C is for the drill, which ends the application in its turn.
-                start_new_session=True,
-            )
+            process = await asyncio.shield(launching)
+        except asyncio.CancelledError:
+            # asyncio waits for ever for a process whose start is cancelled half-way: have it whole, and end it.
+            await asyncio.wait({launching})
+            raise
         except OSError as error:
             raise ConfigurationError(f"--app {self._arguments[0]}: {error.strerror}") from None
-        self._process = process
         assert process.stdout is not None
         assert process.stderr is not None
         self._tasks = [
@@ -133,6 +128,19 @@ class App:
             async with asyncio.timeout(_START_LIMIT):
                 while process.returncode is None and not self._has_begun():
                     await asyncio.sleep(_LOOK_PAUSE)
+
+    async def _launch(self) -> asyncio.subprocess.Process:
+        self._process = await asyncio.create_subprocess_exec(
+            *self._arguments,
+            env=self._environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=_LONGEST_LINE,
+            # Ctrl-C is for the drill, which ends the application in its turn.
+            start_new_session=True,
+        )
+        return self._process
 
     def _has_begun(self) -> bool:
         return bool(self._recorder.sent or self._recorder.arrivals)
