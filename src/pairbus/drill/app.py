@@ -111,7 +111,7 @@ class App:
         try:
             process = await asyncio.shield(launching)
         except asyncio.CancelledError:
-            # asyncio waits for ever for a process whose start is cancelled half-way: have it whole, and end it.
+            # asyncio waits for ever for a process whose start is cancelled half-way: have it whole first.
             await asyncio.wait({launching})
             raise
         except OSError as error:
