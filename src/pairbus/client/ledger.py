@@ -2,31 +2,48 @@
 
 An outage is what one client saw of it, from the failover of an entity to its failback. Whoever reads the
 ledger puts together what several clients saw.
+
+A send is only noted with its time. Notes are added up many at a time: between two waits for the network the
+same work takes five times as long, and a sender would feel it. They are added up when there are some, before
+the log is written, and before an outage begins or ends, so that each belongs to what was so at its time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..clock import Clock
+from ..clock import Clock, SystemClock
 from ..ledger.operation_log import OperationLog
 from ..ledger.operations import size_class
 from ..options import EntityState, StateChange
 from ..pairing.failures import Fate
 from ..pairing.names import path_key
-from .observer import Observer, Sending
+from .observer import Observer, Route, Sending
 
 __all__ = ["ClientLedger"]
+
+# Sends that are alike in all that a bill asks for: path, route, queue, fate, minute.
+_Likeness = tuple[str, Route, "str | None", Fate, float]
+# So many notes take less than a millisecond to add up.
+_MOST_NOTES = 200
 
 
 class ClientLedger(Observer):
     """Records what a client does. Give it to the client among its `observers`, and close it after that."""
 
-    def __init__(self, log: OperationLog, *, primary: str, secondary: str) -> None:
+    def __init__(
+        self, log: OperationLog, *, primary: str, secondary: str, clock: Clock | None = None
+    ) -> None:
         """`primary` and `secondary` are the names of the two namespaces."""
         self._log = log
+        self._now = (clock or SystemClock()).now
+        self._notes: deque[tuple[float, Sending]] = deque()
+        self._adding = threading.Lock()
+        log.before_flush = self._add_up
         self._primary = primary
         self._secondary = secondary
         self._outages: dict[str, str] = {}
@@ -37,7 +54,7 @@ class ClientLedger(Observer):
     ) -> ClientLedger:
         """A ledger in segments of a directory. Does no I/O."""
         log = OperationLog(directory, role="client", pair=primary, clock=clock)
-        return cls(log, primary=primary, secondary=secondary)
+        return cls(log, primary=primary, secondary=secondary, clock=clock)
 
     async def close(self) -> None:
         """Write what there is."""
@@ -49,43 +66,55 @@ class ClientLedger(Observer):
     # -- what is billed
 
     def sent(self, sending: Sending) -> None:
-        fate, route = sending.fate, sending.route
-        if fate == "unsent" or route == "spool":
+        notes = self._notes
+        notes.append((self._now(), sending))
+        if len(notes) >= _MOST_NOTES:
+            self._add_up()
+
+    def _add_up(self) -> None:
+        """Also called by the thread of the log."""
+        sums: dict[_Likeness, list[int]] = {}
+        with self._adding:
+            while self._notes:
+                at, sending = self._notes.popleft()
+                size = sending.size
+                if sending.large:
+                    size = max(0, size - sum(sending.large))
+                    self._add_large(at, sending)
+                if sending.by_request and sending.route == "primary":
+                    self.requested(sending.path, sending.fate)
+                key = (sending.path, sending.route, sending.queue, sending.fate, at // 60)
+                found = sums.get(key)
+                if found is None:
+                    sums[key] = [sending.messages - len(sending.large), size]
+                else:
+                    found[0] += sending.messages - len(sending.large)
+                    found[1] += size
+            for key, (messages, size) in sums.items():
+                self._add(key, messages, size=size)
+
+    def _add_large(self, at: float, sending: Sending) -> None:
+        key = (sending.path, sending.route, sending.queue, sending.fate, at // 60)
+        for size in sending.large:
+            self._add(key, 1, size=size, of_class=size_class(size))
+
+    def _add(self, key: _Likeness, messages: int, *, size: int, of_class: int = 1) -> None:
+        path, route, queue, fate, minute = key
+        if fate == "unsent" or route == "spool" or not messages:
             return
-        if route == "primary":
-            namespace, entity, stage = self._primary, sending.path, "send"
-        else:
-            namespace, entity, stage = self._secondary, sending.queue or "", "backlog_send"
-        outage = self._outages.get(path_key(sending.path)) if self._outages else None
-        large = sending.large
-        kind = "send_refused" if fate == "refused" else "send"
-        known = fate != "unknown"
-        small, record = sending.messages - len(large), self._log.record
-        if small:
-            record(
-                namespace,
-                entity,
-                stage=stage,
-                kind=kind,
-                count=small if known else 0,
-                unknown=0 if known else small,
-                size=max(0, sending.size - sum(large)),
-                outage=outage,
-            )
-        for size in large:
-            record(
-                namespace,
-                entity,
-                stage=stage,
-                kind=kind,
-                count=int(known),
-                unknown=int(not known),
-                size=size,
-                size_class=size_class(size),
-                outage=outage,
-            )
-        if sending.by_request and route == "primary":
-            self.requested(sending.path, fate)
+        is_primary, known = route == "primary", fate != "unknown"
+        self._log.record(
+            self._primary if is_primary else self._secondary,
+            path if is_primary else queue or "",
+            stage="send" if is_primary else "backlog_send",
+            kind="send_refused" if fate == "refused" else "send",
+            count=messages if known else 0,
+            unknown=0 if known else messages,
+            size=size,
+            size_class=of_class,
+            outage=self._outages.get(path_key(path)),
+            at=minute * 60,
+        )
 
     def probed(self, path: str, fate: Fate) -> None:
         if fate != "unsent":
@@ -121,6 +150,7 @@ class ClientLedger(Observer):
     # -- outages
 
     def state_changed(self, change: StateChange) -> None:
+        self._add_up()
         key = path_key(change.path)
         ended = self._outages.pop(key, None)
         if ended is not None:

@@ -153,15 +153,16 @@ class Observers:
 
     def tell(self, event: Callable[[Observer], None]) -> None:
         """Call each of them."""
-        self._tell(self._all, event)
+        for observer in self._all:
+            try:
+                event(observer)
+            except Exception:
+                log.exception("an observer failed: %r", observer)
 
     def tell_sent(self, sending: Sending) -> None:
         """Call each that listens to sends."""
-        self._tell(self._of_sends, lambda observer: observer.sent(sending))
-
-    def _tell(self, observers: tuple[Observer, ...], event: Callable[[Observer], None]) -> None:
-        for observer in observers:
+        for observer in self._of_sends:
             try:
-                event(observer)
+                observer.sent(sending)
             except Exception:
                 log.exception("an observer failed: %r", observer)

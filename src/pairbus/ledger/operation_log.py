@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -55,8 +55,11 @@ class OperationRecorder(Protocol):
         size: int = 0,
         size_class: int = 1,
         outage: str | None = None,
+        at: float | None = None,
     ) -> None:
-        """`count` operations were made, `unknown` more may have been; `size` bytes in all."""
+        """`count` operations were made, `unknown` more may have been; `size` bytes in all. `at`: when, if
+        not now.
+        """
         ...
 
 
@@ -80,9 +83,10 @@ class OperationSums:
         size: int = 0,
         size_class: int = 1,
         outage: str | None = None,
+        at: float | None = None,
     ) -> None:
-        """Add to the sums of this minute."""
-        minute = int(self._clock.now() // 60) * 60
+        """Add to the sums of this minute, or of that of `at`."""
+        minute = int((self._clock.now() if at is None else at) // 60) * 60
         key = (namespace, entity, stage, kind, size_class, minute, outage)
         with self._lock:
             sums = self._sums.get(key)
@@ -121,6 +125,8 @@ class OperationLog(OperationSums):
         self._role = role
         self._every = every
         self._segments = SegmentWriter(directory, KIND, max_age=max_age, clock=clock)
+        #: Called before sums are taken, on the thread that writes: whoever has some to add does it now.
+        self.before_flush: Callable[[], None] = lambda: None
         self._numbers = itertools.count()
         self._marks: list[dict[str, Any]] = []
         self._ending = threading.Event()
@@ -184,6 +190,7 @@ class OperationLog(OperationSums):
     def _take_rows(self, phase: str) -> list[dict[str, Any]]:
         # Read before the sums are taken: what comes between is written sooner than it is said to be.
         at = self._clock.now()
+        self.before_flush()
         sums = self.take()
         with self._lock:
             marks, self._marks = self._marks, []
