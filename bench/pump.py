@@ -1,4 +1,4 @@
-"""``python -m bench.pump``: the pump against the best drain loop that we could write on the SDK.
+"""``python -m bench.pump``: the pump against a drain loop on the SDK, and over many queues.
 
 How it is measured
 1. The broker, with both namespaces in memory, runs in a process of its own. What is measured has this one.
@@ -14,7 +14,8 @@ How it is measured
    has the more that weighs.
 6. Of the two processors one is the broker's. Its CPU for each message is told beside the pump's: they are
    about as large, so that the rate is bounded by either, and on a machine with other work by what that leaves
-   over. CPU a message is then the figure to go by.
+   over. The SDK's loop leaves its processor idle for about half of the time. So the ratio of the rates says
+   less than that of the CPU a message, which no better loop on the SDK could escape.
 """
 
 from __future__ import annotations
