@@ -43,6 +43,7 @@ HOMES = {
     "azure.core": {"client"},
     "azure.identity": {"client"},
     "azure.servicebus": {"client", "drill", "pump", "testing"},  # one of the pump's two transports is the SDK
+    "certifi": {"client"},
     "click": {"cli"},
     "cryptography": {"broker", "testing"},
     "h11": {"broker"},
@@ -64,7 +65,7 @@ DISTRIBUTIONS = {
 # the other, Spark takes whatever is there, also a version that it does not know.
 BROUGHT = {"aiohttp", "pandas"}
 # Imported, and brought by a library that is declared.
-CARRIED = {"py4j"}
+CARRIED = {"certifi", "py4j"}
 
 FILES = python_files(SRC / "pairbus")
 MODULES = {module_name(path) for path in FILES}

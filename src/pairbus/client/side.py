@@ -14,6 +14,7 @@ from ..pairing.names import ConnectionString, Endpoint, endpoint_of, parse_conne
 from .administration import open_administration
 from .credentials import for_event_loop
 from .link import SdkSender
+from .tls import with_shared_context
 
 __all__ = ["LinkSettings", "Side"]
 
@@ -84,7 +85,7 @@ class Side:
         return self._make(ServiceBusClient, keywords)
 
     def _make(self, kind: type[C], keywords: Mapping[str, Any]) -> C:
-        chosen = {**self.keywords, **keywords}
+        chosen = with_shared_context({**self.keywords, **keywords})
         if self.credential is None:
             return cast(C, kind.from_connection_string(self.address, **chosen))
         return kind(self.address, for_event_loop(self.credential), **chosen)

@@ -11,11 +11,11 @@ import ssl
 
 from azure.servicebus.aio import ServiceBusClient
 
-__all__ = ["TLS_CONTEXT", "open_client"]
+__all__ = ["open_client"]
 
-TLS_CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+_TLS_CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def open_client(connection_string: str) -> ServiceBusClient:
     """A plain client of the SDK that does not retry: whoever has it sees what happens."""
-    return ServiceBusClient.from_connection_string(connection_string, retry_total=0, ssl_context=TLS_CONTEXT)
+    return ServiceBusClient.from_connection_string(connection_string, retry_total=0, ssl_context=_TLS_CONTEXT)

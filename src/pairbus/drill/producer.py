@@ -21,7 +21,6 @@ from ..client.observer import Observer, Undertaking
 from ..client.sender import PairedSender
 from ..errors import PairbusError
 from ..options import EntityState, StateChange
-from .line import TLS_CONTEXT
 from .messages import Outcome, Resting, SentMessage, checksum, make_body
 from .recorder import Recorder
 from .result import Check
@@ -142,7 +141,6 @@ class Producer:
             options=scenario.options,
             state_dir=state,
             observers=[_Listener(self.name, recorder)],
-            sdk_options={"ssl_context": TLS_CONTEXT},
         )
 
     async def start(self) -> None:

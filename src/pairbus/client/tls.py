@@ -1,0 +1,42 @@
+"""One TLS context for every connection of the SDK.
+
+The SDK makes a new one each time that it connects, also where there is no TLS, and reads all root
+certificates for it on the event loop: tens of milliseconds in which nothing else is sent. In an outage, when
+every link of every entity connects again and again, that alone can starve those that are healthy. The context
+here trusts what the SDK's own would trust.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import certifi
+
+__all__ = ["with_shared_context"]
+
+# Whoever says one of these has told the SDK another way, or other certificates.
+_OWN_WAY = (
+    "ssl_context",
+    "connection_verify",
+    "transport_type",
+    "http_proxy",
+    "custom_endpoint_address",
+    "uamqp_transport",
+)
+
+
+def with_shared_context(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of an SDK client, with the shared context unless they speak of TLS themselves."""
+    if any(keywords.get(name) is not None for name in _OWN_WAY):
+        return dict(keywords)
+    return {**keywords, "ssl_context": _shared_context()}
+
+
+@cache
+def _shared_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(certifi.where())
+    return context
