@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from pairbus.broker.counters import Kind
 from pairbus.pump import PumpOptions
 from pairbus.pump.amqp_transport import AmqpSource
+from pairbus.pump.queue import QueuePump
 
 from .bench import Bench, backlog, envelope
 
@@ -195,3 +198,22 @@ async def test_a_run_may_have_an_end(bench: Bench) -> None:
     assert summary.moved == 0
     assert 0.25 < time.monotonic() - begun < 3.0
     assert PumpOptions().poll == 900.0
+
+
+async def test_a_mistake_in_one_queue_ends_the_run_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other queue would be polled for an hour; nothing of it stays locked."""
+    first, second = bench.create("orders", count=2)
+    original = QueuePump.run
+
+    async def run(self: QueuePump) -> None:
+        if self.queue == second:
+            raise LookupError("a mistake of ours")
+        await original(self)
+
+    monkeypatch.setattr(QueuePump, "run", run)
+    with pytest.raises(LookupError, match="a mistake of ours"):
+        async with asyncio.timeout(30.0):
+            await bench.pump([first, second], drain=False, poll=3600.0).run()
+    assert bench.locked(first) == 0

@@ -84,7 +84,7 @@ class Pump:
         self._pumps = [QueuePump(queue, secondary.source(queue), station) for queue in self._queues]
         side_tasks = [asyncio.create_task(self._watch(station)), asyncio.create_task(self._report(station))]
         try:
-            await self._run_queues()
+            await self._run_queues(station)
         finally:
             for task in side_tasks:
                 task.cancel()
@@ -122,8 +122,15 @@ class Pump:
             longest_wait=secondary.longest_wait,
         )
 
-    async def _run_queues(self) -> None:
+    async def _run_queues(self, station: Station) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            # A mistake of ours in one queue ends the run at once: the others might go on for days.
+            if not task.cancelled() and (error := task.exception()) is not None:
+                station.fail(error)
+
         tasks = [asyncio.create_task(pump.run()) for pump in self._pumps]
+        for task in tasks:
+            task.add_done_callback(ended)
         try:
             results = await asyncio.gather(*tasks, return_exceptions=True)
         except asyncio.CancelledError:
