@@ -17,6 +17,8 @@ from pairbus.drill.scenario import parse_scenario
 from pairbus.options import EntityState, StateChange
 from pairbus.spark import Verdict
 
+from .sample import make_result
+
 SCENARIO = parse_scenario(
     """
 title = "t"
@@ -177,3 +179,10 @@ def test_records_that_disagree_are_told() -> None:
     assert found.records is not None
     (told,) = failures(replace(found, records=replace(found.records, lost=1, delivered=0)))
     assert told.startswith("the records say the same as the audit: verify: 1 redirected, 0 delivered")
+
+
+def test_a_drill_that_sent_nothing_has_proved_nothing() -> None:
+    sample = make_result()
+    nothing = replace(sample.verdict, sent=0, delivered=0, unaccounted=())
+    assert sample.passed
+    assert not replace(sample, verdict=nothing).passed

@@ -205,8 +205,8 @@ class DrillResult:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is missing and every promise of the scenario came true."""
-        return self.verdict.is_clean and all(check.passed for check in self.checks)
+        """Whether something was sent, nothing is missing, and every promise of the scenario came true."""
+        return self.verdict.sent > 0 and self.verdict.is_clean and all(check.passed for check in self.checks)
 
     def describe(self) -> dict[str, Any]:
         """The result as JSON has it."""
