@@ -11,6 +11,10 @@ from collections import Counter
 
 import pytest
 
+from pairbus.pump import PumpOptions
+from pairbus.pump.pump import open_transport
+from pairbus.pump.transport import Unit
+
 from .bench import Bench, envelope
 
 LOCK = 2.0
@@ -114,6 +118,23 @@ async def test_a_drain_ends_when_the_secondary_falls_into_a_black_hole(bench: Be
     assert bench.secondary.message_count(queue) == 0
     assert set(bench.ids("orders")) == set(NAMES) == set(bench.receipt_ids)
     check_order(bench)
+
+
+async def test_all_who_wait_for_a_silent_entity_wait_for_one_deadline(bench: Bench) -> None:
+    bench.create("orders")
+    bench.primary.faults.set("blackhole", entity="orders")
+    transport = open_transport(bench.pair().primary.resolve(), PumpOptions(send_timeout=0.5))
+    end = transport.destination("orders")
+    unit = Unit([envelope("orders", "m")])
+    found = await asyncio.gather(*(end.send([unit]) for _ in range(10)))
+    (first, *others) = [outcome for (outcome,) in found]
+    assert first is not None
+    assert all(other is first for other in others), "one attempt for all of them"
+    (again,) = await end.send([unit])
+    assert again is not first, "who comes later tries anew"
+    bench.primary.faults.clear()
+    assert await end.send([unit]) == [None]
+    await transport.close()
 
 
 async def test_a_stop_is_not_held_up_by_silence(bench: Bench) -> None:

@@ -359,6 +359,8 @@ class AmqpDestination:
         self._sender = _Slot(self._open)
         # Who comes when the link has just opened must not overtake those who waited for it.
         self._turn = asyncio.Lock()
+        self._failures = 0  # times that it could not be opened, and why it was the last time
+        self._failure: TransportError | None = None
 
     async def _open(self) -> SenderLink:
         async with self._transport.opening:
@@ -370,10 +372,24 @@ class AmqpDestination:
         link: SenderLink | None = self._sender.present
         return link.max_message_size if link is not None else None
 
+    async def _get_link(self) -> SenderLink:
+        """The link, open. Who waits for it while another opens it fails with that one: each in turn would
+        wait for a whole deadline, while the locks of their messages end.
+        """
+        tried = self._failures
+        async with self._turn:
+            if self._failure is not None and self._failures > tried:
+                raise self._failure
+            try:
+                link: SenderLink = await self._sender.get()
+            except TransportError as error:
+                self._failure, self._failures = error, self._failures + 1
+                raise
+            return link
+
     async def send(self, units: Sequence[Unit]) -> list[Outcome]:
         try:
-            async with self._turn:
-                link: SenderLink = await self._sender.get()
+            link = await self._get_link()
         except TransportError as error:
             return [error] * len(units)
 
