@@ -45,7 +45,7 @@ def troubled(bus: Bus) -> Bus:
     bus.primary.delete_queue("deleted")
     # A session stays in one queue, as senders keep it; all else is dealt out.
     sent = mail([*HEALTHY, *DOWN, *DEAD])
-    bus.put(sent, spread=lambda index, letter: index // 8 if letter.session is None else len(letter.path))
+    bus.put(sent, spread=lambda index, letter: index // 16 if letter.session is None else len(letter.path))
     return bus
 
 
