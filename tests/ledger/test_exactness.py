@@ -19,7 +19,7 @@ from pairbus.broker.handle import NamespaceHandle
 from pairbus.ledger import Operation, OperationLog, adopt_segments, closed_segments, read_operations
 from pairbus.ledger.operations import KIND, Ledger
 from pairbus.options import EntityState
-from pairbus.pump import Pump, PumpOptions, PumpPair
+from pairbus.pump import Pump, PumpOptions, PumpPair, sdk_transport
 from tests.client.scene import BACKLOG, Scene, eventually, text
 
 # In the time of the hurried loop; an attempt has two of our seconds, which a busy machine must not take.
@@ -215,6 +215,12 @@ async def redirect(client: PairedServiceBusClient, messages: int) -> None:
     for number in range(messages):
         await sender.send_messages(text(f"redirected-{number}"))
     client.mark_path_healthy("orders")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK's receives wait in real time, and a drain for the last of them."""
+    monkeypatch.setattr(sdk_transport, "LONGEST_WAIT", 0.5)
 
 
 async def test_a_pump_on_the_sdk_records_what_the_broker_counts(scene: Scene, tmp_path: Path) -> None:
