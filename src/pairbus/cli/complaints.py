@@ -20,6 +20,7 @@ UNREACHABLE = 3
 #: The extra that brings a library.
 EXTRAS = {
     "cryptography": "broker",
+    "grpc": "connect",
     "h11": "broker",
     "jwt": "broker",
     "opentelemetry": "tracing",

@@ -25,10 +25,15 @@ def print_table(
     ``numbers`` are the columns whose cells stand at the right.
     """
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
     for row in cells:
-        padded = (
-            cell.rjust(widths[column]) if column in numbers else cell.ljust(widths[column])
-            for column, cell in enumerate(row)
-        )
+        padded = []
+        for column, cell in enumerate(row):
+            room = " " * (widths[column] - _width(cell))
+            padded.append(room + cell if column in numbers else cell + room)
         click.echo("  ".join(padded).rstrip())
+
+
+def _width(cell: str) -> int:
+    """What a cell takes on the screen, where colour takes nothing."""
+    return len(click.unstyle(cell))
