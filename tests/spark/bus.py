@@ -19,6 +19,7 @@ from pairbus.amqp.message import (
 )
 from pairbus.amqp.types import Timestamp
 from pairbus.broker import Broker
+from pairbus.broker.connections import ConnectionInfo
 from pairbus.broker.engine.message import Incoming, MessageState, StoredMessage
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
@@ -149,6 +150,15 @@ class Bus:
             return delivery.message
 
         return _run(self.secondary, receive)
+
+    def pumps(self) -> list[ConnectionInfo]:
+        """The connections of pumps to the secondary, in the order in which they were opened."""
+        found = [one for one in self.secondary.connections() if one.container_id == "pairbus-pump"]
+        return sorted(found, key=lambda one: one.opened_at)
+
+    def is_pumped(self) -> bool:
+        """Whether any pump is connected. One that pauses is not."""
+        return any(one.closed_at is None for one in self.pumps())
 
     def locked(self) -> int:
         """How many messages of the backlog somebody holds."""

@@ -20,9 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 
 def by_epoch(bus: Bus, kind: Kind) -> list[int]:
     """Operations on the secondary, epoch by epoch: each has a pump, and each pump a connection."""
-    pumps = [one for one in bus.secondary.connections() if one.container_id == "pairbus-pump"]
-    pumps.sort(key=lambda one: one.opened_at)
-    return [bus.secondary.count(kind, connection=one.name) for one in pumps]
+    return [bus.secondary.count(kind, connection=one.name) for one in bus.pumps()]
 
 
 def test_ten_idle_queues_cost_what_the_polls_are(

@@ -86,14 +86,17 @@ def test_the_stream_pumps_epoch_after_epoch_pauses_resumes_and_stops(
 ) -> None:
     first, second, third = (letters(70, prefix=prefix) for prefix in "abc")
     full_bus.put(first)
-    syphon = Syphon(spark, pair, state=tmp_path, shards=2, busy_epoch=1.0, longest_epoch=2.0)
+    options = PumpOptions(poll=1.0)
+    syphon = Syphon(spark, pair, state=tmp_path, options=options, shards=2, busy_epoch=1.0, longest_epoch=2.0)
     thread, done = run_in_background(syphon)
     until(lambda: full_bus.left() == 0)
     until(lambda: any(pump.epoch >= 2 for pump in syphon.pumps()))
     full_bus.put(second)
     until(lambda: full_bus.left() == 0)
     syphon.pause()
-    until(lambda: full_bus.locked() == 0 and syphon.progress().order == "pause")
+    assert syphon.progress().order == "pause"
+    until(lambda: not full_bus.is_pumped())
+    assert full_bus.locked() == 0
     time_of_pause = time.monotonic()
     full_bus.put(third)
     until(lambda: time.monotonic() > time_of_pause + 3)  # at least one whole epoch
