@@ -44,8 +44,8 @@ def test_a_worker_an_executor_and_the_driver_are_killed_and_the_next_driver_obey
     sent = letters(messages)
     bus.put(sent)
     state = ["--state", str(tmp_path)]
-    run = ["syphon", "run", *PAIR, *state, "--max-rate", str(messages // 20), "--shards", str(SHARDS)]
-    first = start(*run, *cluster, log=log)
+    run = ["syphon", "run", *PAIR, *state, "--shards", str(SHARDS)]
+    first = start(*run, "--max-rate", str(messages // 20), *cluster, log=log)
     try:
         kill_worker(bus, first, log)
         if cluster:
@@ -54,7 +54,7 @@ def test_a_worker_an_executor_and_the_driver_are_killed_and_the_next_driver_obey
         kill_tree(first.pid)  # the driver, in Python and in Java, and all else at once
         first.wait()
     assert messages // 10 < bus.left() < messages, log.read_text()
-    second = start(*run, log=log)
+    second = start(*run, "--max-rate", str(messages // 10), log=log)
     try:
         obey(bus, second, state, within=120 + messages / 200, log=log)
     finally:
