@@ -37,10 +37,10 @@ from .message import (
     Message,
     body_bytes,
     data_of,
-    large_sizes,
     measure,
     message_id_of,
     natives_of,
+    weigh,
     wrapped_copy,
 )
 from .observer import Observers, Outcome, Sending
@@ -207,7 +207,7 @@ class Backlog:
         def observe(queue: str, ticket: Ticket, ending: Ending | None) -> None:
             outcome = _outcome(ending, ticket.error)
             counts["backlog"][outcome] += len(parcels)
-            if self._observers.hear_sends:
+            if self._observers.hear_sends or self._observers.hear_tallies:
                 fate = fate_of(ending, ticket.error)
                 self._tell_sent(path, parcels, queue=queue, ticket=ticket, outcome=outcome, fate=fate)
 
@@ -365,20 +365,21 @@ class Backlog:
         outcome: Outcome,
         fate: Fate,
     ) -> None:
-        sizes = [body_bytes(parcel.wrapped) for parcel in parcels]
-        self._observers.tell_sent(
-            Sending(
-                path=path,
-                route="backlog",
-                outcome=outcome,
-                messages=len(parcels),
-                size=sum(sizes),
-                seconds=self._timers.now() - (ticket.called_at or 0.0),
-                fate=fate,
-                queue=queue,
-                large=large_sizes([parcel.wrapped for parcel in parcels], sizes),
+        observers = self._observers
+        size, large = weigh([parcel.wrapped for parcel in parcels], exactly=observers.hear_tallies)
+        if observers.hear_tallies:
+            observers.tell_tally((path, "backlog", queue, fate, len(parcels), size, large, False))
+        if observers.hear_sends:
+            observers.tell_sent(
+                Sending(
+                    path=path,
+                    route="backlog",
+                    outcome=outcome,
+                    messages=len(parcels),
+                    size=size,
+                    seconds=self._timers.now() - (ticket.called_at or 0.0),
+                )
             )
-        )
 
     async def _record(self, path: str, queue: str, parcels: list[_Parcel]) -> None:
         at = self._wall_clock()

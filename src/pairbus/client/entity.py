@@ -36,7 +36,7 @@ from ..pairing.headroom import CERTAIN_ROOM, MAX_OVERHEAD
 from ..pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
 from .calls import Call
 from .link import Operation, SdkSender, SendLink, fate_of
-from .message import body_bytes, large_sizes, measure
+from .message import measure, weigh
 from .observer import Outcome, Sending, Undertaking
 from .pinger import Pinger
 from .side import LinkSettings
@@ -277,23 +277,21 @@ class Entity:
         messages = call.messages
         count = len(messages)
         self.counts["primary"][outcome] += count
-        sizes = [body_bytes(message) for message in messages]
-        size = sum(sizes)
+        observers = self._observers
+        size, large = weigh(messages, exactly=observers.hear_tallies)
         if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":
             self._watch_headroom(messages)
-        if self._observers.hear_sends:
-            seconds = self._timers.now() - (ticket.called_at or 0.0)
-            self._observers.tell_sent(
+        if observers.hear_tallies:
+            observers.tell_tally((self.path, "primary", None, fate, count, size, large, call.by_request))
+        if observers.hear_sends:
+            observers.tell_sent(
                 Sending(
                     path=self.path,
                     route="primary",
                     outcome=outcome,
                     messages=count,
                     size=size,
-                    seconds=seconds,
-                    fate=fate,
-                    large=large_sizes(messages, sizes),
-                    by_request=call.by_request,
+                    seconds=self._timers.now() - (ticket.called_at or 0.0),
                 )
             )
 

@@ -22,7 +22,7 @@ from ..ledger.operations import size_class
 from ..options import EntityState, StateChange
 from ..pairing.failures import Fate
 from ..pairing.names import path_key
-from .observer import Observer, Route, Sending
+from .observer import Observer, Route, Tally
 
 __all__ = ["ClientLedger"]
 
@@ -41,7 +41,7 @@ class ClientLedger(Observer):
         """`primary` and `secondary` are the names of the two namespaces."""
         self._log = log
         self._now = (clock or SystemClock()).now
-        self._notes: deque[tuple[float, Sending]] = deque()
+        self._notes: deque[tuple[float, Tally]] = deque()
         self._adding = threading.Lock()
         log.before_flush = self._add_up
         self._primary = primary
@@ -65,9 +65,9 @@ class ClientLedger(Observer):
 
     # -- what is billed
 
-    def sent(self, sending: Sending) -> None:
+    def tallied(self, tally: Tally) -> None:
         notes = self._notes
-        notes.append((self._now(), sending))
+        notes.append((self._now(), tally))
         if len(notes) >= _MOST_NOTES:
             self._add_up()
 
@@ -76,27 +76,19 @@ class ClientLedger(Observer):
         sums: dict[_Likeness, list[int]] = {}
         with self._adding:
             while self._notes:
-                at, sending = self._notes.popleft()
-                size = sending.size
-                if sending.large:
-                    size = max(0, size - sum(sending.large))
-                    self._add_large(at, sending)
-                if sending.by_request and sending.route == "primary":
-                    self.requested(sending.path, sending.fate)
-                key = (sending.path, sending.route, sending.queue, sending.fate, at // 60)
+                at, (path, route, queue, fate, messages, size, large, by_request) = self._notes.popleft()
+                key = (path, route, queue, fate, at // 60)
+                for each in large:
+                    self._add(key, 1, size=each, of_class=size_class(each))
+                if by_request and route == "primary":
+                    self.requested(path, fate)
                 found = sums.get(key)
                 if found is None:
-                    sums[key] = [sending.messages - len(sending.large), size]
-                else:
-                    found[0] += sending.messages - len(sending.large)
-                    found[1] += size
+                    found = sums[key] = [0, 0]
+                found[0] += messages - len(large)
+                found[1] += max(0, size - sum(large)) if large else size
             for key, (messages, size) in sums.items():
                 self._add(key, messages, size=size)
-
-    def _add_large(self, at: float, sending: Sending) -> None:
-        key = (sending.path, sending.route, sending.queue, sending.fate, at // 60)
-        for size in sending.large:
-            self._add(key, 1, size=size, of_class=size_class(size))
 
     def _add(self, key: _Likeness, messages: int, *, size: int, of_class: int = 1) -> None:
         path, route, queue, fate, minute = key

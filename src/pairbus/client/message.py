@@ -32,7 +32,6 @@ __all__ = [
     "PairedMessageBatch",
     "body_bytes",
     "data_of",
-    "large_sizes",
     "measure",
     "message_id_of",
     "natives_of",
@@ -40,6 +39,7 @@ __all__ = [
     "prepare",
     "raw_of",
     "session_of",
+    "weigh",
     "wrapped_copy",
 ]
 
@@ -225,19 +225,26 @@ def body_bytes(message: Message) -> int:
     return sum(map(len, raw.body)) if raw.body_type is _DATA else 0
 
 
-def large_sizes(messages: Sequence[Message], sizes: Sequence[int]) -> tuple[int, ...]:
-    """The sizes on the wire of those above a billing unit. `sizes` are those of their bodies.
+def weigh(messages: Sequence[Message], *, exactly: bool) -> tuple[int, tuple[int, ...]]:
+    """The size of all bodies together, and the sizes on the wire of the messages above a billing unit.
 
-    Only what may be above it is measured, which costs as much as to send.
+    Only what may be above it is measured, which costs as much as to send, and only if asked to be exact.
     """
-    found = []
-    for message, size in zip(messages, sizes, strict=True):
-        properties = raw_of(message).application_properties
-        if size > _LIGHT or (properties and _text_size(properties) > _LIGHT_PROPERTIES):
-            measured = measure(message)
-            if measured > UNIT_BYTES:
-                found.append(measured)
-    return tuple(found)
+    total = 0
+    large: tuple[int, ...] = ()
+    for message in messages:
+        raw = raw_of(message)
+        size = sum(map(len, raw.body)) if raw.body_type is _DATA else 0
+        total += size
+        if exactly:
+            properties = raw.application_properties
+            if size > _LIGHT or (properties and _text_size(properties) > _LIGHT_PROPERTIES):
+                large += _if_large(measure(message))
+    return total, large
+
+
+def _if_large(size: int) -> tuple[int, ...]:
+    return (size,) if size > UNIT_BYTES else ()
 
 
 def _text_size(properties: Mapping[Any, Any]) -> int:

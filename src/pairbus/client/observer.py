@@ -19,7 +19,7 @@ from ..pairing.headroom import HeadroomNotice
 if TYPE_CHECKING:
     from .provisioner import ProvisioningReport
 
-__all__ = ["LogObserver", "Observer", "Observers", "Outcome", "Route", "Sending", "Undertaking"]
+__all__ = ["LogObserver", "Observer", "Observers", "Outcome", "Route", "Sending", "Tally", "Undertaking"]
 
 Route = Literal["primary", "backlog", "spool"]
 Outcome = Literal["ok", "failed", "unknown"]
@@ -32,9 +32,7 @@ class Sending:
     """One attempt to send that reached the wire, or the spool.
 
     `failed`: what was sent was certainly not taken. `unknown`: it may have been. `size` is that of the bodies
-    as far as they are bytes. `fate` is the outcome as a bill sees it: a message that was refused is billed,
-    one that was never sent is not. `queue` is the backlog queue, `large` the sizes on the wire of messages
-    above 64 KB, and `by_request` tells messages that were scheduled by a request.
+    as far as they are bytes.
     """
 
     path: str
@@ -43,10 +41,6 @@ class Sending:
     messages: int
     size: int
     seconds: float
-    fate: Fate = "taken"
-    queue: str | None = None
-    large: tuple[int, ...] = ()
-    by_request: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,6 +54,12 @@ class Undertaking:
     messages: int
     route: Route | None = None
     state: EntityState = EntityState.HEALTHY
+
+
+#: An attempt that reached a namespace, as its bill sees it: path; route; backlog queue; fate, since what was
+#: refused is billed and what was never sent is not; messages; size of their bodies; sizes on the wire of
+#: those above 64 KB; whether they were scheduled by a request. A plain tuple: there is one for every send.
+Tally = tuple[str, Route, str | None, Fate, int, int, tuple[int, ...], bool]
 
 
 class Observer:
@@ -77,6 +77,9 @@ class Observer:
 
     def sent(self, sending: Sending) -> None:
         """An attempt to send has ended."""
+
+    def tallied(self, tally: Tally) -> None:
+        """The same, as the bill sees it; not told of what goes to the spool."""
 
     def pinged(self, path: str, *, succeeded: bool, seconds: float) -> None:
         """A ping has been answered, or not."""
@@ -129,13 +132,16 @@ class LogObserver(Observer):
 class Observers:
     """All observers of a client."""
 
-    __slots__ = ("_all", "_around", "_of_sends", "hear_sends", "surround")
+    __slots__ = ("_all", "_around", "_of_sends", "_of_tallies", "hear_sends", "hear_tallies", "surround")
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self._all = tuple(observers)
         self._of_sends = tuple(one for one in self._all if type(one).sent is not Observer.sent)
         #: Whether anybody listens to sends; describing one costs more than all else that a send does here.
         self.hear_sends = bool(self._of_sends)
+        self._of_tallies = tuple(one for one in self._all if type(one).tallied is not Observer.tallied)
+        #: Whether anybody counts sends.
+        self.hear_tallies = bool(self._of_tallies)
         self._around = tuple(one for one in self._all if type(one).around is not Observer.around)
         #: Whether anybody wants to be around calls.
         self.surround = bool(self._around)
@@ -164,5 +170,13 @@ class Observers:
         for observer in self._of_sends:
             try:
                 observer.sent(sending)
+            except Exception:
+                log.exception("an observer failed: %r", observer)
+
+    def tell_tally(self, tally: Tally) -> None:
+        """Call each that counts sends."""
+        for observer in self._of_tallies:
+            try:
+                observer.tallied(tally)
             except Exception:
                 log.exception("an observer failed: %r", observer)
