@@ -16,6 +16,7 @@ from pairbus.cost import BillTerms, System, default_sheet, make_bill
 from pairbus.cost.bill import Bill
 from pairbus.cost.estimate import Stage
 from pairbus.cost.report import Share, bucket_for, forecast_stages, summarize
+from pairbus.cost.tiers import Step, Tiers
 from pairbus.cost.usage import Outage, OutageBook, Sighting, Usage, merge_outages
 
 SHEET = default_sheet()
@@ -165,6 +166,18 @@ def test_more_never_costs_less_and_order_does_not_matter(some: list[Usage], more
     fewer, all_of_it = (make_bill(each, [], SHEET) for each in (some, some + more))
     assert costs(all_of_it) >= costs(fewer) - Decimal("1e-8")
     assert make_bill(list(reversed(some + more)), [], SHEET) == all_of_it
+
+
+@given(usages)
+def test_entities_add_up_whether_they_are_billed_apart_or_together(some: list[Usage]) -> None:
+    """Operations always; money where there are no steps, which are the subscription's and not an entity's."""
+    flat = replace(SHEET, standard_operations=Tiers((Step(None, Decimal("0.80")),)))
+    apart = [make_bill([u for u in some if u.entity == name], [], flat) for name in ("orders", "invoices")]
+    together = make_bill(some, [], flat)
+    assert sum(line.units for bill in apart for line in bill.lines) == sum(
+        one.units for one in together.lines
+    )
+    assert sum(map(costs, apart), Decimal(0)) == costs(together)
 
 
 # -- reports
