@@ -13,12 +13,15 @@ Theory of operation
    are refused once the main thread has ended, though other threads of the application may still be at work,
    and one that hangs would hold up the end of the process.
 6. When the loop ends, what still runs on it is cancelled, and whoever still waits is told.
+7. A call that was called away may leave a write to a dead connection behind, which fails when nobody waits
+   for it any more. That is no news for the application's log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -29,6 +32,7 @@ __all__ = ["Portal", "PortalClosed", "PortalReentered"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
+log = logging.getLogger("pairbus.portal")
 # What is cancelled may begin new work to clean up, which is cancelled in its turn; but not without end.
 _CANCEL_ROUNDS = 5
 
@@ -136,6 +140,7 @@ class Portal:
         self, name: str, *, make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     ) -> None:
         self._loop = make_loop()
+        self._loop.set_exception_handler(_tell)
         self._loop.set_default_executor(_Threads(1))
         self._errands: set[_Errand[Any]] = set()
         self._is_ending = False
@@ -242,3 +247,12 @@ class Portal:
             for task in tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What asyncio has to tell goes to the log, but for the end of a connection that nobody waits for."""
+    future, error = context.get("future"), context.get("exception")
+    if isinstance(error, ConnectionError) and not isinstance(future, asyncio.Task | None):
+        log.debug("a connection was lost that nobody used any more: %s", error)
+    else:
+        loop.default_exception_handler(context)

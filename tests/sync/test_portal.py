@@ -250,3 +250,19 @@ def test_a_process_that_starts_no_more_threads_does_the_work_on_the_loop(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert portal.run(look_up) == "portal-of-a-test"
+
+
+async def leave_behind(error: Exception) -> None:
+    """A future that fails, and that nobody asks."""
+    asyncio.get_running_loop().create_future().set_exception(error)
+    gc.collect()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(ConnectionResetError("reset by peer"), []), (LookupError("a mistake"), ["ERROR"])]
+)
+def test_only_a_dead_connection_that_nobody_uses_is_left_out_of_the_log(
+    portal: Portal, caplog: pytest.LogCaptureFixture, error: Exception, told: list[str]
+) -> None:
+    portal.run(leave_behind, error)
+    assert [record.levelname for record in caplog.records if record.levelname == "ERROR"] == told
