@@ -250,9 +250,8 @@ async def test_a_failed_record_is_tried_again_after_a_pause_that_grows(
     for name in ("1", "2", "3"):
         await spool.append("orders", [text(name)])
     spool.start(sink, timers=manual_timers)
-    await eventually(lambda: sink.taken == ["1"])
-    status = spool.status()
-    assert (status.messages, status.last_failure) == (2, "2")
+    await eventually(lambda: (spool.status().messages, spool.status().last_failure) == (2, "2"))
+    assert sink.taken == ["1"]
     sink.refuses = set()
     await manual_timers.advance(0.9)
     await asyncio.sleep(0.5)
