@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,11 +68,12 @@ def _command(pid: int) -> str:
         return ""
 
 
-def kill_tree(root: int) -> None:
+def kill_tree(root: subprocess.Popen[bytes]) -> None:
     """Kill a process and all that it has started, as when a machine goes down."""
-    doomed = [root, *_below(root)]
-    for pid in doomed:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    if root.poll() is None:  # else its number may be another's
+        for pid in [root.pid, *_below(root.pid)]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        root.wait()

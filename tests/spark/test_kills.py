@@ -6,10 +6,14 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
+
+from pairbus.cli.main import main
 
 from .bus import Bus, until
 from .conftest import SHORT_FORM
@@ -38,7 +42,12 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: int) -> l
 
 @pytest.mark.usefixtures("java")
 def test_a_worker_an_executor_and_the_driver_are_killed_and_the_next_driver_obeys(
-    full_bus: Bus, tmp_path: Path, messages: int, cluster: list[str]
+    spark: Any,
+    full_bus: Bus,
+    tmp_path: Path,
+    messages: int,
+    cluster: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bus, log = full_bus, tmp_path / "log"
     sent = letters(messages)
@@ -50,25 +59,27 @@ def test_a_worker_an_executor_and_the_driver_are_killed_and_the_next_driver_obey
         kill_worker(bus, first, log)
         if cluster:
             kill_executor(bus, first, log)
+        assert first.poll() is None, log.read_text()
     finally:
-        kill_tree(first.pid)  # the driver, in Python and in Java, and all else at once
-        first.wait()
+        kill_tree(first)  # the driver, in Python and in Java, and all else at once
     assert messages // 10 < bus.left() < messages, log.read_text()
-    second = start(*run, "--max-rate", str(messages // 10), log=log)
-    try:
-        obey(bus, second, state, within=120 + messages / 200, log=log)
-    finally:
-        kill_tree(second.pid)
-        second.wait()
+    # The next one runs in the session of all tests, which saves the start of another, and leaves it running.
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)
+    with ThreadPoolExecutor(1) as pool:
+        commands = pool.submit(command, bus, state, within=120 + messages / 200)
+        assert main([*run, "--max-rate", str(messages // 10)]) == 0
+        commands.result()
+    assert call("syphon", "stop", *PAIR, *state)[0] == 3, "none runs any more"
     assert_whole(bus, sent)
     assert receipts_of(tmp_path / "records") == {letter.id for letter in sent}
 
 
 def kill_worker(bus: Bus, syphon: subprocess.Popen[bytes], log: Path) -> None:
+    """Kill a pump, and see that another one takes its place."""
     moves(bus, syphon, log)
-    worker = pumps_below(syphon.pid)[0]
-    os.kill(worker, signal.SIGKILL)
-    until_alive(syphon, lambda: set(pumps_below(syphon.pid)) - {worker} != set(), log)
+    before = pumps_below(syphon.pid)
+    os.kill(before[0], signal.SIGKILL)
+    until_alive(syphon, lambda: {*pumps_below(syphon.pid)} - {*before} != set(), log)
     moves(bus, syphon, log)
 
 
@@ -100,16 +111,16 @@ def until_alive(process: subprocess.Popen[bytes], condition: Callable[[], bool],
     assert process.poll() is None, log.read_text()
 
 
-def obey(bus: Bus, second: subprocess.Popen[bytes], state: list[str], *, within: float, log: Path) -> None:
+def command(bus: Bus, state: list[str], *, within: float) -> None:
     """Pause, resume and stop a syphon that goes on where another was killed."""
     left = bus.left()
-    until_alive(second, lambda: bus.left() < left, log)
-    code, told, _ = call("syphon", "pause", *PAIR, *state, "--json")
-    assert (code, told["order"]) == (0, "pause"), log.read_text()
-    until(lambda: bus.locked() == 0)
-    assert bus.left() > 0
-    assert call("syphon", "resume", *PAIR, *state, "--json")[1]["order"] == "run"
-    until(lambda: bus.left() == 0, within=within)
-    assert call("syphon", "stop", *PAIR, *state, "--json")[0] == 0
-    assert second.wait(60) == 0, log.read_text()
-    assert call("syphon", "stop", *PAIR, *state)[0] == 3, "none runs any more"
+    try:
+        until(lambda: bus.left() < left, within=120)
+        code, told, _ = call("syphon", "pause", *PAIR, *state, "--json")
+        assert (code, told["order"]) == (0, "pause")
+        until(lambda: bus.locked() == 0)
+        assert bus.left() > 0
+        assert call("syphon", "resume", *PAIR, *state, "--json")[1]["order"] == "run"
+        until(lambda: bus.left() == 0, within=within)
+    finally:
+        assert call("syphon", "stop", *PAIR, *state, "--json")[0] == 0
