@@ -50,6 +50,7 @@ def test_a_worker_an_executor_and_the_driver_are_killed_and_the_next_driver_obey
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bus, log = full_bus, tmp_path / "log"
+    bus.shorten_locks(6.0)
     sent = letters(messages)
     bus.put(sent)
     state = ["--state", str(tmp_path)]

@@ -45,6 +45,7 @@ def test_a_drain_brings_everything_to_its_place(
 def test_a_worker_killed_in_the_middle_loses_nothing(
     spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path, messages: int
 ) -> None:
+    full_bus.shorten_locks(6.0)
     sent = letters(messages)
     full_bus.put(sent)
     # Slow enough to be in the middle when it is killed.
