@@ -19,6 +19,7 @@ from .candidates import offer_entities
 from .examples import examples
 from .group import CommandGroup
 from .pairs import PairChoice, pair_options
+from .progress import CLEAR_LINE
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["syphon"]
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
-_CLEAR_LINE = "\r\x1b[K"
 # Where nobody looks on, a line now and then is enough.
 _PLAIN_PAUSE = 10.0
 _FOUND = 1
@@ -206,7 +206,7 @@ class _ProgressLine:
             self._rate = measured if self._rate == 0 else 0.7 * self._rate + 0.3 * measured
         self._seen = now, handled
         if self._draws:
-            click.echo(f"{_CLEAR_LINE}{self._line(progress, handled)}", err=True, nl=False)
+            click.echo(f"{CLEAR_LINE}{self._line(progress, handled)}", err=True, nl=False)
         elif not self._is_quiet and now - self._told_at >= _PLAIN_PAUSE:
             self._told_at = now
             click.echo(self._line(progress, handled), err=True)
@@ -227,7 +227,7 @@ class _ProgressLine:
     def finish(self) -> None:
         """Take the drawing away."""
         if self._draws:
-            click.echo(_CLEAR_LINE, err=True, nl=False)
+            click.echo(CLEAR_LINE, err=True, nl=False)
 
 
 def _print_summary(summary: SyphonSummary) -> None:

@@ -24,7 +24,7 @@ from .bill import bill_in_memory
 from .stage import PRIMARY_NAME
 
 if TYPE_CHECKING:
-    from ..spark import Verdict
+    from ..spark import SyphonSummary, Verdict
 
 __all__ = [
     "PRIMARY_ENV",
@@ -53,6 +53,18 @@ class DrainRun:
     bytes: int
     seconds: float
     slowest_path: str | None
+
+    @classmethod
+    def of(cls, summary: PumpSummary | SyphonSummary) -> DrainRun:
+        """What a pump, or the syphon, says of its run."""
+        return cls(
+            moved=summary.moved,
+            dead_lettered=summary.dead_lettered,
+            waiting=summary.waiting,
+            bytes=summary.bytes,
+            seconds=summary.seconds,
+            slowest_path=summary.slowest_path,
+        )
 
 
 class Engine(Protocol):
@@ -145,14 +157,7 @@ class PumpEngine:
         )
         summary = await pump.run()
         self.moved = 0
-        return DrainRun(
-            moved=summary.moved,
-            dead_lettered=summary.dead_lettered,
-            waiting=summary.waiting,
-            bytes=summary.bytes,
-            seconds=summary.seconds,
-            slowest_path=summary.slowest_path,
-        )
+        return DrainRun.of(summary)
 
     def _note(self, summary: PumpSummary) -> None:
         self.moved = summary.moved

@@ -201,9 +201,6 @@ class Recorder:
         """A client has asked an entity whether it is back."""
         self._tally(path).pings += 1
 
-    def all_healthy(self) -> bool:
-        return all(span.state is EntityState.HEALTHY for span in self._open.values())
-
     def note_fault(self, span: FaultSpan) -> None:
         """Something is broken on purpose, until the time that the span says or until it is cut short."""
         self.faults.append(span)

@@ -53,15 +53,7 @@ class SparkEngine:
         return 0 if syphon is None else syphon.progress().moved
 
     async def drain(self) -> DrainRun:
-        summary = await self._run(self._drain)
-        return DrainRun(
-            moved=summary.moved,
-            dead_lettered=summary.dead_lettered,
-            waiting=summary.waiting,
-            bytes=summary.bytes,
-            seconds=summary.seconds,
-            slowest_path=summary.slowest_path,
-        )
+        return DrainRun.of(await self._run(self._drain))
 
     def _drain(self, session: Any) -> SyphonSummary:
         self._syphon = Syphon(

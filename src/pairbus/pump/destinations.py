@@ -124,10 +124,6 @@ class Destinations:
         """Nothing is to be sent to this path for as long as this pump runs."""
         self._conditions[path] = Condition(PathState.DOWN, inf, 0, why)
 
-    def not_up(self) -> dict[str, Condition]:
-        """The paths that are not up, for reports."""
-        return {path: found for path, found in self._conditions.items() if found.state is not PathState.UP}
-
     def _tell(self, path: str) -> None:
         for tell in self._listeners:
             tell(path)
