@@ -37,10 +37,10 @@ from bench.records import make_ledger
 from bench.report import Report
 from bench.sync import QUEUE, running_broker
 from pairbus.aio import PairedServiceBusClient
-from pairbus.client.calls import SendCall
-from pairbus.client.ledger import ClientLedger
-from pairbus.client.message import prepare
-from pairbus.client.ticket import Ticket
+from pairbus.client.observers.ledger import ClientLedger
+from pairbus.client.sending.calls import SendCall
+from pairbus.client.sending.message import prepare
+from pairbus.client.sending.ticket import Ticket
 
 __all__ = ["main"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.broker import Broker
-from pairbus.broker.sqlite_store import SqliteStore
+from pairbus.broker.store.sqlite import SqliteStore
 
 __all__ = ["NAMESPACE", "QUEUE", "main"]
 

@@ -26,7 +26,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from pairbus.errors import PairbusError
+from .errors import PairbusError
 
 __all__ = ["Portal", "PortalClosed", "PortalReentered"]
 

@@ -15,8 +15,8 @@ from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
 
 from pairbus.amqp.message import encode_annotations, encode_data
 from pairbus.amqp.types import Symbol, Timestamp
+from pairbus.broker.access.certificate import ensure_certificate, server_context
 from pairbus.broker.admin import AdminApi, AdminHttp, Request, Response
-from pairbus.broker.certificate import ensure_certificate, server_context
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
 

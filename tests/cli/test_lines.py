@@ -14,7 +14,7 @@ import pytest
 from pairbus.cli.feed import Feed, lines_of
 from pairbus.cli.lines import FIELDS, read_json_lines, read_plain_lines
 from pairbus.cli.tally import Tally
-from pairbus.client.observer import Outcome, Route, Sending
+from pairbus.client.observers.observer import Outcome, Route, Sending
 from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
 

@@ -14,7 +14,7 @@ from pairbus.aio import PairedSender, PairedServiceBusClient
 from pairbus.broker import Broker
 from pairbus.broker.engine.message import StoredMessage
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.client.observer import Observer, Sending
+from pairbus.client.observers.observer import Observer, Sending
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.headroom import HeadroomNotice
 from pairbus.testing import ManualTimers

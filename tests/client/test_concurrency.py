@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pairbus.aio import PairedSender
-from pairbus.client.link import SendLink
-from pairbus.client.ticket import Ticket
+from pairbus.client.sending.link import SendLink
+from pairbus.client.sending.ticket import Ticket
 from pairbus.options import EntityState
 from pairbus.testing import ManualTimers
 

@@ -18,8 +18,8 @@ from pairbus.broker import Broker
 from pairbus.broker.counters import Kind
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.cli.pictures import print_client
-from pairbus.client import transport
-from pairbus.client.status_file import read_status_files
+from pairbus.client.hosted import transport
+from pairbus.client.state.status_file import read_status_files
 from pairbus.ledger import closed_segments, read_operations
 from pairbus.ledger.receipts import read_receipts
 from pairbus.options import SendAvailabilityOptions

@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from pairbus.aio import PairedServiceBusClient
 from pairbus.broker import Broker
 from pairbus.client.errors import ClientClosedError, WrongLoopError
-from pairbus.client.observer import Observer
+from pairbus.client.observers.observer import Observer
 from pairbus.errors import ConfigurationError
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import ForkedClientError, SamePairError

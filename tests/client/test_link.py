@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pairbus.client.graveyard import Graveyard
-from pairbus.client.link import SendLink
-from pairbus.client.ticket import Ending, Ticket
+from pairbus.client.sending.link import SendLink
+from pairbus.client.sending.ticket import Ending, Ticket
+from pairbus.sdk.graveyard import Graveyard
 from pairbus.testing import ManualTimers
 
 

@@ -16,7 +16,7 @@ from pairbus.aio import PairedSender
 from pairbus.amqp.message import scan
 from pairbus.broker.engine.message import StoredMessage
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.client.message import PairedMessageBatch
+from pairbus.client.sending.message import PairedMessageBatch
 from pairbus.options import EntityState
 from pairbus.pairing.errors import ScheduledInBacklogError
 from pairbus.testing import ManualTimers

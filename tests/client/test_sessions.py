@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from pairbus.aio import PairedServiceBusClient
 from pairbus.broker.counters import Kind
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.client.sessions import Key, Picture, Sessions
+from pairbus.client.sending.sessions import Key, Picture, Sessions
 from pairbus.ledger import closed_segments, read_operations
 from pairbus.pairing.errors import BacklogUnavailableError
 from pairbus.pump import Pump, PumpOptions, PumpPair

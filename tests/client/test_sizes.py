@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.amqp.message import scan
 from pairbus.broker.counters import Kind
-from pairbus.client.message import measure
+from pairbus.client.sending.message import measure
 from pairbus.pairing.envelope import expand_body, unwrap
 from pairbus.pairing.errors import MessageTooLargeForBacklog
 

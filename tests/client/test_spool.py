@@ -17,11 +17,11 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader
 
 from pairbus.aio import PairedServiceBusClient
 from pairbus.client.errors import SpoolError, SpoolFullError
-from pairbus.client.message import Message
-from pairbus.client.observer import Observer, Sending
-from pairbus.client.packing import pack, unpack
-from pairbus.client.spool import Rejected, Spool
-from pairbus.client.spool_store import SpoolStore, adopt_stores
+from pairbus.client.observers.observer import Observer, Sending
+from pairbus.client.sending.message import Message
+from pairbus.client.sending.spool import Rejected, Spool
+from pairbus.client.state.packing import pack, unpack
+from pairbus.client.state.spool_store import SpoolStore, adopt_stores
 from pairbus.options import EntityState
 from pairbus.testing import ManualTimers
 
@@ -312,7 +312,7 @@ async def test_living_processes_do_not_take_from_each_other(
 
 
 def test_files_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pairbus.client.spool_store._FILE_BYTES", 100)
+    monkeypatch.setattr("pairbus.client.state.spool_store._FILE_BYTES", 100)
     store = SpoolStore.create(tmp_path)
     records = [bytes([number]) * 40 for number in range(10)]
     for record in records:

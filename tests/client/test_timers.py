@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from pairbus.client.timers import LoopTimers
 from pairbus.testing import ManualTimers
+from pairbus.timers import LoopTimers
 
 
 async def test_timers_are_called_at_their_time_in_order(manual_timers: ManualTimers) -> None:

@@ -7,8 +7,8 @@ import ssl
 import pytest
 from azure.servicebus import TransportType
 
-from pairbus.client.side import Side
-from pairbus.client.tls import with_shared_context
+from pairbus.sdk.side import Side
+from pairbus.sdk.tls import with_shared_context
 
 HOST = "contoso.servicebus.windows.net"
 STRING = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=all;SharedAccessKey=c2VjcmV0"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.broker import Broker, NamespaceHandle
-from pairbus.broker.certificate import ensure_certificate
+from pairbus.broker.access.certificate import ensure_certificate
 from pairbus.clock import ManualClock
 from tests.sdk.hurry import HurriedLoop
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.amqp import errors as conditions
-from pairbus.broker.fault import FAULT_ARGUMENTS, FaultKind, Line, Operation
-from pairbus.broker.faults import Fault, FaultBoard
+from pairbus.broker.faults.board import Fault, FaultBoard
+from pairbus.broker.faults.fault import FAULT_ARGUMENTS, FaultKind, Line, Operation
 from pairbus.errors import ConfigurationError
 
 NOW = 1_700_000_000.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pairbus.broker import FaultKind, FaultPlan
-from pairbus.broker.faults import FaultBoard
+from pairbus.broker.faults.board import FaultBoard
 from tests.guards.documents import code_blocks
 from tests.guards.sources import ROOT
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.broker import FaultPlan
-from pairbus.broker.faults import FaultBoard, FaultKind
-from pairbus.broker.plan import Step
+from pairbus.broker.faults.board import FaultBoard, FaultKind
+from pairbus.broker.faults.plan import Step
 from pairbus.errors import ConfigurationError
 
 PLAN = """

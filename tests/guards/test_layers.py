@@ -15,9 +15,11 @@ from .sources import ROOT, SRC, module_name, python_files
 # What may know what: a room sees the rows above its own, never its neighbours in the same row.
 ROWS = (
     {"errors"},
-    {"options", "clock", "portal", "metering"},
+    {"options", "clock", "timers", "portal", "metering"},
     {"pairing", "amqp", "ledger", "cost"},
+    {"sdk"},
     {"pump", "broker"},
+    {"backlog"},
     {"client"},
     {"aio"},  # the asynchronous client under its public name
     {"spark"},
@@ -40,10 +42,10 @@ IMPURE_MODULES = {
 
 # Heavy or foreign libraries stay in the room that they were let in for.
 HOMES = {
-    "azure.core": {"client"},
-    "azure.identity": {"client"},
-    "azure.servicebus": {"client", "drill", "pump", "testing"},  # one of the pump's two transports is the SDK
-    "certifi": {"client"},
+    "azure.core": {"client", "backlog", "sdk"},
+    "azure.identity": {"sdk"},
+    "azure.servicebus": {"backlog", "client", "drill", "pump", "sdk", "testing"},
+    "certifi": {"sdk"},
     "click": {"cli"},
     "cryptography": {"broker", "testing"},
     "h11": {"broker"},

@@ -32,7 +32,7 @@ import asyncio, sys
 from pathlib import Path
 from azure.servicebus import ServiceBusMessage
 from pairbus.aio import PairedServiceBusClient
-from pairbus.client.ledger import ClientLedger
+from pairbus.client.observers.ledger import ClientLedger
 from pairbus.ledger import OperationLog
 
 async def main(primary, secondary, directory):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.client.records import KIND, RedirectRecord, SegmentRecords
+from pairbus.client.state.records import KIND, RedirectRecord, SegmentRecords
 from pairbus.ledger import closed_segments, read_segment
 
 

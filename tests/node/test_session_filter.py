@@ -14,8 +14,8 @@ from pairbus.amqp import Connection, LinkAttached, LinkFlowed, Opened, SaslClien
 from pairbus.amqp.message import Properties, encode_data, encode_properties
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.broker import Broker, Policy
+from pairbus.broker.access.policies import Claim
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.broker.policies import Claim
 
 FILTER = Symbol("com.microsoft:session-filter")
 CODE = ULong(0x0000_0137_0000_000C)

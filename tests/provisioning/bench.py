@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient
 
+from pairbus.backlog.provisioner import Provisioner
 from pairbus.broker import Broker
-from pairbus.client.administration import open_administration
-from pairbus.client.provisioner import Provisioner
+from pairbus.sdk.administration import open_administration
 
 __all__ = ["SteppedTimers", "provisioner", "queue_names", "queue_properties"]
 

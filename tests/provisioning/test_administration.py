@@ -20,10 +20,10 @@ from azure.core.exceptions import (
     ServiceRequestError,
 )
 
+from pairbus.backlog.provisioner import Provisioner
 from pairbus.broker import Broker
-from pairbus.client.administration import Trouble, describe_trouble, judge_trouble, open_administration
-from pairbus.client.provisioner import Provisioner
 from pairbus.pairing.names import parse_connection_string
+from pairbus.sdk.administration import Trouble, describe_trouble, judge_trouble, open_administration
 
 
 async def test_an_embedded_namespace_is_asked_over_plain_http(broker: Broker) -> None:

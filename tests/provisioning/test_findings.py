@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.client.findings import (
+from pairbus.backlog.findings import (
     Finding,
     Plan,
     Severity,
@@ -17,7 +17,7 @@ from pairbus.client.findings import (
     judge_queues,
     measure_capacity,
 )
-from pairbus.client.provisioner import BacklogQueueReport, Difference, ProvisioningReport
+from pairbus.backlog.provisioner import BacklogQueueReport, Difference, ProvisioningReport
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.headroom import MAX_OVERHEAD
 from pairbus.pairing.names import Endpoint

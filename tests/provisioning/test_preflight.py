@@ -15,6 +15,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
+from pairbus.backlog.depth import read_depth
+from pairbus.backlog.findings import Plan
+from pairbus.backlog.preflight import Preflight, PreflightReport
 from pairbus.broker import Broker
 from pairbus.broker.engine.settings import (
     PREMIUM,
@@ -24,11 +27,8 @@ from pairbus.broker.engine.settings import (
     QueueSettings,
     TopicSettings,
 )
-from pairbus.client.depth import read_depth
-from pairbus.client.findings import Plan
-from pairbus.client.preflight import Preflight, PreflightReport
-from pairbus.client.side import Side
 from pairbus.options import SendAvailabilityOptions
+from pairbus.sdk.side import Side
 
 from .bench import provisioner
 

@@ -10,9 +10,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
+from pairbus.backlog.provisioner import Provisioner, ProvisioningReport
 from pairbus.broker import Broker
 from pairbus.broker.engine.settings import STANDARD, EntityStatus, QueueSettings
-from pairbus.client.provisioner import Provisioner, ProvisioningReport
 
 from .bench import SteppedTimers, provisioner, queue_names, queue_properties
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.client.provisioner import ProvisioningReport
-from pairbus.client.state_dir import default_state_dir, records_dir, status_dir
+from pairbus.backlog.provisioner import ProvisioningReport
+from pairbus.client.state.directory import default_state_dir, records_dir, status_dir
+from pairbus.client.state.status_file import StatusFile, read_status_files
 from pairbus.client.status import PairStatus
-from pairbus.client.status_file import StatusFile, read_status_files
 from pairbus.clock import ManualClock
 from pairbus.options import EntityState, StateChange
 from pairbus.pairing.rotation import QueueStatus

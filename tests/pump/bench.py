@@ -25,7 +25,7 @@ from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import RELAXED, QueueSettings
 from pairbus.broker.handle import NamespaceHandle
-from pairbus.broker.wire import render_peeked
+from pairbus.broker.links.wire import render_peeked
 from pairbus.ledger.receipts import MemoryReceipts
 from pairbus.pairing.envelope import Aliases, Long, Natives, TimestampMs, wrap
 from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.broker.certificate import ensure_certificate
+from pairbus.broker.access.certificate import ensure_certificate
 from pairbus.errors import ConfigurationError
 from pairbus.pump import PumpOptions, PumpPair, Side
 from pairbus.pump.tokens import CredentialTokens, FixedToken, SasTokens

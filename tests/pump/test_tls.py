@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.broker.certificate import ensure_certificate
+from pairbus.broker.access.certificate import ensure_certificate
 from pairbus.errors import ConfigurationError
 from pairbus.pump import Pump, PumpOptions, PumpPair, Side
 

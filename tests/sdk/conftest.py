@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.broker import Broker
-from pairbus.broker.certificate import ensure_certificate
+from pairbus.broker.access.certificate import ensure_certificate
 from pairbus.clock import ManualClock
 
 from .bus import Bus

@@ -45,7 +45,7 @@ async def test_amqp_over_tls_on_the_same_port(bus: Bus) -> None:
 
 
 async def test_a_certificate_that_the_client_does_not_know(aio_bus: Bus, tmp_path: Path) -> None:
-    from pairbus.broker.certificate import ensure_certificate
+    from pairbus.broker.access.certificate import ensure_certificate
 
     other = ensure_certificate(tmp_path, now=aio_bus.clock.now()).cert_path
     aio_bus.namespace.create_queue("orders")

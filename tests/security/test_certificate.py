@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pairbus.broker.certificate import Certificate, ensure_certificate, load_given, server_context
+from pairbus.broker.access.certificate import Certificate, ensure_certificate, load_given, server_context
 from pairbus.errors import ConfigurationError
 
 NOW = time.time()

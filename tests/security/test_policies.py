@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusClient, parse_connection_string
 
-from pairbus.broker.policies import ALL_CLAIMS, ROOT_POLICY, Claim, Policies, Policy, connection_string
+from pairbus.broker.access.policies import ALL_CLAIMS, ROOT_POLICY, Claim, Policies, Policy, connection_string
 from pairbus.errors import ConfigurationError
 
 KEY = "c2VjcmV0c2VjcmV0PT0="

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.amqp.errors import UNAUTHORIZED
-from pairbus.broker.policies import ALL_CLAIMS, Claim, Policies, Policy, connection_string
-from pairbus.broker.tokens import (
+from pairbus.broker.access.policies import ALL_CLAIMS, Claim, Policies, Policy, connection_string
+from pairbus.broker.access.tokens import (
     Grant,
     TokenRejected,
     check_authorization,

@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.broker.certificate import ensure_certificate
-from pairbus.broker.policies import ALL_CLAIMS, Claim, Policies
-from pairbus.broker.tokens import Grant, JwtKey, TokenRejected, check_authorization, check_token
+from pairbus.broker.access.certificate import ensure_certificate
+from pairbus.broker.access.policies import ALL_CLAIMS, Claim, Policies
+from pairbus.broker.access.tokens import Grant, JwtKey, TokenRejected, check_authorization, check_token
 from pairbus.errors import ConfigurationError
 
 NOW = 1_700_000_000.0

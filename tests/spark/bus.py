@@ -25,7 +25,7 @@ from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings
 from pairbus.broker.handle import NamespaceHandle
-from pairbus.broker.wire import render_peeked
+from pairbus.broker.links.wire import render_peeked
 from pairbus.pairing.envelope import Long, Natives, TimestampMs, wrap
 from pairbus.pairing.names import backlog_queue_names
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pairbus.broker import Broker
-from pairbus.broker.policies import ALL_CLAIMS, Policy, connection_string
+from pairbus.broker.access.policies import ALL_CLAIMS, Policy, connection_string
 from pairbus.spark import PumpPair, open_session
 
 from .bus import OTHER_ENV, PRIMARY_ENV, SECONDARY_ENV, Bus

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
+from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
-from pairbus.spark import file_leash, file_tether
-from pairbus.spark.ends import hold_leash, open_planner, read_place, write_place
-from pairbus.spark.epochs import Epochs, ServedQueue
-from pairbus.spark.file_leash import ORDER_FILE, FileLeash, read_document, write_document
-from pairbus.spark.file_tether import FilePlannerTether, FileTether
-from pairbus.spark.leash import Leash, LeashAddress, LeashDirectory, PumpSeen
-from pairbus.spark.tether import ControlFile, SocketPlannerTether, Tether, ask_leash
+from pairbus.spark.leash import file_leash, file_tether
+from pairbus.spark.leash.ends import hold_leash, open_planner, read_place, write_place
+from pairbus.spark.leash.epochs import Epochs
+from pairbus.spark.leash.file_leash import ORDER_FILE, FileLeash, read_document, write_document
+from pairbus.spark.leash.file_tether import FilePlannerTether, FileTether
+from pairbus.spark.leash.leash import Leash, LeashAddress, LeashDirectory, PumpSeen
+from pairbus.spark.leash.tether import ControlFile, SocketPlannerTether, Tether, ask_leash
 
 COUNTS = {"moved": 3, "dead_lettered": 1, "waiting": 2, "bytes": 300, "unknown": 0}
 NOBODY = LeashAddress("127.0.0.1", 9, "x")

@@ -10,10 +10,10 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from pairbus import PairedServiceBusClient, SendAvailabilityOptions
+from pairbus.backlog.plan import plan_backlog
+from pairbus.backlog.redrive import DeadLetterChoice, redrive
 from pairbus.ledger import SegmentWriter
 from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon, verify
-from pairbus.spark.plan import plan_backlog
-from pairbus.spark.redrive import DeadLetterChoice, redrive
 
 from .bus import Bus, Letter
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pairbus.broker.engine.events import Event
 from pairbus.broker.errors import StoreError
-from pairbus.broker.sqlite_store import SqliteStore
+from pairbus.broker.store.sqlite import SqliteStore
 
 
 class FailingStore(SqliteStore):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pairbus.broker.engine.events import Event
 from pairbus.broker.engine.namespace import Namespace
-from pairbus.broker.sqlite_store import SqliteStore
+from pairbus.broker.store.sqlite import SqliteStore
 from tests.engine.samples import namespace
 
 

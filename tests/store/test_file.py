@@ -14,9 +14,9 @@ import pytest
 from pairbus.broker import Broker
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.errors import StoreError
-from pairbus.broker.sqlite_file import APPLICATION_ID
-from pairbus.broker.sqlite_store import SqliteStore
-from pairbus.broker.statements import load_migrations
+from pairbus.broker.store.file import APPLICATION_ID
+from pairbus.broker.store.sqlite import SqliteStore
+from pairbus.broker.store.statements import load_migrations
 from tests.engine.samples import START, message, namespace
 from tests.store.files import fingerprint, load, query, store_path, write
 
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def quick_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pairbus.broker.sqlite_file.LOCK_PATIENCE", 0.05)
+    monkeypatch.setattr("pairbus.broker.store.file.LOCK_PATIENCE", 0.05)
 
 
 def refusal(path: Path) -> str:
@@ -87,7 +87,7 @@ def test_an_older_file_is_brought_up_to_date(path: Path, shape: int) -> None:
 def test_a_migration_is_whole_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SqliteStore(path).close()
     broken = (*load_migrations(), "CREATE TABLE half (x); INSERT INTO nowhere VALUES (1);")
-    monkeypatch.setattr("pairbus.broker.sqlite_file.load_migrations", lambda: broken)
+    monkeypatch.setattr("pairbus.broker.store.file.load_migrations", lambda: broken)
     assert "nowhere" in refusal(path)
     monkeypatch.undo()
     assert query(path, "PRAGMA user_version") == [(NEWEST,)]
@@ -209,7 +209,7 @@ def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("quick_lock")
 def test_a_store_of_another_process_is_refused_until_that_process_is_gone(path: Path) -> None:
     program = (
-        "import pathlib, sys\nfrom pairbus.broker.sqlite_store import SqliteStore\n"
+        "import pathlib, sys\nfrom pairbus.broker.store.sqlite import SqliteStore\n"
         "store = SqliteStore(pathlib.Path(sys.argv[1]))\nprint('open', flush=True)\nsys.stdin.read()"
     )
     holder = subprocess.Popen(

@@ -20,7 +20,7 @@ from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
-from pairbus.broker.sqlite_store import SqliteStore
+from pairbus.broker.store.sqlite import SqliteStore
 from tests.engine.observing import check_books, observe
 from tests.engine.samples import START, bodies, message, namespace
 from tests.engine.test_recovery import STEPS, Story, assert_alive

@@ -6,8 +6,9 @@ import inspect
 import re
 import sqlite3
 
-from pairbus.broker import sqlite_file, sqlite_store
-from pairbus.broker.statements import load_migrations, load_statements, parse_statements
+from pairbus.broker.store import file as sqlite_file
+from pairbus.broker.store import sqlite as sqlite_store
+from pairbus.broker.store.statements import load_migrations, load_statements, parse_statements
 
 
 def test_a_block_begins_with_its_name_and_ends_before_the_next() -> None:

@@ -15,8 +15,8 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 import pairbus
 from pairbus import PairedSender, PairedServiceBusClient
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings
-from pairbus.client.message import PairedMessageBatch
-from pairbus.client.observer import Observer, Sending
+from pairbus.client.observers.observer import Observer, Sending
+from pairbus.client.sending.message import PairedMessageBatch
 from pairbus.client.status import PairStatus
 from pairbus.pairing.errors import PairFaultedError, SamePairError
 from pairbus.portal import PortalReentered

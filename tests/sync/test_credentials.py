@@ -16,8 +16,8 @@ from azure.servicebus import ServiceBusMessage
 
 from pairbus import PairedServiceBusClient
 from pairbus.broker import Broker
-from pairbus.client.credentials import for_event_loop, for_threads
 from pairbus.portal import Portal
+from pairbus.sdk.credentials import for_event_loop, for_threads
 
 from .conftest import PATIENT, SOON
 

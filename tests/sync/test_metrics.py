@@ -12,8 +12,8 @@ from azure.servicebus import ServiceBusMessage
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from pairbus import EntityState, StateChange
-from pairbus.client.metrics import FAMILIES, PrometheusObserver
-from pairbus.client.observer import Outcome, Route, Sending
+from pairbus.client.observers.metrics import FAMILIES, PrometheusObserver
+from pairbus.client.observers.observer import Outcome, Route, Sending
 
 from .conftest import FAST, QUEUES, Namespaces, wait_until
 

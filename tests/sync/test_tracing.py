@@ -19,9 +19,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pairbus.aio import PairedServiceBusClient as AioClient
-from pairbus.client import tracing
-from pairbus.client.observer import Observer, Undertaking
-from pairbus.client.tracing import TracingObserver
+from pairbus.client.observers import tracing
+from pairbus.client.observers.observer import Observer, Undertaking
+from pairbus.client.observers.tracing import TracingObserver
 from pairbus.pairing.errors import PairFaultedError
 
 from .conftest import FAST, PATIENT, Namespaces

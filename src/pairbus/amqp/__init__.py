@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pairbus.amqp.codec import decode, encode
-from pairbus.amqp.connection import Connection, ConnectionState
-from pairbus.amqp.errors import DecodeError, EncodeError, ProtocolError, UsageError
-from pairbus.amqp.events import (
+from .codec import decode, encode
+from .connection import Connection, ConnectionState
+from .errors import DecodeError, EncodeError, ProtocolError, UsageError
+from .events import (
     Closed,
     Event,
     LinkAttached,
@@ -18,10 +18,10 @@ from pairbus.amqp.events import (
     SessionEnded,
     Settled,
 )
-from pairbus.amqp.limits import Limits
-from pairbus.amqp.link import Link, LinkState
-from pairbus.amqp.message import Header, MessageSections, Properties, scan
-from pairbus.amqp.performatives import (
+from .limits import Limits
+from .link import Link, LinkState
+from .message import Header, MessageSections, Properties, scan
+from .performatives import (
     ACCEPTED,
     RELEASED,
     Accepted,
@@ -34,8 +34,8 @@ from pairbus.amqp.performatives import (
     Source,
     Target,
 )
-from pairbus.amqp.sasl import PlainCredentials, SaslClient
-from pairbus.amqp.session import Session, SessionState
+from .sasl import PlainCredentials, SaslClient
+from .session import Session, SessionState
 
 __all__ = [
     "ACCEPTED",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pairbus.amqp.decoding import decode, decode_exactly, skip
-from pairbus.amqp.encoding import encode, encode_into
+from .decoding import decode, decode_exactly, skip
+from .encoding import encode, encode_into
 
 __all__ = ["decode", "decode_exactly", "encode", "encode_into", "skip"]

@@ -14,9 +14,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-from pairbus.amqp import encoding
-from pairbus.amqp.errors import INVALID_FIELD, DecodeError
-from pairbus.amqp.types import Array, Described, Symbol, Timestamp, ULong
+from . import encoding
+from .errors import INVALID_FIELD, DecodeError
+from .types import Array, Described, Symbol, Timestamp, ULong
 
 
 class Kind:

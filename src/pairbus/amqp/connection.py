@@ -30,8 +30,8 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from pairbus.amqp import frames
-from pairbus.amqp.errors import (
+from . import frames
+from .errors import (
     CONNECTION_FORCED,
     FRAMING_ERROR,
     ILLEGAL_STATE,
@@ -43,8 +43,8 @@ from pairbus.amqp.errors import (
     SessionViolation,
     UsageError,
 )
-from pairbus.amqp.events import Closed, Event, Opened
-from pairbus.amqp.fastframes import (
+from .events import Closed, Event, Opened
+from .fastframes import (
     DISPOSITION_LIST,
     FLOW_LIST,
     HEAD_SIZE,
@@ -54,25 +54,14 @@ from pairbus.amqp.fastframes import (
     read_flow,
     read_head,
 )
-from pairbus.amqp.frames import AMQP_FRAME, HEADER_SIZE
-from pairbus.amqp.handshake import Handshake, HandshakeState
-from pairbus.amqp.inbox import Inbox
-from pairbus.amqp.limits import Limits
-from pairbus.amqp.performatives import (
-    AmqpError,
-    Attach,
-    Begin,
-    Close,
-    Detach,
-    Disposition,
-    End,
-    Flow,
-    Open,
-    Transfer,
-)
-from pairbus.amqp.sasl import SERVER_MECHANISMS, SaslClient
-from pairbus.amqp.serials import NumberPool
-from pairbus.amqp.session import Session, SessionState
+from .frames import AMQP_FRAME, HEADER_SIZE
+from .handshake import Handshake, HandshakeState
+from .inbox import Inbox
+from .limits import Limits
+from .performatives import AmqpError, Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
+from .sasl import SERVER_MECHANISMS, SaslClient
+from .serials import NumberPool
+from .session import Session, SessionState
 
 
 class ConnectionState(enum.Enum):

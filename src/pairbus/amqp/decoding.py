@@ -16,9 +16,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from pairbus.amqp.errors import DecodeError
-from pairbus.amqp.limits import MAX_DEPTH, MAX_ZERO_WIDTH
-from pairbus.amqp.types import (
+from .errors import DecodeError
+from .limits import MAX_DEPTH, MAX_ZERO_WIDTH
+from .types import (
     Array,
     Byte,
     Char,

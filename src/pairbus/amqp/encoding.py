@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from pairbus.amqp.errors import EncodeError
-from pairbus.amqp.limits import MAX_ZERO_WIDTH
-from pairbus.amqp.types import (
+from .errors import EncodeError
+from .limits import MAX_ZERO_WIDTH
+from .types import (
     Array,
     Byte,
     Char,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from pairbus.amqp.performatives import AmqpError, Attach, DeliveryState, Open
+from .performatives import AmqpError, Attach, DeliveryState, Open
 
 if TYPE_CHECKING:
-    from pairbus.amqp.link import Link
-    from pairbus.amqp.session import Session
+    from .link import Link
+    from .session import Session
 
 
 @dataclass(slots=True)

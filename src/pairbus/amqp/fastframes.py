@@ -22,10 +22,10 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from pairbus.amqp.composites import encode_composite
-from pairbus.amqp.errors import DecodeError, UsageError
-from pairbus.amqp.frames import HEADER_SIZE, decode_performative, encode_frame
-from pairbus.amqp.performatives import (
+from .composites import encode_composite
+from .errors import DecodeError, UsageError
+from .frames import HEADER_SIZE, decode_performative, encode_frame
+from .performatives import (
     ACCEPTED,
     RELEASED,
     Accepted,

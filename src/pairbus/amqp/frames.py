@@ -8,11 +8,11 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from pairbus.amqp.codec import decode
-from pairbus.amqp.composites import Composite, class_of, encode_composite, from_fields
-from pairbus.amqp.errors import FRAMING_ERROR, NOT_IMPLEMENTED, DecodeError, ProtocolError
-from pairbus.amqp.limits import MAX_PERFORMATIVE
-from pairbus.amqp.types import Described
+from .codec import decode
+from .composites import Composite, class_of, encode_composite, from_fields
+from .errors import FRAMING_ERROR, NOT_IMPLEMENTED, DecodeError, ProtocolError
+from .limits import MAX_PERFORMATIVE
+from .types import Described
 
 AMQP_FRAME, SASL_FRAME = 0, 1
 HEADER_SIZE = 8

@@ -12,13 +12,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 
-from pairbus.amqp import frames
-from pairbus.amqp.composites import Composite
-from pairbus.amqp.errors import ILLEGAL_STATE, NOT_ALLOWED, UNAUTHORIZED, DecodeError, ProtocolError
-from pairbus.amqp.events import Event, SaslInitReceived
-from pairbus.amqp.frames import AMQP_HEADER, HEADER_SIZE, SASL_FRAME, SASL_HEADER
-from pairbus.amqp.performatives import SaslInit, SaslMechanisms, SaslOutcome
-from pairbus.amqp.sasl import AUTHENTICATION_FAILED, OK, SYSTEM_FAILED, SaslClient
+from . import frames
+from .composites import Composite
+from .errors import ILLEGAL_STATE, NOT_ALLOWED, UNAUTHORIZED, DecodeError, ProtocolError
+from .events import Event, SaslInitReceived
+from .frames import AMQP_HEADER, HEADER_SIZE, SASL_FRAME, SASL_HEADER
+from .performatives import SaslInit, SaslMechanisms, SaslOutcome
+from .sasl import AUTHENTICATION_FAILED, OK, SYSTEM_FAILED, SaslClient
 
 
 class HandshakeState(enum.Enum):

@@ -11,17 +11,17 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from pairbus.amqp import fastframes
-from pairbus.amqp.errors import UNATTACHED_HANDLE, DecodeError, SessionViolation
-from pairbus.amqp.events import Event, Received, Settled
-from pairbus.amqp.frames import HEADER_SIZE, decode_performative
-from pairbus.amqp.performatives import DeliveryState, Disposition, Transfer
-from pairbus.amqp.serials import MASK
-from pairbus.amqp.unsettled import Unsettled
+from . import fastframes
+from .errors import UNATTACHED_HANDLE, DecodeError, SessionViolation
+from .events import Event, Received, Settled
+from .frames import HEADER_SIZE, decode_performative
+from .performatives import DeliveryState, Disposition, Transfer
+from .serials import MASK
+from .unsettled import Unsettled
 
 if TYPE_CHECKING:
-    from pairbus.amqp.link import Link
-    from pairbus.amqp.session import Session
+    from .link import Link
+    from .session import Session
 
 
 class Inbox:

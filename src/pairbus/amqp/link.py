@@ -17,16 +17,11 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
-from pairbus.amqp.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT, ProtocolError
-from pairbus.amqp.events import Event, LinkAttached, LinkDetached, LinkFlowed, Received
-from pairbus.amqp.fastframes import (
-    SHORT_SUFFIXES,
-    TransferShape,
-    disposition_prefix,
-    pack_disposition,
-)
-from pairbus.amqp.outbox import Outgoing
-from pairbus.amqp.performatives import (
+from .errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT, ProtocolError
+from .events import Event, LinkAttached, LinkDetached, LinkFlowed, Received
+from .fastframes import SHORT_SUFFIXES, TransferShape, disposition_prefix, pack_disposition
+from .outbox import Outgoing
+from .performatives import (
     AmqpError,
     Attach,
     Coordinator,
@@ -38,11 +33,11 @@ from pairbus.amqp.performatives import (
     Target,
     Transfer,
 )
-from pairbus.amqp.serials import MASK, serial_gap
-from pairbus.amqp.types import Described
+from .serials import MASK, serial_gap
+from .types import Described
 
 if TYPE_CHECKING:
-    from pairbus.amqp.session import Session
+    from .session import Session
 
 
 class LinkState(enum.Enum):

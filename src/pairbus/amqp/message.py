@@ -10,8 +10,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pairbus.amqp.codec import decode, decode_exactly, encode_into, skip
-from pairbus.amqp.composites import (
+from .codec import decode, decode_exactly, encode_into, skip
+from .composites import (
     ADDRESS,
     BINARY,
     BOOLEAN,
@@ -27,9 +27,9 @@ from pairbus.amqp.composites import (
     from_fields,
     take_field,
 )
-from pairbus.amqp.errors import DecodeError, EncodeError
-from pairbus.amqp.limits import MAX_SECTIONS
-from pairbus.amqp.types import Symbol
+from .errors import DecodeError, EncodeError
+from .limits import MAX_SECTIONS
+from .types import Symbol
 
 BodyKind = Literal["data", "sequence", "value", "none"]
 Identifier = str | bytes | Any  # also ULong and UUID

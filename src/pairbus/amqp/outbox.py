@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pairbus.amqp.link import Link
-    from pairbus.amqp.session import Session
+    from .link import Link
+    from .session import Session
 
 
 @dataclass(slots=True)

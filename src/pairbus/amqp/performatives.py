@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pairbus.amqp.composites import (
+from .composites import (
     ADDRESS,
     BINARY,
     BOOLEAN,
@@ -21,7 +21,7 @@ from pairbus.amqp.composites import (
     composite,
     nested,
 )
-from pairbus.amqp.types import Described
+from .types import Described
 
 Symbols = tuple[str, ...]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from pairbus.amqp.errors import DecodeError
+from .errors import DecodeError
 
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"

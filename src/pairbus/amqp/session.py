@@ -16,8 +16,8 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pairbus.amqp.composites import Composite
-from pairbus.amqp.errors import (
+from .composites import Composite
+from .errors import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
     RESOURCE_LIMIT,
@@ -26,13 +26,13 @@ from pairbus.amqp.errors import (
     SessionViolation,
     UsageError,
 )
-from pairbus.amqp.events import Event, LinkFlowed, SessionBegun, SessionEnded
-from pairbus.amqp.frames import encode_frame
-from pairbus.amqp.inbox import Inbox
-from pairbus.amqp.limits import Limits
-from pairbus.amqp.link import Link
-from pairbus.amqp.outbox import Outbox
-from pairbus.amqp.performatives import (
+from .events import Event, LinkFlowed, SessionBegun, SessionEnded
+from .frames import encode_frame
+from .inbox import Inbox
+from .limits import Limits
+from .link import Link
+from .outbox import Outbox
+from .performatives import (
     RECEIVER_FIRST,
     SENDER_MIXED,
     AmqpError,
@@ -45,11 +45,11 @@ from pairbus.amqp.performatives import (
     Source,
     Target,
 )
-from pairbus.amqp.serials import MASK, NumberPool, serial_gap
-from pairbus.amqp.unsettled import Unsettled
+from .serials import MASK, NumberPool, serial_gap
+from .unsettled import Unsettled
 
 if TYPE_CHECKING:
-    from pairbus.amqp.connection import Connection
+    from .connection import Connection
 
 
 class SessionState(enum.Enum):

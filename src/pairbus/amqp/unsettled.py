@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pairbus.amqp.serials import MASK, serial_gap
+from .serials import MASK, serial_gap
 
 if TYPE_CHECKING:
-    from pairbus.amqp.link import Link
+    from .link import Link
 
 
 class Unsettled(dict[int, "Link"]):

@@ -1,14 +1,14 @@
 """Embedded Service Bus namespaces that the official SDKs take for the real thing."""
 
-from pairbus.broker.broker import Broker
-from pairbus.broker.connections import ConnectionInfo
-from pairbus.broker.counters import Kind, Tally
-from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
-from pairbus.broker.errors import BrokerError, ControlError, StoreError
-from pairbus.broker.faults import Fault, FaultKind
-from pairbus.broker.handle import Faults, NamespaceHandle
-from pairbus.broker.plan import FaultPlan
-from pairbus.broker.policies import Policy
+from .access.policies import Policy
+from .broker import Broker
+from .connections import ConnectionInfo
+from .counters import Kind, Tally
+from .engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
+from .errors import BrokerError, ControlError, StoreError
+from .faults.board import Fault, FaultKind
+from .faults.plan import FaultPlan
+from .handle import Faults, NamespaceHandle
 
 __all__ = [
     "Broker",

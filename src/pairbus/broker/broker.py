@@ -20,22 +20,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from pairbus.broker.admin import AdminHttp
-from pairbus.broker.certificate import Certificate, ensure_certificate, load_given, server_context
-from pairbus.broker.control import ControlApi
-from pairbus.broker.engine.settings import STANDARD, Limits
-from pairbus.broker.errors import BrokerError
-from pairbus.broker.handle import NamespaceHandle
-from pairbus.broker.host import NamespaceHost
-from pairbus.broker.listener import Listener
-from pairbus.broker.plan import FaultPlan
-from pairbus.broker.policies import Policies, Policy
-from pairbus.broker.sqlite_store import SqliteStore
-from pairbus.broker.store import MemoryStore, Store
-from pairbus.broker.web_tokens import JwtKey
 from pairbus.clock import Clock, SystemClock
 from pairbus.errors import ConfigurationError
 from pairbus.portal import Portal
+
+from .access.certificate import Certificate, ensure_certificate, load_given, server_context
+from .access.policies import Policies, Policy
+from .access.web_tokens import JwtKey
+from .admin import AdminHttp
+from .control import ControlApi
+from .engine.settings import STANDARD, Limits
+from .errors import BrokerError
+from .faults.plan import FaultPlan
+from .handle import NamespaceHandle
+from .host import NamespaceHost
+from .listener import Listener
+from .store.sqlite import SqliteStore
+from .store.store import MemoryStore, Store
 
 __all__ = ["Broker"]
 

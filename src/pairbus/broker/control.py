@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from pairbus.broker.admin import Request, Response
-from pairbus.broker.errors import ControlError
-from pairbus.broker.fault import FAULT_ARGUMENTS, Fault
-from pairbus.broker.faults import FaultBoard
-from pairbus.broker.host import NamespaceHost
 from pairbus.errors import ConfigurationError
+
+from .admin import Request, Response
+from .errors import ControlError
+from .faults.board import FaultBoard
+from .faults.fault import FAULT_ARGUMENTS, Fault
+from .host import NamespaceHost
 
 __all__ = ["ControlApi", "ControlClient"]
 

@@ -7,17 +7,17 @@ is done.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from pairbus.broker.connections import ConnectionInfo
-from pairbus.broker.counters import Counters, Kind, Tally
-from pairbus.broker.engine.namespace import Namespace
-from pairbus.broker.engine.rules import Rule
-from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
-from pairbus.broker.faults import Fault, FaultBoard, FaultKind
-from pairbus.broker.host import NamespaceHost
-from pairbus.broker.policies import connection_string
+from .access.policies import connection_string
+from .connections import ConnectionInfo
+from .counters import Counters, Kind, Tally
+from .engine.namespace import Namespace
+from .engine.rules import Rule
+from .engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
+from .faults.board import Fault, FaultBoard, FaultKind
+from .host import NamespaceHost
 
 if TYPE_CHECKING:
-    from pairbus.broker.broker import Broker
+    from .broker import Broker
 
 __all__ = ["Faults", "NamespaceHandle"]
 

@@ -25,29 +25,30 @@ from typing import TypeVar
 from pairbus.amqp import errors as conditions
 from pairbus.amqp.limits import Limits as AmqpLimits
 from pairbus.amqp.performatives import AmqpError
-from pairbus.broker.administration import Administration, AdminLine
-from pairbus.broker.appointments import Appointments
-from pairbus.broker.attach import SessionWait
-from pairbus.broker.connections import Connections
-from pairbus.broker.consumers import Consumers
-from pairbus.broker.counters import Counters
-from pairbus.broker.endpoint import Endpoint
-from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.namespace import Namespace
-from pairbus.broker.engine.queue import MessageQueue
-from pairbus.broker.engine.settings import Limits
-from pairbus.broker.errors import StoreError
-from pairbus.broker.fault import Line, Operation
-from pairbus.broker.fault_desk import FaultDesk
-from pairbus.broker.faults import FaultBoard
-from pairbus.broker.inbox import Inbox
-from pairbus.broker.listener import Direct, Listener
-from pairbus.broker.outbox import Outbox
-from pairbus.broker.peer import Peer
-from pairbus.broker.policies import Policies
-from pairbus.broker.store import Store
-from pairbus.broker.tokens import Grant, JwtKey, check_plain, check_token
 from pairbus.clock import Clock
+
+from .access.policies import Policies
+from .access.tokens import Grant, JwtKey, check_plain, check_token
+from .admin.administration import Administration, AdminLine
+from .appointments import Appointments
+from .connections import Connections
+from .counters import Counters
+from .engine.errors import Refused
+from .engine.namespace import Namespace
+from .engine.queue import MessageQueue
+from .engine.settings import Limits
+from .errors import StoreError
+from .faults.board import FaultBoard
+from .faults.desk import FaultDesk
+from .faults.fault import Line, Operation
+from .links.attach import SessionWait
+from .links.consumers import Consumers
+from .links.endpoint import Endpoint
+from .links.inbox import Inbox
+from .links.outbox import Outbox
+from .links.peer import Peer
+from .listener import Direct, Listener
+from .store.store import Store
 
 __all__ = ["NamespaceHost"]
 

@@ -24,8 +24,8 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from pairbus.broker.errors import BrokerError
-from pairbus.broker.fault import Line
+from .errors import BrokerError
+from .faults.fault import Line
 
 __all__ = ["Choose", "Direct", "Greeter", "Listener", "cut"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from .pairs import PairSettings, SideAddress
 
 if TYPE_CHECKING:
-    from ..client.aio import PairedServiceBusClient
-    from ..client.observer import Observer
-    from ..client.side import Side
+    from pairbus.client.aio import PairedServiceBusClient
+    from pairbus.client.observers.observer import Observer
+    from pairbus.sdk.side import Side
 
 __all__ = ["ReachablePair", "signed_in"]
 
@@ -23,7 +23,7 @@ async def signed_in(settings: PairSettings) -> AsyncIterator[ReachablePair]:
     if settings.primary.host is None and settings.secondary.host is None:
         yield ReachablePair(settings, None)
         return
-    from ..client.identity import default_credential  # late: most pairs have connection strings
+    from pairbus.sdk.identity import default_credential  # late: most pairs have connection strings
 
     credential = default_credential()
     try:
@@ -51,7 +51,7 @@ class ReachablePair:
 
     def client(self, observers: Iterable[Observer]) -> PairedServiceBusClient:
         """A paired client."""
-        from ..client.aio import PairedServiceBusClient
+        from pairbus.client.aio import PairedServiceBusClient
 
         settings = self.settings
         return PairedServiceBusClient(
@@ -67,7 +67,7 @@ class ReachablePair:
         )
 
     def _side(self, address: SideAddress) -> Side:
-        from ..client.side import Side
+        from pairbus.sdk.side import Side
 
         return Side(address.text, self._credential_of(address), keywords=self.settings.sdk_options)
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import ConfigurationError
+from pairbus.errors import ConfigurationError
+
 from .config import DEFAULT_CONFIG, SideConfig, load_config
 from .pairs import PairChoice, PairSettings
 
 if TYPE_CHECKING:
-    from ..pump import PumpOptions, Side
-    from ..spark import Backlog
+    from pairbus.pump import PumpOptions, Side
+    from pairbus.spark import Backlog
 
 __all__ = ["ChosenBacklog", "choose_backlog", "choose_backlogs"]
 
@@ -40,8 +41,8 @@ def choose_backlog(
     max_rate: float | None = None,
 ) -> ChosenBacklog:
     """The backlog of the pair that the command line means."""
-    from ..pump import PumpOptions, PumpPair  # late: help needs no event loop
-    from ..spark import Backlog
+    from pairbus.pump import PumpOptions, PumpPair  # late: help needs no event loop
+    from pairbus.spark import Backlog
 
     overrides = None if count is None else {"backlog_queue_count": count}
     settings = choice.resolve(state=state, overrides=overrides)
@@ -76,7 +77,7 @@ def choose_backlogs(choice: PairChoice, *, all_pairs: bool) -> list[PairChoice]:
 
 
 def _side(config: SideConfig, settings: PairSettings) -> Side:
-    from ..pump import Side
+    from pairbus.pump import Side
 
     certificate = None if settings.certificate is None else str(settings.certificate.absolute())
     if config.env is not None:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import ConfigurationError
+from pairbus.errors import ConfigurationError
+
 from .examples import examples
 from .logs import configure_logs, log_options
 from .ready_file import announced, remove_stale
 from .tables import json_option, print_json
 
 if TYPE_CHECKING:
-    from ..broker import Broker
+    from pairbus.broker import Broker
 
 __all__ = ["broker"]
 
@@ -88,7 +89,10 @@ def broker(
     _make_directory(data)
     remove_stale(ready_file)
     configure_logs(log_level, log_format)
-    from ..broker import Broker, Policy  # late: the help of this command needs neither TLS nor an engine
+    from pairbus.broker import (  # late: the help of this command needs neither TLS nor an engine
+        Broker,
+        Policy,
+    )
 
     embedded = Broker(
         ports,

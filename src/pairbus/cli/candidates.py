@@ -13,8 +13,9 @@ from pathlib import Path
 
 import click
 
-from ..errors import ConfigurationError
-from ..options import describe_options
+from pairbus.errors import ConfigurationError
+from pairbus.options import describe_options
+
 from .config import DEFAULT_CONFIG, Config, read_config
 
 __all__ = ["offer_entities", "offer_namespaces", "offer_options", "offer_pairs", "offer_variables"]

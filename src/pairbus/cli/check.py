@@ -18,8 +18,8 @@ from .progress import working
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..client.findings import Plan
-    from ..client.preflight import PreflightReport
+    from pairbus.backlog.findings import Plan
+    from pairbus.backlog.preflight import PreflightReport
 
 __all__ = ["check"]
 
@@ -71,7 +71,7 @@ def check(
     and the room in the backlog. Sends nothing and changes nothing. Exit code 1: something was found.
     """
     settings = choice.resolve()
-    from ..client.findings import Plan  # late: help needs no SDK
+    from pairbus.backlog.findings import Plan  # late: help needs no SDK
 
     plan = Plan(outage=outage, rate=rate, message_size=message_size)
     chosen = entities or tuple(entity.path for entity in settings.entities)
@@ -87,7 +87,7 @@ def check(
 
 
 async def _check(settings: PairSettings, plan: Plan, entities: tuple[str, ...]) -> PreflightReport:
-    from ..client.preflight import Preflight
+    from pairbus.backlog.preflight import Preflight
 
     async with signed_in(settings) as pair:
         return await Preflight(

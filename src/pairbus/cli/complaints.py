@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..errors import ConfigurationError, PairbusError
+from pairbus.errors import ConfigurationError, PairbusError
 
 __all__ = ["EXTRAS", "UNREACHABLE", "USAGE", "Complaint", "complain_of"]
 
@@ -67,7 +67,7 @@ def _missing_library(error: ModuleNotFoundError) -> Complaint | None:
 
 def _in_words(text: str) -> str:
     """The text of an error; the conditions that the pump has for lines that are down become sentences."""
-    from ..pump.errors import CONNECTION_LOST, UNANSWERED  # late: only where something failed
+    from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED  # late: only where something failed
 
     condition, _, told = text.partition(": ")
     if condition == CONNECTION_LOST:

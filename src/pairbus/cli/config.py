@@ -32,8 +32,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..errors import ConfigurationError
-from ..options import SendAvailabilityOptions, TtlPolicy, find_conflict, find_mistake
+from pairbus.errors import ConfigurationError
+from pairbus.options import SendAvailabilityOptions, TtlPolicy, find_conflict, find_mistake
 
 __all__ = [
     "DEFAULT_CONFIG",

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..errors import ConfigurationError
+from pairbus.errors import ConfigurationError
+
 from .config import Config, ConfigReading, Mistake, PairConfig
 from .pairs import endpoint_of_side, parse_side
 from .prices import choose_sheet
@@ -72,7 +73,7 @@ class _PairReview:
         yield from self._files()
 
     def _addresses(self) -> Iterator[Remark]:
-        from ..pairing.names import check_distinct, primary_name
+        from pairbus.pairing.names import check_distinct, primary_name
 
         found = {}
         for side, config in (("primary", self.pair.primary), ("secondary", self.pair.secondary)):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from ..options import TtlPolicy, describe_options
+from pairbus.options import TtlPolicy, describe_options
+
 from .config import (
     ENTITY_KEYS,
     HOST_PATTERN,

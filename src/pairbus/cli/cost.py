@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
-from ..cost import Estimate, PriceSheet, System, estimate, parse_system
-from ..cost.estimate import Stage
-from ..errors import ConfigurationError
+from pairbus.cost import Estimate, PriceSheet, System, estimate, parse_system
+from pairbus.cost.estimate import Stage
+from pairbus.errors import ConfigurationError
+
 from .config import Config, find_config, make_options
 from .cost_report import report_command
 from .examples import examples

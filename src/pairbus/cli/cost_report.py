@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..cost import BillTerms, parse_system
-from ..errors import ConfigurationError
+from pairbus.cost import BillTerms, parse_system
+from pairbus.errors import ConfigurationError
+
 from .config import find_config
 from .examples import examples
 from .pairs import PairChoice, pair_options
@@ -19,7 +20,7 @@ from .prices import choose_sheet, prices_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..cost import Report
+    from pairbus.cost import Report
 
 __all__ = ["report_command"]
 
@@ -81,10 +82,10 @@ def report_command(
     sheet = choose_sheet(prices, find_config(choice.config))
     system = None if system_file is None else parse_system(system_file.read_text(encoding="utf-8"))
     directory = _records(choice, state, records)
-    from ..cost.page import render_page
-    from ..spark import open_session  # late: help needs no Spark
-    from ..spark.bill import bill_ledger
-    from ..spark.operations import is_small
+    from pairbus.cost.page import render_page
+    from pairbus.spark import open_session  # late: help needs no Spark
+    from pairbus.spark.bill import bill_ledger
+    from pairbus.spark.operations import is_small
 
     now = time.time()
     spark = open_session(master=master, app_name="pairbus-cost", is_short=is_small(directory))
@@ -110,7 +111,7 @@ def report_command(
 
 
 def _records(choice: PairChoice, state: Path | None, records: Path | None) -> Path:
-    from ..client.state_dir import records_dir
+    from pairbus.client.state.directory import records_dir
 
     if records is None:
         records = records_dir(state or choice.resolve().state_dir)

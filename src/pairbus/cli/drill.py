@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .. import __version__
-from ..errors import ConfigurationError
+from pairbus import __version__
+from pairbus.errors import ConfigurationError
+
 from .config import find_config
 from .examples import examples
 from .prices import choose_sheet, prices_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..drill.picture import Display
-    from ..drill.result import DrillResult
+    from pairbus.drill.picture import Display
+    from pairbus.drill.result import DrillResult
 
 __all__ = ["drill"]
 
@@ -79,7 +80,7 @@ def drill(
     SCENARIO is the name of one that comes with Pairbus, or a TOML file of your own. Exit code 1: a message is
     missing, or something that the scenario promises did not come true.
     """
-    from ..drill.scenario import find_scenario, shipped_text  # late: help needs no broker
+    from pairbus.drill.scenario import find_scenario, shipped_text  # late: help needs no broker
 
     if show is not None:
         click.echo(shipped_text(show), nl=False)
@@ -89,7 +90,7 @@ def drill(
     chosen = find_scenario(scenario, seed=seed)
     sheet = choose_sheet(prices, find_config(None))
     _check_report(report)
-    from ..drill.play import play
+    from pairbus.drill.play import play
 
     display = _open_display(is_quiet=as_json)
     try:
@@ -115,7 +116,7 @@ def drill(
 
 
 def _list(*, as_json: bool) -> int:
-    from ..drill.scenario import find_scenario, shipped_scenarios
+    from pairbus.drill.scenario import find_scenario, shipped_scenarios
 
     found = [find_scenario(name) for name in shipped_scenarios()]
     if as_json:
@@ -135,10 +136,10 @@ def _check_report(report: Path) -> None:
 
 def _open_display(*, is_quiet: bool) -> Display:
     if is_quiet:
-        from ..drill.picture import NoDisplay
+        from pairbus.drill.picture import NoDisplay
 
         return NoDisplay()
-    from ..drill.display import open_display
+    from pairbus.drill.display import open_display
 
     return open_display(sys.stdout, is_terminal=sys.stdout.isatty())
 
@@ -163,7 +164,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _write_report(result: DrillResult, report: Path) -> None:
-    from ..drill.page import render_drill
+    from pairbus.drill.page import render_drill
 
     report.write_text(render_drill(result, now=time.time()), encoding="utf-8")
     beside = report.with_suffix(".json")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..errors import ConfigurationError
+from pairbus.errors import ConfigurationError
 
 __all__ = ["FIELDS", "read_json_lines", "read_plain_lines"]
 

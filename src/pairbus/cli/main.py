@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 import click
 
-from .. import __version__
+from pairbus import __version__
+
 from .complaints import complain_of
 from .examples import examples
 from .group import Entry, LazyGroup

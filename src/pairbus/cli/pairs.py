@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..errors import ConfigurationError
+from pairbus.errors import ConfigurationError
+
 from .candidates import offer_options, offer_pairs, offer_variables
 from .config import (
     DEFAULT_CONFIG,
@@ -29,8 +30,8 @@ from .config import (
 )
 
 if TYPE_CHECKING:
-    from ..options import SendAvailabilityOptions
-    from ..pairing.names import ConnectionString, Endpoint
+    from pairbus.options import SendAvailabilityOptions
+    from pairbus.pairing.names import ConnectionString, Endpoint
 
 __all__ = [
     "PairChoice",
@@ -93,7 +94,7 @@ class PairChoice:
         self, *, state: Path | None = None, overrides: Mapping[str, Any] | None = None
     ) -> PairSettings:
         """The pair, with its connection strings. ``overrides`` are options above all others."""
-        from ..client.state_dir import default_state_dir  # late: help needs no clients
+        from pairbus.client.state.directory import default_state_dir  # late: help needs no clients
 
         chosen = self.configured()
         primary, secondary = _address(chosen.primary), _address(chosen.secondary)
@@ -245,8 +246,8 @@ def _address(side: SideConfig) -> SideAddress:
 
 
 def _name_of(pair: PairConfig, alias: str | None) -> str:
-    from ..pairing.names import check_distinct
-    from ..pairing.names import primary_name as name_primary
+    from pairbus.pairing.names import check_distinct
+    from pairbus.pairing.names import primary_name as name_primary
 
     primary, secondary = parse_side(pair.primary, os.environ), parse_side(pair.secondary, os.environ)
     assert primary is not None  # _address has seen to it that both variables are set
@@ -257,7 +258,7 @@ def _name_of(pair: PairConfig, alias: str | None) -> str:
 
 def parse_side(side: SideConfig, environment: Mapping[str, str]) -> ConnectionString | Endpoint | None:
     """Where a side is, or None if its variable is not set. Errors name the variable, not what it holds."""
-    from ..pairing.names import endpoint_of, parse_connection_string
+    from pairbus.pairing.names import endpoint_of, parse_connection_string
 
     if side.host is not None:
         return endpoint_of(side.host)
@@ -272,6 +273,6 @@ def parse_side(side: SideConfig, environment: Mapping[str, str]) -> ConnectionSt
 
 def endpoint_of_side(side: ConnectionString | Endpoint) -> Endpoint:
     """The endpoint of what ``parse_side`` has found."""
-    from ..pairing.names import ConnectionString
+    from pairbus.pairing.names import ConnectionString
 
     return side.endpoint if isinstance(side, ConnectionString) else side

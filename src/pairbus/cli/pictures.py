@@ -11,8 +11,8 @@ from .colours import coloured
 from .tables import print_table
 
 if TYPE_CHECKING:
-    from ..client.depth import BacklogDepth
-    from ..client.status_file import ClientPicture
+    from pairbus.backlog.depth import BacklogDepth
+    from pairbus.client.state.status_file import ClientPicture
 
 __all__ = ["print_backlog", "print_client"]
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from ..cost import PriceSheet, default_sheet, parse_sheet
-from ..errors import ConfigurationError
+from pairbus.cost import PriceSheet, default_sheet, parse_sheet
+from pairbus.errors import ConfigurationError
+
 from .config import Config
 
 __all__ = ["choose_sheet", "prices_option"]

@@ -16,7 +16,7 @@ from .progress import working
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..client.provisioner import BacklogQueueReport, ProvisioningReport
+    from pairbus.backlog.provisioner import BacklogQueueReport, ProvisioningReport
 
 __all__ = ["provision"]
 
@@ -50,7 +50,7 @@ def provision(*, choice: PairChoice, count: int | None, as_json: bool) -> int:
 
 
 async def _provision(settings: PairSettings) -> ProvisioningReport:
-    from ..client.provisioner import Provisioner  # late: help needs no SDK
+    from pairbus.backlog.provisioner import Provisioner  # late: help needs no SDK
 
     async with signed_in(settings) as pair:
         return await Provisioner(

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..errors import ConfigurationError
+from pairbus.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from ..broker.control import ControlClient
+    from pairbus.broker.control import ControlClient
 
 __all__ = ["announced", "connect", "ready_file_option", "remove_stale"]
 
@@ -39,7 +39,7 @@ def ready_file_option(command: _F) -> _F:
 
 def connect(ready_file: Path) -> ControlClient:
     """Speak to the control address of the broker that wrote the file."""
-    from ..broker.control import ControlClient  # late: help needs no broker
+    from pairbus.broker.control import ControlClient  # late: help needs no broker
 
     return ControlClient.from_ready_file(ready_file)
 

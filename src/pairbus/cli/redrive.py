@@ -16,7 +16,7 @@ from .progress import working
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..spark.redrive import DeadLetterChoice, Redriven
+    from pairbus.backlog.redrive import DeadLetterChoice, Redriven
 
 __all__ = ["redrive"]
 
@@ -57,7 +57,7 @@ def redrive(
     what made them dead letters.
     """
     chosen = choose_backlog(choice, count=count, include_extra=include_extra)
-    from ..spark.redrive import DeadLetterChoice
+    from pairbus.backlog.redrive import DeadLetterChoice
 
     with working("putting dead letters back"):
         done = asyncio.run(_redrive(chosen, DeadLetterChoice(paths=paths, reasons=reasons)))
@@ -71,8 +71,8 @@ def redrive(
 
 
 async def _redrive(chosen: ChosenBacklog, dead_letters: DeadLetterChoice) -> Redriven:
-    from ..spark.backlog import discover
-    from ..spark.redrive import redrive as put_back
+    from pairbus.backlog.discovery import discover
+    from pairbus.backlog.redrive import redrive as put_back
 
     found = await discover([chosen.backlog])
     queues = [queue.name for queue in found.queues]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from ..errors import ConfigurationError, PairbusError, UnreachableError
+from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
+
 from .access import signed_in
 from .candidates import offer_entities
 from .examples import examples
@@ -26,7 +27,7 @@ from .tables import json_option, print_json
 from .tally import Tally
 
 if TYPE_CHECKING:
-    from ..client.aio import PairedSender
+    from pairbus.client.aio import PairedSender
 
 __all__ = ["send"]
 
@@ -132,7 +133,7 @@ async def _send_batches(sender: PairedSender, waiting: deque[Message], timeout: 
 
 def _told(path: str, error: Exception) -> PairbusError:
     """An error of the SDK in one line, with the exit code that it deserves."""
-    from ..pairing.failures import Kind, classify, describe
+    from pairbus.pairing.failures import Kind, classify, describe
 
     failure = describe(error)
     mends = {

@@ -19,7 +19,7 @@ from .pictures import print_backlog, print_client
 from .tables import json_option, print_json
 
 if TYPE_CHECKING:
-    from ..client.depth import BacklogDepth
+    from pairbus.backlog.depth import BacklogDepth
 
 __all__ = ["status"]
 
@@ -68,8 +68,8 @@ def status(*, choice: PairChoice, state: Path | None, watch: bool, interval: flo
 
 
 def _show(settings: PairSettings | None, directory: Path, *, as_json: bool, in_one_line: bool = False) -> int:
-    from ..client.state_dir import status_dir
-    from ..client.status_file import read_status_files
+    from pairbus.client.state.directory import status_dir
+    from pairbus.client.state.status_file import read_status_files
 
     depth = None if settings is None else asyncio.run(_read_depth(settings))
     now = time.time()
@@ -96,8 +96,8 @@ def _show(settings: PairSettings | None, directory: Path, *, as_json: bool, in_o
 
 
 async def _read_depth(settings: PairSettings) -> BacklogDepth:
-    from ..client.depth import read_depth
-    from ..pairing.names import backlog_queue_names
+    from pairbus.backlog.depth import read_depth
+    from pairbus.pairing.names import backlog_queue_names
 
     names = backlog_queue_names(settings.name, settings.options.backlog_queue_count)
     async with signed_in(settings) as pair:

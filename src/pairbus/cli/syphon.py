@@ -23,10 +23,10 @@ from .progress import CLEAR_LINE
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..spark import Syphon, SyphonProgress, SyphonSummary
-    from ..spark.leash import Order
-    from ..spark.plan import BacklogPlan
-    from ..spark.syphon import LeashKind
+    from pairbus.backlog.plan import BacklogPlan
+    from pairbus.spark import Syphon, SyphonProgress, SyphonSummary
+    from pairbus.spark.leash.leash import Order
+    from pairbus.spark.syphon import LeashKind
 
 __all__ = ["syphon"]
 
@@ -141,7 +141,7 @@ def run_command(
         )
         for one in choose_backlogs(choice, all_pairs=all_pairs)
     ]
-    from ..spark import Syphon, open_session  # late: help needs no Spark
+    from pairbus.spark import Syphon, open_session  # late: help needs no Spark
 
     spark = open_session(master=master, app_name="pairbus-syphon", is_short=once)
     try:
@@ -284,7 +284,7 @@ def plan_command(
     It only looks; nothing is moved or locked. Exit code 1: some messages would end in the dead letters.
     """
     chosen = choose_backlog(choice, count=count, include_extra=include_extra)
-    from ..spark.plan import plan_backlog
+    from pairbus.backlog.plan import plan_backlog
 
     plan = asyncio.run(plan_backlog(chosen.backlog, chosen.options, rate=rate, now=time.time()))
     if as_json:
@@ -314,7 +314,7 @@ def _print_plan(plan: BacklogPlan) -> None:
 
 
 def _order(choice: PairChoice, state: Path | None, order: Order | None, *, as_json: bool) -> int:
-    from ..spark.tether import ControlFile, ask_leash
+    from pairbus.spark.leash.tether import ControlFile, ask_leash
 
     directory = state or choice.resolve().state_dir
     told = ask_leash(ControlFile(directory).read(), order)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from ..client.observer import Observer, Sending
+from pairbus.client.observers.observer import Observer, Sending
+
 from .progress import CLEAR_LINE
 
 __all__ = ["Tally"]

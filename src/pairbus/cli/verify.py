@@ -16,7 +16,7 @@ from .progress import working
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..spark import Verdict
+    from pairbus.spark import Verdict
 
 __all__ = ["verify"]
 
@@ -57,9 +57,9 @@ def verify(
     Redirect records, receipts and a peek of the backlog queues are joined. Exit code 1: something is missing.
     """
     chosen = choose_backlog(choice, count=count, include_extra=include_extra, state=state)
-    from ..client.state_dir import records_dir
-    from ..spark import open_session
-    from ..spark import verify as judge
+    from pairbus.client.state.directory import records_dir
+    from pairbus.spark import open_session
+    from pairbus.spark import verify as judge
 
     directories = [path.absolute() for path in records or (records_dir(chosen.settings.state_dir),)]
     with working("starting Spark"):

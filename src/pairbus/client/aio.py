@@ -12,31 +12,32 @@ from typing import TYPE_CHECKING, Any, Unpack
 from azure.core.async_paging import AsyncItemPaged
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
-from ..clock import Clock, SystemClock
-from ..errors import ConfigurationError
-from ..options import SendAvailabilityOptions, StateChange
-from ..pairing.errors import ForkedClientError
-from ..pairing.names import backlog_queue_names, check_distinct
-from ..pairing.names import primary_name as name_primary
+from pairbus.clock import Clock, SystemClock
+from pairbus.errors import ConfigurationError
+from pairbus.options import SendAvailabilityOptions, StateChange
+from pairbus.pairing.errors import ForkedClientError
+from pairbus.pairing.names import backlog_queue_names, check_distinct
+from pairbus.pairing.names import primary_name as name_primary
+from pairbus.sdk.side import Side
+from pairbus.timers import Timers
+
 from .errors import ClientClosedError
-from .landmark import Landmark
-from .ledger import ClientLedger
-from .observer import Observer
+from .observers.ledger import ClientLedger
+from .observers.observer import Observer
 from .pair import Pair
 from .receiving import AioReceiverOptions
-from .records import NoRecords, Records, SegmentRecords
 from .sender import MessageTypes, PairedSender
-from .side import Side
+from .sending.spool import Spool
 from .sides import SideName
-from .spool import Spool
-from .state_dir import records_dir, status_dir
+from .state.directory import records_dir, status_dir
+from .state.landmark import Landmark
+from .state.records import NoRecords, Records, SegmentRecords
+from .state.status_file import StatusFile
 from .status import PairStatus
-from .status_file import StatusFile
-from .timers import Timers
 
 if TYPE_CHECKING:
-    from .backlog_view import BacklogView
-    from .hosted_syphon import HostedSyphon
+    from .hosted.backlog_view import BacklogView
+    from .hosted.syphon import HostedSyphon
 
 __all__ = ["MessageTypes", "PairedSender", "PairedServiceBusClient"]
 
@@ -376,7 +377,7 @@ def _make_syphon(
 ) -> HostedSyphon | None:
     if not options.enable_syphon:
         return None
-    from .hosted_syphon import HostedSyphon  # brings the pump with it, which most clients do not need
+    from .hosted.syphon import HostedSyphon  # brings the pump with it, which most clients do not need
 
     return HostedSyphon(
         primary,
@@ -394,7 +395,7 @@ def _make_view(
 ) -> BacklogView | None:
     if options.ordering != "session":
         return None
-    from .backlog_view import BacklogView  # brings the pump with it, too
+    from .hosted.backlog_view import BacklogView  # brings the pump with it, too
 
     return BacklogView(
         secondary,

@@ -9,7 +9,7 @@ PairbusError
 
 from __future__ import annotations
 
-from ..errors import PairbusError
+from pairbus.errors import PairbusError
 
 __all__ = ["ClientClosedError", "SpoolError", "SpoolFullError", "WrongLoopError"]
 

@@ -20,8 +20,9 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from ..pairing.errors import ForkedClientError
-from ..portal import Portal, PortalClosed, PortalReentered
+from pairbus.pairing.errors import ForkedClientError
+from pairbus.portal import Portal, PortalClosed, PortalReentered
+
 from .errors import ClientClosedError
 
 __all__ = ["Lifetime"]

@@ -14,35 +14,35 @@ from typing import TYPE_CHECKING
 
 from azure.core.exceptions import AzureError
 
-from ..clock import Clock
-from ..options import SendAvailabilityOptions, StateChange
-from ..pairing.errors import BacklogUnavailableError, MessageTooLargeForBacklog
-from ..pairing.failures import Kind, classify, describe
-from ..pairing.headroom import HeadroomWatch, batch_limit
-from ..pairing.names import backlog_queue_names, path_key
-from ..pairing.scheduling import BacklogNumbers, check_cancellable
-from .backlog import Backlog
-from .calls import ReplayCall
-from .entity import Entity
+from pairbus.backlog.provisioner import Provisioner, ProvisioningReport
+from pairbus.clock import Clock
+from pairbus.options import SendAvailabilityOptions, StateChange
+from pairbus.pairing.errors import BacklogUnavailableError, MessageTooLargeForBacklog
+from pairbus.pairing.failures import Kind, classify, describe
+from pairbus.pairing.headroom import HeadroomWatch, batch_limit
+from pairbus.pairing.names import backlog_queue_names, path_key
+from pairbus.pairing.scheduling import BacklogNumbers, check_cancellable
+from pairbus.sdk.graveyard import Graveyard
+from pairbus.sdk.side import SdkSender, Side
+from pairbus.timers import LoopTimers, Timers
+
 from .errors import ClientClosedError, WrongLoopError
-from .graveyard import Graveyard
-from .landmark import Landmark
-from .link import SdkSender
-from .message import Message, PairedMessageBatch, body_bytes
-from .notifier import Notifier
-from .observer import LogObserver, Observer, Observers, Route, Sending
-from .provisioner import Provisioner, ProvisioningReport
-from .records import Records
-from .sessions import Sessions
-from .side import Side
+from .observers.notifier import Notifier
+from .observers.observer import LogObserver, Observer, Observers, Route, Sending
+from .sending.backlog import Backlog
+from .sending.calls import ReplayCall
+from .sending.entity import Entity
+from .sending.message import Message, PairedMessageBatch, body_bytes
+from .sending.sessions import Sessions
+from .sending.spool import Rejected, Spool
 from .sides import SideName, Sides
-from .spool import Rejected, Spool
+from .state.landmark import Landmark
+from .state.records import Records
 from .status import EntityStatus, PairStatus
-from .timers import LoopTimers, Timers
 
 if TYPE_CHECKING:
-    from .backlog_view import BacklogView
-    from .hosted_syphon import HostedSyphon
+    from .hosted.backlog_view import BacklogView
+    from .hosted.syphon import HostedSyphon
 
 __all__ = ["Pair"]
 

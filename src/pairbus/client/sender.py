@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from .calls import ScheduleCall, SendCall
-from .entity import Entity
 from .errors import ClientClosedError
-from .message import PairedMessageBatch, prepare
+from .sending.calls import ScheduleCall, SendCall
+from .sending.entity import Entity
+from .sending.message import PairedMessageBatch, prepare
 
 if TYPE_CHECKING:
     from .aio import PairedServiceBusClient

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ..pairing.errors import PairFaultedError
+from pairbus.pairing.errors import PairFaultedError
+from pairbus.timers import TimerHandle, Timers
+
 from .errors import ClientClosedError
-from .timers import TimerHandle, Timers
 
 __all__ = ["PARTNER_GRACE", "SideName", "Sides"]
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
-from ..pairing.health import HealthStatus
-from ..pairing.rotation import QueueStatus
-from .observer import Outcome, Route
+from pairbus.pairing.health import HealthStatus
+from pairbus.pairing.rotation import QueueStatus
+
+from .observers.observer import Outcome, Route
 
 __all__ = [
     "EntityStatus",

@@ -18,18 +18,19 @@ from typing import Any, Unpack
 from azure.core.paging import ItemPaged
 from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver
 
-from ..clock import Clock
-from ..options import SendAvailabilityOptions, StateChange
+from pairbus.clock import Clock
+from pairbus.options import SendAvailabilityOptions, StateChange
+from pairbus.sdk.credentials import for_threads
+from pairbus.timers import Timers
+
 from . import aio
 from .aio import MessageTypes
-from .credentials import for_threads
 from .lifetime import Lifetime
-from .message import PairedMessageBatch
-from .observer import Observer
+from .observers.observer import Observer
 from .receiving import ReceiverOptions, Receiving
+from .sending.message import PairedMessageBatch
 from .sides import SideName
 from .status import PairStatus
-from .timers import Timers
 
 __all__ = ["PairedSender", "PairedServiceBusClient"]
 

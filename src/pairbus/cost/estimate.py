@@ -22,7 +22,8 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import Any
 
-from ..metering import UNIT_BYTES, units
+from pairbus.metering import UNIT_BYTES, units
+
 from .sheet import PriceSheet
 from .system import System
 

@@ -9,7 +9,8 @@ from decimal import Decimal, InvalidOperation
 from importlib import resources
 from typing import Any
 
-from ..errors import ConfigurationError
+from pairbus.errors import ConfigurationError
+
 from .tiers import Step, Tiers
 
 __all__ = ["PriceSheet", "default_sheet", "parse_sheet"]

@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from ..errors import ConfigurationError
+from pairbus.errors import ConfigurationError
 
 __all__ = ["System", "parse_system"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ..errors import ConfigurationError
+from pairbus.errors import ConfigurationError
 
 __all__ = ["Step", "Tiers"]
 

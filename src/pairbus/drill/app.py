@@ -22,11 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..client.state_dir import status_dir
-from ..client.status_file import read_status_files
-from ..errors import ConfigurationError
-from ..options import EntityState, StateChange
-from ..pairing.names import path_key
+from pairbus.client.state.directory import status_dir
+from pairbus.client.state.status_file import read_status_files
+from pairbus.errors import ConfigurationError
+from pairbus.options import EntityState, StateChange
+from pairbus.pairing.names import path_key
+
 from .engines import PRIMARY_ENV, SECONDARY_ENV
 from .messages import Outcome, Resting, SentMessage
 from .recorder import Recorder

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..pairing.names import path_key
+from pairbus.pairing.names import path_key
+
 from .messages import Arrival, Resting, SentMessage
 from .result import Fate, Unaccounted, Verdict
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from ..cost import BillTerms, PriceSheet, Report, make_bill
-from ..cost.estimate import Stage
-from ..cost.report import money, report_of
-from ..cost.usage import Sighting, Usage, merge_outages
-from ..ledger import Operation, adopt_segments, closed_segments, read_operations
-from ..ledger.operations import KIND, sight_outages
+from pairbus.cost import BillTerms, PriceSheet, Report, make_bill
+from pairbus.cost.estimate import Stage
+from pairbus.cost.report import money, report_of
+from pairbus.cost.usage import Sighting, Usage, merge_outages
+from pairbus.ledger import Operation, adopt_segments, closed_segments, read_operations
+from pairbus.ledger.operations import KIND, sight_outages
+
 from .result import Cost, CostLine
 from .scenario import EntityPlan
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..options import EntityState
-from ..pairing.names import path_key
+from pairbus.options import EntityState
+from pairbus.pairing.names import path_key
+
 from .audit import Audit
 from .engines import DrainRun
 from .messages import Resting
@@ -16,7 +17,7 @@ from .result import Check, FaultSpan, StateSpan
 from .scenario import PRIMARY, EntityPlan, Scenario
 
 if TYPE_CHECKING:
-    from ..spark import Verdict as RecordsVerdict
+    from pairbus.spark import Verdict as RecordsVerdict
 
 __all__ = ["Evidence", "make_checks"]
 

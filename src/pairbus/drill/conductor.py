@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..broker.plan import CLEAR, Step
-from ..clock import Clock, SystemClock
-from ..cost import PriceSheet
+from pairbus.broker.faults.plan import CLEAR, Step
+from pairbus.clock import Clock, SystemClock
+from pairbus.cost import PriceSheet
+
 from .applications import Applications
 from .audit import audit
 from .bill import sum_up_cost, terms_of

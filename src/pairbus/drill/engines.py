@@ -13,18 +13,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..client.state_dir import records_dir
-from ..cost import BillTerms, PriceSheet, Report
-from ..errors import ConfigurationError, UnreachableError
-from ..ledger import OperationLog
-from ..ledger.receipts import ReceiptLog
-from ..pump import Pump, PumpOptions, PumpPair, PumpSummary
-from ..spark.java import check_java
+from pairbus.client.state.directory import records_dir
+from pairbus.cost import BillTerms, PriceSheet, Report
+from pairbus.errors import ConfigurationError, UnreachableError
+from pairbus.ledger import OperationLog
+from pairbus.ledger.receipts import ReceiptLog
+from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
+from pairbus.spark.java import check_java
+
 from .bill import bill_in_memory
 from .stage import PRIMARY_NAME
 
 if TYPE_CHECKING:
-    from ..spark import SyphonSummary, Verdict
+    from pairbus.spark import SyphonSummary, Verdict
 
 __all__ = [
     "PRIMARY_ENV",

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..cost import PriceSheet, default_sheet
-from ..errors import ConfigurationError
+from pairbus.cost import PriceSheet, default_sheet
+from pairbus.errors import ConfigurationError
+
 from .app import App
 from .applications import Applications
 from .conductor import Conductor

@@ -16,11 +16,12 @@ from pathlib import Path
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from ..client.aio import PairedServiceBusClient
-from ..client.observer import Observer, Undertaking
-from ..client.sender import PairedSender
-from ..errors import PairbusError
-from ..options import EntityState, StateChange
+from pairbus.client.aio import PairedServiceBusClient
+from pairbus.client.observers.observer import Observer, Undertaking
+from pairbus.client.sender import PairedSender
+from pairbus.errors import PairbusError
+from pairbus.options import EntityState, StateChange
+
 from .messages import Outcome, Resting, SentMessage, checksum, make_body
 from .recorder import Recorder
 from .result import Check

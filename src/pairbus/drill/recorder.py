@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..clock import Clock
-from ..options import EntityState, StateChange
-from ..pairing.names import path_key
+from pairbus.clock import Clock
+from pairbus.options import EntityState, StateChange
+from pairbus.pairing.names import path_key
+
 from .messages import Arrival, SentMessage
 from .picture import EntityPicture
 from .result import FaultSpan, Phase, Sample, StateSpan

@@ -13,12 +13,13 @@ from typing import Any
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
-from ..client.records import KIND as REDIRECTS
-from ..client.spool import list_spooled
-from ..client.state_dir import records_dir
-from ..ledger import adopt_segments, closed_segments, read_segment
-from ..pairing.envelope import ALIAS_PATH
-from ..pairing.names import path_key
+from pairbus.client.sending.spool import list_spooled
+from pairbus.client.state.directory import records_dir
+from pairbus.client.state.records import KIND as REDIRECTS
+from pairbus.ledger import adopt_segments, closed_segments, read_segment
+from pairbus.pairing.envelope import ALIAS_PATH
+from pairbus.pairing.names import path_key
+
 from .line import open_client
 from .messages import Resting
 from .scenario import EntityPlan

@@ -43,10 +43,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from ..broker.plan import FaultPlan
-from ..errors import ConfigurationError
-from ..options import SendAvailabilityOptions
-from ..pairing.names import path_key
+from pairbus.broker.faults.plan import FaultPlan
+from pairbus.errors import ConfigurationError
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing.names import path_key
+
 from .toml_table import Table, nearest
 
 __all__ = [

@@ -13,11 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..client.state_dir import records_dir
-from ..cost import BillTerms, PriceSheet, Report
-from ..pump import PumpPair
-from ..spark import Backlog, Syphon, SyphonSummary, Verdict, open_session, verify
-from ..spark.bill import bill_ledger
+from pairbus.client.state.directory import records_dir
+from pairbus.cost import BillTerms, PriceSheet, Report
+from pairbus.pump import PumpPair
+from pairbus.spark import Backlog, Syphon, SyphonSummary, Verdict, open_session, verify
+from pairbus.spark.bill import bill_ledger
+
 from .engines import PRIMARY_ENV, SECONDARY_ENV, DrainRun, pump_options
 
 __all__ = ["SparkEngine"]

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
 
-from ..broker import Broker, NamespaceHandle, QueueSettings, SubscriptionSettings, TopicSettings
-from ..broker.engine.errors import Refused
-from ..broker.plan import CLEAR, Step
-from ..pairing.names import backlog_queue_names
+from pairbus.broker import Broker, NamespaceHandle, QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.broker.engine.errors import Refused
+from pairbus.broker.faults.plan import CLEAR, Step
+from pairbus.pairing.names import backlog_queue_names
+
 from .result import FaultSpan
 from .scenario import PRIMARY, SECONDARY, EntityPlan, Scenario
 

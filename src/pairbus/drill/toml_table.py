@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..errors import ConfigurationError
+from pairbus.errors import ConfigurationError
 
 __all__ = ["Table", "nearest"]
 

@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..clock import Clock, SystemClock
+from pairbus.clock import Clock, SystemClock
+
 from .operations import KIND
 from .segment import SegmentWriter, adopt_segments
 

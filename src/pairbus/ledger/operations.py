@@ -17,8 +17,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..metering import UNIT_BYTES
-from ..metering import units as size_class
+from pairbus.metering import UNIT_BYTES
+from pairbus.metering import units as size_class
+
 from .segment import read_segment
 
 __all__ = [

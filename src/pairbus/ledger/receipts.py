@@ -20,7 +20,8 @@ from json.encoder import encode_basestring_ascii as _quote
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
-from ..clock import Clock
+from pairbus.clock import Clock
+
 from .segment import MAX_AGE, SegmentWriter, read_segment
 
 __all__ = ["KIND", "MemoryReceipts", "Receipt", "ReceiptLog", "Receipts", "operation_id", "read_receipts"]

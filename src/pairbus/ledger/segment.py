@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..clock import Clock, SystemClock
+from pairbus.clock import Clock, SystemClock
 
 __all__ = ["SegmentRead", "SegmentWriter", "adopt_segments", "closed_segments", "read_segment"]
 

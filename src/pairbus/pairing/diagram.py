@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from ..options import EntityState
+from pairbus.options import EntityState
+
 from .health import TABLE, Step, Transition
 
 __all__ = ["render_page"]

@@ -40,7 +40,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..options import TtlPolicy
+from pairbus.options import TtlPolicy
+
 from .errors import MalformedEnvelope, ReservedPropertyError
 
 __all__ = [

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import ConfigurationError, PairbusError
+from pairbus.errors import ConfigurationError, PairbusError
 
 __all__ = [
     "BacklogUnavailableError",

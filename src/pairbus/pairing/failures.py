@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from ..options import SendAvailabilityOptions
+from pairbus.options import SendAvailabilityOptions
 
 __all__ = [
     "DECISIONS",

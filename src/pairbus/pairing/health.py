@@ -34,7 +34,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from ..options import EntityState, SendAvailabilityOptions, StateChange
+from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
+
 from .errors import PrimaryEntityFault
 from .failures import Action, Kind, Verdict
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from ..errors import ConfigurationError
+from pairbus.errors import ConfigurationError
+
 from .errors import SamePairError
 
 __all__ = [

@@ -12,9 +12,9 @@ from pairbus.amqp import errors as conditions
 from pairbus.amqp.message import scan
 from pairbus.amqp.performatives import ACCEPTED, RELEASED, AmqpError, DeliveryState, Modified, Rejected
 from pairbus.amqp.types import Array, Int, Symbol, UInt
+from pairbus.clock import Clock, SystemClock
+from pairbus.pairing.failures import Fate
 
-from ..clock import Clock, SystemClock
-from ..pairing.failures import Fate
 from .errors import UNANSWERED, TransportError
 from .line import Line, Place
 from .links import BATCH_FORMAT, ReceiverLink, SenderLink, encode_batch

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ..pairing.names import path_key
+from pairbus.pairing.names import path_key
+
 from .errors import TransportError
 from .intake import Stray
 from .parcel import Parcel, ReceiptBook

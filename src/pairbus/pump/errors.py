@@ -6,7 +6,7 @@ PairbusError
 
 from __future__ import annotations
 
-from ..errors import PairbusError
+from pairbus.errors import PairbusError
 
 __all__ = ["CONNECTION_LOST", "UNANSWERED", "TransportError"]
 

@@ -17,9 +17,9 @@ from typing import NamedTuple, cast
 
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import scan
+from pairbus.pairing.errors import MalformedEnvelope
+from pairbus.pairing.names import path_key
 
-from ..pairing.errors import MalformedEnvelope
-from ..pairing.names import path_key
 from .lanes import Lanes
 from .parcel import Parcel
 from .rate import Pace

@@ -46,8 +46,8 @@ from pairbus.amqp.events import (
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError
 from pairbus.amqp.session import Session
+from pairbus.clock import Clock, SystemClock
 
-from ..clock import Clock, SystemClock
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .tokens import TokenSource
 

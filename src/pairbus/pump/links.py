@@ -38,8 +38,8 @@ from pairbus.amqp.performatives import (
     Target,
 )
 from pairbus.amqp.session import Session
+from pairbus.pairing.failures import Fate
 
-from ..pairing.failures import Fate
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .line import Line
 from .meter import Meter

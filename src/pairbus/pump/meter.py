@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ledger.operation_log import OperationRecorder
-from ..ledger.operations import UNIT_BYTES, size_class
+from pairbus.ledger.operation_log import OperationRecorder
+from pairbus.ledger.operations import UNIT_BYTES, size_class
 
 __all__ = ["Meter"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..errors import ConfigurationError
-from ..options import TtlPolicy
-from ..pairing.names import path_key
+from pairbus.errors import ConfigurationError
+from pairbus.options import TtlPolicy
+from pairbus.pairing.names import path_key
 
 __all__ = ["PumpOptions"]
 

@@ -15,8 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ConfigurationError
-from ..pairing.names import ConnectionString, Endpoint, endpoint_of, parse_connection_string, primary_name
+from pairbus.errors import ConfigurationError
+from pairbus.pairing.names import (
+    ConnectionString,
+    Endpoint,
+    endpoint_of,
+    parse_connection_string,
+    primary_name,
+)
+
 from .line import Place
 from .tokens import CredentialTokens, FixedToken, SasTokens, TokenSource
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from ..ledger.receipts import Receipt, operation_id
+from pairbus.ledger.receipts import Receipt, operation_id
+
 from .steps import Held
 from .transport import Delivery
 from .unwrapping import Opened, Postmark

@@ -7,11 +7,12 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
-from ..clock import Clock, SystemClock
-from ..errors import ConfigurationError
-from ..ledger.operation_log import OperationLog
-from ..ledger.receipts import MemoryReceipts, Receipts
-from ..pairing.names import primary_name
+from pairbus.clock import Clock, SystemClock
+from pairbus.errors import ConfigurationError
+from pairbus.ledger.operation_log import OperationLog
+from pairbus.ledger.receipts import MemoryReceipts, Receipts
+from pairbus.pairing.names import primary_name
+
 from .amqp_transport import AmqpTransport
 from .destinations import Destinations
 from .meter import Meter

@@ -19,8 +19,8 @@ from pairbus.amqp.message import (
 )
 from pairbus.amqp.performatives import ACCEPTED
 from pairbus.amqp.session import Session
+from pairbus.pairing.failures import Fate
 
-from ..pairing.failures import Fate
 from .errors import TransportError
 from .line import Line
 from .links import LinkEnd, SenderLink, attach_link

@@ -24,8 +24,8 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.amqp import errors as conditions
 from pairbus.amqp.message import scan
+from pairbus.pairing.failures import Fate, describe
 
-from ..pairing.failures import Fate, describe
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .meter import Meter
 from .pair import ResolvedSide

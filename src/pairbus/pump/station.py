@@ -7,9 +7,10 @@ import logging
 from dataclasses import dataclass, field
 from math import inf
 
-from ..clock import Clock
-from ..ledger.receipts import Receipts
-from ..pairing.names import path_key
+from pairbus.clock import Clock
+from pairbus.ledger.receipts import Receipts
+from pairbus.pairing.names import path_key
+
 from .destinations import Destinations, PathState
 from .options import PumpOptions
 from .rate import Limiter

@@ -23,11 +23,10 @@ from pairbus.amqp.codec import decode, encode, skip
 from pairbus.amqp.errors import DecodeError, EncodeError
 from pairbus.amqp.message import Header, MessageSections, encode_header, encode_properties
 from pairbus.amqp.types import Symbol, Timestamp
-
-from ..options import TtlPolicy
-from ..pairing.envelope import RESERVED_NAMES, Unwrapped, expand_body, unwrap
-from ..pairing.errors import MalformedEnvelope
-from ..pairing.names import path_key
+from pairbus.options import TtlPolicy
+from pairbus.pairing.envelope import RESERVED_NAMES, Unwrapped, expand_body, unwrap
+from pairbus.pairing.errors import MalformedEnvelope
+from pairbus.pairing.names import path_key
 
 __all__ = ["Opened", "Postmark", "open_envelope", "read_address", "read_postmark"]
 

@@ -11,8 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..pump import PumpOptions, PumpPair, Side
-    from .backlog import Backlog
+    from pairbus.backlog.discovery import Backlog
+    from pairbus.pump import PumpOptions, PumpPair, Side
+
     from .receipts import compact_receipts, load_receipts
     from .session import open_session
     from .summary import SyphonSummary
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Backlog": "pairbus.spark.backlog",
+    "Backlog": "pairbus.backlog.discovery",
     "MissingMessage": "pairbus.spark.verdict",
     "PumpOptions": "pairbus.pump",
     "PumpPair": "pairbus.pump",

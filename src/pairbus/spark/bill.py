@@ -19,13 +19,14 @@ import pyarrow as pa
 from pyarrow import parquet
 from pyspark.sql import functions as F
 
-from ..cost.bill import CROSSING, HOUR, BillTerms, Extent, MonthBill, price_months
-from ..cost.estimate import Stage
-from ..cost.report import Report, Share, Span, Tick, bucket_for, forecast_stages, order_shares
-from ..cost.sheet import PriceSheet
-from ..cost.system import System
-from ..cost.usage import MOVING, Outage, Sighting, first_minute, merge_outages
-from ..ledger.operations import OutageMark, WriterMark, find_gaps, sight_outages
+from pairbus.cost.bill import CROSSING, HOUR, BillTerms, Extent, MonthBill, price_months
+from pairbus.cost.estimate import Stage
+from pairbus.cost.report import Report, Share, Span, Tick, bucket_for, forecast_stages, order_shares
+from pairbus.cost.sheet import PriceSheet
+from pairbus.cost.system import System
+from pairbus.cost.usage import MOVING, Outage, Sighting, first_minute, merge_outages
+from pairbus.ledger.operations import OutageMark, WriterMark, find_gaps, sight_outages
+
 from .operations import Intake, load_operations, take_segments
 
 if TYPE_CHECKING:

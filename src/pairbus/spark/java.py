@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..errors import ConfigurationError
+from pairbus.errors import ConfigurationError
 
 __all__ = ["LEAST_JAVA", "check_java", "find_java", "parse_java_version"]
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from ..ledger.operations import BOUNDS, KIND, STAGES
-from ..ledger.segment import adopt_segments, closed_segments
+from pairbus.ledger.operations import BOUNDS, KIND, STAGES
+from pairbus.ledger.segment import adopt_segments, closed_segments
+
 from .locks import hold_alone
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..pump import PumpOptions, PumpPair
-from .epochs import Shard
-from .survey import survey_queues
+from pairbus.backlog.survey import survey_queues
+from pairbus.pump import PumpOptions, PumpPair
+
+from .leash.epochs import Shard
 
 __all__ = ["SEEN_DDL", "peek_shards"]
 

@@ -14,10 +14,12 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from .ends import open_planner, read_place
-from .epochs import ServedQueue, Shard, deal
-from .leash import LeashPlace
-from .tether import PlannerTether
+from pairbus.backlog.discovery import ServedQueue
+
+from .leash.ends import open_planner, read_place
+from .leash.epochs import Shard, deal
+from .leash.leash import LeashPlace
+from .leash.tether import PlannerTether
 
 __all__ = ["PLAN_DDL", "PlanReader", "PlanSource"]
 

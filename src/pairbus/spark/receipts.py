@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from ..ledger import adopt_segments, closed_segments
-from ..ledger.receipts import KIND
+from pairbus.ledger import adopt_segments, closed_segments
+from pairbus.ledger.receipts import KIND
+
 from .locks import hold_alone
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..errors import ConfigurationError, UnreachableError
+from pairbus.errors import ConfigurationError, UnreachableError
+
 from .java import check_java
 
 __all__ = ["DEFAULT_MASTER", "check_spark_version", "is_remote", "open_session"]

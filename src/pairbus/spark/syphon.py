@@ -31,20 +31,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import functions as F
 
-from ..errors import ConfigurationError, PairbusError
-from ..portal import Portal
-from ..pump import PumpOptions, PumpPair
-from .backlog import Backlog, Discovery, discover
-from .ends import write_place
-from .epochs import BUSY_EPOCH, LONGEST_EPOCH, Epochs, deal
-from .file_leash import FileLeash
-from .leash import Leash, Progress, PumpSeen
+from pairbus.backlog.discovery import Backlog, Discovery, discover
+from pairbus.errors import ConfigurationError, PairbusError
+from pairbus.portal import Portal
+from pairbus.pump import PumpOptions, PumpPair
+
+from .leash.ends import write_place
+from .leash.epochs import BUSY_EPOCH, LONGEST_EPOCH, Epochs, deal
+from .leash.file_leash import FileLeash
+from .leash.leash import Leash, Progress, PumpSeen
+from .leash.tether import ControlFile
 from .planner import PlanSource
 from .receipts import compact_receipts, load_receipts
 from .session import check_spark_version, is_remote
 from .summary import RunTally, SyphonSummary
 from .task import RESULT_DDL, ShardJob, pump_planned, pump_shards
-from .tether import ControlFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,14 +22,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import ConfigurationError, PairbusError, UnreachableError
-from ..ledger.operation_log import OperationLog
-from ..ledger.receipts import ReceiptLog
-from ..pump import Pump, PumpOptions, PumpPair, PumpSummary
-from .ends import hold_leash
-from .epochs import ServedQueue, Shard
-from .leash import COUNTS, LeashPlace, PumpSeen
-from .tether import Tether
+from pairbus.backlog.discovery import ServedQueue
+from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
+from pairbus.ledger.operation_log import OperationLog
+from pairbus.ledger.receipts import ReceiptLog
+from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
+
+from .leash.ends import hold_leash
+from .leash.epochs import Shard
+from .leash.leash import COUNTS, LeashPlace, PumpSeen
+from .leash.tether import Tether
 
 __all__ = ["RESULT_DDL", "ShardJob", "pump_planned", "pump_shards"]
 

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from ..client.records import KIND as REDIRECTS
-from ..ledger import adopt_segments, closed_segments, read_segment
-from ..ledger.receipts import KIND as RECEIPTS
-from ..portal import Portal
-from ..pump import PumpOptions, PumpPair
-from .backlog import Backlog, discover
-from .epochs import Shard, deal
+from pairbus.backlog.discovery import Backlog, discover
+from pairbus.client.state.records import KIND as REDIRECTS
+from pairbus.ledger import adopt_segments, closed_segments, read_segment
+from pairbus.ledger.receipts import KIND as RECEIPTS
+from pairbus.portal import Portal
+from pairbus.pump import PumpOptions, PumpPair
+
+from .leash.epochs import Shard, deal
 from .peeking import SEEN_DDL, peek_shards
 from .receipts import load_receipts
 

@@ -11,6 +11,7 @@ and then any test may ask for `pairbus_broker` (two namespaces, `contoso` and `c
 
 from pairbus.broker import Broker, FaultKind, FaultPlan
 from pairbus.clock import ManualClock
-from pairbus.testing.timers import ManualTimers
+
+from .timers import ManualTimers
 
 __all__ = ["Broker", "FaultKind", "FaultPlan", "ManualClock", "ManualTimers"]

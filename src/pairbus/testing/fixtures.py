@@ -7,7 +7,8 @@ import pytest
 
 from pairbus.broker import Broker
 from pairbus.clock import ManualClock
-from pairbus.testing.timers import ManualTimers
+
+from .timers import ManualTimers
 
 __all__ = ["manual_clock", "manual_timers", "pairbus_broker"]
 

@@ -15,12 +15,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from pairbus.amqp import types as amqp
 from pairbus.amqp.message import Properties
-from pairbus.broker.engine.sql import compile_value, find_system_property
-from pairbus.broker.engine.sql_lexer import malformed
-from pairbus.broker.engine.sql_parser import parse_statements
-from pairbus.broker.engine.sql_tree import Property, Scope, Set, Statement
-from pairbus.broker.engine.system_properties import Filterable, lookup
-from pairbus.broker.engine.typed_values import check_values, from_plain, to_plain
+
+from .sql.expression import compile_value, find_system_property
+from .sql.lexer import malformed
+from .sql.parser import parse_statements
+from .sql.tree import Property, Scope, Set, Statement
+from .system_properties import Filterable, lookup
+from .typed_values import check_values, from_plain, to_plain
 
 __all__ = ["ChangedMessage", "SqlAction"]
 

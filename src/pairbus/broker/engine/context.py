@@ -6,14 +6,14 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from pairbus.broker.engine.deadlines import Alarms
-from pairbus.broker.engine.events import Event, SequenceAdvanced
-from pairbus.broker.engine.settings import Limits
+from .deadlines import Alarms
+from .events import Event, SequenceAdvanced
+from .settings import Limits
 
 if TYPE_CHECKING:
-    from pairbus.broker.engine.entity import Entity
-    from pairbus.broker.engine.queue import MessageQueue
-    from pairbus.broker.engine.stock import Stock
+    from .entity import Entity
+    from .queue import MessageQueue
+    from .stock import Stock
 
 __all__ = ["Context", "Space"]
 

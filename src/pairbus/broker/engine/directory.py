@@ -6,12 +6,12 @@ and whatever suffix it has.
 
 from __future__ import annotations
 
-from pairbus.broker.engine.entity import Entity
-from pairbus.broker.engine.errors import already_exists, not_found
-from pairbus.broker.engine.names import fold
-from pairbus.broker.engine.queue import MessageQueue
-from pairbus.broker.engine.subscription import Subscription
-from pairbus.broker.engine.topic import Topic
+from .entity import Entity
+from .errors import already_exists, not_found
+from .names import fold
+from .queue import MessageQueue
+from .subscription import Subscription
+from .topic import Topic
 
 __all__ = ["Directory"]
 

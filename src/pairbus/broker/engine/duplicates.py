@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pairbus.broker.engine.deadlines import Deadlines
+from .deadlines import Deadlines
 
 __all__ = ["DuplicateHistory"]
 

@@ -14,21 +14,15 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from pairbus.amqp import errors as conditions
-from pairbus.broker.engine.context import Context, Space
-from pairbus.broker.engine.deadlines import NEVER, Deadlines, Sleeper
-from pairbus.broker.engine.duplicates import DuplicateHistory
-from pairbus.broker.engine.errors import (
-    Refused,
-    bad_argument,
-    disabled,
-    message_not_found,
-    not_allowed,
-    not_found,
-)
-from pairbus.broker.engine.events import DuplicateForgotten, DuplicateSeen, MessageRemoved, MessageStored
-from pairbus.broker.engine.message import Incoming, MessageState, StoredMessage
-from pairbus.broker.engine.settings import MEGABYTE, EntitySettings, QueueSettings, TopicSettings
-from pairbus.broker.engine.table import MessageTable
+
+from .context import Context, Space
+from .deadlines import NEVER, Deadlines, Sleeper
+from .duplicates import DuplicateHistory
+from .errors import Refused, bad_argument, disabled, message_not_found, not_allowed, not_found
+from .events import DuplicateForgotten, DuplicateSeen, MessageRemoved, MessageStored
+from .message import Incoming, MessageState, StoredMessage
+from .settings import MEGABYTE, EntitySettings, QueueSettings, TopicSettings
+from .table import MessageTable
 
 __all__ = ["Entity"]
 

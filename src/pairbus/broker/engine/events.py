@@ -18,9 +18,9 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple, TypeAlias
 
-from pairbus.broker.engine.message import MessageState, StoredMessage
-from pairbus.broker.engine.rules import Rule
-from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
+from .message import MessageState, StoredMessage
+from .rules import Rule
+from .settings import QueueSettings, SubscriptionSettings, TopicSettings
 
 __all__ = [
     "DuplicateForgotten",

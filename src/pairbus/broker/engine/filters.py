@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
 from pairbus.amqp.errors import ARGUMENT_ERROR
-from pairbus.broker.engine.actions import SqlAction
-from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.sql import Predicate, compile_predicate
-from pairbus.broker.engine.system_properties import Filterable, identifier_text, lookup
-from pairbus.broker.engine.typed_values import check_values, equal, from_plain, to_plain
+
+from .actions import SqlAction
+from .errors import Refused
+from .sql.expression import Predicate, compile_predicate
+from .system_properties import Filterable, identifier_text, lookup
+from .typed_values import check_values, equal, from_plain, to_plain
 
 __all__ = [
     "CorrelationFilter",

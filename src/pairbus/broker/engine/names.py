@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from pairbus.broker.engine.errors import bad_argument
-from pairbus.broker.engine.settings import Limits
+from .errors import bad_argument
+from .settings import Limits
 
 __all__ = ["check_path", "check_rule_name", "check_subscription_name", "fold"]
 

@@ -22,17 +22,18 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pairbus.amqp import errors as conditions
-from pairbus.broker.engine.context import Context, Space
-from pairbus.broker.engine.directory import Directory
-from pairbus.broker.engine.entity import Entity
-from pairbus.broker.engine.errors import Refused, bad_argument
-from pairbus.broker.engine.events import EntityKind, EntityPut, EntityRemoved, Event, RulePut, RuleRemoved
-from pairbus.broker.engine.message import Incoming
-from pairbus.broker.engine.names import check_path, check_rule_name, check_subscription_name, fold
-from pairbus.broker.engine.queue import MessageQueue
-from pairbus.broker.engine.recovery import Recovery, describe, snapshot
-from pairbus.broker.engine.rules import Rule
-from pairbus.broker.engine.settings import (
+
+from .context import Context, Space
+from .directory import Directory
+from .entity import Entity
+from .errors import Refused, bad_argument
+from .events import EntityKind, EntityPut, EntityRemoved, Event, RulePut, RuleRemoved
+from .message import Incoming
+from .names import check_path, check_rule_name, check_subscription_name, fold
+from .queue import MessageQueue
+from .recovery import Recovery, describe, snapshot
+from .rules import Rule
+from .settings import (
     STANDARD,
     EntitySettings,
     Limits,
@@ -41,10 +42,10 @@ from pairbus.broker.engine.settings import (
     SubscriptionSettings,
     TopicSettings,
 )
-from pairbus.broker.engine.subscription import SEGMENT, Subscription, subscription_path
-from pairbus.broker.engine.tokens import new_token
-from pairbus.broker.engine.topic import Topic
-from pairbus.broker.engine.validity import check_settings, check_update
+from .subscription import SEGMENT, Subscription, subscription_path
+from .tokens import new_token
+from .topic import Topic
+from .validity import check_settings, check_update
 
 __all__ = ["Namespace"]
 

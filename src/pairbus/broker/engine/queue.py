@@ -31,8 +31,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pairbus.broker.engine.context import Context, Space
-from pairbus.broker.engine.errors import (
+from .context import Context, Space
+from .errors import (
     bad_argument,
     disabled,
     message_not_found,
@@ -41,11 +41,11 @@ from pairbus.broker.engine.errors import (
     session_cannot_be_locked,
     session_lock_lost,
 )
-from pairbus.broker.engine.events import SessionStateSet
-from pairbus.broker.engine.message import MessageState, StoredMessage
-from pairbus.broker.engine.sessions import Session, SessionLock, Sessions
-from pairbus.broker.engine.settings import EntitySettings, ReceivableSettings
-from pairbus.broker.engine.settlement import Delivery, LockableStock
+from .events import SessionStateSet
+from .message import MessageState, StoredMessage
+from .sessions import Session, SessionLock, Sessions
+from .settings import EntitySettings, ReceivableSettings
+from .settlement import Delivery, LockableStock
 
 __all__ = ["Counts", "Delivery", "MessageQueue"]
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pairbus.broker.engine.directory import Directory
-from pairbus.broker.engine.entity import Entity
-from pairbus.broker.engine.events import (
+from .directory import Directory
+from .entity import Entity
+from .events import (
     DuplicateForgotten,
     DuplicateSeen,
     EntityKind,
@@ -28,10 +28,10 @@ from pairbus.broker.engine.events import (
     SequenceAdvanced,
     SessionStateSet,
 )
-from pairbus.broker.engine.queue import MessageQueue
-from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
-from pairbus.broker.engine.subscription import Subscription
-from pairbus.broker.engine.topic import Topic
+from .queue import MessageQueue
+from .settings import QueueSettings, SubscriptionSettings, TopicSettings
+from .subscription import Subscription
+from .topic import Topic
 
 __all__ = ["Recovery", "describe", "snapshot"]
 

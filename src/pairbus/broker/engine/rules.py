@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pairbus.broker.engine.actions import ChangedMessage
-from pairbus.broker.engine.filters import (
+from .actions import ChangedMessage
+from .filters import (
     CorrelationFilter,
     FalseFilter,
     Filter,

@@ -15,10 +15,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pairbus.broker.engine.deadlines import Deadlines
-from pairbus.broker.engine.line import Line
-from pairbus.broker.engine.message import StoredMessage
-from pairbus.broker.engine.table import MessageTable
+from .deadlines import Deadlines
+from .line import Line
+from .message import StoredMessage
+from .table import MessageTable
 
 __all__ = ["Session", "SessionLock", "Sessions"]
 

@@ -10,12 +10,12 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pairbus.broker.engine.context import Context, Space
-from pairbus.broker.engine.deadlines import Deadlines
-from pairbus.broker.engine.errors import Refused, message_lock_lost, not_allowed, not_found, session_lock_lost
-from pairbus.broker.engine.message import MessageState, StoredMessage
-from pairbus.broker.engine.sessions import Session, Sessions
-from pairbus.broker.engine.stock import Stock
+from .context import Context, Space
+from .deadlines import Deadlines
+from .errors import Refused, message_lock_lost, not_allowed, not_found, session_lock_lost
+from .message import MessageState, StoredMessage
+from .sessions import Session, Sessions
+from .stock import Stock
 
 __all__ = ["Delivery", "LockableStock"]
 

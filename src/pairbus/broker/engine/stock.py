@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pairbus.broker.engine.context import Context, Space
-from pairbus.broker.engine.deadlines import Deadlines
-from pairbus.broker.engine.entity import Entity
-from pairbus.broker.engine.errors import Refused, not_allowed
-from pairbus.broker.engine.events import MessageChanged, MessageRemoved, MessageStored
-from pairbus.broker.engine.line import Line
-from pairbus.broker.engine.message import Incoming, MessageState, StoredMessage
-from pairbus.broker.engine.sessions import Sessions
-from pairbus.broker.engine.settings import EntitySettings, ReceivableSettings
+from .context import Context, Space
+from .deadlines import Deadlines
+from .entity import Entity
+from .errors import Refused, not_allowed
+from .events import MessageChanged, MessageRemoved, MessageStored
+from .line import Line
+from .message import Incoming, MessageState, StoredMessage
+from .sessions import Sessions
+from .settings import EntitySettings, ReceivableSettings
 
 __all__ = ["Stock"]
 

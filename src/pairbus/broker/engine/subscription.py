@@ -6,12 +6,12 @@ matching rule with an action makes a copy of its own, changed by the action.
 
 from __future__ import annotations
 
-from pairbus.broker.engine.context import Context, Space
-from pairbus.broker.engine.errors import already_exists, not_allowed, not_found
-from pairbus.broker.engine.message import Incoming, StoredMessage, View
-from pairbus.broker.engine.queue import MessageQueue
-from pairbus.broker.engine.rules import Rule, TrueFilter
-from pairbus.broker.engine.settings import SubscriptionSettings
+from .context import Context, Space
+from .errors import already_exists, not_allowed, not_found
+from .message import Incoming, StoredMessage, View
+from .queue import MessageQueue
+from .rules import Rule, TrueFilter
+from .settings import SubscriptionSettings
 
 __all__ = ["SEGMENT", "Subscription", "subscription_path"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from pairbus.broker.engine.message import StoredMessage
+from .message import StoredMessage
 
 __all__ = ["MessageTable"]
 

@@ -7,13 +7,13 @@ size.
 
 from __future__ import annotations
 
-from pairbus.broker.engine.context import Context, Space
-from pairbus.broker.engine.entity import Entity
-from pairbus.broker.engine.errors import not_allowed, not_found
-from pairbus.broker.engine.message import Incoming, StoredMessage, View
-from pairbus.broker.engine.queue import Counts
-from pairbus.broker.engine.settings import TopicSettings
-from pairbus.broker.engine.subscription import Subscription, subscription_path
+from .context import Context, Space
+from .entity import Entity
+from .errors import not_allowed, not_found
+from .message import Incoming, StoredMessage, View
+from .queue import Counts
+from .settings import TopicSettings
+from .subscription import Subscription, subscription_path
 
 __all__ = ["Topic"]
 

@@ -18,7 +18,8 @@ from typing import Any, Final, TypeAlias
 from pairbus.amqp import types as amqp
 from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.errors import ARGUMENT_ERROR
-from pairbus.broker.engine.errors import Refused
+
+from .errors import Refused
 
 __all__ = ["Comparable", "PlainValue", "check_values", "comparable", "equal", "from_plain", "to_plain"]
 

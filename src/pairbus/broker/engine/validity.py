@@ -6,14 +6,8 @@ allow.
 
 from __future__ import annotations
 
-from pairbus.broker.engine.errors import bad_argument
-from pairbus.broker.engine.settings import (
-    EntitySettings,
-    Limits,
-    QueueSettings,
-    ReceivableSettings,
-    TopicSettings,
-)
+from .errors import bad_argument
+from .settings import EntitySettings, Limits, QueueSettings, ReceivableSettings, TopicSettings
 
 __all__ = ["check_settings", "check_update"]
 

@@ -1,0 +1,88 @@
+"""How much lies in the backlog queues of a pair, asked of the secondary; this needs the Manage claim."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from azure.core.exceptions import ResourceNotFoundError
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from pairbus.sdk.administration import (
+    REQUEST_LIMIT,
+    OpenAdministration,
+    Trouble,
+    ask,
+    describe_trouble,
+    judge_trouble,
+)
+
+__all__ = ["BacklogDepth", "QueueDepth", "read_depth"]
+
+_AT_A_TIME = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDepth:
+    """What one backlog queue holds."""
+
+    name: str
+    active: int
+    dead_letters: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogDepth:
+    """What all of them hold; ``trouble`` says why nobody knows, ``reason`` in words."""
+
+    queues: tuple[QueueDepth, ...] = ()
+    missing: tuple[str, ...] = ()
+    trouble: Trouble | None = None
+    reason: str | None = None
+
+    @property
+    def active(self) -> int:
+        return sum(queue.active for queue in self.queues)
+
+    @property
+    def dead_letters(self) -> int:
+        return sum(queue.dead_letters for queue in self.queues)
+
+
+async def read_depth(
+    open_administration: OpenAdministration, names: Sequence[str], *, limit: float = REQUEST_LIMIT
+) -> BacklogDepth:
+    """Ask for the depth of these queues; a secondary that does not tell is no error."""
+    gate = asyncio.Semaphore(_AT_A_TIME)
+    async with open_administration() as admin:
+
+        async def read(name: str) -> QueueDepth | None:
+            async with gate:
+                return await _read_one(admin, name, limit)
+
+        try:
+            found = await asyncio.gather(*map(read, names))
+        except Exception as error:
+            trouble = judge_trouble(error)
+            if trouble is None:
+                raise
+            return BacklogDepth(trouble=trouble, reason=describe_trouble(error))
+    return BacklogDepth(
+        queues=tuple(queue for queue in found if queue is not None),
+        missing=tuple(name for name, queue in zip(names, found, strict=True) if queue is None),
+    )
+
+
+async def _read_one(admin: ServiceBusAdministrationClient, name: str, limit: float) -> QueueDepth | None:
+    try:
+        runtime = await ask(admin.get_queue_runtime_properties(name), limit=limit)
+    except ResourceNotFoundError:
+        return None
+    return QueueDepth(
+        name=name,
+        active=runtime.active_message_count or 0,
+        dead_letters=runtime.dead_letter_message_count or 0,
+        size=runtime.size_in_bytes or 0,
+    )

@@ -1,0 +1,125 @@
+"""The backlog of a pair as the syphon serves it: which queues there are, and what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pairbus.errors import ConfigurationError
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing.names import backlog_queue_names, parse_backlog_queue_name, primary_name
+from pairbus.pump import PumpPair, Side
+from pairbus.sdk.administration import describe_trouble, judge_trouble, open_administration
+
+from .depth import read_depth
+
+__all__ = ["Backlog", "Discovery", "ServedQueue", "administration", "discover"]
+
+_LIST_LIMIT = 30.0
+
+
+class ServedQueue(NamedTuple):
+    """A backlog queue, and the index of its pair."""
+
+    pair: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """A pair and its backlog queues."""
+
+    pair: PumpPair
+    count: int = SendAvailabilityOptions().backlog_queue_count
+    #: Serve queues beyond the count too, if they can be listed.
+    include_extra: bool = False
+    #: What begins the names of the queues; by default the primary's own name.
+    primary_name: str | None = None
+
+    @property
+    def name(self) -> str:
+        if self.primary_name is not None:
+            return primary_name("", alias=self.primary_name)
+        return self.pair.label()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """The queues to serve, what lies in them if that is known, and what was noticed."""
+
+    queues: tuple[ServedQueue, ...]
+    active: int | None
+    notes: tuple[str, ...] = ()
+
+
+async def discover(backlogs: Sequence[Backlog]) -> Discovery:
+    """Ask the secondaries which queues there are. Without the right to ask, all below the count count."""
+    queues: list[ServedQueue] = []
+    notes: list[str] = []
+    active: int | None = 0
+    for index, backlog in enumerate(backlogs):
+        found = await _discover_one(index, backlog)
+        queues += found.queues
+        notes += found.notes
+        active = None if active is None or found.active is None else active + found.active
+    if len(set(queues)) < len(queues):
+        raise ConfigurationError("the same backlog queue is named twice; give each pair once")
+    return Discovery(queues=tuple(queues), active=active, notes=tuple(notes))
+
+
+async def _discover_one(index: int, backlog: Backlog) -> Discovery:
+    names = backlog_queue_names(backlog.name, backlog.count)
+    side = backlog.pair.secondary
+    depth = await read_depth(lambda: administration(side), names)
+    if depth.trouble is not None:
+        note = f"the backlog queues of {backlog.name} cannot be looked at: {depth.reason}"
+        return Discovery(queues=_served(index, names), active=None, notes=(note,))
+    notes = [f"there is no backlog queue {name}" for name in depth.missing]
+    served = [queue.name for queue in depth.queues]
+    active = depth.active
+    extra = await _list_extra(side, backlog)
+    if extra:
+        held = await read_depth(lambda: administration(side), extra)
+        verb = "are drained too" if backlog.include_extra else "are left alone (--include-extra drains them)"
+        notes.append(
+            f"{len(extra)} backlog queues beyond the count, with {held.active} messages, {verb}: "
+            f"{', '.join(extra)}"
+        )
+        if backlog.include_extra:
+            served += extra
+            active += held.active
+    return Discovery(queues=_served(index, served), active=active, notes=tuple(notes))
+
+
+async def _list_extra(side: Side, backlog: Backlog) -> list[str]:
+    """Backlog queues of this primary whose index is beyond the count; none if they cannot be listed."""
+    extra: dict[int, str] = {}
+    try:
+        async with asyncio.timeout(_LIST_LIMIT), administration(side) as admin:
+            async for queue in admin.list_queues():
+                parsed = parse_backlog_queue_name(queue.name)
+                if parsed is not None and parsed.primary == backlog.name and parsed.index >= backlog.count:
+                    extra[parsed.index] = queue.name
+    except Exception as error:
+        if judge_trouble(error) is None:
+            raise
+        if backlog.include_extra:
+            raise ConfigurationError(
+                f"--include-extra needs the right to list queues: {describe_trouble(error)}"
+            ) from None
+    return [extra[index] for index in sorted(extra)]
+
+
+def _served(index: int, names: Sequence[str]) -> tuple[ServedQueue, ...]:
+    return tuple(ServedQueue(index, name) for name in names)
+
+
+def administration(side: Side) -> Any:
+    """An administration client for one side, resolved in this process; close it."""
+    resolved = side.resolve()
+    keywords = {} if side.ca_file is None else {"connection_verify": side.ca_file}
+    if resolved.text is not None:
+        return open_administration(resolved.text, keywords=keywords)
+    return open_administration(resolved.endpoint.host, resolved.credential(), keywords=keywords)

@@ -1,0 +1,111 @@
+"""Looking at the backlog without touching it: what lies there, for whom, and what could not be sent.
+
+A peek locks nothing and shows messages in every state. It costs an operation a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from pairbus.amqp.errors import NOT_FOUND, DecodeError
+from pairbus.pairing.errors import MalformedEnvelope
+from pairbus.pump import PumpOptions, PumpPair, TransportError
+from pairbus.pump.pump import open_transport
+from pairbus.pump.transport import Peeked, Transport
+from pairbus.pump.unwrapping import open_envelope, read_postmark
+
+__all__ = ["Sighting", "survey_queues"]
+
+_PAGE = 250
+_DEAD_LETTERS = "$DeadLetterQueue"
+# The largest message of the Standard tier; Premium takes more, if the entity says so.
+_STANDARD_SIZE = 262_144
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A message that was seen in a backlog queue or in its dead letters."""
+
+    queue: str
+    is_dead: bool
+    is_deferred: bool
+    sequence_number: int
+    message_id: str
+    path: str
+    session: str | None
+    enqueued: float
+    bytes: int
+    #: Why it cannot be sent as it is, or why it is among the dead letters.
+    reason: str | None = None
+
+
+async def survey_queues(
+    pair: PumpPair, queues: Sequence[str], options: PumpOptions, *, now: float, dead_letters: bool = True
+) -> AsyncIterator[Sighting]:
+    """All messages of these queues, one page after the other; queues that are not there have none."""
+    async with _secondary(pair, options) as transport:
+        for queue in queues:
+            for path, is_dead in ((queue, False), (f"{queue}/{_DEAD_LETTERS}", True)):
+                if is_dead and not dead_letters:
+                    continue
+                async for one in _peek_all(transport, path):
+                    yield _sight(one, queue, is_dead=is_dead, options=options, now=now)
+
+
+@asynccontextmanager
+async def _secondary(pair: PumpPair, options: PumpOptions) -> AsyncIterator[Transport]:
+    transport = open_transport(pair.secondary.resolve(), options)
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+async def _peek_all(transport: Transport, path: str) -> AsyncIterator[Peeked]:
+    source = transport.source(path)
+    number = 0
+    try:
+        while page := await source.peek(number, _PAGE):
+            for one in page:
+                yield one
+            number = page[-1].sequence_number + 1
+    except TransportError as error:
+        if error.condition != NOT_FOUND:
+            raise
+    finally:
+        await source.close()
+
+
+def _sight(one: Peeked, queue: str, *, is_dead: bool, options: PumpOptions, now: float) -> Sighting:
+    path, session, message_id, enqueued = "", None, "", 0.0
+    reason: str | None = None
+    sections = one.sections
+    size = len(sections.payload)
+    try:
+        mark = read_postmark(sections)
+        enqueued = mark.enqueued_ms / 1000
+        message_id = str(sections.properties.message_id or "")
+        opened = open_envelope(sections, mark, policy_of=options.policy_of, now_ms=int(now * 1000))
+        path, session, size = opened.path, opened.session_id, len(opened.payload)
+        if opened.expired:
+            reason = "expired"
+        elif size > _STANDARD_SIZE:
+            reason = "too large for the Standard tier"
+        if is_dead:
+            reason = str(sections.application_properties.get("DeadLetterReason") or "unknown")
+    except (DecodeError, MalformedEnvelope) as error:
+        reason = f"malformed: {error}"
+    return Sighting(
+        queue=queue,
+        is_dead=is_dead,
+        is_deferred=one.is_deferred,
+        sequence_number=one.sequence_number,
+        message_id=message_id,
+        path=path,
+        session=session,
+        enqueued=enqueued,
+        bytes=size,
+        reason=reason,
+    )

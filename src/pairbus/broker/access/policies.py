@@ -1,0 +1,190 @@
+"""Shared access policies: names, keys and what their holders may do.
+
+A namespace has the policy ``RootManageSharedAccessKey`` with every right, ``send`` and ``listen`` with one
+each, and those that its owner adds. The keys of the first three are random and kept in a file, so that a
+connection string outlives restarts; those of the others come with every start, so that leaving one out takes
+it away.
+Keys are secrets: they stand in the file and in connection strings, and in no repr, log line or exception.
+"""
+
+from __future__ import annotations
+
+import base64
+import enum
+import json
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pairbus.errors import ConfigurationError
+
+from .secret_files import tighten, write_secret
+
+__all__ = ["ALL_CLAIMS", "ROOT_POLICY", "Claim", "Policies", "Policy", "connection_string"]
+
+ROOT_POLICY: Final = "RootManageSharedAccessKey"
+KEY_BYTES: Final = 32
+# The service's own limits. Such names need no quoting in a token, in which clients quote them differently.
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,256}")
+# A key is used as it is written. It must fit between the semicolons of a connection string.
+KEY: Final = re.compile(r"[!-:<-~]{1,256}")
+
+
+class Claim(enum.StrEnum):
+    """A right. Manage includes the two others."""
+
+    SEND = "Send"
+    LISTEN = "Listen"
+    MANAGE = "Manage"
+
+
+ALL_CLAIMS: Final = frozenset(Claim)
+_CLAIMS_BY_WORD: Final = {claim.lower(): claim for claim in Claim}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One policy. Manage implies Send and Listen."""
+
+    name: str
+    key: str = field(repr=False)
+    claims: frozenset[Claim]
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ConfigurationError(
+                f"The policy name {self.name!r} cannot be used. Use letters, digits, '.', '-' and '_'."
+            )
+        if not KEY.fullmatch(self.key):
+            raise ConfigurationError(
+                f"The key of policy {self.name!r} cannot be used. Use up to 256 printable ASCII characters "
+                "without spaces and semicolons, for example the output of `openssl rand -base64 32`."
+            )
+        claims = frozenset(Claim(claim) for claim in self.claims)
+        if not claims:
+            raise ConfigurationError(
+                f"The policy {self.name!r} gives no right. Give it send, listen or manage."
+            )
+        object.__setattr__(self, "claims", ALL_CLAIMS if Claim.MANAGE in claims else claims)
+
+    @classmethod
+    def parse(cls, text: str) -> Policy:
+        """Read ``NAME=KEY:send,listen,manage``: the first ``=`` and the last ``:`` separate."""
+        # What is wrong may be the key, so the text itself is never quoted.
+        named, colon, rights = text.rpartition(":")
+        name, equals, key = named.partition("=")
+        form = "Write it as NAME=KEY:RIGHTS, for example orders=c2VjcmV0:send,listen."
+        if not colon or not equals:
+            raise ConfigurationError(f"A policy lacks its '=' or its ':'. {form}")
+        words = [word.strip().lower() for word in rights.split(",")]
+        if not all(word in _CLAIMS_BY_WORD for word in words):
+            raise ConfigurationError(
+                f"The rights of policy {name!r}, after its last ':', must be of send, listen, manage. {form}"
+            )
+        return cls(name, key, frozenset(_CLAIMS_BY_WORD[word] for word in words))
+
+    @classmethod
+    def generate(cls, name: str, *claims: Claim) -> Policy:
+        """Make a policy with a random key."""
+        key = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
+        return cls(name, key, frozenset(claims))
+
+
+class Policies:
+    """The policies of one namespace, by name. A later one takes the place of an earlier one of its name."""
+
+    __slots__ = ("_by_name",)
+
+    def __init__(self, policies: Iterable[Policy]) -> None:
+        self._by_name = {policy.name: policy for policy in policies}
+
+    def __iter__(self) -> Iterator[Policy]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> Policy:
+        return self._by_name[name]
+
+    def __repr__(self) -> str:
+        return f"Policies({', '.join(self._by_name)})"
+
+    def get(self, name: str) -> Policy | None:
+        """Find a policy; None if there is none of this name."""
+        return self._by_name.get(name)
+
+    @property
+    def root(self) -> Policy:
+        """The policy with every right that each namespace has."""
+        return self._by_name[ROOT_POLICY]
+
+    def with_policies(self, policies: Iterable[Policy]) -> Policies:
+        """Give a set with these added; one of a name that is taken replaces the other."""
+        return Policies([*self, *policies])
+
+    @classmethod
+    def generate(cls, given: Iterable[Policy] = ()) -> Policies:
+        """Make the three default policies with random keys, and add those that are given."""
+        defaults = [
+            Policy.generate(ROOT_POLICY, *ALL_CLAIMS),
+            Policy.generate("send", Claim.SEND),
+            Policy.generate("listen", Claim.LISTEN),
+        ]
+        return cls([*defaults, *given])
+
+    @classmethod
+    def load_or_create(cls, path: Path, *, given: Iterable[Policy] = ()) -> Policies:
+        """Read the default policies from their file, or make them and write it; add those that are given."""
+        if path.exists():
+            tighten(path)
+            return cls.load(path).with_policies(given)
+        made = cls.generate()
+        made.save(path)
+        return made.with_policies(given)
+
+    @classmethod
+    def load(cls, path: Path) -> Policies:
+        """Read policies from a file that ``save`` wrote."""
+        try:
+            loaded = cls([_from_dict(entry) for entry in json.loads(path.read_bytes())["policies"]])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
+            # The cause may quote the file, and with it keys; its type is enough.
+            raise ConfigurationError(
+                f"The policies in {path} cannot be read ({type(error).__name__}). Bring the file back from a "
+                "copy, or delete it: new keys are then made, and connection strings change."
+            ) from None
+        if ROOT_POLICY not in loaded:
+            raise ConfigurationError(
+                f"The policies in {path} lack {ROOT_POLICY}. Delete the file to make new ones."
+            )
+        return loaded
+
+    def save(self, path: Path) -> None:
+        """Write all policies with their keys to a file that only its owner may read."""
+        content = json.dumps({"policies": [_to_dict(policy) for policy in self]}, indent=2)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_secret(path, content.encode("utf-8") + b"\n")
+
+
+def _to_dict(policy: Policy) -> dict[str, Any]:
+    return {"name": policy.name, "key": policy.key, "claims": sorted(policy.claims)}
+
+
+def _from_dict(plain: dict[str, Any]) -> Policy:
+    return Policy(plain["name"], plain["key"], frozenset(Claim(claim) for claim in plain["claims"]))
+
+
+def connection_string(host: str, port: int, *, namespace: str, policy: Policy) -> str:
+    """Write what a client needs to reach a namespace with the rights of a policy. It holds the key."""
+    bracketed = f"[{host}]" if ":" in host else host
+    return (
+        f"Endpoint=sb://{bracketed}:{port};SharedAccessKeyName={policy.name};SharedAccessKey={policy.key};"
+        f"UseDevelopmentEmulator=true;Namespace={namespace}"
+    )

@@ -1,0 +1,155 @@
+"""Who may do what: tokens and keys in, grants out.
+
+Theory of operation:
+1. Three things give a grant: a shared access signature, made with the key of a policy; a JSON web token, if a
+   key to verify it is configured; name and key of a policy by SASL PLAIN. Anything else raises
+   ``TokenRejected``, and nothing that a peer sends raises anything but that.
+2. A signature covers ``sr`` exactly as it stands in the token, quoted, then a newline, then ``se``. Clients
+   quote differently, so the raw text is signed and only then decoded.
+3. ``sr`` names the resource; ``grants`` says how it is compared with an entity.
+4. Secrets are compared in constant time, and a policy that does not exist takes as long as a wrong key.
+5. Time is an argument. A grant ends at its ``expires_at``, which is infinite after SASL PLAIN.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import math
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import unquote, unquote_plus
+
+from .grants import Grant, TokenRejected, entity_path, resource_path
+from .policies import Claim, Policies, Policy
+from .web_tokens import JwtKey
+
+__all__ = [
+    "Claim",
+    "Grant",
+    "JwtKey",
+    "Policies",
+    "Policy",
+    "TokenRejected",
+    "check_authorization",
+    "check_plain",
+    "check_token",
+    "entity_path",
+    "resource_path",
+]
+
+# Tokens of a directory with many groups reach some 10 KB; signatures stay below 1 KB.
+MAX_TOKEN: Final = 16_384
+# RFC 4616 lets each of the three parts be 255 octets; ours are policies' names and keys.
+MAX_PLAIN: Final = 1_024
+
+_SCHEME: Final = "sharedaccesssignature "
+_BEARER: Final = "bearer "
+_EXPIRY: Final = re.compile(r"[0-9]{1,12}")
+_FIELDS: Final = ("sr", "sig", "se", "skn")
+_HEADERS: Final = ("authorization", "servicebusauthorization")
+# Stands in for the key of a policy that does not exist.
+_NO_POLICY: Final = Policy("none", secrets.token_urlsafe(32), frozenset({Claim.SEND}))
+
+
+def check_token(
+    token: object, *, entity: str, now: float, policies: Policies, jwt_key: JwtKey | None = None
+) -> Grant:
+    """Check a token that a client puts for an entity (a path or a URI); empty is the namespace itself."""
+    if not isinstance(token, str) or not token.isascii() or not 0 < len(token) <= MAX_TOKEN:
+        raise TokenRejected(f"MalformedToken: A token is ASCII text of at most {MAX_TOKEN} characters.")
+    text = token.strip()
+    if text[: len(_SCHEME)].lower() == _SCHEME:
+        grant = _check_signature(text[len(_SCHEME) :], now, policies)
+    elif jwt_key is not None:
+        grant = jwt_key.verify(text.removeprefix("Bearer "), now=now)
+    else:
+        raise TokenRejected(
+            "InvalidToken: This namespace takes shared access signatures only. Use a connection string, or "
+            "start the namespace with a key to verify JSON web tokens."
+        )
+    if not grant.covers(entity):
+        raise TokenRejected(
+            f"InvalidAudience: The token is for '{grant.resource}', not for '{entity_path(entity)}'."
+        )
+    return grant
+
+
+def check_authorization(
+    headers: Mapping[str, str],
+    *,
+    entity: str,
+    now: float,
+    policies: Policies,
+    jwt_key: JwtKey | None = None,
+    claim: Claim = Claim.MANAGE,
+) -> Grant:
+    """Check the token of an HTTP request, which must give a claim; the names of headers are of any case."""
+    lowered = {name.lower(): value for name, value in headers.items()}
+    value = next((lowered[name] for name in _HEADERS if name in lowered), None)
+    if value is None:
+        raise TokenRejected("MissingToken: The request has no Authorization header. Send a token in it.")
+    token = value.strip()
+    if token[: len(_BEARER)].lower() == _BEARER:
+        token = token[len(_BEARER) :]
+    grant = check_token(token, entity=entity, now=now, policies=policies, jwt_key=jwt_key)
+    if claim not in grant.claims:
+        raise TokenRejected(
+            f"InvalidClaim: '{claim}' is required for this operation. Use a policy that has it."
+        )
+    return grant
+
+
+def check_plain(response: object, *, policies: Policies) -> Grant:
+    """Check the response of SASL PLAIN: an identity that is ignored, a policy's name, and its key."""
+    if not isinstance(response, (bytes, bytearray, memoryview)) or len(response) > MAX_PLAIN:
+        raise TokenRejected(f"MalformedToken: A PLAIN response is at most {MAX_PLAIN} bytes.")
+    parts = bytes(response).split(b"\0")
+    if len(parts) != 3:
+        raise TokenRejected("MalformedToken: A PLAIN response has an identity, a policy's name and its key.")
+    policy = _find_policy(policies, parts[1].decode("utf-8", errors="replace"))
+    if not hmac.compare_digest(parts[2], policy.key.encode("utf-8")):
+        raise TokenRejected(
+            "InvalidKey: The policy or its key is wrong. Compare them with the connection string."
+        )
+    return Grant(policy.claims, math.inf, "", policy.name)
+
+
+def _find_policy(policies: Policies, name: str) -> Policy:
+    found = policies.get(name)
+    return found if found is not None else _NO_POLICY
+
+
+def _check_signature(text: str, now: float, policies: Policies) -> Grant:
+    fields = _parse_fields(text)
+    if not _EXPIRY.fullmatch(fields["se"]):
+        raise TokenRejected("MalformedToken: The token's 'se' must be Unix seconds.")
+    policy = _find_policy(policies, unquote_plus(fields["skn"]))
+    signed = f"{fields['sr']}\n{fields['se']}".encode("ascii")
+    expected = base64.b64encode(hmac.digest(policy.key.encode("utf-8"), signed, hashlib.sha256))
+    # Not unquote_plus: a plus sign belongs to base64.
+    given = unquote(fields["sig"]).encode("utf-8")
+    if not hmac.compare_digest(expected, given):
+        raise TokenRejected(
+            "InvalidSignature: The token has an invalid signature, or its policy does not exist."
+        )
+    expires_at = float(fields["se"])
+    if expires_at <= now:
+        raise TokenRejected(f"ExpiredToken: The token expired {now - expires_at:.0f} s ago. Make a new one.")
+    return Grant(policy.claims, expires_at, resource_path(unquote_plus(fields["sr"])), policy.name)
+
+
+def _parse_fields(text: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for part in text.split("&"):
+        name, _, value = part.strip().partition("=")
+        if name.lower() in fields:
+            raise TokenRejected("MalformedToken: A field of the token stands twice.")
+        fields[name.lower()] = value
+    for name in _FIELDS:
+        if not fields.get(name):
+            raise TokenRejected(f"MalformedToken: The token lacks its field '{name}'.")
+    return fields

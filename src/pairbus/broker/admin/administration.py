@@ -1,0 +1,110 @@
+"""Administration of one namespace over HTTP: counts the requests, lets faults answer them, and gives every
+other answer when the turn that it belongs to has been committed.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from pairbus.broker.access.tokens import check_authorization
+from pairbus.broker.counters import NAMESPACE, Kind
+from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.subscription import subscription_path
+from pairbus.broker.faults.fault import Operation
+
+from . import AdminApi, AdminHttp, AdminRefused, Request, Response
+from .address import parse_address
+from .api import status_of
+from .atom import error_response
+
+if TYPE_CHECKING:
+    from pairbus.broker.host import NamespaceHost
+
+__all__ = ["AdminLine", "Administration"]
+
+
+class Administration:
+    """Answers the requests of administration clients."""
+
+    def __init__(self, host: "NamespaceHost") -> None:
+        self._host = host
+        self._held: list[tuple[asyncio.Future[Response], Response]] = []
+
+    def handle(self, request: Request, connection: str) -> Awaitable[Response]:
+        """Carry out a request; its answer is held until `release`."""
+        host = self._host
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        known = self._known_entity(request)  # before: it may be deleted now
+        api = AdminApi(host.engine, authorize=self._authorize)
+        self._held.append((answer, api.handle(request, host.now())))
+        entity = known or self._known_entity(request) or NAMESPACE  # after: it may be new
+        host.counters.count(entity, connection, kind=Kind.ADMIN, size=len(request.body))
+        host.review()
+        return answer
+
+    def release(self) -> None:
+        """Give the answers of the turn that has just been committed."""
+        held, self._held = self._held, []
+        for future, response in held:
+            if not future.done():
+                future.set_result(response)
+
+    def refuse(self) -> None:
+        """Take the answers back: the turn could not be committed."""
+        text = "The namespace could not store the request, and nothing of it was kept. Its log says why."
+        self._held = [(future, error_response(500, text)) for future, _ in self._held]
+        self.release()
+
+    def _authorize(self, request: Request) -> None:
+        host, now = self._host, self._host.now()
+        error = host.faults.refusal(Operation.ADMINISTER, _entity_path(request), now=now)
+        if error is not None:
+            raise AdminRefused(status_of(error.condition), error.description or "")
+        check_authorization(
+            request.headers,
+            entity=request.path,
+            now=now,
+            policies=host.policies,
+            jwt_key=host.jwt_key,
+        )
+
+    def _known_entity(self, request: Request) -> str | None:
+        """The canonical path of the entity that a request is about. What does not exist is not counted by
+        name: anybody can ask for anything, and counters are never forgotten.
+        """
+        try:
+            return self._host.engine.node(_entity_path(request)).path
+        except Refused:
+            return None
+
+
+class AdminLine(AdminHttp):
+    """One HTTP connection to a namespace."""
+
+    def __init__(self, host: "NamespaceHost", connection: str) -> None:
+        super().__init__(self._serve)
+        self._host = host
+        self._connection = connection
+        self._is_introduced = False
+
+    def _serve(self, request: Request) -> Awaitable[Response]:
+        if not self._is_introduced:
+            self._is_introduced = True
+            agent = request.headers.get("user-agent", "")
+            self._host.connections.introduce(self._connection, client={"user-agent": agent})
+        return self._host.administration.handle(request, self._connection)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._host.connections.close(self._connection, self._host.now())
+
+
+def _entity_path(request: Request) -> str:
+    """The path of the queue, topic or subscription that a request is about; empty if it is about none."""
+    try:
+        address = parse_address(request.target)
+    except AdminRefused:
+        return ""
+    if address.subscription:
+        return subscription_path(address.entity, address.subscription)
+    return address.entity

@@ -1,0 +1,373 @@
+"""From the text of a filter or an action to its tree, by recursive descent.
+
+Grammar, the loosest binding first (capitals are keywords, case does not matter):
+
+    predicate  := conjunct { OR conjunct }
+    conjunct   := term { AND term }
+    term       := NOT term | test
+    test       := sum [ ( "=" | "<>" | "!=" | "<" | "<=" | ">" | ">=" ) sum
+                      | IS [NOT] NULL | [NOT] IN "(" sum { "," sum } ")" | [NOT] LIKE sum [ ESCAPE sum ] ]
+    sum        := product { ( "+" | "-" ) product }
+    product    := factor { ( "*" | "/" | "%" ) factor }
+    factor     := ( "+" | "-" ) factor | primary
+    primary    := constant | @parameter | property | newid() | property(sum) | p(sum)
+                | EXISTS "(" property ")" | "(" predicate ")"
+    property   := [ ( sys | user ) "." ] ( name | [name] | "name" )
+    statements := statement { [ ";" | "," ] statement }
+    statement  := SET property "=" sum | REMOVE property
+
+Rules:
+1. A predicate gives true, false or unknown; everything else gives a value. They do not mix: ``(a = 1) + 2``
+   and ``'x' AND b = 1`` are refused when the rule is made. A property or a parameter may stand for a
+   predicate, since it may hold a boolean.
+2. ``sys`` and ``user`` are scopes only before a dot; elsewhere they are names like others.
+3. Nesting is limited, because each level costs the parser stack.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .lexer import Token, TokenKind, malformed, tokenize
+from .tree import (
+    Arithmetic,
+    Comparison,
+    Existence,
+    Junction,
+    Like,
+    Literal,
+    Membership,
+    Negation,
+    NewId,
+    Node,
+    NullTest,
+    Parameter,
+    Property,
+    PropertyCall,
+    Remove,
+    Scope,
+    Set,
+    Sign,
+    Statement,
+)
+
+__all__ = ["MAX_DEPTH", "parse_predicate", "parse_statements"]
+
+# A level costs about nine Python frames; 32 stay far below the interpreter's limit of 1,000 even when the
+# caller is deep already, and nobody reads an expression that is nested deeper.
+MAX_DEPTH: Final = 32
+# Integers are 64 bits wide, as in the service. The magnitude of the lowest one is one more than the highest.
+MAX_INTEGER: Final = 2**63 - 1
+
+COMPARISONS: Final = frozenset({"=", "<>", "!=", "<", "<=", ">", ">="})
+PREDICATES: Final = (Comparison, NullTest, Existence, Membership, Like, Negation, Junction)
+FUNCTIONS: Final = frozenset({"newid", "property", "p"})
+
+
+def parse_predicate(expression: str) -> Node:
+    """Parse the text of a filter."""
+    parser = _Parser(expression)
+    start = parser.peek().position
+    node = parser.predicate()
+    _require_predicate(node, start)
+    parser.expect_end("Join conditions with AND or OR.")
+    return node
+
+
+def parse_statements(expression: str) -> tuple[Statement, ...]:
+    """Parse the text of an action."""
+    return _Parser(expression).statements()
+
+
+def _require_predicate(node: Node, position: int) -> None:
+    if isinstance(node, Literal) and isinstance(node.value, bool):
+        return
+    if isinstance(node, (*PREDICATES, Property, PropertyCall, Parameter)):
+        return
+    raise malformed("a condition is expected, not a value", position, "Compare it with something: a = 1.")
+
+
+def _require_value(node: Node, position: int) -> None:
+    if isinstance(node, PREDICATES):
+        raise malformed("a value is expected, not a condition", position, "Join conditions with AND or OR.")
+
+
+class _Parser:
+    def __init__(self, expression: str) -> None:
+        self._tokens = tokenize(expression)
+        self._next = 0
+        self._depth = 0
+
+    # -- tokens
+
+    def peek(self) -> Token:
+        return self._tokens[self._next]
+
+    def _take(self) -> Token:
+        token = self._tokens[self._next]
+        if token.kind is not TokenKind.END:
+            self._next += 1
+        return token
+
+    def _follows(self, kind: TokenKind, *texts: str, ahead: int = 0) -> bool:
+        index = min(self._next + ahead, len(self._tokens) - 1)
+        token = self._tokens[index]
+        return token.kind is kind and token.text in texts
+
+    def _took_keyword(self, text: str) -> bool:
+        found = self._follows(TokenKind.KEYWORD, text)
+        if found:
+            self._next += 1
+        return found
+
+    def _took_symbol(self, text: str) -> bool:
+        found = self._follows(TokenKind.SYMBOL, text)
+        if found:
+            self._next += 1
+        return found
+
+    def _expect_symbol(self, text: str, hint: str) -> None:
+        if not self._took_symbol(text):
+            raise malformed(f"'{text}' is expected, not {self.peek()}", self.peek().position, hint)
+
+    def _expect_keyword(self, text: str, hint: str) -> None:
+        if not self._took_keyword(text):
+            raise malformed(f"{text} is expected, not {self.peek()}", self.peek().position, hint)
+
+    def expect_end(self, hint: str) -> None:
+        if self.peek().kind is not TokenKind.END:
+            raise malformed(f"{self.peek()} is not expected", self.peek().position, hint)
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise malformed(
+                f"it is nested deeper than {MAX_DEPTH} levels", self.peek().position, "Use fewer parentheses."
+            )
+
+    def _leave(self) -> None:
+        self._depth -= 1
+
+    # -- predicates
+
+    def predicate(self) -> Node:
+        return self._junction(conjunction=False)
+
+    def _junction(self, *, conjunction: bool) -> Node:
+        word = "AND" if conjunction else "OR"
+        start = self.peek().position
+        first = self._term() if conjunction else self._junction(conjunction=True)
+        if not self._follows(TokenKind.KEYWORD, word):
+            return first
+        _require_predicate(first, start)
+        operands = [first]
+        while self._took_keyword(word):
+            start = self.peek().position
+            operand = self._term() if conjunction else self._junction(conjunction=True)
+            _require_predicate(operand, start)
+            operands.append(operand)
+        return Junction(conjunction, tuple(operands))
+
+    def _term(self) -> Node:
+        if not self._took_keyword("NOT"):
+            return self._test()
+        self._enter()
+        start = self.peek().position
+        operand = self._term()
+        _require_predicate(operand, start)
+        self._leave()
+        return Negation(operand)
+
+    def _test(self) -> Node:
+        start = self.peek().position
+        left = self._sum()
+        token = self.peek()
+        if token.kind is TokenKind.SYMBOL and token.text in COMPARISONS:
+            return self._comparison(left, start)
+        if self._follows(TokenKind.KEYWORD, "IS", "IN", "LIKE", "NOT"):
+            _require_value(left, start)
+            return self._keyword_test(left)
+        return left
+
+    def _comparison(self, left: Node, start: int) -> Node:
+        _require_value(left, start)
+        operator = self._take().text
+        right_start = self.peek().position
+        right = self._sum()
+        _require_value(right, right_start)
+        token = self.peek()
+        if token.kind is TokenKind.SYMBOL and token.text in COMPARISONS:
+            raise malformed("comparisons do not chain", token.position, "Write a < b AND b < c.")
+        return Comparison("<>" if operator == "!=" else operator, left, right)
+
+    def _keyword_test(self, left: Node) -> Node:
+        if self._took_keyword("IS"):
+            negated = self._took_keyword("NOT")
+            self._expect_keyword("NULL", "Write IS NULL or IS NOT NULL.")
+            return NullTest(left, negated)
+        negated = self._took_keyword("NOT")
+        if self._took_keyword("IN"):
+            return self._membership(left, negated=negated)
+        position = self.peek().position
+        self._expect_keyword("LIKE", "After a value NOT is followed by IN or LIKE.")
+        pattern = self._value()
+        escape = self._value() if self._took_keyword("ESCAPE") else None
+        return Like(left, pattern, escape, negated, position)
+
+    def _membership(self, left: Node, *, negated: bool) -> Node:
+        self._expect_symbol("(", "Write the choices as IN ('a', 'b').")
+        choices = [self._value()]
+        while self._took_symbol(","):
+            choices.append(self._value())
+        self._expect_symbol(")", "Close the list of IN with ')'.")
+        return Membership(left, tuple(choices), negated)
+
+    # -- values
+
+    def _value(self) -> Node:
+        start = self.peek().position
+        node = self._sum()
+        _require_value(node, start)
+        return node
+
+    def _sum(self) -> Node:
+        return self._chain(("+", "-"))
+
+    def _chain(self, operators: tuple[str, ...]) -> Node:
+        products = operators == ("+", "-")
+        start = self.peek().position
+        first = self._chain(("*", "/", "%")) if products else self._factor()
+        rest: list[tuple[str, Node]] = []
+        while self._follows(TokenKind.SYMBOL, *operators):
+            _require_value(first, start)
+            operator = self._take().text
+            operand_start = self.peek().position
+            operand = self._chain(("*", "/", "%")) if products else self._factor()
+            _require_value(operand, operand_start)
+            rest.append((operator, operand))
+        return Arithmetic(first, tuple(rest)) if rest else first
+
+    def _factor(self) -> Node:
+        if not self._follows(TokenKind.SYMBOL, "+", "-"):
+            return self._primary()
+        negative = self._take().text == "-"
+        if self.peek().kind is TokenKind.INTEGER:
+            # With its sign, so that the lowest 64-bit integer can be written.
+            return self._integer(negative=negative)
+        self._enter()
+        start = self.peek().position
+        operand = self._factor()
+        _require_value(operand, start)
+        self._leave()
+        return Sign(negative, operand)
+
+    def _integer(self, *, negative: bool) -> Node:
+        token = self._take()
+        value = int(token.text)
+        if value > MAX_INTEGER + (1 if negative else 0):
+            raise malformed(
+                "the integer does not fit into 64 bits", token.position, "Write it with a point: 1.0E20."
+            )
+        return Literal(-value if negative else value)
+
+    def _primary(self) -> Node:
+        token = self.peek()
+        if token.kind is TokenKind.INTEGER:
+            return self._integer(negative=False)
+        if token.kind in (TokenKind.NAME, TokenKind.DELIMITED_NAME):
+            return self._call_or_property()
+        if self._follows(TokenKind.SYMBOL, "("):
+            return self._parenthesis()
+        if self._follows(TokenKind.KEYWORD, "EXISTS"):
+            return self._existence()
+        if self._follows(TokenKind.KEYWORD, "TRUE", "FALSE", "NULL"):
+            return Literal({"TRUE": True, "FALSE": False, "NULL": None}[self._take().text])
+        if token.kind in (TokenKind.TEXT, TokenKind.DECIMAL, TokenKind.PARAMETER):
+            return self._simple(self._take())
+        hint = "Write a constant, a property, a @parameter or a condition here."
+        if token.kind is TokenKind.KEYWORD:
+            hint = f"A property named like a keyword is written in brackets: [{token.text}]."
+        raise malformed(f"{token} is not expected", token.position, hint)
+
+    def _simple(self, token: Token) -> Node:
+        if token.kind is TokenKind.TEXT:
+            return Literal(token.text)
+        if token.kind is TokenKind.DECIMAL:
+            return Literal(float(token.text))
+        return Parameter(token.text, token.position)
+
+    def _parenthesis(self) -> Node:
+        self._take()
+        self._enter()
+        node = self.predicate()
+        self._expect_symbol(")", "Close every '(' with ')'.")
+        self._leave()
+        return node
+
+    def _existence(self) -> Node:
+        self._take()
+        self._expect_symbol("(", "Write EXISTS(property).")
+        subject = self._property()
+        self._expect_symbol(")", "EXISTS takes one property: EXISTS(property).")
+        return Existence(subject)
+
+    def _call_or_property(self) -> Node:
+        token = self.peek()
+        if token.kind is not TokenKind.NAME or not self._follows(TokenKind.SYMBOL, "(", ahead=1):
+            return self._property()
+        function = token.text.lower()
+        if function not in FUNCTIONS:
+            problem = f"there is no function {token.text}"
+            raise malformed(problem, token.position, "Functions are newid(), property(name), p(name).")
+        self._take()
+        self._take()
+        if function == "newid":
+            self._expect_symbol(")", "newid() takes no argument.")
+            return NewId()
+        self._enter()
+        argument = self._value()
+        self._expect_symbol(")", f"{token.text}() takes one argument.")
+        self._leave()
+        return PropertyCall(argument)
+
+    def _property(self) -> Property:
+        scope = Scope.USER
+        token = self._take_name()
+        if self._took_symbol("."):
+            wanted = token.text.lower()
+            if token.kind is not TokenKind.NAME or wanted not in ("sys", "user"):
+                raise malformed(
+                    f"{token.text!r} is no scope",
+                    token.position,
+                    "Scopes are sys and user; write a name with a dot in brackets: [a.b].",
+                )
+            scope = Scope.SYSTEM if wanted == "sys" else Scope.USER
+            token = self._take_name()
+        return Property(scope, token.text, token.position)
+
+    def _take_name(self) -> Token:
+        token = self._take()
+        if token.kind not in (TokenKind.NAME, TokenKind.DELIMITED_NAME):
+            hint = 'Write a name, [a name] or "a name"; keywords need brackets.'
+            raise malformed(f"a property name is expected, not {token}", token.position, hint)
+        return token
+
+    # -- statements
+
+    def statements(self) -> tuple[Statement, ...]:
+        statements = [self._statement()]
+        while True:
+            separated = self._took_symbol(";") or self._took_symbol(",")
+            if self.peek().kind is TokenKind.END:
+                return tuple(statements)
+            if not separated and not self._follows(TokenKind.KEYWORD, "SET", "REMOVE"):
+                self.expect_end("Write SET property = value or REMOVE property, with ';' between.")
+            statements.append(self._statement())
+
+    def _statement(self) -> Statement:
+        if self._took_keyword("REMOVE"):
+            return Remove(self._property())
+        self._expect_keyword("SET", "Write SET property = value or REMOVE property, with ';' between.")
+        subject = self._property()
+        self._expect_symbol("=", "Write SET property = value.")
+        return Set(subject, self._value())

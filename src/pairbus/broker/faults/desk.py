@@ -1,0 +1,73 @@
+"""Where the faults of one namespace are set and ended, and where its port and its connections learn of it.
+
+The board knows what is wrong at any moment; the desk knows when that changes (somebody sets or clears a
+fault, a plan does, or time passes) and sees to it that open connections feel it as new ones do.
+"""
+
+import logging
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .board import FaultBoard
+from .fault import Fault, Line
+from .plan import Step
+
+if TYPE_CHECKING:
+    from pairbus.broker.host import NamespaceHost
+
+__all__ = ["FaultDesk"]
+
+_log = logging.getLogger("pairbus.broker")
+
+
+class FaultDesk:
+    """Sets and ends the faults of one namespace."""
+
+    def __init__(self, host: "NamespaceHost", board: FaultBoard) -> None:
+        self._host = host
+        self._board = board
+        self.line = Line.UP  # what port and connections were last told
+        self.next_change = math.inf  # in Unix time
+
+    def set(self, add: Callable[[FaultBoard, float], Fault]) -> Fault:
+        """Add a fault; open connections feel it at once."""
+        fault = add(self._board, self._host.now())
+        self._tell("fault set", fault.describe())
+        self._changed()
+        return fault
+
+    def clear(self, entity: str | None = None) -> int:
+        """Take away all faults, or those of one entity; how many there were."""
+        cleared = self._board.clear(entity)
+        self._tell("faults cleared", {"entity": entity, "count": cleared})
+        self._changed()
+        return cleared
+
+    def take_step(self, step: Step) -> None:
+        """Do what a plan of faults says."""
+        step.apply(self._board, self._host.now())
+        self._tell("fault plan", step.describe())
+        self._changed()
+
+    def keep_time(self, now: float) -> None:
+        """End what is over, and let what flaps change its mind."""
+        if now < self.next_change:
+            return
+        for fault in self._board.expire(now):
+            self._tell("fault ended", fault.describe())
+        self._changed()
+
+    def _changed(self) -> None:
+        now = self._host.now()
+        line = self._board.line(now)
+        if line is not self.line:
+            self._tell("line changed", {"line": line.value, "was": self.line.value})
+            self.line = line
+            self._host.follow_line(line)
+        soonest = self._board.next_change(now)
+        self.next_change = math.inf if soonest is None else soonest
+        self._host.review()
+
+    def _tell(self, event: str, facts: dict[str, Any]) -> None:
+        _log.warning(event, extra={"fields": {"namespace": self._host.name, **facts}})

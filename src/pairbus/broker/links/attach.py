@@ -1,0 +1,298 @@
+"""What happens when a client attaches a link: find the node, check the claim, put an endpoint behind the
+link, or refuse.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pairbus.amqp import errors as conditions
+from pairbus.amqp.events import LinkAttached, LinkFlowed
+from pairbus.amqp.link import Link
+from pairbus.amqp.performatives import AmqpError, Source, Target
+from pairbus.amqp.types import Described, Symbol, ULong
+from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.sessions import SessionLock
+from pairbus.broker.engine.settings import QueueSettings, TopicSettings
+from pairbus.broker.engine.topic import Topic
+from pairbus.broker.faults.fault import Operation
+
+from .address import Address, NodeKind, parse_address
+from .cbs import TokenNode
+from .endpoint import Unanswered
+from .inbox import SEND_CREDIT, Inbox
+from .management import ManagementNode
+from .outbox import Outbox
+from .requests import REQUEST_CREDIT, Answer, AnswerEndpoint, Request, RequestEndpoint, Service
+from .wire import dotnet_ticks
+
+if TYPE_CHECKING:
+    from .peer import Peer
+
+__all__ = ["SessionWait", "attach_link"]
+
+_log = logging.getLogger("pairbus.broker")
+SESSION_FILTER = Symbol("com.microsoft:session-filter")
+_TIMEOUT = Symbol("com.microsoft:timeout")
+_LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
+_BATCH_SIZE = Symbol("com.microsoft:max-message-batch-size")
+# How long "the next free session" is waited for when the client does not say; the SDKs' own operation time-
+# out.
+SESSION_WAIT = 60.0
+LONGEST_SESSION_WAIT = 3600.0
+
+
+def attach_link(peer: "Peer", event: LinkAttached) -> None:
+    """Answer an attach: accept it, keep it waiting for a session, leave it unanswered, or refuse it."""
+    try:
+        address = _address(event)
+        if address.kind is NodeKind.ENTITY:
+            _attach_entity(peer, event, address.path)
+        else:
+            _attach_node(peer, event.link, address)
+    except Refused as refused:
+        fields = {"namespace": peer.host.name, "connection": peer.name, "condition": refused.condition}
+        _log.info("link refused", extra={"fields": {**fields, "reason": refused.description}})
+        event.link.refuse(AmqpError(refused.condition, refused.description, {}))
+
+
+def _address(event: LinkAttached) -> Address:
+    terminus = event.attach.source if event.link.is_sender else event.attach.target
+    raw = terminus.address if isinstance(terminus, Source | Target) else None
+    if not isinstance(raw, str):
+        raise Refused(
+            conditions.INVALID_FIELD, "A link needs an address: the path of a queue, topic or subscription."
+        )
+    return parse_address(raw)
+
+
+# -- $cbs and $management ------------------------------------------------------------------------------------
+
+
+def _attach_node(peer: "Peer", link: Link, address: Address) -> None:
+    name = f"{address.kind.value}:{address.path.lower()}"
+    if address.kind is NodeKind.MANAGEMENT:
+        peer.access.require(address.resource, ("Send", "Listen", "Manage"), now=peer.host.now())
+        path = peer.host.engine.node(address.path).path
+        if _leave_unanswered(peer, link, path):
+            return
+        _check_faults(peer, Operation.ATTACH_MANAGEMENT, path)
+    else:
+        path = ""
+    if link.is_sender:
+        peer.add(AnswerEndpoint(link, name, path=path))
+        link.accept()
+        return
+    service = _management_node(peer, address, path) if path else _token_node(peer)
+    peer.add(RequestEndpoint(link, service, peer.find_answers(name), later=peer.later, path=path))
+    link.accept(max_message_size=peer.host.limits.max_message_size, initial_credit=REQUEST_CREDIT)
+
+
+def _token_node(peer: "Peer") -> Service:
+    host = peer.host
+
+    def exists(path: str) -> None:
+        host.engine.node(path)
+
+    node = TokenNode(
+        check=host.check_token,
+        exists=exists,
+        is_down=lambda path: host.faults.refuses_tokens(path, host.now()),
+        accept=peer.access.add,
+    )
+
+    def answer(request: Request) -> Answer:
+        given = node(request)
+        status, reason = int(given.properties["status-code"]), given.properties["status-description"]
+        if status >= 400:
+            fields = {"namespace": host.name, "connection": peer.name, "status": status, "reason": reason}
+            _log.info("token refused", extra={"fields": fields})
+        return given
+
+    return answer
+
+
+def _management_node(peer: "Peer", address: Address, path: str) -> Service:
+    host = peer.host
+    return ManagementNode(
+        path=path,
+        engine=host.engine,
+        now=host.now,
+        require=lambda claim: peer.access.require(address.resource, (claim,), now=host.now()),
+        check_faults=lambda operation: _check_faults(peer, operation, path),
+        delay=lambda: peer.delay_of_answer(path),
+        session_lock=lambda queue, session_id: _held_session(peer, queue, session_id),
+        count=lambda kind, size: host.counters.count(path, peer.name, kind=kind, size=size),
+    )
+
+
+def _held_session(peer: "Peer", queue: MessageQueue, session_id: str) -> SessionLock:
+    for endpoint in peer.endpoints.values():
+        if isinstance(endpoint, Outbox) and endpoint.reads_session(queue, session_id):
+            assert endpoint.session is not None
+            return endpoint.session
+    raise Refused(
+        conditions.SESSION_LOCK_LOST,
+        f"The session lock on '{session_id}' is not held by this connection. Accept the session again.",
+    )
+
+
+# -- entities ------------------------------------------------------------------------------------------------
+
+
+def _attach_entity(peer: "Peer", event: LinkAttached, path: str) -> None:
+    link = event.link
+    claim, operation = (
+        ("Listen", Operation.ATTACH_RECEIVER) if link.is_sender else ("Send", Operation.ATTACH_SENDER)
+    )
+    peer.access.require(path, (claim,), now=peer.host.now())
+    if _leave_unanswered(peer, link, path):
+        return
+    _check_faults(peer, operation, path)
+    if link.is_sender:
+        _attach_receiver(peer, event, path)
+    else:
+        _attach_sender(peer, link, path)
+
+
+def _attach_sender(peer: "Peer", link: Link, path: str) -> None:
+    node = peer.host.engine.node(path)
+    node.check_send()
+    peer.add(Inbox(peer, link, node.path))
+    most = _largest_message(peer, node)
+    # A batch has a limit of its own, which large messages do not lift.
+    batch = ULong(min(most, peer.host.limits.max_batch_size))
+    link.accept(max_message_size=most, initial_credit=SEND_CREDIT, properties={_BATCH_SIZE: batch})
+
+
+def _largest_message(peer: "Peer", node: MessageQueue | Topic) -> int:
+    settings = node.settings
+    own = (
+        settings.max_message_size_in_kilobytes
+        if isinstance(settings, QueueSettings | TopicSettings)
+        else None
+    )
+    return peer.host.limits.max_message_size if own is None else own * 1024
+
+
+def _attach_receiver(peer: "Peer", event: LinkAttached, path: str) -> None:
+    queue = peer.host.engine.node(path)
+    if not isinstance(queue, MessageQueue):
+        text = f"'{path}' is a topic. Receive from one of its subscriptions, '{path}/Subscriptions/<name>'."
+        raise Refused(conditions.NOT_ALLOWED, text)
+    queue.check_receive()
+    has_filter, session_id = _session_filter(event)
+    queue.check_receiver(with_session=has_filter)
+    if not has_filter:
+        _begin(peer, event, queue=queue, session=None)
+        return
+    lock = queue.accept_session(session_id, peer.host.now())
+    if lock is not None:
+        _begin(peer, event, queue=queue, session=lock)
+    else:
+        _wait_for_session(peer, event, queue)
+
+
+def _session_filter(event: LinkAttached) -> tuple[bool, str | None]:
+    """Whether the attach asks for a session, and for which; None is the next free one."""
+    source = event.attach.source
+    filters = (source.filter if isinstance(source, Source) else None) or {}
+    if SESSION_FILTER not in filters:
+        return False, None
+    value = filters[SESSION_FILTER]
+    if isinstance(value, Described):
+        value = value.value
+    if value is not None and not isinstance(value, str):
+        raise Refused(
+            conditions.ARGUMENT_ERROR, "A session filter is the session's id, a string, or null for any."
+        )
+    return True, value
+
+
+def _begin(peer: "Peer", event: LinkAttached, *, queue: MessageQueue, session: SessionLock | None) -> None:
+    link, source = event.link, event.attach.source
+    deletes = event.attach.snd_settle_mode == 1
+    outbox = Outbox(peer, link, queue=queue, deletes=deletes, session=session)
+    peer.add(outbox)
+    peer.host.enlist(outbox)
+    if link.credit:  # given before the attach was answered, as it may be while that waits for a session
+        outbox.on_flow(LinkFlowed(link, link.credit, False, False))
+    if session is None:
+        link.accept(max_message_size=peer.host.limits.max_message_size)
+        return
+    assert isinstance(source, Source), "only a source has the filter that asks for a session"
+    # Address as it came, byte for byte. The filter in the form that was asked in: the client of JavaScript
+    # takes the id as a bare string only, that of Go as a described one only.
+    asked = (source.filter or {})[SESSION_FILTER]
+    held: object = session.session_id
+    if isinstance(asked, Described):
+        held = Described(asked.descriptor, held)
+    link.accept(
+        source=Source(address=source.address, filter={SESSION_FILTER: held}),
+        properties={_LOCKED_UNTIL: dotnet_ticks(session.locked_until)},
+        max_message_size=peer.host.limits.max_message_size,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class SessionWait:
+    """An attach that waits for the next free session."""
+
+    peer: "Peer"
+    event: LinkAttached
+    queue: MessageQueue
+    until: float  # in monotonic time
+
+    @property
+    def link(self) -> Link:
+        """The link that waits for its answer."""
+        return self.event.link
+
+    def try_again(self, now: float) -> bool:
+        """Whether it need not wait any longer: a session was free, or there will be none."""
+        if self.peer.host.withholds(self.queue.path):
+            return False
+        try:
+            lock = self.queue.accept_session(None, now)
+        except Refused as refused:
+            self.refuse(AmqpError(refused.condition, refused.description, {}))
+            return True
+        if lock is None:
+            return False
+        _begin(self.peer, self.event, queue=self.queue, session=lock)
+        self.peer.host.touch(self.peer)
+        return True
+
+    def give_up(self) -> None:
+        """Tell the client that its time is over."""
+        if _leave_unanswered(self.peer, self.link, self.queue.path):
+            return
+        text = "No session became free in the time that was given to wait."
+        self.refuse(AmqpError(conditions.TIMEOUT, text, {}))
+
+    def refuse(self, error: AmqpError) -> None:
+        """Answer the attach with a refusal."""
+        self.link.refuse(error)
+        self.peer.host.touch(self.peer)
+
+
+def _wait_for_session(peer: "Peer", event: LinkAttached, queue: MessageQueue) -> None:
+    asked = (event.attach.properties or {}).get(_TIMEOUT)
+    seconds = min(asked / 1000, LONGEST_SESSION_WAIT) if isinstance(asked, int) else SESSION_WAIT
+    peer.host.await_session(SessionWait(peer, event, queue, peer.host.monotonic() + seconds))
+
+
+def _check_faults(peer: "Peer", operation: Operation, path: str) -> None:
+    faults = peer.host.faults
+    error = faults.refusal(operation, path, now=peer.host.now()) if faults.any else None
+    if error is not None:
+        raise Refused(error.condition, error.description or "")
+
+
+def _leave_unanswered(peer: "Peer", link: Link, path: str) -> bool:
+    """Whether the entity is mute; the link is then kept in mind, to be refused when it is so no longer."""
+    is_mute = peer.host.is_mute(path)
+    if is_mute:
+        peer.add(Unanswered(link, path))
+    return is_mute

@@ -1,0 +1,64 @@
+"""The `$cbs` node: a client puts a token for an entity, and the connection may then attach links to it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pairbus.amqp.types import Int
+from pairbus.broker.access.tokens import Grant, TokenRejected
+from pairbus.broker.engine.errors import Refused
+
+from .address import Address, parse_address
+from .requests import Answer, Request
+
+__all__ = ["TokenNode"]
+
+
+class TokenNode:
+    """Answers put-token requests of one connection."""
+
+    def __init__(
+        self,
+        *,
+        check: Callable[[str, str], Grant],
+        exists: Callable[[str], None],
+        is_down: Callable[[str], bool],
+        accept: Callable[[Grant], None],
+    ) -> None:
+        """`check` turns token and path into a grant or raises TokenRejected; `exists` raises Refused for an
+        unknown path.
+        """
+        self._check = check
+        self._exists = exists
+        self._is_down = is_down
+        self._accept = accept
+
+    def __call__(self, request: Request) -> Answer:
+        operation = request.properties.get("operation")
+        if operation != "put-token":
+            return _answer(400, f"$cbs knows the operation put-token, not {operation!r}.")
+        audience, token = request.properties.get("name"), request.body
+        if not isinstance(audience, str) or not isinstance(token, str):
+            return _answer(
+                400, "put-token needs the audience as application property 'name' and the token as the body."
+            )
+        return self._put(parse_address(audience), token)
+
+    def _put(self, address: Address, token: str) -> Answer:
+        path = address.path
+        if self._is_down(path):
+            return _answer(401, "The token service is not available.")
+        try:
+            grant = self._check(token, address.resource)
+            if path:
+                self._exists(path)
+        except TokenRejected as rejected:
+            return _answer(401, rejected.description)
+        except Refused as refused:
+            return _answer(404, refused.description)
+        self._accept(grant)
+        return _answer(202, "Accepted")
+
+
+def _answer(status: int, description: str) -> Answer:
+    properties: dict[str, Any] = {"status-code": Int(status), "status-description": description}
+    return Answer(properties)

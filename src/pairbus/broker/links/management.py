@@ -1,0 +1,355 @@
+"""The `$management` node of an entity: peek, schedule, renew, deferred messages, sessions and rules.
+
+One table says which operation is done by which function and which claim it needs. A function takes the
+request's body, a map, and returns the answer's; what the engine refuses becomes an answer with a status code
+and the condition that the SDKs turn into their exceptions.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pairbus.amqp import errors as conditions
+from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.types import Array, Int, Symbol, Timestamp
+from pairbus.broker.counters import Kind
+from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.message import Incoming
+from pairbus.broker.engine.namespace import Namespace
+from pairbus.broker.engine.queue import Delivery, MessageQueue
+from pairbus.broker.engine.sessions import SessionLock
+from pairbus.broker.faults.fault import Operation
+
+from .requests import Answer, Request
+from .rule_codec import decode_rule, encode_rule
+from .wire import milliseconds, render_delivery, render_peeked
+
+__all__ = ["ManagementNode", "SessionLocks"]
+
+_STATUS = {
+    conditions.NOT_FOUND: 404,
+    conditions.MESSAGE_NOT_FOUND: 404,
+    conditions.UNAUTHORIZED: 401,
+    conditions.MESSAGE_LOCK_LOST: 410,
+    conditions.SESSION_LOCK_LOST: 410,
+    conditions.SESSION_CANNOT_BE_LOCKED: 410,
+    conditions.ENTITY_ALREADY_EXISTS: 409,
+    conditions.RESOURCE_LIMIT: 403,
+    conditions.ENTITY_DISABLED: 403,
+    conditions.MESSAGE_SIZE_EXCEEDED: 403,
+    conditions.SERVER_BUSY: 503,
+    conditions.TIMEOUT: 408,
+    conditions.INTERNAL_ERROR: 500,
+}
+_DISPOSITIONS = {
+    "completed": Kind.COMPLETE,
+    "abandoned": Kind.ABANDON,
+    "defered": Kind.DEFER,  # the protocol's own spelling
+    "suspended": Kind.DEAD_LETTER,
+}
+_PREFIX = "com.microsoft:"
+_SCHEDULE = "schedule-message"
+# Answers hold whole messages; a page of a peek ends here, whatever count was asked for.
+MOST_PEEKED_BYTES = 1024 * 1024
+MOST_PER_REQUEST = 4096
+# .NET's last moment in milliseconds, rounded up: clients that list all sessions say it for "updated since".
+END_OF_TIME = 253_402_300_800_000
+
+
+class SessionLocks(Protocol):
+    """Finds the lock that this connection holds on a session."""
+
+    def __call__(self, queue: MessageQueue, session_id: str) -> SessionLock:
+        """The lock, or Refused (session lock lost)."""
+        ...
+
+
+Count = Callable[[Kind, int], None]
+Body = Mapping[str, Any]
+Found = dict[str, Any] | None
+
+
+@dataclass(slots=True)
+class ManagementNode:
+    """Answers the management requests of one connection for one entity."""
+
+    path: str
+    engine: Namespace
+    now: Callable[[], float]
+    require: Callable[[str], None]
+    check_faults: Callable[[Operation], None]
+    delay: Callable[[], float]
+    session_lock: SessionLocks
+    count: Count
+
+    def __call__(self, request: Request) -> Answer:
+        name = str(request.properties.get("operation", "")).removeprefix(_PREFIX)
+        # What it carries to be scheduled is counted as sends, not twice.
+        self.count(Kind.MANAGEMENT, 0 if name == _SCHEDULE else request.size)
+        try:
+            body = self._do(name, request)
+        except Refused as refused:
+            return _refusal(refused)
+        except DecodeError as error:
+            return _refusal(
+                Refused(conditions.ARGUMENT_ERROR, f"The request cannot be read: {error.description}")
+            )
+        # 204 tells the SDKs that a peek or a listing found nothing; any other success is a 200.
+        properties = {"statusCode": Int(204 if body is None else 200), "statusDescription": "OK"}
+        return Answer(properties, body, delay=self.delay() if name == _SCHEDULE else 0.0)
+
+    def _do(self, name: str, request: Request) -> Found:
+        operation = _OPERATIONS.get(name)
+        if operation is None:
+            raise Refused(conditions.ARGUMENT_ERROR, f"There is no operation {name!r}.")
+        perform, claim = operation
+        self.require(claim)
+        if name != _SCHEDULE:
+            self.check_faults(Operation.MANAGE)
+        body = request.body if request.sections.body_kind == "value" else {}
+        if not isinstance(body, dict):
+            raise Refused(conditions.ARGUMENT_ERROR, "The body of a management request is a map.")
+        return perform(self, {str(key): value for key, value in body.items()})
+
+    # -- messages --------------------------------------------------------------------------------------------
+
+    def peek(self, body: Body) -> Found:
+        count = _number(body, "message-count")
+        found = self._queue().peek(
+            _number(body, "from-sequence-number"),
+            min(count, MOST_PER_REQUEST),
+            self.now(),
+            session_id=_optional_text(body, "session-id"),
+        )
+        rendered: list[dict[str, Any]] = []
+        size = 0
+        for message in found:
+            payload = render_peeked(message)
+            size += len(payload)
+            if rendered and size > MOST_PEEKED_BYTES:
+                break
+            rendered.append({"message": payload})
+        return {"messages": rendered} if rendered else None
+
+    def schedule(self, body: Body) -> dict[str, Any]:
+        entries = body.get("messages")
+        if not isinstance(entries, list):
+            raise Refused(conditions.ARGUMENT_ERROR, "schedule-message needs a list 'messages'.")
+        messages = [Incoming.parse(_field(entry, "message", bytes)) for entry in entries]
+        try:
+            self.check_faults(Operation.SCHEDULE)
+            numbers = self.engine.schedule(self.path, messages, self.now())
+        except Refused:
+            for message in messages:
+                self.count(Kind.SEND_REFUSED, message.size)
+            raise
+        for message in messages:
+            self.count(Kind.PING if message.is_ping else Kind.SEND, message.size)
+        return {"sequence-numbers": _longs(numbers)}
+
+    def cancel(self, body: Body) -> dict[str, Any]:
+        self.engine.cancel_scheduled(self.path, _numbers(body), self.now())
+        return {}
+
+    def receive_deferred(self, body: Body) -> dict[str, Any]:
+        queue = self._queue()
+        queue.check_receive()
+        session_id = _optional_text(body, "session-id")
+        deliveries = queue.receive_deferred(
+            _numbers(body),
+            self.now(),
+            delete=int(body.get("receiver-settle-mode", 1)) == 0,
+            session=self.session_lock(queue, session_id) if session_id is not None else None,
+        )
+        return {"messages": [self._deferred(delivery) for delivery in deliveries]}
+
+    def _deferred(self, delivery: Delivery) -> dict[str, Any]:
+        payload = render_delivery(delivery)
+        self.count(Kind.DELIVERY, len(payload))
+        token = delivery.lock_token
+        return {"message": payload} if token is None else {"lock-token": token, "message": payload}
+
+    # -- locks -----------------------------------------------------------------------------------------------
+
+    def renew(self, body: Body) -> dict[str, Any]:
+        queue, now = self._queue(), self.now()
+        ends = [queue.renew(token, now) for token in _tokens(body)]
+        return {"expirations": Array([Timestamp(milliseconds(end)) for end in ends], Timestamp)}
+
+    def settle(self, body: Body) -> dict[str, Any]:
+        queue, status = self._queue(), body.get("disposition-status")
+        kind = _DISPOSITIONS.get(status) if isinstance(status, str) else None
+        if kind is None:
+            raise Refused(conditions.ARGUMENT_ERROR, f"There is no disposition status {status!r}.")
+        for token in _tokens(body):
+            self.count(kind, 0)  # as asked for, also if it is refused
+            self._dispose(queue, token, kind, body)
+        return {}
+
+    def _dispose(self, queue: MessageQueue, token: uuid.UUID, kind: Kind, body: Body) -> None:
+        now, properties = self.now(), _changes(body)
+        if kind is Kind.COMPLETE:
+            queue.complete(token, now)
+        elif kind is Kind.ABANDON:
+            queue.abandon(token, now, properties=properties)
+        elif kind is Kind.DEFER:
+            queue.defer(token, now, properties=properties)
+        else:
+            reason = _optional_text(body, "deadletter-reason")
+            description = _optional_text(body, "deadletter-description")
+            queue.dead_letter(token, now, reason=reason, description=description, properties=properties)
+
+    # -- sessions --------------------------------------------------------------------------------------------
+
+    def renew_session(self, body: Body) -> dict[str, Any]:
+        queue = self._queue()
+        end = queue.renew_session(self.session_lock(queue, _text(body, "session-id")), self.now())
+        return {"expiration": Timestamp(milliseconds(end))}
+
+    def get_state(self, body: Body) -> dict[str, Any]:
+        queue, session_id = self._queue(), _text(body, "session-id")
+        self.session_lock(queue, session_id)
+        return {"session-state": queue.get_session_state(session_id)}
+
+    def set_state(self, body: Body) -> dict[str, Any]:
+        queue, session_id = self._queue(), _text(body, "session-id")
+        self.session_lock(queue, session_id)
+        state = body.get("session-state")
+        if state is not None and not isinstance(state, bytes):
+            raise Refused(conditions.ARGUMENT_ERROR, "A session's state is binary, or null to clear it.")
+        queue.set_session_state(session_id, state, self.now())
+        return {}
+
+    def list_sessions(self, body: Body) -> Found:
+        skip, updated_after = int(body.get("skip", 0)), body.get("last-updated-time")
+        found = self._queue().list_sessions(
+            skip=skip,
+            top=min(int(body.get("top", 100)), MOST_PER_REQUEST),
+            updated_after=_moment(updated_after) if isinstance(updated_after, int) else None,
+        )
+        return {"skip": Int(skip + len(found)), "sessions-ids": Array(found, str)} if found else None
+
+    # -- rules -----------------------------------------------------------------------------------------------
+
+    def add_rule(self, body: Body) -> dict[str, Any]:
+        topic, subscription = self._subscription()
+        rule = decode_rule(_text(body, "rule-name"), body.get("rule-description"), created_at=self.now())
+        self.engine.create_rule(topic, subscription, rule, self.now())
+        return {}
+
+    def remove_rule(self, body: Body) -> dict[str, Any]:
+        topic, subscription = self._subscription()
+        self.engine.delete_rule(topic, subscription, _text(body, "rule-name"), self.now())
+        return {}
+
+    def list_rules(self, body: Body) -> Found:
+        topic, subscription = self._subscription()
+        skip, top = int(body.get("skip", 0)), int(body.get("top", 100))
+        rules = self.engine.list_rules(topic, subscription)[skip : skip + top]
+        return {"rules": [{"rule-description": encode_rule(rule)} for rule in rules]} if rules else None
+
+    # -- the entity ------------------------------------------------------------------------------------------
+
+    def _queue(self) -> MessageQueue:
+        node = self.engine.node(self.path)
+        if not isinstance(node, MessageQueue):
+            raise Refused(
+                conditions.NOT_ALLOWED,
+                f"'{self.path}' is a topic and holds no messages to receive; use a subscription.",
+            )
+        return node
+
+    def _subscription(self) -> tuple[str, str]:
+        topic, separator, name = _split_subscription(self.path)
+        if not separator:
+            raise Refused(
+                conditions.NOT_ALLOWED, f"'{self.path}' is no subscription; only subscriptions have rules."
+            )
+        return topic, name
+
+
+def _split_subscription(path: str) -> tuple[str, str, str]:
+    at = path.lower().rfind("/subscriptions/")
+    return (path, "", "") if at < 0 else (path[:at], "/", path[at + len("/subscriptions/") :])
+
+
+_Operation = Callable[[ManagementNode, Body], Found]
+_OPERATIONS: dict[str, tuple[_Operation, str]] = {
+    "peek-message": (ManagementNode.peek, "Listen"),
+    _SCHEDULE: (ManagementNode.schedule, "Send"),
+    "cancel-scheduled-message": (ManagementNode.cancel, "Send"),
+    "receive-by-sequence-number": (ManagementNode.receive_deferred, "Listen"),
+    "renew-lock": (ManagementNode.renew, "Listen"),
+    "update-disposition": (ManagementNode.settle, "Listen"),
+    "renew-session-lock": (ManagementNode.renew_session, "Listen"),
+    "get-session-state": (ManagementNode.get_state, "Listen"),
+    "set-session-state": (ManagementNode.set_state, "Listen"),
+    "get-message-sessions": (ManagementNode.list_sessions, "Listen"),
+    "add-rule": (ManagementNode.add_rule, "Manage"),
+    "remove-rule": (ManagementNode.remove_rule, "Manage"),
+    "enumerate-rules": (ManagementNode.list_rules, "Manage"),
+}
+
+
+def _refusal(refused: Refused) -> Answer:
+    properties = {
+        "statusCode": Int(_STATUS.get(refused.condition, 400)),
+        "statusDescription": refused.description,
+        "errorCondition": Symbol(refused.condition),
+    }
+    return Answer(properties)
+
+
+def _number(body: Body, name: str) -> int:
+    return int(_field(body, name, int))
+
+
+def _text(body: Body, name: str) -> str:
+    return str(_field(body, name, str))
+
+
+def _optional_text(body: Body, name: str) -> str | None:
+    return None if body.get(name) is None else _text(body, name)
+
+
+def _field(body: Any, name: str, kind: type) -> Any:
+    value = body.get(name) if isinstance(body, dict) else None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise Refused(conditions.ARGUMENT_ERROR, f"The request needs '{name}' as {kind.__name__}.")
+    return value
+
+
+def _changes(body: Body) -> dict[str, Any] | None:
+    if not body.get("properties-to-modify"):
+        return None
+    return {str(key): value for key, value in _field(body, "properties-to-modify", dict).items()}
+
+
+def _items(body: Body, name: str) -> list[Any]:
+    value = body.get(name)
+    items = list(value) if isinstance(value, Array) else value
+    if not isinstance(items, list) or len(items) > MOST_PER_REQUEST:
+        raise Refused(
+            conditions.ARGUMENT_ERROR, f"The request needs '{name}', at most {MOST_PER_REQUEST} of them."
+        )
+    return items
+
+
+def _numbers(body: Body) -> list[int]:
+    return [int(number) for number in _items(body, "sequence-numbers")]
+
+
+def _tokens(body: Body) -> list[uuid.UUID]:
+    tokens = _items(body, "lock-tokens")
+    if not all(isinstance(token, uuid.UUID) for token in tokens):
+        raise Refused(conditions.ARGUMENT_ERROR, "Lock tokens are uuids.")
+    return tokens
+
+
+def _moment(timestamp: int) -> float | None:
+    return None if timestamp >= END_OF_TIME else timestamp / 1000
+
+
+def _longs(numbers: list[int]) -> Array:
+    return Array(numbers, int)

@@ -1,0 +1,200 @@
+"""The broker's end of a client's receiver: messages leave as credit allows, and come back settled.
+
+Rules
+1. Deliveries are made at the end of a turn, by the host, so that consumers of one queue get their turns in
+   rotation.
+2. The delivery tag is the lock token. A settlement names a delivery; the token behind it is given to the
+   engine.
+3. A settlement that is not yet settled waits for its echo: the same outcome, settled. An echo of `rejected`
+   carries no error, because to the SDKs an error there means that the settlement failed. Who settled a range
+   is answered in ranges, and nobody else: the Python SDK waits longer for an echo that is shared.
+4. A credit grant that ends (drained, renewed, detached) without a delivery is one empty receive, and is
+   billed.
+5. A link that goes leaves its messages locked until their locks end, as Azure does; a session that goes gives
+   its messages back.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from pairbus.amqp.events import LinkFlowed, Settled
+from pairbus.amqp.link import Link
+from pairbus.amqp.performatives import Accepted, AmqpError, Modified, Rejected, Released
+from pairbus.broker.counters import Kind
+from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.queue import Delivery, MessageQueue
+from pairbus.broker.engine.sessions import SessionLock
+
+from .endpoint import Endpoint
+from .wire import render_delivery
+
+if TYPE_CHECKING:
+    import uuid
+
+    from .peer import Peer
+
+__all__ = ["Outbox"]
+
+Outcome = Accepted | Rejected | Released | Modified
+_REASON, _DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
+_REJECTED_ECHO = Rejected(None)
+
+
+class Outbox(Endpoint):
+    """Gives the messages of one queue, or of one of its sessions, to one receiver link."""
+
+    __slots__ = (
+        "_deletes",
+        "_delivered_in_grant",
+        "_granted",
+        "_host",
+        "_unsettled",
+        "draining",
+        "peer",
+        "queue",
+        "session",
+    )
+
+    def __init__(
+        self, peer: "Peer", link: Link, *, queue: MessageQueue, deletes: bool, session: SessionLock | None
+    ) -> None:
+        super().__init__(link, needs=(queue.path, ("Listen",)), path=queue.path)
+        self.queue = queue
+        self.session = session
+        self.draining = False
+        self._deletes = deletes
+        self.peer = peer
+        self._host = peer.host
+        self._unsettled: dict[int, uuid.UUID] = {}
+        self._granted = False
+        self._delivered_in_grant = False
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether there is credit for another message, and nothing keeps it from leaving."""
+        return self.link.sendable > 0 and not self._host.withholds(self.path)
+
+    def reads_session(self, queue: MessageQueue, session_id: str) -> bool:
+        """Whether this receiver reads that session of that queue."""
+        return self.queue is queue and self.session is not None and self.session.session_id == session_id
+
+    def has_lost_session(self, now: float) -> bool:
+        """Whether the lock on the session that this receiver reads has ended."""
+        return self.session is not None and not self.queue.holds_session(self.session, now)
+
+    def deliver(self, most: int, now: float) -> int:
+        """Send up to `most` messages as far as there is credit; how many left."""
+        wanted = min(most, self.link.sendable)
+        try:
+            deliveries = self.queue.receive(wanted, now, delete=self._deletes, session=self.session)
+        except Refused as refused:  # the lock on the session has just ended, or the entity was just disabled
+            self.peer.detach(self, AmqpError(refused.condition, refused.description, {}))
+            return 0
+        for delivery in deliveries:
+            self._send(delivery)
+        return len(deliveries)
+
+    def finish_drain(self) -> None:
+        """Tell a draining receiver that there is no more."""
+        self.draining = False
+        self._end_grant()
+        self.link.drained()
+
+    # -- what the link tells ---------------------------------------------------------------------------------
+
+    def on_flow(self, event: LinkFlowed) -> None:
+        if event.is_grant:
+            self._note_grant(event)
+        self._host.want(self)
+
+    def _note_grant(self, event: LinkFlowed) -> None:
+        """A grant ends with the next one; a drain is its end, not the next one, if there is one to end."""
+        self.draining = event.drain
+        if event.drain and self._granted:
+            return
+        self._end_grant()
+        self._granted = event.credit > 0
+        self._delivered_in_grant = False
+
+    def on_settled(self, event: Settled) -> None:
+        now, joins = self._host.now(), len(event.delivery_ids) > 1
+        for delivery_id in event.delivery_ids:
+            token = self._unsettled.pop(delivery_id, None)
+            if token is None:
+                continue
+            echo = self._settle(token, event.state, now)
+            if not event.settled:
+                self.link.settle(delivery_id, echo, joins=joins)
+
+    def on_detached(self) -> None:
+        self.draining = False
+        self._end_grant()
+        self._host.leave(self)
+        if self.session is not None:
+            self.queue.release_session(self.session, self._host.now())
+            self.session = None
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _send(self, delivery: Delivery) -> None:
+        payload, token = render_delivery(delivery), delivery.lock_token
+        self._delivered_in_grant = True
+        self._count(Kind.DELIVERY, len(payload))
+        if token is None:
+            self.link.send(payload, tag=delivery.message.sequence_number.to_bytes(16, "big"), settled=True)
+        else:
+            self._unsettled[self.link.send(payload, tag=token.bytes_le)] = token
+
+    def _end_grant(self) -> None:
+        if self._granted and not self._delivered_in_grant:
+            self._count(Kind.EMPTY_RECEIVE)
+        self._granted = False
+
+    def _settle(self, token: "uuid.UUID", state: Any, now: float) -> Outcome:
+        try:
+            return self._apply(token, state, now)
+        except Refused as refused:
+            return Rejected(AmqpError(refused.condition, refused.description, {}))
+
+    def _apply(self, token: "uuid.UUID", state: Any, now: float) -> Outcome:
+        """Settle a delivery; it is counted as asked for, also if it is refused. What to echo."""
+        match state:
+            case Accepted():
+                self._count(Kind.COMPLETE)
+                self.queue.complete(token, now)
+                return state
+            case Rejected():
+                self._count(Kind.DEAD_LETTER)
+                reason, description, changes = _dead_letter_info(state.error)
+                self.queue.dead_letter(token, now, reason=reason, description=description, properties=changes)
+                return _REJECTED_ECHO
+            case Modified() if state.undeliverable_here:
+                self._count(Kind.DEFER)
+                self.queue.defer(token, now, properties=_changes(state.message_annotations))
+                return state
+            case Modified():
+                self._count(Kind.ABANDON)
+                self.queue.abandon(token, now, properties=_changes(state.message_annotations))
+                return state
+            case _:
+                self._count(Kind.RELEASE)
+                self.queue.release(token, now)
+                return Released()
+
+    def _count(self, kind: Kind, size: int = 0) -> None:
+        self._host.counters.count(self.path, self.peer.name, kind=kind, size=size)
+
+
+def _changes(given: Any) -> dict[str, Any] | None:
+    return {str(key): value for key, value in given.items()} if given else None
+
+
+def _dead_letter_info(error: AmqpError | None) -> tuple[str | None, str | None, dict[str, Any] | None]:
+    info = _changes(error.info) if error is not None else None
+    if not info:
+        return None, None, None
+    reason, description = info.pop(_REASON, None), info.pop(_DESCRIPTION, None)
+    return (
+        None if reason is None else str(reason),
+        None if description is None else str(description),
+        info or None,
+    )

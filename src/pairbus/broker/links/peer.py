@@ -1,0 +1,321 @@
+"""One AMQP connection to a namespace: a thin shell between a socket, the protocol machine and the engine.
+
+Bytes go into the machine; its events are handed to the endpoint of the link that they concern. What the
+machine wants to say stays in it until the host flushes the peer at the end of the turn.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pairbus.amqp import errors as conditions
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.events import (
+    Closed,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    LinkFlowed,
+    Opened,
+    Received,
+    SaslInitReceived,
+    SessionBegun,
+    SessionEnded,
+    Settled,
+)
+from pairbus.amqp.link import Link
+from pairbus.amqp.performatives import AmqpError, Target
+from pairbus.broker.access.connection_rights import Access
+from pairbus.broker.access.tokens import TokenRejected
+from pairbus.broker.faults.fault import Line
+from pairbus.broker.listener import Direct, cut
+
+from .attach import attach_link
+from .endpoint import Endpoint
+from .requests import AnswerEndpoint, FindAnswers
+
+if TYPE_CHECKING:
+    from pairbus.broker.host import NamespaceHost
+
+__all__ = ["Peer"]
+
+_log = logging.getLogger("pairbus.broker")
+# Azure closes a connection on which nothing was heard for four minutes.
+IDLE_TIMEOUT = 240.0
+MAX_FRAME_SIZE = 65536
+
+
+class Peer(Direct):
+    """A client's connection."""
+
+    def __init__(self, host: "NamespaceHost", name: str) -> None:
+        self.host = host
+        self.name = name
+        self.access = Access()
+        self.endpoints: dict[Link, Endpoint] = {}
+        self.machine = Connection(
+            server=True,
+            container_id=host.name,
+            # The npm client of a connection string with a signature instead of a key does without SASL. Such
+            # a peer may do no more than one that came as ANONYMOUS: nothing before it has put a token.
+            sasl_optional=True,
+            max_frame_size=MAX_FRAME_SIZE,
+            idle_timeout=IDLE_TIMEOUT,
+            limits=host.amqp_limits,
+            now=time.monotonic(),
+        )
+        self._transport: asyncio.Transport | None = None
+        self._doomed = False
+        self._mute = False
+        self._closing = False
+
+    # -- the socket ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.host.join(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._mute or self._closing:
+            return
+        self._handle(self.machine.receive_data(data, time.monotonic()))
+        self.host.touch(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._drop_endpoints()
+        self.host.part(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the socket is there and nobody has said goodbye."""
+        return self._transport is not None and not self._closing
+
+    def flush(self) -> None:
+        """Write what the machine has to say. Called by the host, after the turn's commit."""
+        if self._transport is None:
+            return
+        if self._doomed:
+            self.reset()
+            return
+        if self._is_held:
+            return
+        data = self.machine.data_to_send()
+        if data:
+            self._transport.write(data)
+        if self._closing:
+            self._transport.close()
+
+    def tick(self) -> None:
+        """Heartbeats and idle time-outs. They concern the socket, whose time is the machine's own clock's."""
+        self._handle(self.machine.tick(time.monotonic()))
+
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do next, in the machine's monotonic time."""
+        deadline = self.machine.next_deadline
+        return math.inf if deadline is None else deadline
+
+    def doom(self) -> None:
+        """Cut the line at the end of the turn, so that what it said is committed but its answers are lost."""
+        self._doomed = True
+
+    def delay_of_answer(self, path: str) -> float:
+        """How much later than usual the answer to this send leaves. It may be lost, and the line with it."""
+        faults = self.host.faults
+        if not faults.any:
+            return 0.0
+        now = self.host.now()
+        if faults.drops(path, now):
+            self.doom()
+        return faults.delay(path, now)
+
+    def later(self, seconds: float, act: Callable[[], None]) -> None:
+        """Say something after a while, if the line is there then."""
+
+        def act_if_open() -> None:
+            if self.is_open:
+                act()
+                self.host.touch(self)
+
+        self.host.later(seconds, act_if_open)
+
+    def reset(self) -> None:
+        """Cut the line at once, with a reset."""
+        if self._transport is not None:
+            cut(self._transport)
+
+    def close(self, error: AmqpError | None) -> None:
+        """Say goodbye in the protocol's words and close the socket, forgetting whatever was not yet said."""
+        self.machine.data_to_send()
+        self.machine.close(error)
+        self._closing = True
+        self._drop_endpoints()
+        if self._is_held:
+            self.reset()  # a mute line says no goodbye
+        else:
+            self.flush()
+
+    @property
+    def _is_held(self) -> bool:
+        return self._mute or self.host.fault_desk.line is Line.BLACKHOLE
+
+    def follow(self, line: Line) -> None:
+        """Do as the namespace's line does from now on."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if line in (Line.REFUSE, Line.RESET) or (self._mute and line is Line.UP):
+            self.reset()  # what a silent line swallowed is lost, so that it cannot be taken up again
+        elif line is Line.BLACKHOLE:
+            transport.pause_reading()
+        else:
+            self._mute = line is Line.SILENCE
+            transport.resume_reading()
+            self.host.touch(self)
+
+    # -- events of the machine -------------------------------------------------------------------------------
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            _HANDLERS[type(event)](self, event)
+
+    def _on_sasl_init(self, event: SaslInitReceived) -> None:
+        if event.mechanism != "PLAIN":
+            # Who comes without a name may connect, but attaches nothing before it has put a token.
+            self._handle(self.machine.sasl_outcome(True))
+            return
+        try:
+            self.access.add(self.host.check_plain(event.initial_response or b""))
+        except TokenRejected as rejected:
+            _log.warning("sasl refused", extra={"fields": {**self._fields(), "reason": str(rejected)}})
+            self._handle(self.machine.sasl_outcome(False))
+            self._closing = True
+        else:
+            self._handle(self.machine.sasl_outcome(True))
+
+    def _on_opened(self, event: Opened) -> None:
+        info = self.host.connections.introduce(
+            self.name, container_id=event.open.container_id, client=event.open.properties
+        )
+        if info is not None:
+            facts = {**self._fields(), "container": info.container_id, "address": info.address}
+            _log.info("connection opened", extra={"fields": facts})
+
+    def _on_session_begun(self, event: SessionBegun) -> None:
+        """Sessions need nothing of ours."""
+
+    def _on_link_attached(self, event: LinkAttached) -> None:
+        attach_link(self, event)
+
+    def _on_link_flowed(self, event: LinkFlowed) -> None:
+        endpoint = self._attentive(event.link)
+        if endpoint is not None:
+            endpoint.on_flow(event)
+
+    def _on_received(self, event: Received) -> None:
+        endpoint = self._attentive(event.link)
+        if endpoint is not None:
+            endpoint.on_received(event)
+
+    def _on_settled(self, event: Settled) -> None:
+        endpoint = self._attentive(event.link)
+        if endpoint is not None:
+            endpoint.on_settled(event)
+
+    def _attentive(self, link: Link) -> Endpoint | None:
+        """What stands behind a link, unless its entity is mute: then what was asked is lost."""
+        endpoint = self.endpoints.get(link)
+        if endpoint is None or not self.host.faults.any or not endpoint.path:
+            return endpoint
+        if not self.host.is_mute(endpoint.path):
+            return endpoint
+        endpoint.is_owed_an_answer = True
+        return None
+
+    def _on_link_detached(self, event: LinkDetached) -> None:
+        self.forget(event.link)
+
+    def _on_session_ended(self, event: SessionEnded) -> None:
+        self.host.stop_waiting(lambda wait: wait.link.session is event.session)
+        for link in [link for link in self.endpoints if link.session is event.session]:
+            self.forget(link)
+
+    def _on_closed(self, event: Closed) -> None:
+        error = event.error
+        if event.local and error is not None:
+            fields = {**self._fields(), "condition": error.condition, "reason": error.description}
+            _log.warning("connection ended by a protocol error", extra={"fields": fields})
+        self._closing = True
+        self._drop_endpoints()
+
+    # -- links -----------------------------------------------------------------------------------------------
+
+    def add(self, endpoint: Endpoint) -> None:
+        """Let `endpoint` stand behind its link."""
+        self.endpoints[endpoint.link] = endpoint
+
+    def forget(self, link: Link) -> None:
+        """A link is gone: so is what stood behind it."""
+        self.host.stop_waiting(lambda wait: wait.link is link)
+        endpoint = self.endpoints.pop(link, None)
+        if endpoint is not None:
+            endpoint.on_detached()
+
+    def detach(self, endpoint: Endpoint, error: AmqpError) -> None:
+        """Close one link with an error."""
+        endpoint.link.detach(error)
+        self.forget(endpoint.link)
+        self.host.touch(self)
+
+    def find_answers(self, address: str) -> FindAnswers:
+        """How a node finds the link for its answers: the one named by reply-to, else the newest on its own
+        address.
+        """
+
+        def find(reply_to: str | None) -> AnswerEndpoint | None:
+            links = [endpoint for endpoint in self.endpoints.values() if isinstance(endpoint, AnswerEndpoint)]
+            named = [endpoint for endpoint in links if reply_to and _target(endpoint.link) == reply_to]
+            here = [endpoint for endpoint in links if endpoint.address == address]
+            return next(reversed(named or here), None)
+
+        return find
+
+    def detach_unauthorized(self, now: float) -> None:
+        """A link lives no longer than the token that it was attached with."""
+        for endpoint in list(self.endpoints.values()):
+            needed = endpoint.needs
+            if needed is not None and not self.access.allows(*needed, now=now):
+                text = "The token has expired. Put a new one on $cbs before the old one ends."
+                self.detach(endpoint, AmqpError(conditions.UNAUTHORIZED, text, {}))
+
+    def _drop_endpoints(self) -> None:
+        self.host.stop_waiting(lambda wait: wait.peer is self)
+        for link in list(self.endpoints):
+            self.forget(link)
+
+    def _fields(self) -> dict[str, Any]:
+        return {"namespace": self.host.name, "connection": self.name}
+
+
+def _target(link: Link) -> str | None:
+    target = link.remote_attach.target if link.remote_attach else None
+    return target.address if isinstance(target, Target) else None
+
+
+_HANDLERS: dict[type[Event], Callable[[Peer, Any], None]] = {
+    SaslInitReceived: Peer._on_sasl_init,
+    Opened: Peer._on_opened,
+    SessionBegun: Peer._on_session_begun,
+    LinkAttached: Peer._on_link_attached,
+    LinkFlowed: Peer._on_link_flowed,
+    Received: Peer._on_received,
+    Settled: Peer._on_settled,
+    LinkDetached: Peer._on_link_detached,
+    SessionEnded: Peer._on_session_ended,
+    Closed: Peer._on_closed,
+}

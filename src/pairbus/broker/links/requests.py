@@ -1,0 +1,147 @@
+"""Request and answer over a pair of links: how `$cbs` and `$management` are spoken to.
+
+A client attaches a sender and a receiver to the same node. Each message on the first is a request; its answer
+goes out on the second, carrying the request's message id as correlation id *with its AMQP type* (the Python
+SDK matches them by value, and a uuid that comes back as a string is never found). The Python SDK names no
+reply-to; where one is named, the link that points there is taken.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.events import LinkFlowed, Received
+from pairbus.amqp.link import Link
+from pairbus.amqp.message import (
+    MessageSections,
+    Properties,
+    encode_application_properties,
+    encode_properties,
+    encode_value,
+    scan,
+)
+from pairbus.amqp.performatives import ACCEPTED, AmqpError, Rejected
+
+from .endpoint import Endpoint
+
+__all__ = ["Answer", "AnswerEndpoint", "Request", "RequestEndpoint", "Service"]
+
+# Credit for requests. A client has one or two under way; this many never make it wait.
+REQUEST_CREDIT = 100
+# A client that asks and asks but grants no credit for the answers loses the oldest ones, not our memory.
+MOST_WAITING_ANSWERS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: its application properties with plain text keys, and its body, decoded when asked for."""
+
+    sections: MessageSections
+    properties: Mapping[str, Any]
+    size: int
+
+    @property
+    def body(self) -> Any:
+        return self.sections.value()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a node says to a request, and how much later than usual it says it."""
+
+    properties: dict[str, Any]
+    body: Any = None
+    delay: float = 0.0
+
+
+Service = Callable[[Request], Answer | None]
+FindAnswers = Callable[[str | None], "AnswerEndpoint | None"]
+Later = Callable[[float, Callable[[], None]], None]
+
+
+class AnswerEndpoint(Endpoint):
+    """Our end of the link on which a node's answers leave."""
+
+    __slots__ = ("_next_tag", "_waiting", "address")
+
+    def __init__(self, link: Link, address: str, *, path: str = "") -> None:
+        super().__init__(link, path=path)
+        self.address = address
+        self._waiting: deque[bytes] = deque(maxlen=MOST_WAITING_ANSWERS)
+        self._next_tag = 0
+
+    def send(self, payload: bytes) -> None:
+        """Send an answer as soon as there is credit for it."""
+        self._waiting.append(payload)
+        self._send_what_credit_allows()
+
+    def on_flow(self, event: LinkFlowed) -> None:
+        self._send_what_credit_allows()
+        if event.drain:
+            self.link.drained()
+
+    def _send_what_credit_allows(self) -> None:
+        while self._waiting and self.link.sendable > 0:
+            self._next_tag += 1
+            self.link.send(self._waiting.popleft(), tag=self._next_tag.to_bytes(8, "big"), settled=True)
+
+
+class RequestEndpoint(Endpoint):
+    """Our end of the link on which requests arrive for a node."""
+
+    __slots__ = ("_find_answers", "_later", "_service", "_taken")
+
+    def __init__(
+        self, link: Link, service: Service, find_answers: FindAnswers, *, later: Later, path: str = ""
+    ) -> None:
+        super().__init__(link, path=path)
+        self._service = service
+        self._find_answers = find_answers
+        self._later = later
+        self._taken = 0
+
+    def on_received(self, event: Received) -> None:
+        try:
+            request = _read(event.payload)
+            answer = self._service(request)
+        except DecodeError as error:
+            outcome = Rejected(AmqpError(error.condition, error.description, {}))
+            self.link.settle(event.delivery_id, outcome)
+            return
+        if not event.settled:
+            self.link.settle(event.delivery_id, ACCEPTED)
+        self._replenish()
+        if answer is not None and answer.delay > 0:
+            self._later(answer.delay, lambda: self._reply(request, answer))
+        elif answer is not None:
+            self._reply(request, answer)
+
+    def _replenish(self) -> None:
+        self._taken += 1
+        if self._taken >= REQUEST_CREDIT // 2:
+            self._taken = 0
+            self.link.flow(REQUEST_CREDIT)
+
+    def _reply(self, request: Request, answer: Answer) -> None:
+        asked = request.sections.properties
+        answers = self._find_answers(asked.reply_to)
+        if answers is not None:
+            answers.send(_write(answer, asked.message_id))
+
+
+def _read(payload: bytes) -> Request:
+    sections = scan(payload)
+    properties = {str(key): value for key, value in sections.application_properties.items()}
+    return Request(sections, properties, len(payload))
+
+
+def _write(answer: Answer, correlation_id: Any) -> bytes:
+    return b"".join(
+        (
+            encode_properties(Properties(correlation_id=correlation_id)),
+            encode_application_properties(answer.properties),
+            encode_value(answer.body),
+        )
+    )

@@ -1,0 +1,131 @@
+"""Opening the file of a store: whose it is, whether it is whole, and which shape it has.
+
+Rules
+1. A file is looked at read-only before anything is done to it. One that another program made, that a newer
+   Pairbus made or that is no database is refused and left as it is, byte for byte. (Looking so sees no WAL;
+   therefore the shape is moved out of the WAL as soon as it is made, and is checked again after opening.)
+2. One process has the file for as long as it is open (`locking_mode = EXCLUSIVE`); a second one is refused.
+   The lock is the kernel's: it ends with the process, however that ends.
+3. Older shapes are brought up to date by the numbered scripts, each in one transaction together with the
+   number of the shape that it makes. A crash in between leaves a whole older file.
+4. Every refusal says what to do.
+"""
+
+import contextlib
+import logging
+import os
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from pairbus.broker.errors import StoreError
+
+from .statements import load_migrations
+
+__all__ = ["APPLICATION_ID", "open_database", "store_error"]
+
+_log = logging.getLogger("pairbus.broker")
+# "Pbus", as the first script says it.
+APPLICATION_ID = 0x50627573
+# A broker that is being restarted may meet the last moments of the one before it.
+LOCK_PATIENCE = 2.0
+# Twice SQLite's own choice: a page of 4 KB holds three messages of 1 KB and wastes a fifth, and every page
+# costs two system calls.
+_PAGE_SIZE = 8192
+# Pages of WAL before they are moved into the database: 32 MB, so that a busy second pays for it about once.
+_CHECKPOINT_PAGES = 4000
+_CACHE_KILOBYTES = 16384
+_PRAGMAS = (
+    f"page_size = {_PAGE_SIZE}",
+    "journal_mode = WAL",
+    # The WAL is synced at every commit; less would lose turns that were confirmed.
+    "synchronous = FULL",
+    f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+    f"cache_size = -{_CACHE_KILOBYTES}",
+    # Some builds overwrite what is deleted with zeros; that writes every message twice.
+    "secure_delete = OFF",
+)
+_ADVICE = {
+    sqlite3.SQLITE_BUSY: "Another broker is using it: stop that one, or choose another data directory",
+    sqlite3.SQLITE_NOTADB: "It is damaged, or no store: restore a copy, or move it away to start empty",
+    sqlite3.SQLITE_CORRUPT: "It is damaged: restore a copy, or move it away to start empty",
+    sqlite3.SQLITE_FULL: "Make room on its disk",
+    sqlite3.SQLITE_CANTOPEN: "The directory must exist and this user must be allowed to write there",
+    sqlite3.SQLITE_READONLY: "This user must be allowed to write the file and its directory",
+}
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """The database in `path`, locked for this process and in the newest shape; raises StoreError."""
+    database: sqlite3.Connection | None = None
+    try:
+        _inspect(path)
+        database = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=LOCK_PATIENCE, cached_statements=64
+        )
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        _check(database, path)
+        for pragma in _PRAGMAS:
+            database.execute(f"PRAGMA {pragma}")
+        _migrate(database, path)
+    except (sqlite3.Error, StoreError) as error:
+        if database is not None:
+            database.close()
+        raise error if isinstance(error, StoreError) else store_error(f"the store {path}", error) from error
+    _sync_directory(path.parent.parent)
+    return database
+
+
+def store_error(store: str, error: sqlite3.Error) -> StoreError:
+    """What went wrong with a store, which is named by `store`, and what to do about it."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # what is above says more precisely what happened
+    advice = _ADVICE.get(code)
+    return StoreError(f"{store}: {error}." + (f" {advice}." if advice else ""))
+
+
+def _inspect(path: Path) -> None:
+    """Refuse a file that is not for us without touching it, and without needing room beside it."""
+    if path.exists() and path.stat().st_size > 0:
+        uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:
+            _check(database, path)
+
+
+def _check(database: sqlite3.Connection, path: Path) -> None:
+    version, owner = _pragma(database, "user_version"), _pragma(database, "application_id")
+    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if owner != APPLICATION_ID and (owner or version or tables):
+        raise StoreError(
+            f"{path} is a database of another program. Move it away, or choose another data directory."
+        )
+    known = len(load_migrations())
+    if version > known:
+        raise StoreError(
+            f"the store {path} was written by a newer Pairbus (its shape is number {version}, this one knows "
+            f"{known}). Use that Pairbus, or choose another data directory."
+        )
+
+
+def _migrate(database: sqlite3.Connection, path: Path) -> None:
+    version = _pragma(database, "user_version")
+    for number, script in enumerate(load_migrations()[version:], start=version + 1):
+        if version:
+            fields = {"store": str(path), "shape": number}
+            _log.info("store is brought up to date", extra={"fields": fields})
+        database.executescript(f"BEGIN EXCLUSIVE; {script} PRAGMA user_version = {number}; COMMIT;")
+    if version < len(load_migrations()):
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _pragma(database: sqlite3.Connection, name: str) -> int:
+    (value,) = database.execute(f"PRAGMA {name}").fetchone()
+    return int(value)
+
+
+def _sync_directory(directory: Path) -> None:
+    """SQLite syncs the directory of its file; the entry of that directory itself is left to us."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,285 @@
+"""A namespace's store in one SQLite file.
+
+Rules
+1. WAL and `synchronous=FULL`: when `commit` returns, the turn is on the disk. One transaction a turn, for all
+   that it brought.
+2. The store holds rows, not a log: each event says the new value of one row, or that it is gone. `load` gives
+   the rows back as the same kinds of events, for the engine to replay.
+3. Messages of a turn are written together, whatever else came between them: sequence numbers are never used
+   twice, so only removals have to come last, and a message that came and went in one turn is not written at
+   all. So are duplicate ids. Everything else is written in the order in which it happened.
+4. Only the removal of an entity is a border: what came before it is written before it, since the same name
+   may be made anew in the same turn.
+5. The last sequence number of a place is written for its first message, and then only when no message shows
+   it: the newest message does, as long as it is there. A turn that only adds messages so writes to one
+   table, which is half the work of a small turn. (Sub-queues give out no numbers, and have none written.)
+6. A commit that fails leaves the file, and this object, as they were before it.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pairbus.amqp.errors import DecodeError
+from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.events import (
+    DuplicateForgotten,
+    DuplicateSeen,
+    EntityPut,
+    EntityRemoved,
+    Event,
+    MessageChanged,
+    MessageRemoved,
+    MessageStored,
+    RulePut,
+    RuleRemoved,
+    SequenceAdvanced,
+    SessionStateSet,
+)
+from pairbus.broker.engine.message import StoredMessage
+from pairbus.broker.errors import StoreError
+
+from .file import open_database, store_error
+from .rows import (
+    PLACE_STEP,
+    change_row,
+    entity_row,
+    message_row,
+    read_entity,
+    read_message,
+    read_rule,
+    rule_row,
+)
+from .statements import load_statements
+
+__all__ = ["SqliteStore"]
+
+# What a row that is not as it was written makes of the functions that read it.
+_UNREADABLE = (ValueError, TypeError, KeyError, DecodeError, Refused)
+
+
+class SqliteStore:
+    """The rows of one namespace. `commits` counts the turns that were written."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it; raises StoreError if it is not for us."""
+        self._path = path
+        self._sql = load_statements()
+        self._database = open_database(path)
+        self.commits = 0
+        # By path: the number of a place, to which a message's sequence number is added to get its key.
+        self._places: dict[str, int] = {}
+        self._next_place = PLACE_STEP
+        # Places that give out numbers, and the number of the newest message where that is higher than what
+        # was written for the place.
+        self._numbering: set[int] = set()
+        self._newest: dict[int, int] = {}
+        try:
+            self._read_places()
+        except sqlite3.Error as error:
+            self.close()
+            raise store_error(f"the store {path}", error) from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def commit(self, events: Sequence[Event]) -> None:
+        """Write a turn, or raise StoreError and write nothing."""
+        execute = self._database.execute
+        try:
+            execute(self._sql["begin"])
+            self._write(events)
+            execute(self._sql["commit"])
+        except sqlite3.Error as error:
+            self._roll_back()
+            # Clients are told of this too, and where the file lies is none of their business.
+            raise store_error(self._path.name, error) from error
+        self.commits += 1
+
+    def _roll_back(self) -> None:
+        try:
+            # SQLite may have rolled back by itself already, as it does when the disk is full.
+            if self._database.in_transaction:
+                self._database.execute(self._sql["roll_back"])
+            self._read_places()  # some may have been numbered in vain
+        except sqlite3.Error as error:
+            raise store_error(f"the store {self._path}", error) from error
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def _write(self, events: Sequence[Event]) -> None:
+        """Sort a turn's events by how they are written. The order of the cases is that of their number."""
+        batch, first_key = _Batch(), self._first_key
+        for event in events:
+            if isinstance(event, MessageStored):
+                message = event.message
+                batch.stored[first_key(event.queue) + message.sequence_number] = message
+            elif isinstance(event, MessageRemoved):
+                batch.removed[first_key(event.queue) + event.sequence_number] = None
+            elif isinstance(event, DuplicateSeen):
+                batch.duplicates.append((first_key(event.queue), event.message_id, event.until))
+            elif isinstance(event, MessageChanged):
+                batch.changed[first_key(event.queue) + event.sequence_number] = event
+            elif isinstance(event, SequenceAdvanced):
+                batch.sequences[first_key(event.queue)] = event.sequence_number
+            elif isinstance(event, EntityRemoved):
+                self._write_batch(batch)
+                batch = _Batch()
+                self._remove_entity(event.path)
+            else:
+                batch.others.append(event)
+        self._write_batch(batch)
+
+    def _write_batch(self, batch: "_Batch") -> None:
+        for event in batch.others:
+            _WRITERS[type(event)](self, event)
+        gone, stored = batch.removed, batch.stored
+        if not gone:
+            put = [message_row(key, message) for key, message in stored.items()]
+        else:
+            put = [message_row(key, message) for key, message in stored.items() if key not in gone]
+        self._write_many("put_message", put)
+        changed = batch.changed.items()
+        self._write_many(
+            "change_message",
+            [change_row(key, event) for key, event in changed if key not in gone and key not in stored],
+        )
+        self._write_many("remove_message", [(key,) for key in gone if key not in stored])
+        self._write_many("keep_duplicate", batch.duplicates)
+        self._write_many("advance_sequence", self._sequence_rows(batch))
+
+    def _sequence_rows(self, batch: "_Batch") -> list[tuple[int, int]]:
+        newest, gone, rows = self._newest, batch.removed, []
+        for place, number in [(place, newest[place]) for place in newest if newest[place] + place in gone]:
+            del newest[place]
+            if place not in batch.sequences:
+                rows.append((number, place))
+        for place, number in batch.sequences.items():
+            key = place + number
+            if place in self._numbering and key in batch.stored and key not in gone:
+                newest[place] = number
+            else:
+                newest.pop(place, None)
+                rows.append((number, place))
+                self._numbering.add(place)
+        return rows
+
+    def _write_many(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if rows:
+            self._database.executemany(self._sql[name], rows)
+
+    def _write_one(self, name: str, *row: object) -> None:
+        self._database.execute(self._sql[name], row)
+
+    def _first_key(self, path: str) -> int:
+        """The number of a place; a message's key is this and its sequence number."""
+        number = self._places.get(path)
+        if number is None:
+            number = self._next_place
+            self._write_one("add_place", number, path)
+            self._places[path] = number
+            self._next_place += PLACE_STEP
+        return number
+
+    def _put_entity(self, event: EntityPut) -> None:
+        self._write_one("put_entity", *entity_row(event))
+
+    def _remove_entity(self, path: str) -> None:
+        """The entity, its rules, and every place under it: itself and its sub-queues, whose names begin with
+        a dollar.
+        """
+        self._write_one("remove_entity", path)
+        self._write_one("remove_rules", path)
+        for place in [place for place in self._places if place == path or place.startswith(f"{path}/$")]:
+            number = self._places.pop(place)
+            self._newest.pop(number, None)
+            self._numbering.discard(number)
+            self._write_one("remove_messages", number, number + PLACE_STEP - 1)
+            for what in ("remove_session_states", "remove_duplicates", "remove_place"):
+                self._write_one(what, number)
+
+    def _put_rule(self, event: RulePut) -> None:
+        self._write_one("put_rule", *rule_row(event))
+
+    def _remove_rule(self, event: RuleRemoved) -> None:
+        self._write_one("remove_rule", event.path, event.name.lower())
+
+    def _set_session_state(self, event: SessionStateSet) -> None:
+        place = self._first_key(event.queue)
+        if event.state is None:
+            self._write_one("clear_session_state", place, event.session_id)
+        else:
+            self._write_one("set_session_state", place, event.session_id, event.state, event.updated_at)
+
+    def _forget_duplicates(self, event: DuplicateForgotten) -> None:
+        self._write_one("forget_duplicates", self._first_key(event.queue), event.until)
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def load(self) -> Iterator[Event]:
+        """Every row, as the event that would write it; raises StoreError."""
+        try:
+            yield from self._load()
+        except sqlite3.Error as error:
+            raise store_error(f"the store {self._path}", error) from error
+        except _UNREADABLE as error:
+            raise StoreError(
+                f"the store {self._path} holds what cannot be read: {error!r}. Restore a copy, or move "
+                "it away to start empty."
+            ) from error
+
+    def _load(self) -> Iterator[Event]:
+        rows = self._rows
+        yield from map(read_entity, rows("read_entities"))
+        yield from map(read_rule, rows("read_rules"))
+        for row in rows("read_sequences"):
+            yield SequenceAdvanced(*row)
+        for row in rows("read_duplicates"):
+            yield DuplicateSeen(*row)
+        for row in rows("read_session_states"):
+            yield SessionStateSet(*row)
+        paths = {number: path for path, number in self._places.items()}
+        for row in rows("read_messages"):
+            sequence_number = row[0] % PLACE_STEP
+            yield MessageStored(paths[row[0] - sequence_number], read_message(sequence_number, row))
+
+    def _rows(self, name: str) -> Iterator[Any]:
+        return self._database.execute(self._sql[name])
+
+    def _read_places(self) -> None:
+        places = list(self._rows("read_places"))
+        self._places = {path: place for path, place, _ in places}
+        self._next_place = PLACE_STEP + max(self._places.values(), default=0)
+        self._numbering = {place for _, place, written in places if written}
+        self._newest.clear()
+        for _, place, written in places:
+            (key,) = self._database.execute(
+                self._sql["read_newest"], (place, place + PLACE_STEP - 1)
+            ).fetchone()
+            if written and key is not None and key - place > written:
+                self._newest[place] = key - place
+
+
+class _Batch:
+    """What a turn writes, by how it is written. Messages go by their keys."""
+
+    __slots__ = ("changed", "duplicates", "others", "removed", "sequences", "stored")
+
+    def __init__(self) -> None:
+        self.stored: dict[int, StoredMessage] = {}
+        self.changed: dict[int, MessageChanged] = {}
+        self.removed: dict[int, None] = {}
+        self.sequences: dict[int, int] = {}
+        self.duplicates: list[tuple[int, str, float]] = []
+        self.others: list[Event] = []
+
+
+_WRITERS: dict[type[Any], Callable[[SqliteStore, Any], None]] = {
+    EntityPut: SqliteStore._put_entity,
+    RulePut: SqliteStore._put_rule,
+    RuleRemoved: SqliteStore._remove_rule,
+    SessionStateSet: SqliteStore._set_session_state,
+    DuplicateForgotten: SqliteStore._forget_duplicates,
+}

@@ -1,0 +1,1 @@
+"""The syphon that a client hosts, and how it reaches the namespaces of its pair."""

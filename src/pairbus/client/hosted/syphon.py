@@ -1,0 +1,237 @@
+"""The syphon that a client hosts for an application that has none: a pump on the client's own event loop.
+
+1. It begins when the backlog queues have been looked after once, be it in vain: a queue that is missing or
+   that cannot be reached is tried again by the pump, ever less often.
+2. Idle, the pump long-polls each queue. A path of the primary that is down is tried about as often as the
+   client pings it, and costs the others nothing.
+3. A pump that fails, because a disk is full for instance, is replaced by another one after a rest. Nothing is
+   lost with it: a message leaves the backlog only when the primary has it and its receipt is kept. Before it
+   begins, a pump's disk is tried: one that cannot keep receipts would move the same messages at each try.
+4. The end is the pump's own: what is on the way arrives and is completed, all else is given back. One that
+   does not come to its end in time is cut off; then locks end by themselves, and a message may come twice.
+5. Pumps of several clients, or processes, share the queues and lose nothing. The order of a session is kept
+   by one pump alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pairbus.client.status import SyphonStatus
+from pairbus.clock import Clock
+from pairbus.ledger.operation_log import OperationLog
+from pairbus.ledger.receipts import Receipt, ReceiptLog, Receipts
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
+from pairbus.pump.pair import ResolvedSide
+from pairbus.pump.transport import Transport
+from pairbus.sdk.side import Side
+from pairbus.timers import Timers
+
+from .transport import open_transport, pump_side
+
+__all__ = ["HostedSyphon"]
+
+log = logging.getLogger("pairbus.client")
+# The rest after a pump has failed; doubled with each further failure.
+_FIRST_REST = 1.0
+_LONGEST_REST = 300.0
+# A pump that ran for so long was well: the next rest is a short one again.
+_WELL_AFTER = 600.0
+# The deadline of one answer, which is also the longest that a clean end waits for a peer that is silent.
+_ANSWER_LIMIT = 10.0
+# For the clean end, and then for the one that is forced.
+_END_LIMIT = _ANSWER_LIMIT + 2.0
+_CUT_LIMIT = 1.0
+# The receipts of a few hundred messages.
+_TRIED_BYTES = 128 * 1024
+# As long as a status is expected to be old.
+_PROGRESS_INTERVAL = 2.0
+
+
+class HostedSyphon:
+    """Runs a pump for as long as the client lives."""
+
+    def __init__(
+        self,
+        primary: Side,
+        secondary: Side,
+        *,
+        name: str,
+        queues: Sequence[str],
+        options: SendAvailabilityOptions,
+        records: Path | None,
+        clock: Clock,
+    ) -> None:
+        """`records` is where receipts and the ledger go; None for nowhere. Does no I/O."""
+        self._primary = primary
+        self._secondary = secondary
+        self._name = name
+        self._queues = list(queues)
+        self._options = _pump_options(options)
+        self._records = records
+        self._clock = clock
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._state: Literal["pending", "running", "resting", "stopped"] = "pending"
+        self._failures = 0
+        self._restarts = 0
+        self._last_error: str | None = None
+        self._now: PumpSummary | None = None
+        # What earlier pumps have done: moved, dead-lettered, unknown.
+        self._before = (0, 0, 0)
+
+    def start(self, ready: asyncio.Event, *, timers: Timers) -> None:
+        """Begin, in the background, when `ready` is set."""
+        if self._task is None and not self._stop.is_set():
+            self._task = asyncio.get_running_loop().create_task(self._run(ready, timers))
+            self._task.add_done_callback(_note_end)
+
+    def stop(self) -> None:
+        """Come to an end, in the background."""
+        self._stop.set()
+
+    async def close(self) -> None:
+        """Rule 4: come to an end. The limits are real time: whoever closes a client waits for it."""
+        self._stop.set()
+        if self._task is None:
+            self._state = "stopped"
+            return
+        done, _ = await asyncio.wait({self._task}, timeout=_END_LIMIT)
+        if not done:
+            log.warning("the hosted syphon did not end within %g s and is cut off", _END_LIMIT)
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=_CUT_LIMIT)
+
+    def status(self) -> SyphonStatus:
+        """A picture of this moment, a few seconds old at most."""
+        now = self._now
+        moved, dead_lettered, unknown = self._before
+        return SyphonStatus(
+            state=self._state,
+            moved=moved + (now.moved if now else 0),
+            waiting=now.waiting if now else 0,
+            dead_lettered=dead_lettered + (now.dead_lettered if now else 0),
+            unknown=unknown + (now.unknown if now else 0),
+            restarts=self._restarts,
+            last_error=self._last_error,
+            queue_errors=dict(now.queue_errors) if now else {},
+        )
+
+    # -- the life of pumps
+
+    async def _run(self, ready: asyncio.Event, timers: Timers) -> None:
+        try:
+            await self._first_of(ready.wait(), self._stop.wait())
+            while not self._stop.is_set():
+                begun = timers.now()
+                self._state = "running"
+                try:
+                    await asyncio.get_running_loop().run_in_executor(None, self._try_disk)
+                    await self._pump().run()
+                except Exception as error:  # noqa: BLE001 - rule 3: whatever it is, the next pump may do better
+                    self._note_failure(error, lasted=timers.now() - begun)
+                    await self._rest(timers)
+                self._count()
+        finally:
+            self._state = "stopped"
+
+    def _try_disk(self) -> None:
+        if self._records is None:
+            return
+        self._records.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=self._records) as file:
+            file.write(bytes(_TRIED_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _pump(self) -> Pump:
+        return Pump(
+            PumpPair(primary=pump_side(self._primary), secondary=pump_side(self._secondary), name=self._name),
+            self._queues,
+            transport=self._open,
+            options=self._options,
+            receipts=self._receipts(),
+            ledger=self._ledger(),
+            on_progress=self._progressed,
+            stop=self._stop,
+            clock=self._clock,
+        )
+
+    def _open(self, side: ResolvedSide, options: PumpOptions) -> Transport:
+        # The sides of a pair are never the same place.
+        ours = self._primary if side.endpoint == self._primary.endpoint else self._secondary
+        return open_transport(ours, timeout=options.send_timeout)
+
+    def _receipts(self) -> Receipts:
+        return _NoReceipts() if self._records is None else ReceiptLog(self._records, clock=self._clock)
+
+    def _ledger(self) -> OperationLog | None:
+        if self._records is None:
+            return None
+        return OperationLog(self._records, role="pump", pair=self._name, clock=self._clock)
+
+    def _progressed(self, summary: PumpSummary) -> None:
+        self._now = summary
+
+    def _count(self) -> None:
+        """Keep what a pump that is no more has done. What it put aside the next one finds again."""
+        status, self._now = self.status(), None
+        self._before = (status.moved, status.dead_lettered, status.unknown)
+
+    def _note_failure(self, error: Exception, *, lasted: float) -> None:
+        self._failures = 1 if lasted >= _WELL_AFTER else self._failures + 1
+        self._last_error = f"{type(error).__name__}: {error}"
+        log.error("the hosted syphon has failed and begins again: %s", self._last_error)
+
+    async def _rest(self, timers: Timers) -> None:
+        self._state = "resting"
+        rested = asyncio.Event()
+        seconds = min(_LONGEST_REST, _FIRST_REST * 2 ** min(self._failures - 1, 16))
+        timer = timers.call_at(timers.now() + seconds, rested.set)
+        try:
+            await self._first_of(rested.wait(), self._stop.wait())
+        finally:
+            timer.cancel()
+        self._restarts += not self._stop.is_set()
+
+    async def _first_of(self, *waits: Any) -> None:
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def _note_end(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("the hosted syphon has ended", exc_info=error)
+
+
+def _pump_options(options: SendAvailabilityOptions) -> PumpOptions:
+    return PumpOptions(
+        send_timeout=min(_ANSWER_LIMIT, options.send_timeout),
+        longest_back_off=min(60.0, options.ping_primary_interval),
+        ttl_policy=options.ttl_policy,
+        ttl_policies=options.ttl_policies,
+        progress_interval=_PROGRESS_INTERVAL,
+    )
+
+
+class _NoReceipts:
+    """Keeps none: a client without a state directory leaves nothing behind, and runs for months."""
+
+    writer = "none"
+
+    async def append(self, rows: Sequence[Receipt]) -> None:
+        """Nothing is kept."""
+
+    async def close(self) -> None:
+        """There is nothing to close."""

@@ -1,0 +1,69 @@
+"""A side of the pair as a pump reaches it: the namespace, credential and certificates of the SDK's client.
+
+Our own AMQP is used, unless the application has told the SDK to take another way to the namespaces, which
+only the SDK knows: web sockets, a proxy, an address of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.servicebus import TransportType
+
+from pairbus.pump import Side as PumpSide
+from pairbus.pump.amqp_transport import AmqpTransport
+from pairbus.pump.tokens import CredentialTokens, FixedToken, SasTokens, Token, TokenSource
+from pairbus.pump.transport import Transport
+from pairbus.sdk.side import Side
+
+__all__ = ["open_transport", "pump_side"]
+
+# Keywords of the SDK that change how it reaches a namespace.
+_SDK_ONLY = ("http_proxy", "custom_endpoint_address", "ssl_context")
+
+
+def open_transport(side: Side, *, timeout: float) -> Transport:
+    """A new transport; `timeout` is the deadline of one answer. Does no I/O."""
+    resolved = pump_side(side).resolve()
+    if not _needs_sdk(side):
+        return AmqpTransport(resolved.place(), resolved.tokens(), timeout=timeout)
+    from pairbus.pump.sdk_transport import SdkTransport  # needed by few
+
+    return SdkTransport(resolved, timeout=timeout, make_client=lambda: side.make_client(retry_total=0))
+
+
+def pump_side(side: Side) -> PumpSide:
+    """The namespace in a pump's words."""
+    verify = side.keywords.get("connection_verify")
+    ca_file = verify if isinstance(verify, str) else None
+    if side.credential is None:
+        return PumpSide(connection_string=side.address, ca_file=ca_file)
+    return PumpSide(host=side.address, token_source=_tokens(side.credential), ca_file=ca_file)
+
+
+def _needs_sdk(side: Side) -> bool:
+    keywords = side.keywords
+    return keywords.get("transport_type") is TransportType.AmqpOverWebsocket or any(
+        keywords.get(name) is not None for name in _SDK_ONLY
+    )
+
+
+def _tokens(credential: Any) -> TokenSource:
+    if isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
+        return _KeyTokens(credential)
+    return CredentialTokens(credential)
+
+
+class _KeyTokens:
+    """Tokens of a key or signature that its owner may replace while the client runs."""
+
+    def __init__(self, credential: AzureNamedKeyCredential | AzureSasCredential) -> None:
+        self._credential = credential
+
+    async def token(self, audience: str, now: float) -> Token:
+        """A token for an audience."""
+        if isinstance(self._credential, AzureSasCredential):
+            return await FixedToken(self._credential.signature).token(audience, now)
+        name, key = self._credential.named_key
+        return await SasTokens(name, key).token(audience, now)

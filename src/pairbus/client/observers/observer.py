@@ -1,0 +1,182 @@
+"""Who wants to know: logs, metrics, the ledger and tests listen here to what the client does.
+
+An observer is called on the event loop and must not block. What one of them raises is logged and stops
+neither the others nor the send.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pairbus.options import EntityState, StateChange
+from pairbus.pairing.failures import Fate
+from pairbus.pairing.headroom import HeadroomNotice
+
+if TYPE_CHECKING:
+    from pairbus.backlog.provisioner import ProvisioningReport
+
+__all__ = ["LogObserver", "Observer", "Observers", "Outcome", "Route", "Sending", "Tally", "Undertaking"]
+
+Route = Literal["primary", "backlog", "spool"]
+Outcome = Literal["ok", "failed", "unknown"]
+
+log = logging.getLogger("pairbus.client")
+
+
+@dataclass(slots=True, kw_only=True)  # not frozen, which would make it three times as dear: one a send
+class Sending:
+    """One attempt to send that reached the wire, or the spool.
+
+    `failed`: what was sent was certainly not taken. `unknown`: it may have been. `size` is that of the bodies
+    as far as they are bytes.
+    """
+
+    path: str
+    route: Route
+    outcome: Outcome
+    messages: int
+    size: int
+    seconds: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Undertaking:
+    """One call of the application, from beginning to end. `route` is the way that was taken last, None before
+    the first; `state` is that of the entity.
+    """
+
+    operation: Literal["send", "schedule"]
+    path: str
+    messages: int
+    route: Route | None = None
+    state: EntityState = EntityState.HEALTHY
+
+
+#: An attempt that reached a namespace, as its bill sees it: path; route; backlog queue; fate, since what was
+#: refused is billed and what was never sent is not; messages; size of their bodies; sizes on the wire of
+#: those above 64 KB; whether they were scheduled by a request. A plain tuple: there is one for every send.
+Tally = tuple[str, Route, str | None, Fate, int, int, tuple[int, ...], bool]
+
+
+class Observer:
+    """Hears of everything; override what is of interest."""
+
+    def paired(self, primary_name: str, backlog_queues: int) -> None:
+        """The client has begun; all that it tells comes after this."""
+
+    def around(self, undertaking: Undertaking) -> AbstractContextManager[object]:
+        """Entered when a call begins and left when it ends, in the context of its caller."""
+        return nullcontext()
+
+    def state_changed(self, change: StateChange) -> None:
+        """An entity has changed its state."""
+
+    def sent(self, sending: Sending) -> None:
+        """An attempt to send has ended."""
+
+    def tallied(self, tally: Tally) -> None:
+        """The same, as the bill sees it; not told of what goes to the spool."""
+
+    def pinged(self, path: str, *, succeeded: bool, seconds: float) -> None:
+        """A ping has been answered, or not."""
+
+    def probed(self, path: str, fate: Fate) -> None:
+        """A ping that is a message has ended, also one that nobody waited for any more."""
+
+    def requested(self, path: str, fate: Fate) -> None:
+        """The primary was asked for something that is no send."""
+
+    def administered(self, entity: str, fate: Fate) -> None:
+        """The secondary was asked at its administration address, about an entity or the namespace itself."""
+
+    def rotation_changed(self, usable: int, total: int) -> None:
+        """A backlog queue has left the rotation or come back."""
+
+    def headroom_lacked(self, notice: HeadroomNotice) -> None:
+        """A message was sent that would not fit a backlog queue as it is; told once an entity."""
+
+    def oversized(self, path: str, messages: int) -> None:
+        """Messages were sent that would not fit a backlog queue as they are; told every time."""
+
+    def provisioned(self, report: ProvisioningReport) -> None:
+        """The backlog queues have been looked after, or could not be."""
+
+
+class LogObserver(Observer):
+    """One line a change."""
+
+    def state_changed(self, change: StateChange) -> None:
+        level = logging.INFO if change.new.value == "healthy" else logging.WARNING
+        log.log(
+            level,
+            "%s: %s -> %s (%s)",
+            change.path,
+            change.old.value,
+            change.new.value,
+            change.reason,
+            extra={"fields": {"path": change.path, "old": change.old.value, "new": change.new.value}},
+        )
+
+    def rotation_changed(self, usable: int, total: int) -> None:
+        level = logging.INFO if usable == total else logging.WARNING
+        log.log(level, "%d of %d backlog queues are in the rotation", usable, total)
+
+    def headroom_lacked(self, notice: HeadroomNotice) -> None:
+        log.warning("%s", notice, extra={"fields": {"path": notice.path, "size": notice.size}})
+
+
+class Observers:
+    """All observers of a client."""
+
+    __slots__ = ("_all", "_around", "_of_sends", "_of_tallies", "hear_sends", "hear_tallies", "surround")
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self._all = tuple(observers)
+        self._of_sends = tuple(one for one in self._all if type(one).sent is not Observer.sent)
+        #: Whether anybody listens to sends; describing one costs more than all else that a send does here.
+        self.hear_sends = bool(self._of_sends)
+        self._of_tallies = tuple(one for one in self._all if type(one).tallied is not Observer.tallied)
+        #: Whether anybody counts sends.
+        self.hear_tallies = bool(self._of_tallies)
+        self._around = tuple(one for one in self._all if type(one).around is not Observer.around)
+        #: Whether anybody wants to be around calls.
+        self.surround = bool(self._around)
+
+    @contextmanager
+    def around(self, undertaking: Undertaking) -> Iterator[None]:
+        """Have those who want it around a call. One that fails to begin is left out."""
+        with ExitStack() as stack:
+            for observer in self._around:
+                try:
+                    stack.enter_context(observer.around(undertaking))
+                except Exception:
+                    log.exception("an observer failed: %r", observer)
+            yield
+
+    def tell(self, event: Callable[[Observer], None]) -> None:
+        """Call each of them."""
+        for observer in self._all:
+            try:
+                event(observer)
+            except Exception:
+                log.exception("an observer failed: %r", observer)
+
+    def tell_sent(self, sending: Sending) -> None:
+        """Call each that listens to sends."""
+        for observer in self._of_sends:
+            try:
+                observer.sent(sending)
+            except Exception:
+                log.exception("an observer failed: %r", observer)
+
+    def tell_tally(self, tally: Tally) -> None:
+        """Call each that counts sends."""
+        for observer in self._of_tallies:
+            try:
+                observer.tallied(tally)
+            except Exception:
+                log.exception("an observer failed: %r", observer)

@@ -1,0 +1,1 @@
+"""The way of a send: entity, line, attempt, backlog, spool, sessions."""

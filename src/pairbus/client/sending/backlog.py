@@ -1,0 +1,423 @@
+"""The way to the backlog: wrap, split, choose a queue of the rotation, send, write the redirect record.
+
+1. All senders of a client share one link to each backlog queue, and one rotation.
+2. A queue that fails leaves the rotation, and all who wait for it choose another one, the failed message
+   first, until one takes it, the caller's time is over, or none is left.
+3. A link tells how large a message it takes. Nothing is wrapped before one has, so that what is too large is
+   known before it is sent.
+4. What is near that limit is measured; all else is known to fit by the size of its body.
+5. A throttled secondary is waited for with the turn kept, so that order holds. All its queues are throttled
+   alike, and none leaves the rotation for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
+
+from pairbus.amqp.message import encode_data
+from pairbus.client.observers.observer import Observers, Outcome, Sending
+from pairbus.client.state.records import Records, RedirectRecord
+from pairbus.client.status import SendCounts
+from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing.envelope import Natives, compress_body, wrap
+from pairbus.pairing.errors import BacklogUnavailableError
+from pairbus.pairing.failures import Action, Fate, describe, is_idle_closure, judge_backlog
+from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, split_batch
+from pairbus.pairing.names import path_key
+from pairbus.pairing.rotation import Rotation
+from pairbus.sdk.graveyard import Graveyard
+from pairbus.sdk.side import SdkSender, Side
+from pairbus.timers import Timers
+
+from .link import Operation, SendLink, fate_of
+from .message import (
+    Message,
+    body_bytes,
+    data_of,
+    measure,
+    message_id_of,
+    natives_of,
+    weigh,
+    wrapped_copy,
+)
+from .ticket import Ending, Ticket
+
+__all__ = ["Backlog"]
+
+log = logging.getLogger("pairbus.client")
+# Until a link has said otherwise: the Standard tier.
+DEFAULT_LIMIT = 262_144
+# How many queues are asked whether somebody has paired before us.
+_ASKED_QUEUES = 2
+# Where one queue does not answer the next ones are given less time, down to this: they are behind the same
+# address, and ten of them would take all of a caller's patience.
+_SHORTEST_LIMIT = 3.0
+
+# Hears of the queue, the ticket, and how the call ended: None if it was cancelled.
+_Observe = Callable[[str, Ticket, "Ending | None"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    """A wrapped message and what its record says."""
+
+    wrapped: AmqpAnnotatedMessage
+    message_id: str
+    session_id: str | None
+
+
+class Backlog:
+    """The backlog queues of one client."""
+
+    def __init__(
+        self,
+        side: Side,
+        queues: list[str],
+        *,
+        options: SendAvailabilityOptions,
+        timers: Timers,
+        graveyard: Graveyard,
+        observers: Observers,
+        records: Records,
+        wall_clock: Callable[[], float],
+        random: Callable[[], float],
+        check: Callable[[], None],
+    ) -> None:
+        """`check` raises if nothing may be sent any more."""
+        self.rotation = Rotation(queues, cool_down=options.rotation_cool_down, random=random)
+        #: The largest message that a backlog queue takes, as far as is known.
+        self.limit = DEFAULT_LIMIT
+        self.queues = tuple(queues)
+        #: The largest batch.
+        self.batch_limit = DEFAULT_LIMIT
+        self._side = side
+        self._options = options
+        self._timers = timers
+        self._graveyard = graveyard
+        self._observers = observers
+        self._records = records
+        self._wall_clock = wall_clock
+        self._check_pair = check
+        self._links: dict[str, SendLink] = {}
+        self._limits: dict[str, tuple[int, int]] = {}
+        self._usable = len(queues)
+
+    async def send(
+        self,
+        path: str,
+        messages: Sequence[Message],
+        *,
+        deadline: float | None,
+        counts: SendCounts,
+        scheduled_for: datetime | None = None,
+    ) -> None:
+        """Have all of `messages` in backlog queues, in order, or raise; what was taken is on record when this
+        returns. Where no queue is left in the middle of it, the error says how many were taken.
+        """
+        if not self._limits:
+            await self._on_a_queue(path, _open_link, deadline)
+        parcels = [self._wrap(path, message, scheduled_for) for message in messages]
+        taken = 0
+        for group in self._groups(parcels):
+            try:
+                await self._send_group(path, group, deadline, counts)
+            except BacklogUnavailableError as error:
+                error.taken = taken
+                raise
+            taken += len(group[1])
+
+    async def ask(self, queues: Sequence[str], deadline: float | None) -> bool:
+        """Whether a link to one of these opens: then somebody has paired the namespaces before."""
+        asked = [self._open_one(queue, deadline) for queue in queues[:_ASKED_QUEUES]]
+        return any(await asyncio.gather(*asked))
+
+    def wake(self) -> None:
+        """Let all who wait look again: the client has been closed, or has faulted."""
+        for link in self._links.values():
+            link.wake()
+            link.send_away()
+
+    async def close(self, grace: float) -> None:
+        """Close all links; what waits for one is called away."""
+        await asyncio.gather(*(link.close(grace) for link in self._links.values()))
+
+    # ------------------------------------------------------------- wrapping
+
+    def _wrap(self, path: str, message: Message, scheduled_for: datetime | None) -> _Parcel:
+        natives = natives_of(message, scheduled_for)
+        copy = wrapped_copy(message, wrap(path, natives), created_ms=self._now_ms())
+        if body_bytes(message) > self.limit - CERTAIN_ROOM and measure(copy) > self.limit:
+            copy = self._compress(path, message, natives)
+        return _Parcel(copy, message_id_of(message), natives.session_id)
+
+    def _compress(self, path: str, message: Message, natives: Natives) -> AmqpAnnotatedMessage:
+        sections = data_of(message) if self._options.compress_oversized else None
+        body = None if sections is None else compress_body(b"".join(map(encode_data, sections)))
+        copy = wrapped_copy(message, wrap(path, natives), created_ms=self._now_ms(), body=body)
+        check_fit(
+            path, message_id=message_id_of(message), size=measure(copy), overhead=0, backlog_limit=self.limit
+        )
+        return copy
+
+    def _now_ms(self) -> int:
+        return int(self._wall_clock() * 1000)
+
+    def _groups(self, parcels: list[_Parcel]) -> Iterator[tuple[Any, list[_Parcel]]]:
+        """What is sent together, in order: what the SDK is given, and the messages in it."""
+        if len(parcels) == 1:
+            yield parcels[0].wrapped, parcels
+            return
+        try:
+            yield self._batch(parcels), parcels
+            return
+        except MessageSizeExceededError:
+            sizes = [measure(parcel.wrapped) for parcel in parcels]
+        plan = split_batch(sizes, limit=self.batch_limit)
+        # What is too large for any batch may still go by itself.
+        alone = [range(index, index + 1) for index in plan.oversized]
+        for indices in sorted([*plan.groups, *alone], key=lambda each: each.start):
+            chosen = [parcels[index] for index in indices]
+            yield (chosen[0].wrapped if len(chosen) == 1 else self._batch(chosen)), chosen
+
+    def _batch(self, parcels: list[_Parcel]) -> ServiceBusMessageBatch:
+        # The SDK does not count the envelope of a batch, which repeats ids of its first message.
+        batch = ServiceBusMessageBatch(self.batch_limit - BATCH_RESERVE, **self._side.batch_keywords)
+        for parcel in parcels:
+            batch.add_message(parcel.wrapped)
+        return batch
+
+    # ------------------------------------------------------------- sending
+
+    async def _send_group(
+        self, path: str, group: tuple[Any, list[_Parcel]], deadline: float | None, counts: SendCounts
+    ) -> None:
+        payload, parcels = group
+
+        async def transmit(sender: SdkSender) -> None:
+            await sender.send_messages(payload)
+
+        def observe(queue: str, ticket: Ticket, ending: Ending | None) -> None:
+            outcome = _outcome(ending, ticket.error)
+            counts["backlog"][outcome] += len(parcels)
+            if self._observers.hear_sends or self._observers.hear_tallies:
+                fate = fate_of(ending, ticket.error)
+                self._tell_sent(path, parcels, queue=queue, ticket=ticket, outcome=outcome, fate=fate)
+
+        queue = await self._on_a_queue(path, transmit, deadline, observe)
+        await self._record(path, queue, parcels)
+
+    async def _on_a_queue(
+        self,
+        path: str,
+        operation: Operation,
+        deadline: float | None,
+        observe: _Observe | None = None,
+    ) -> str:
+        """Have something done on a queue of the rotation; the queue that did it."""
+        ticket = Ticket()
+        unanswered = 0
+        while True:
+            self._check(deadline)
+            now = self._timers.now()
+            queue = self.rotation.choose(path_key(path), now)
+            limit = max(self._options.send_timeout / 2**unanswered, _SHORTEST_LIMIT)
+            ending = await self._try_queue(queue, ticket, operation, limit, deadline, observe)
+            if ending is Ending.DONE:
+                self._succeeded(queue)
+                return queue
+            unanswered += ending is Ending.OUT_OF_TIME
+
+    async def _try_queue(
+        self,
+        queue: str,
+        ticket: Ticket,
+        operation: Operation,
+        limit: float,
+        deadline: float | None,
+        observe: _Observe | None,
+    ) -> Ending:
+        """One queue: DONE, or why another one has to be tried. Raises what is the caller's to see."""
+        link = self._link(queue)
+        ticket.begin()
+        if link.is_busy:
+            ending = await link.wait_turn(ticket, deadline)
+            if ending is not Ending.TURN:
+                return ending
+        link.is_busy = True
+        try:
+            while True:
+                ending = await link.rest_out(ticket, deadline)
+                if ending is not Ending.RESTED:
+                    return ending
+                ending = await self._call(link, ticket, queue, operation, limit, deadline, observe)
+                if ending is Ending.DONE or self._leaves(queue, link, ticket, ending):
+                    return ending
+        finally:
+            link.pass_turn()
+
+    async def _call(
+        self,
+        link: SendLink,
+        ticket: Ticket,
+        queue: str,
+        operation: Operation,
+        limit: float,
+        deadline: float | None,
+        observe: _Observe | None,
+    ) -> Ending:
+        ending: Ending | None = None
+        try:
+            ending = await link.call(ticket, self._learning(queue, operation), limit=limit, deadline=deadline)
+            return ending
+        finally:  # also if the caller is cancelled: the message may have been taken
+            if ticket.called_at is not None and observe is not None:
+                observe(queue, ticket, ending)
+
+    def _leaves(self, queue: str, link: SendLink, ticket: Ticket, ending: Ending) -> bool:
+        """After a failed call: whether to try another queue; False to try this one again."""
+        called_at = ticket.called_at
+        if ending is Ending.ABANDONED or called_at is None:
+            return True
+        if ticket.error is None:
+            self._remove(queue, link, f"no answer for {self._timers.now() - called_at:.3g} s")
+            return True
+        failure = describe(ticket.error)
+        verdict = judge_backlog(failure, self._options)
+        if verdict.action is Action.RAISE:
+            self._check_pair()  # where the side has ended, this tells why
+            raise ticket.error
+        if verdict.action is Action.THROTTLED:
+            link.rest(verdict.wait)
+            return False
+        link.discard()
+        self._remove(queue, link, failure.summary)
+        return True
+
+    def _check(self, deadline: float | None) -> None:
+        self._check_pair()
+        if deadline is not None and self._timers.now() >= deadline:
+            raise OperationTimeoutError(
+                message="The backlog did not take the message in the time given to the call."
+            )
+
+    def _learning(self, queue: str, operation: Operation) -> Operation:
+        """The operation, and before it the question how much the link takes, if nobody has asked yet."""
+        if queue in self._limits:
+            return operation
+
+        async def learn_and_perform(sender: SdkSender) -> Any:
+            batch = await sender.create_message_batch()  # opens the link
+            # There is no public word for the largest single message, which Premium lets differ from a batch.
+            largest = getattr(sender, "_max_message_size_on_link", 0) or batch.max_size_in_bytes
+            self._limits[queue] = (int(largest), int(batch.max_size_in_bytes))
+            self.limit = min(message for message, _ in self._limits.values())
+            self.batch_limit = min(batch for _, batch in self._limits.values())
+            return await operation(sender)
+
+        return learn_and_perform
+
+    async def _open_one(self, queue: str, deadline: float | None) -> bool:
+        ending = await self._link(queue).run(
+            Ticket(),
+            self._learning(queue, _open_link),
+            limit=self._options.send_timeout,
+            deadline=deadline,
+        )
+        return ending is Ending.DONE
+
+    # ------------------------------------------------------------- the rotation
+
+    def _remove(self, queue: str, link: SendLink, reason: str) -> None:
+        now = self._timers.now()
+        self.rotation.fail(queue, now, reason=reason)
+        self._tell_rotation(now)
+        link.send_away()
+
+    def _succeeded(self, queue: str) -> None:
+        now = self._timers.now()
+        self.rotation.succeed(queue, now)
+        if self._usable < len(self.queues):
+            self._tell_rotation(now)
+
+    def _tell_rotation(self, now: float) -> None:
+        usable = len(self.rotation.usable(now))
+        if usable != self._usable:
+            self._usable = usable
+            self._observers.tell(lambda observer: observer.rotation_changed(usable, len(self.queues)))
+
+    # ------------------------------------------------------------- telling
+
+    def _tell_sent(
+        self,
+        path: str,
+        parcels: list[_Parcel],
+        *,
+        queue: str,
+        ticket: Ticket,
+        outcome: Outcome,
+        fate: Fate,
+    ) -> None:
+        observers = self._observers
+        size, large = weigh([parcel.wrapped for parcel in parcels], exactly=observers.hear_tallies)
+        if observers.hear_tallies:
+            observers.tell_tally((path, "backlog", queue, fate, len(parcels), size, large, False))
+        if observers.hear_sends:
+            observers.tell_sent(
+                Sending(
+                    path=path,
+                    route="backlog",
+                    outcome=outcome,
+                    messages=len(parcels),
+                    size=size,
+                    seconds=self._timers.now() - (ticket.called_at or 0.0),
+                )
+            )
+
+    async def _record(self, path: str, queue: str, parcels: list[_Parcel]) -> None:
+        at = self._wall_clock()
+        rows = [
+            RedirectRecord(
+                message_id=parcel.message_id, path=path, session_id=parcel.session_id, queue=queue, at=at
+            )
+            for parcel in parcels
+        ]
+        try:
+            await self._records.append(rows)
+        except Exception:
+            # The messages are in the backlog: a caller that were told otherwise would send them again.
+            log.exception("redirect records were not written", extra={"fields": {"records": len(rows)}})
+
+    def _link(self, queue: str) -> SendLink:
+        link = self._links.get(queue)
+        if link is None:
+            link = self._links[queue] = SendLink(
+                lambda: self._side.open_sender(queue),
+                graveyard=self._graveyard,
+                timers=self._timers,
+                is_idle_closure=self._is_idle,
+            )
+        return link
+
+    def _is_idle(self, error: BaseException, idle_for: float) -> bool:
+        return is_idle_closure(describe(error), self._options, idle_for=idle_for)
+
+
+async def _open_link(sender: SdkSender) -> None:
+    await sender.__aenter__()
+
+
+def _outcome(ending: Ending | None, error: BaseException | None) -> Outcome:
+    if ending is Ending.DONE:
+        return "ok"
+    if ending is not Ending.FAILED or error is None:
+        return "unknown"
+    return "failed" if describe(error).is_outcome_known else "unknown"

@@ -1,0 +1,485 @@
+"""One entity of the primary: every send of the client for its path goes through here.
+
+Theory of operation
+-------------------
+
+1. `EntityHealth` decides; this carries out what it decides and tells it what happened. It holds no rule of
+   its own.
+2. A call is a loop: take the route of the moment; on the primary line up, and make an attempt with the turn;
+   by how that ended return, raise, try again or go to the backlog. In `hold` mode the loop ends only with the
+   message taken, an error that is the caller's, or the caller's time over.
+3. A call has one ticket, which is its attempt as the health sees it, from the moment it joins the line. A
+   failover abandons all of them at once; each wakes up, finds the route changed and takes its message to the
+   backlog, in the order of the line.
+4. After a failure the link rests for a while, longer each time. The call that failed keeps its turn and is
+   the first to try again, so that a connection that was lost costs no order. If that fails too it goes to the
+   end of the line: a message that alone is refused must not hold up the others.
+5. One timer an entity. It is set when there is something to wait for and may come too early; then it is set
+   again.
+6. A caller that is cancelled takes its attempt back, which then tells nothing. But one that has waited on the
+   wire for `_PATIENCE` has seen a peer that does not answer. That counts, or a program that puts limits of
+   its own around its sends would never fail over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, cast
+
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from pairbus.client.observers.observer import Outcome, Sending, Undertaking
+from pairbus.client.status import EntityStatus, new_counts
+from pairbus.options import EntityState
+from pairbus.pairing.failures import Action, Failure, Fate, Kind, Verdict, describe, is_idle_closure, judge
+from pairbus.pairing.headroom import CERTAIN_ROOM, MAX_OVERHEAD
+from pairbus.pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
+from pairbus.sdk.side import LinkSettings, SdkSender
+from pairbus.timers import TimerHandle
+
+from .calls import Call
+from .link import Operation, SendLink, fate_of
+from .message import measure, weigh
+from .pinger import Pinger
+from .ticket import Ending, Ticket
+
+if TYPE_CHECKING:
+    from pairbus.client.pair import Pair
+
+    from .message import Message
+
+__all__ = ["Entity"]
+
+# Far longer than a healthy primary takes to answer.
+_PATIENCE = 1.0
+_UNANSWERED = Verdict(Action.COUNT_UNKNOWN, Kind.TIMEOUT)
+
+Perform = Callable[[Call, float | None], Coroutine[Any, Any, Any]]
+
+
+class Entity:
+    """The sender of one entity, shared by all who send to it."""
+
+    def __init__(self, path: str, *, pair: Pair, is_topic: bool) -> None:
+        self.path = path
+        self.settings = LinkSettings(is_topic=is_topic)
+        self.counts = new_counts()
+        self.pair = pair
+        self._observers = pair.observers
+        #: Does what the caller wants, on the primary or, if it is down, in the backlog.
+        self.perform: Perform = self._perform_observed if pair.observers.surround else self._perform
+        self._backlog = pair.backlog
+        self._sessions = pair.sessions
+        self._options = pair.options
+        self._timers = pair.timers
+        self._limit = pair.options.attempt_timeout
+        self.health = EntityHealth(path, pair.options, random=pair.random)
+        self._links = [self._new_link() for _ in range(self._options.links_per_entity)]
+        self._only_link = self._links[0] if len(self._links) == 1 else None
+        self._pinger = Pinger(
+            self._new_link(),
+            options=pair.options,
+            timers=pair.timers,
+            on_end=self._ping_ended,
+            on_fate=self._ping_met,
+        )
+        self._alarm: TimerHandle | None = None
+        self._alarm_at = 0.0
+        self._is_over = False
+        self._batch_limit: int | None = None
+
+    def _new_link(self) -> SendLink:
+        def open_sender() -> SdkSender:
+            settings = self.settings
+            return self.pair.primary.open_sender(
+                self.path, is_topic=settings.is_topic, keywords=settings.keywords
+            )
+
+        def is_idle(error: BaseException, idle_for: float) -> bool:
+            return is_idle_closure(describe(error), self._options, idle_for=idle_for)
+
+        return SendLink(
+            open_sender, graveyard=self.pair.graveyard, timers=self._timers, is_idle_closure=is_idle
+        )
+
+    # ------------------------------------------------------------- sending
+
+    async def _perform_observed(self, call: Call, timeout: float | None) -> Any:
+        undertaking = Undertaking(operation=call.operation, path=self.path, messages=len(call.messages))
+        with self._observers.around(undertaking):
+            try:
+                return await self._perform(call, timeout)
+            finally:
+                undertaking.route, undertaking.state = call.route, self.health.state
+
+    async def _perform(self, call: Call, timeout: float | None) -> Any:
+        deadline = None if timeout is None else self._timers.now() + timeout
+        ticket = Ticket()
+        while True:
+            self.pair.check()
+            if self.health.state is not EntityState.HEALTHY and self.health.route is not Route.PRIMARY:
+                if self.health.route is Route.REFUSED:
+                    raise self.health.fault()
+                return await self._redirect(call, deadline)
+            if self._sessions is not None and self._sessions.staying:
+                stay = self._sessions.stay_of(self.path, call.messages)
+                if stay is not None and stay.hold is None:
+                    return await self._redirect(call, deadline)
+                if stay is not None:
+                    await self._sessions.wait_out(stay, deadline)
+                    continue
+            link = self._only_link or min(self._links, key=_length)
+            self._begin(ticket)
+            try:
+                action = await self._line_up(link, ticket, call, deadline)
+            except asyncio.CancelledError:
+                if ticket.called_at is not None:
+                    self._observe(call, ticket, "unknown", fate="unknown")
+                self._take_back(ticket)
+                raise
+            if action is None:
+                return ticket.value
+            if action is Action.SPILL:
+                return await self._redirect(call, deadline)
+
+    async def _redirect(self, call: Call, deadline: float | None) -> Any:
+        if self._sessions is None:
+            return await call.redirect(deadline)
+        with self._sessions.redirecting(self.path, call.messages):
+            return await call.redirect(deadline)
+
+    async def _line_up(
+        self, link: SendLink, ticket: Ticket, call: Call, deadline: float | None
+    ) -> Action | None:
+        """Wait for the turn and try: None if it is done, else what to do next."""
+        if link.is_busy:
+            ending = await link.wait_turn(ticket, deadline)
+            if ending is not Ending.TURN:
+                return self._left(ticket, ending)
+        link.is_busy = True
+        try:
+            while True:
+                if link.is_resting:
+                    ending = await link.rest_out(ticket, deadline)
+                    if ending is not Ending.RESTED:
+                        return self._left(ticket, ending)
+                    if not self._is_open_to(ticket):
+                        return Action.COUNT
+                ending = await link.call(ticket, call.transmit, limit=self._limit, deadline=deadline)
+                if ending is Ending.DONE:
+                    self._succeeded(link, ticket, call)
+                    return None
+                action = await self._failed(link, ticket, call, ending=ending, deadline=deadline)
+                if action is Action.SPILL or not self._tries_first(ticket):
+                    return action
+                self._begin(ticket)
+        finally:
+            link.pass_turn()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether sends go to the primary."""
+        return self.health.route is Route.PRIMARY
+
+    def _is_open_to(self, ticket: Ticket) -> bool:
+        return self.is_up and not ticket.is_abandoned
+
+    def _tries_first(self, ticket: Ticket) -> bool:
+        """Rule 4: whether the call keeps its turn."""
+        return ticket.failures == 1 and self._is_open_to(ticket)
+
+    def _begin(self, ticket: Ticket) -> None:
+        ticket.begin()
+        effects = self.health.begin(ticket, self._timers.now())
+        if effects or self._alarm is None:
+            self.carry_out(effects)
+
+    def _left(self, ticket: Ticket, ending: Ending) -> Action:
+        """The call was never made: its time is over, or it was called away."""
+        self.health.withdraw(ticket)
+        if ending is Ending.OUT_OF_TIME:
+            raise _timed_out(self.path)
+        return Action.COUNT
+
+    def _take_back(self, ticket: Ticket) -> None:
+        """Rule 6."""
+        now = self._timers.now()
+        called_at = ticket.called_at
+        if called_at is None or now - called_at < min(_PATIENCE, self._limit):
+            self.health.withdraw(ticket)
+            return
+        self._record(ticket, _UNANSWERED, None)
+
+    # ------------------------------------------------------------- one attempt
+
+    async def _failed(
+        self, link: SendLink, ticket: Ticket, call: Call, *, ending: Ending, deadline: float | None
+    ) -> Action:
+        if ticket.called_at is None:
+            return self._left(ticket, ending)
+        failure = None if ticket.error is None else describe(ticket.error)
+        verdict = _UNANSWERED if failure is None else await self._judge(failure, deadline)
+        outcome: Outcome = "unknown" if verdict.action is Action.COUNT_UNKNOWN else "failed"
+        self._observe(call, ticket, outcome, fate="unknown" if failure is None else failure.fate)
+        if ending is Ending.ABANDONED:
+            return Action.COUNT
+        self._record(ticket, verdict, failure)
+        if verdict.is_counted:
+            link.discard()
+        return self._cope(link, ticket, verdict, deadline)
+
+    def _record(self, ticket: Ticket, verdict: Verdict, failure: Failure | None) -> None:
+        now = self._timers.now()
+        waited = now - (ticket.called_at or now)
+        reason = f"no answer for {waited:.3g} s" if failure is None else failure.summary
+        self.carry_out(self.health.record(ticket, verdict, now=now, reason=reason))
+
+    def _succeeded(self, link: SendLink, ticket: Ticket, call: Call) -> None:
+        link.failures = 0
+        if not self.pair.had_success:
+            self.pair.reached()
+        effects = self.health.succeed(ticket, link.last_success or self._timers.now())
+        if effects:
+            self.carry_out(effects)
+        self._observe(call, ticket, "ok", fate="taken")
+
+    async def _judge(self, failure: Failure, deadline: float | None) -> Verdict:
+        had_success = self.pair.had_success
+        verdict = judge(failure, self._options, had_success=had_success)
+        if verdict.action is Action.ASK_BACKLOG:
+            opened = await self.pair.was_paired_before(deadline)
+            verdict = judge(failure, self._options, had_success=had_success, backlog_opened=opened)
+        return verdict
+
+    def _cope(self, link: SendLink, ticket: Ticket, verdict: Verdict, deadline: float | None) -> Action:
+        """After a failure that has been recorded: raise if the caller is to see it, else say what to do."""
+        action, error = verdict.action, ticket.error
+        self.pair.check()  # where the side has ended, this tells why
+        if error is not None and action in (Action.RAISE, Action.PERMANENT):
+            raise error
+        if action is Action.SPILL or self.health.route is not Route.PRIMARY:
+            return action
+        if self._options.on_suspect == "raise":
+            raise error if error is not None else _timed_out(self.path)
+        if deadline is not None and self._timers.now() >= deadline:
+            raise _timed_out(self.path) from error
+        if action is Action.THROTTLED:
+            for each in self._links:
+                each.rest(verdict.wait)
+            ticket.failures = 1  # its turn is kept, however often it is told to wait
+            return action
+        ticket.failures += 1
+        link.failures += 1
+        link.rest(self._options.retry_delay_after(link.failures))
+        return action
+
+    def _observe(self, call: Call, ticket: Ticket, outcome: Outcome, *, fate: Fate) -> None:
+        messages = call.messages
+        count = len(messages)
+        self.counts["primary"][outcome] += count
+        observers = self._observers
+        size, large = weigh(messages, exactly=observers.hear_tallies)
+        if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":
+            self._watch_headroom(messages)
+        if observers.hear_tallies:
+            observers.tell_tally((self.path, "primary", None, fate, count, size, large, call.by_request))
+        if observers.hear_sends:
+            observers.tell_sent(
+                Sending(
+                    path=self.path,
+                    route="primary",
+                    outcome=outcome,
+                    messages=count,
+                    size=size,
+                    seconds=self._timers.now() - (ticket.called_at or 0.0),
+                )
+            )
+
+    def _watch_headroom(self, messages: list[Message]) -> None:
+        watch, limit = self.pair.headroom, self._backlog.limit
+        before = watch.count(self.path)
+        for message in messages:
+            notice = watch.observe(
+                self.path, size=measure(message), overhead=MAX_OVERHEAD, backlog_limit=limit
+            )
+            if notice is not None:
+                self._observers.tell(methodcaller("headroom_lacked", notice))
+        found = watch.count(self.path) - before
+        if found:
+            self._observers.tell(lambda observer: observer.oversized(self.path, found))
+
+    # ------------------------------------------------------------- effects
+
+    def carry_out(self, effects: tuple[Effect, ...]) -> None:
+        """Do what the health says is to be done."""
+        is_change = any(isinstance(effect, Notify) for effect in effects)
+        if is_change:
+            # Whoever rests has the turn, and so comes before those that wait in line.
+            for link in self._links:
+                link.wake()
+            if self._alarm is not None:  # it was set for what this state waits for no more
+                self._alarm.cancel()
+                self._alarm = None
+        for effect in effects:
+            match effect:
+                case AbandonAttempts(attempts=attempts):
+                    self._abandon(cast(tuple[Ticket, ...], attempts), is_failover=is_change)
+                case StartPing(number=number):
+                    self._pinger.start(number)
+                case StopPing():
+                    self._pinger.stop()
+                case Notify(change=change):
+                    if change.new is EntityState.HEALTHY:
+                        self._pinger.stop()
+                    elif change.new is EntityState.FAILED_OVER:
+                        self._drop_links()
+                    self.pair.notify(change)
+        self._set_alarm()
+
+    def _abandon(self, tickets: tuple[Ticket, ...], *, is_failover: bool) -> None:
+        """Call away attempts: all there are, or one that has not lined up yet."""
+        if is_failover:
+            for link in self._links:
+                link.evacuate()
+        for ticket in tickets:
+            if not ticket.is_abandoned:
+                ticket.abandon()
+
+    def _drop_links(self) -> None:
+        """What comes back is not what went away: begin anew when the primary is back."""
+        for link in self._links:
+            link.failures = 0
+            link.discard()
+
+    def _set_alarm(self) -> None:
+        due = self.health.next_deadline
+        if due is None or self._is_over:
+            return
+        if self.health.route is Route.PRIMARY:
+            # Not later than for an attempt that begins now, so that those to come need not look at it.
+            due = min(due, self._timers.now() + self._options.failover_interval)
+        if self._alarm is not None:
+            if self._alarm_at <= due:
+                return
+            self._alarm.cancel()
+        self._alarm_at = due
+        self._alarm = self._timers.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._alarm = None
+        self.carry_out(self.health.tick(self._timers.now()))
+
+    # ------------------------------------------------------------- pings
+
+    def _ping_met(self, fate: Fate) -> None:
+        self._observers.tell(lambda observer: observer.probed(self.path, fate))
+
+    def _ping_ended(self, number: int, ending: Ending, error: BaseException | None, seconds: float) -> None:
+        now = self._timers.now()
+        succeeded = ending is Ending.DONE
+        self._observers.tell(
+            lambda observer: observer.pinged(self.path, succeeded=succeeded, seconds=seconds)
+        )
+        if succeeded:
+            self.pair.reached()
+            self.carry_out(self.health.ping_succeeded(number, now))
+            return
+        failure = None if error is None else describe(error)
+        verdict = _UNANSWERED if failure is None else judge(failure, self._options, had_success=True)
+        reason = f"no answer within {self._pinger.limit:g} s" if failure is None else failure.summary
+        self.carry_out(self.health.ping_failed(number, verdict, now=now, reason=reason))
+
+    # ------------------------------------------------------------- the rest
+
+    async def ask(self, operation: Operation, timeout: float | None) -> Any:
+        """Ask the primary for something that has no other way; it is tried once."""
+        ticket = Ticket()
+        limit = self._limit if timeout is None else min(self._limit, timeout)
+        ending: Ending | None = None
+        try:
+            ending = await self._links[0].run(ticket, operation, limit=limit)
+        finally:
+            if ticket.called_at is not None:
+                fate = fate_of(ending, ticket.error)
+                self._observers.tell(lambda observer: observer.requested(self.path, fate))
+        self.pair.check()
+        if ending is Ending.FAILED and ticket.error is not None:
+            if judge(describe(ticket.error), self._options, had_success=True).is_counted:
+                self._links[0].discard()
+            raise ticket.error
+        if ending is not Ending.DONE:
+            raise OperationTimeoutError(message=f"The primary did not answer for {self.path!r} in time.")
+        return ticket.value
+
+    async def batch_limit(self) -> int | None:
+        """How large a batch the primary's link takes; None while it cannot be asked."""
+        if self._batch_limit is None and self.health.route is Route.PRIMARY:
+            self._batch_limit = await self._ask_batch_limit()
+        return self._batch_limit
+
+    async def _ask_batch_limit(self) -> int | None:
+        """Asked once, and counted like a send: many programs ask this before anything else."""
+        ticket, link = Ticket(), self._links[0]
+        self._begin(ticket)
+        try:
+            ending = await link.run(ticket, _ask_batch_size, limit=self._limit)
+        except asyncio.CancelledError:
+            self._take_back(ticket)
+            raise
+        now = self._timers.now()
+        if ending is Ending.DONE:
+            self.pair.reached()
+            self.carry_out(self.health.succeed(ticket, now))
+            return int(ticket.value)
+        if ending is Ending.ABANDONED or ticket.called_at is None:
+            self.health.withdraw(ticket)
+            return None
+        failure = None if ticket.error is None else describe(ticket.error)
+        verdict = _UNANSWERED if failure is None else await self._judge(failure, None)
+        self._record(ticket, verdict, failure)
+        if verdict.action in (Action.RAISE, Action.PERMANENT) and ticket.error is not None:
+            raise ticket.error
+        if verdict.is_counted:
+            link.discard()
+        return None
+
+    def status(self) -> EntityStatus:
+        """A picture of this moment, in the time of the timers."""
+        return EntityStatus(
+            health=self.health.status(),
+            without_headroom=self.pair.headroom.count(self.path),
+            sent={route: dict(counts) for route, counts in self.counts.items()},
+        )
+
+    def end(self) -> None:
+        """Nothing is sent any more: stop the clock and the pings, and let all who wait look again."""
+        self._is_over = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._pinger.stop()
+        for link in self._links:
+            link.wake()
+            link.send_away()
+
+    async def close(self, grace: float) -> None:
+        """End, and close the links."""
+        self.end()
+        await asyncio.gather(self._pinger.close(), *(link.close(grace) for link in self._links))
+
+
+def _length(link: SendLink) -> int:
+    return link.length
+
+
+async def _ask_batch_size(sender: SdkSender) -> int:
+    return int((await sender.create_message_batch()).max_size_in_bytes)
+
+
+def _timed_out(path: str) -> OperationTimeoutError:
+    return OperationTimeoutError(
+        message=f"Neither {path!r} nor the backlog took the message in the time given to the call. Give it "
+        "more time, or shorten failover_interval."
+    )

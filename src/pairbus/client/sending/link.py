@@ -1,0 +1,377 @@
+"""One SDK sender behind a line of callers, with a deadline that holds.
+
+Theory of operation
+-------------------
+
+1. SDK senders are not safe for several callers at once. So there is a line: one caller at a time has the
+   *turn*, the others wait in order. Whoever has the turn may make several calls before it passes it on.
+2. Whoever waits for the SDK can be called away at any moment: when its time is over, when a failover abandons
+   it, when it is cancelled. What the SDK then does with the cancellation concerns nobody.
+3. A sender that has to connect first may take its time with that. Its call runs in a task of its own, in the
+   context of its caller, which simply stops waiting for it. On a sender that has just shown that it is
+   connected a call is made in place, by the caller's own task. There a cancellation ends it at once, and a
+   task a call would cost as much as all the rest of this client. Should the SDK linger, it is reminded.
+4. A sender whose call was given up is in an unknown state. It is buried, and the next call opens a new one.
+5. A link that failed may be given a *rest*. Whoever has the turn waits for its end before it calls, so that a
+   thousand callers behind a dead peer knock once a rest, not a thousand times.
+6. A link that was closed while nobody used it is opened again once, at once, and nobody hears of it.
+7. One watchdog a link. It is set for the end of the first call and looks again when it comes too early, since
+   a timer a call would cost more than the rest of this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pairbus.pairing.failures import Fate, describe
+from pairbus.sdk.graveyard import Graveyard
+from pairbus.sdk.side import SdkSender
+from pairbus.timers import TimerHandle, Timers
+
+from .ticket import Ending, Ticket
+
+__all__ = ["Ending", "Operation", "SendLink", "Ticket", "fate_of"]
+
+
+# How soon the SDK is told again that nobody waits for it.
+_REMINDER = 1.0
+# How long those in line wait, for the sake of order, for a call that is being given up.
+_MOMENT = 0.25
+_OWN_CANCELLATION = "the SDK cancelled its own call"
+
+Operation = Callable[[SdkSender], Coroutine[Any, Any, Any]]
+
+
+def fate_of(ending: Ending | None, error: BaseException | None) -> Fate:
+    """What became of a call that was made, as a bill sees it. None for a call that was cancelled."""
+    if ending is Ending.DONE:
+        return "taken"
+    return "unknown" if error is None or ending is not Ending.FAILED else describe(error).fate
+
+
+class SendLink:
+    """A line in front of one SDK sender."""
+
+    def __init__(
+        self,
+        open_sender: Callable[[], SdkSender],
+        *,
+        graveyard: Graveyard,
+        timers: Timers,
+        is_idle_closure: Callable[[BaseException, float], bool] | None = None,
+    ) -> None:
+        """`is_idle_closure` tells whether an error after so many idle seconds is rule 6's."""
+        self._open_sender = open_sender
+        self._graveyard = graveyard
+        self._timers = timers
+        self._is_idle_closure = is_idle_closure
+        self._loop = asyncio.get_running_loop()
+        self._sender: SdkSender | None = None
+        self._waiting: deque[Ticket] = deque()
+        #: Whether somebody has the turn.
+        self.is_busy = False
+        #: Failures in a row; whoever uses the link counts them.
+        self.failures = 0
+        self._is_closing = False
+        # Who waits for a call, and what closing waits for while somebody does.
+        self._caller: Ticket | None = None
+        self._parting: asyncio.Future[None] | None = None
+        self._evacuation: TimerHandle | None = None
+        # Whether the present sender is connected, as far as its last call tells.
+        self._is_proven = False
+        self._resting: Ticket | None = None
+        self._rest_until = 0.0
+        #: When the present sender last did what it was asked to; None for one that has done nothing yet.
+        self.last_success: float | None = None
+        self._call_ends = 0.0
+        self._watchdog: TimerHandle | None = None
+        self._watchdog_at = 0.0
+
+    @property
+    def length(self) -> int:
+        """How many wait or have the turn."""
+        return len(self._waiting) + self.is_busy
+
+    # ------------------------------------------------------------- the line
+
+    async def wait_turn(self, ticket: Ticket, deadline: float | None) -> Ending:
+        """Wait in line, before `deadline`: TURN, OUT_OF_TIME or ABANDONED. Take no turn without `pass_turn`.
+
+        Only for a busy link; where nobody has the turn, take it by setting `is_busy`.
+        """
+        waiter = ticket.waiter(self._loop)
+        self._waiting.append(ticket)
+        timer = None if deadline is None else self._timers.call_at(deadline, ticket.expire)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.result() is Ending.TURN:
+                self.pass_turn()
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def pass_turn(self) -> None:
+        """Give the turn to the first in line, if there is anybody."""
+        if self._evacuation is not None:
+            self._end_evacuation()
+        while self._waiting:
+            if self._waiting.popleft().end(Ending.TURN):
+                return
+        self.is_busy = False
+        if self._is_closing:
+            self.discard()
+
+    def send_away(self) -> None:
+        """Abandon all who wait in line."""
+        while self._waiting:
+            self._waiting.popleft().abandon()
+
+    def evacuate(self) -> None:
+        """Abandon everybody, in order: those in line after the one whose call is under way, which takes a
+        moment to get out of it.
+        """
+        self.wake()
+        if self._caller is None:
+            self.send_away()
+            return
+        self._caller.abandon()
+        for ticket in self._waiting:
+            ticket.is_abandoned = True
+        if self._evacuation is None:
+            self._evacuation = self._timers.call_at(self._timers.now() + _MOMENT, self._end_evacuation)
+
+    def _end_evacuation(self) -> None:
+        if self._evacuation is not None:
+            self._evacuation.cancel()
+            self._evacuation = None
+        self.send_away()
+
+    # ------------------------------------------------------------- with the turn
+
+    async def call(
+        self, ticket: Ticket, operation: Operation, *, limit: float, deadline: float | None
+    ) -> Ending:
+        """Have the SDK do something, for at most `limit` seconds: DONE, FAILED, OUT_OF_TIME or ABANDONED.
+
+        What it gave is the ticket's `value`, what it raised its `error`.
+        """
+        if ticket.is_abandoned or self._is_closing:  # between being given its turn and taking it
+            return Ending.ABANDONED
+        now = self._timers.now()
+        ends = now + limit
+        if deadline is not None and deadline < ends:
+            if deadline <= now:
+                return Ending.OUT_OF_TIME
+            ends = deadline
+        ticket.called_at = now
+        self._caller, self._call_ends = ticket, ends
+        if self._watchdog is None or ends < self._watchdog_at:
+            self._set_watchdog(ends)
+        sender = self._sender if self._is_proven else None
+        try:
+            if sender is None:
+                ending = await self._call_in_task(ticket, operation)
+            else:
+                ending = await self._call_in_place(ticket, operation, sender)
+        finally:
+            self._leave_call()
+        if ending is Ending.DONE:
+            self.last_success, self._is_proven = self._timers.now(), True
+            return ending
+        self._is_proven = False
+        if ending is Ending.FAILED and self._was_idle(ticket, now):
+            self.discard()
+            return await self.call(ticket, operation, limit=limit, deadline=deadline)
+        return ending
+
+    def _leave_call(self) -> None:
+        self._caller = None
+        if self._parting is not None and not self._parting.done():
+            self._parting.set_result(None)
+
+    async def _call_in_place(self, ticket: Ticket, operation: Operation, sender: SdkSender) -> Ending:
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling = task.cancelling()
+        ticket.occupy(task)
+        try:
+            ticket.value = await operation(sender)
+        except asyncio.CancelledError:
+            self._bury_sender()
+            ending = ticket.vacate()
+            if task.cancelling() > cancelling:  # somebody else wants the task to end
+                raise
+            ticket.error = None if ending is not None else ConnectionAbortedError(_OWN_CANCELLATION)
+            return ending or Ending.FAILED
+        except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the table of failures judges it
+            ticket.vacate()
+            ticket.error = error
+            return Ending.FAILED
+        ticket.vacate()
+        return Ending.DONE
+
+    async def _call_in_task(self, ticket: Ticket, operation: Operation) -> Ending:
+        waiter = ticket.waiter(self._loop)
+        task = self._loop.create_task(self._perform(operation, waiter))
+        try:
+            ending = await waiter
+        except asyncio.CancelledError:
+            self._give_up(task)
+            raise
+        if ending is not Ending.ANSWERED:
+            self._give_up(task)
+            ticket.error = None
+            return ending
+        return _read(ticket, task)
+
+    async def _perform(self, operation: Operation, waiter: asyncio.Future[Ending]) -> Any:
+        try:
+            sender = self._sender
+            if sender is None:
+                sender = self._sender = self._open_sender()
+            return await operation(sender)
+        finally:
+            # The task is done when the waiter wakes up.
+            if not waiter.done():
+                waiter.set_result(Ending.ANSWERED)
+
+    def _was_idle(self, ticket: Ticket, called_at: float) -> bool:
+        # The next sender has no success yet, so that this is not said twice in a row.
+        if self._is_idle_closure is None or self.last_success is None or ticket.error is None:
+            return False
+        return self._is_idle_closure(ticket.error, called_at - self.last_success)
+
+    async def run(
+        self, ticket: Ticket, operation: Operation, *, limit: float, deadline: float | None = None
+    ) -> Ending:
+        """Wait in line, make one call and pass the turn on."""
+        if self.is_busy:
+            ending = await self.wait_turn(ticket, deadline)
+            if ending is not Ending.TURN:
+                return ending
+        self.is_busy = True
+        try:
+            return await self.call(ticket, operation, limit=limit, deadline=deadline)
+        finally:
+            self.pass_turn()
+
+    # ------------------------------------------------------------- rests
+
+    def rest(self, seconds: float) -> None:
+        """Let whoever has the turn wait before the next call."""
+        self._rest_until = max(self._rest_until, self._timers.now() + seconds)
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the next call has to wait."""
+        return self._rest_until > 0.0 and self._rest_until > self._timers.now()
+
+    async def rest_out(self, ticket: Ticket, deadline: float | None) -> Ending:
+        """With the turn: wait for the end of the rest: RESTED, OUT_OF_TIME or ABANDONED."""
+        while self.is_resting:
+            if ticket.is_abandoned:
+                return Ending.ABANDONED
+            waiter = ticket.waiter(self._loop)
+            if deadline is not None and deadline <= self._rest_until:
+                timer = self._timers.call_at(deadline, ticket.expire)
+            else:
+                timer = self._timers.call_at(self._rest_until, ticket.rested)
+            self._resting = ticket
+            try:
+                ending = await waiter
+            finally:
+                self._resting = None
+                timer.cancel()
+            if ending is not Ending.RESTED:
+                return ending
+        return Ending.RESTED
+
+    def wake(self) -> None:
+        """End the rest: something has changed."""
+        self._rest_until = 0.0
+        if self._resting is not None:
+            self._resting.rested()
+
+    # ------------------------------------------------------------- the sender
+
+    def discard(self) -> None:
+        """Use a new sender from now on; not while a call is under way."""
+        if self._caller is None:
+            self._bury_sender()
+
+    async def close(self, grace: float) -> None:
+        """Send away who waits, give the call that is under way so many seconds to end, and close.
+
+        The grace is real time: whoever closes a client waits for it.
+        """
+        self._is_closing = True
+        self.send_away()
+        if self._caller is not None:
+            self._parting = self._loop.create_future()
+            await asyncio.wait({self._parting}, timeout=grace)
+        for ticket in (self._caller, self._resting):
+            if ticket is not None:
+                ticket.abandon()
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
+        self.discard()  # or else whoever has the turn does it
+
+    def _give_up(self, task: asyncio.Task[Any]) -> None:
+        """Nobody waits for this call any more, and nobody knows what it has done to its sender."""
+        task.add_done_callback(_look_away)
+        if self._sender is None:
+            task.cancel()
+        else:
+            self._bury_sender(after=task)
+
+    def _bury_sender(self, after: asyncio.Task[Any] | None = None) -> None:
+        if self._sender is not None:
+            self._graveyard.bury(self._sender, after=after)
+        self._sender = None
+        self._is_proven = False
+        self.last_success = None
+
+    # ------------------------------------------------------------- the watchdog
+
+    def _set_watchdog(self, when: float) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._watchdog_at = when
+        self._watchdog = self._timers.call_at(when, self._look)
+
+    def _look(self) -> None:
+        self._watchdog = None
+        caller = self._caller
+        if caller is None:
+            return
+        now = self._timers.now()
+        if now < self._call_ends:
+            self._set_watchdog(self._call_ends)
+            return
+        caller.expire()
+        self._set_watchdog(now + _REMINDER)
+
+
+def _read(ticket: Ticket, task: asyncio.Task[Any]) -> Ending:
+    """Take what the SDK gave or raised in a task that is done."""
+    if task.cancelled():
+        ticket.error = ConnectionAbortedError(_OWN_CANCELLATION)
+    else:
+        ticket.error = task.exception()
+    if ticket.error is not None:
+        return Ending.FAILED
+    ticket.value = task.result()
+    return Ending.DONE
+
+
+def _look_away(task: asyncio.Task[Any]) -> None:
+    """Take note of the outcome of a call that was given up, so that asyncio does not complain of it."""
+    with contextlib.suppress(asyncio.CancelledError):
+        task.exception()

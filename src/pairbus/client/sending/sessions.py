@@ -1,0 +1,251 @@
+"""Order across a failback: which sessions stay on the backlog until all that they have there has come home.
+
+Theory of operation
+-------------------
+
+1. A session *stays* from the moment that a message of it is on its way to the backlog. What is sent to it
+   goes to the backlog too, also when its entity is healthy again; all other sessions go to the primary. A
+   call with several sessions of which one stays goes to the backlog as a whole, and then all of them stay.
+2. Whether its messages have come home is told by the backlog queues: a message is completed there only after
+   the primary has confirmed it. So they are *looked* through, by peeking, once a ping interval, as long as a
+   session stays whose entity is up. This needs the Listen claim, works whoever runs the syphon, and sees what
+   other clients have sent to the session.
+3. A look is a moment long, and sends go on meanwhile. A session leaves only if none of its messages was seen,
+   and none was on its way to the backlog when the look began or since.
+4. A session that is sent to without a pause would never be found empty. One that a look finds to be few, and
+   coming home, is *held*: its sends wait for the next looks, which come soon, and then go to the primary. If
+   that takes too long they go to the backlog once more.
+5. The first look, at the start, finds what an earlier process has left in the backlog: those sessions stay,
+   too, and go to the queue in which they wait, since order is kept within one queue. No send waits for it.
+6. What cannot be looked at tells nothing: the sessions stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from pairbus.client.status import SessionsStatus
+from pairbus.errors import PairbusError
+from pairbus.pairing.names import path_key
+from pairbus.timers import TimerHandle, Timers
+
+from .message import Message, session_of
+
+__all__ = ["Key", "Picture", "Sessions"]
+
+log = logging.getLogger("pairbus.client")
+# Rule 4: as many as a syphon moves within a moment; how soon the next look comes; how long sends wait at
+# most.
+_FEW = 100
+_SOON = 0.5
+_LONGEST_HOLD = 5.0
+
+
+class Key(NamedTuple):
+    """A session of a path, in the path's canonical form."""
+
+    path: str
+    session: str
+
+
+@dataclass(slots=True)
+class Picture:
+    """What a look has seen: how many messages of each session, and the first of them in each queue.
+
+    `is_whole` is False where it ended early, since everybody who was looked for had been seen.
+    """
+
+    counts: dict[Key, int] = field(default_factory=dict)
+    firsts: dict[Key, dict[str, int]] = field(default_factory=dict)
+    is_whole: bool = True
+    looked_at: int = 0
+
+    def note(self, key: Key, queue: str, number: int) -> None:
+        """A message of this session was seen."""
+        self.counts[key] = self.counts.get(key, 0) + 1
+        self.firsts.setdefault(key, {}).setdefault(queue, number)
+
+
+#: Looks through the backlog, for these sessions or, if it is given none, for all.
+Look = Callable[[set[Key] | None], Awaitable[Picture]]
+
+
+@dataclass(slots=True, eq=False)
+class _Stay:
+    on_the_way: int = 0
+    redirects: int = 0
+    firsts: dict[str, int] | None = None
+    hold: asyncio.Future[None] | None = None
+    hold_ends: float = 0.0
+
+
+class Sessions:
+    """The sessions of one client that stay on the backlog."""
+
+    def __init__(
+        self,
+        look: Look,
+        *,
+        timers: Timers,
+        interval: float,
+        is_up: Callable[[str], bool],
+        is_spooled: Callable[[str], bool],
+        prefer: Callable[[str, str], object],
+    ) -> None:
+        """`is_up`: whether a path goes to the primary; `is_spooled`: whether the spool holds any of it.
+        `prefer` has a path sent to a backlog queue, if none has been chosen for it yet.
+        """
+        self._look = look
+        self._timers = timers
+        self._interval = interval
+        self._is_up = is_up
+        self._is_spooled = is_spooled
+        self._prefer = prefer
+        #: The sessions that stay. Sends look at whether there are any.
+        self.staying: dict[Key, _Stay] = {}
+        self._has_adopted = True
+        self._timer: TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._last_error: str | None = None
+
+    # ------------------------------------------------------------- sends
+
+    def stay_of(self, path: str, messages: Sequence[Message]) -> _Stay | None:
+        """Why this call has to go to the backlog, if it has to; one that is held rather than others."""
+        stays = [stay for key in _keys(path, messages) if (stay := self.staying.get(key)) is not None]
+        return next((stay for stay in stays if stay.hold is not None), stays[0] if stays else None)
+
+    @contextmanager
+    def redirecting(self, path: str, messages: Sequence[Message]) -> Iterator[None]:
+        """Around a call that goes to the backlog; rules 1 and 3."""
+        stays = [self.staying.setdefault(key, _Stay()) for key in _keys(path, messages)]
+        for stay in stays:
+            stay.on_the_way += 1
+            stay.redirects += 1
+        try:
+            yield
+        finally:
+            for stay in stays:
+                stay.on_the_way -= 1
+            self._arm(self._interval)
+
+    async def wait_out(self, stay: _Stay, deadline: float | None) -> None:
+        """Rule 4: wait until a hold is over; OperationTimeoutError if the caller's time is over first."""
+        hold = stay.hold
+        if hold is None:
+            return
+        over = asyncio.Event()
+        hold.add_done_callback(lambda _: over.set())
+        timer = None if deadline is None else self._timers.call_at(deadline, over.set)
+        try:
+            await over.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if not hold.done():
+            raise OperationTimeoutError(
+                message="What the session has in the backlog did not come home in the time given to the call."
+            )
+
+    # ------------------------------------------------------------- looks
+
+    def start(self) -> None:
+        """Rule 5."""
+        self._has_adopted = False
+        self._arm(0.0)
+
+    def status(self) -> SessionsStatus:
+        """A picture of this moment."""
+        return SessionsStatus(staying=len(self.staying), last_error=self._last_error)
+
+    def wake(self) -> None:
+        """Let everybody go who is held."""
+        for stay in self.staying.values():
+            _release(stay)
+
+    async def close(self) -> None:
+        """Look no more, and let everybody go who is held."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.wake()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    def _arm(self, delay: float) -> None:
+        if self._timer is None and self._task is None and not self._is_closed:
+            self._timer = self._timers.call_at(self._timers.now() + delay, self._begin_look)
+
+    def _begin_look(self) -> None:
+        self._timer = None
+        self._task = asyncio.get_running_loop().create_task(self._look_once())
+
+    async def _look_once(self) -> None:
+        try:
+            if not self._has_adopted or any(self._is_up(key.path) for key in self.staying):
+                await self._look_through()
+            self._last_error = None
+        except (PairbusError, OSError) as error:  # rule 6
+            self._last_error = str(error)
+            log.info("the backlog cannot be looked through, its sessions stay there: %s", error)
+        except Exception as error:
+            self._last_error = f"{type(error).__name__}: {error}"
+            log.exception("the backlog cannot be looked through, its sessions stay there")
+        finally:
+            self._task = None
+            self._end_holds()
+            if self.staying or not self._has_adopted:
+                held = any(stay.hold is not None for stay in self.staying.values())
+                self._arm(_SOON if held else self._interval)
+
+    async def _look_through(self) -> None:
+        before = {key: stay.redirects for key, stay in self.staying.items() if not stay.on_the_way}
+        picture = await self._look(set(self.staying) if self._has_adopted else None)
+        if not self._has_adopted:
+            self._has_adopted = True
+            for key, firsts in picture.firsts.items():
+                self.staying.setdefault(key, _Stay())
+                self._prefer(key.path, next(iter(firsts)))
+        for key, stay in list(self.staying.items()):
+            if key in picture.counts:
+                self._note_seen(key, stay, picture)
+            elif before.get(key) == stay.redirects and not self._is_spooled(key.path):
+                del self.staying[key]
+                _release(stay)
+
+    def _note_seen(self, key: Key, stay: _Stay, picture: Picture) -> None:
+        firsts, earlier = picture.firsts[key], stay.firsts
+        stay.firsts = firsts
+        is_coming_home = earlier is not None and earlier != firsts
+        is_few = picture.is_whole and picture.counts[key] <= _FEW
+        if stay.hold is None and is_coming_home and is_few and self._is_up(key.path):
+            stay.hold = asyncio.get_running_loop().create_future()
+            stay.hold_ends = self._timers.now() + _LONGEST_HOLD
+
+    def _end_holds(self) -> None:
+        now = self._timers.now()
+        for stay in self.staying.values():
+            if stay.hold is not None and now >= stay.hold_ends:
+                _release(stay)
+
+
+def _keys(path: str, messages: Sequence[Message]) -> list[Key]:
+    canonical = path_key(path)
+    found = {session for message in messages if (session := session_of(message)) is not None}
+    return [Key(canonical, session) for session in sorted(found)]
+
+
+def _release(stay: _Stay) -> None:
+    hold, stay.hold = stay.hold, None
+    if hold is not None and not hold.done():
+        hold.set_result(None)

@@ -1,0 +1,1 @@
+"""What a client keeps on disk, and in which form."""

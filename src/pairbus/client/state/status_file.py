@@ -1,0 +1,193 @@
+"""The status of a running client as a file, for whoever looks at it from outside: ``pairbus status``.
+
+The file appears and changes by rename, so that a reader sees one whole picture. It is written now and then,
+with every change at once, and removed when the client is closed. One that a killed process left behind is
+told by its age: each says when it was written, and how soon the next one was due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pairbus.client.observers.observer import Observer
+from pairbus.clock import Clock, SystemClock
+from pairbus.options import StateChange
+
+if TYPE_CHECKING:
+    from pairbus.backlog.provisioner import ProvisioningReport
+    from pairbus.client.status import PairStatus
+
+__all__ = ["ClientPicture", "StatusFile", "read_status_files"]
+
+log = logging.getLogger("pairbus.client")
+#: How often the file is written while nothing changes.
+INTERVAL = 2.0
+# A change is written at once; what changes all the time is written this often at most.
+_LEAST_PAUSE = 0.1
+# How many writings may be missed, on a busy machine, before a file is taken for one that was left behind.
+_PATIENCE = 3
+_CLOSE_WAIT = 1.0
+
+
+class StatusFile(Observer):
+    """Keeps the status of one client in a file ``<pid>.json`` of a directory.
+
+    It is an observer: changes of state and of the rotation are written at once. ``start`` and ``close`` are
+    called on the client's event loop.
+    """
+
+    # Names in use by this process, so that two clients of one pair do not write over each other.
+    _taken: set[Path] = set()  # noqa: RUF012
+
+    def __init__(
+        self,
+        directory: Path,
+        read: Callable[[], PairStatus],
+        *,
+        clock: Clock | None = None,
+        interval: float = INTERVAL,
+    ) -> None:
+        """Does no I/O. ``read`` takes the picture, on the event loop."""
+        self._directory = directory
+        self._read = read
+        self._clock = clock or SystemClock()
+        self._interval = interval
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._failed = False
+        #: Where the status is, once it has been written.
+        self.path: Path | None = None
+
+    # -- observing
+
+    def state_changed(self, change: StateChange) -> None:
+        self._changed.set()
+
+    def rotation_changed(self, usable: int, total: int) -> None:
+        self._changed.set()
+
+    def provisioned(self, report: ProvisioningReport) -> None:
+        self._changed.set()
+
+    # -- life
+
+    def start(self) -> None:
+        """Begin to write, on the running event loop."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._keep_writing())
+
+    async def close(self) -> None:
+        """Stop, and remove the file."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait({task})
+        if self._writing is not None:  # it would put the file back
+            await asyncio.wait({self._writing}, timeout=_CLOSE_WAIT)
+        if self.path is not None:
+            with suppress(OSError):
+                self.path.unlink(missing_ok=True)
+            self._taken.discard(self.path)
+
+    async def _keep_writing(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                text = self._picture()
+            except Exception:
+                log.exception("cannot tell the status of this client")
+                return
+            # On a thread: a disk that hangs must not hold up a send.
+            self._writing = asyncio.get_running_loop().run_in_executor(None, self._write, text)
+            await asyncio.shield(self._writing)
+            await asyncio.sleep(min(_LEAST_PAUSE, self._interval))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._interval):
+                    await self._changed.wait()
+
+    def _picture(self) -> str:
+        return json.dumps(
+            {
+                "pid": os.getpid(),
+                "host": socket.gethostname(),
+                "written_at": self._clock.now(),
+                "interval": self._interval,
+                "status": json.loads(self._read().to_json()),
+            }
+        )
+
+    def _write(self, text: str) -> None:
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            if self.path is None:
+                self.path = self._take_name()
+            draft = self.path.with_name(f".{self.path.name}")
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(self.path)
+        except OSError as error:
+            if not self._failed:  # once, not every few seconds
+                log.warning("cannot write the status of this client: %s", error)
+            self._failed = True
+        else:
+            self._failed = False
+
+    def _take_name(self) -> Path:
+        """``<pid>.json``, unless another client of this process, or of another container, writes there."""
+        for number in itertools.count():
+            suffix = f"-{number}" if number else ""
+            path = self._directory / f"{os.getpid()}{suffix}.json"
+            found = _read_picture(path, self._clock.now())
+            is_foreign = found is not None and not found.is_stale and found.host != socket.gethostname()
+            if path not in self._taken and not is_foreign:
+                break
+        self._taken.add(path)
+        return path
+
+
+# --------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientPicture:
+    """What one client wrote of itself. ``is_stale``: it has not for so long that it must be gone."""
+
+    pid: int
+    host: str
+    written_at: float
+    is_stale: bool
+    status: dict[str, Any]
+
+
+def read_status_files(directory: Path, *, now: float) -> list[ClientPicture]:
+    """The pictures in a directory: those of running clients first, the latest first."""
+    pictures = [picture for path in directory.glob("*.json") if (picture := _read_picture(path, now))]
+    return sorted(pictures, key=lambda picture: (picture.is_stale, -picture.written_at, picture.pid))
+
+
+def _read_picture(path: Path, now: float) -> ClientPicture | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        written_at = float(found["written_at"])
+        age_limit = _PATIENCE * max(float(found["interval"]), 1.0)
+        return ClientPicture(
+            pid=int(found["pid"]),
+            host=str(found["host"]),
+            written_at=written_at,
+            is_stale=now - written_at > age_limit,
+            status=dict(found["status"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        # Removed this moment by its client, or none of ours.
+        return None

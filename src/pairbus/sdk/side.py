@@ -1,0 +1,153 @@
+"""One namespace of a pair, as the client reaches it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar, cast
+
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from pairbus.pairing.names import ConnectionString, Endpoint, endpoint_of, parse_connection_string, path_key
+
+from .administration import open_administration
+from .credentials import for_event_loop
+from .tls import with_shared_context
+
+__all__ = ["LinkSettings", "SdkSender", "Side"]
+
+log = logging.getLogger("pairbus.client")
+C = TypeVar("C", bound=ServiceBusClient)
+
+
+class SdkSender(Protocol):
+    """What is used of the SDK's sender."""
+
+    async def send_messages(self, message: Any, *, timeout: float | None = None) -> None: ...
+    async def schedule_messages(self, messages: Any, schedule_time_utc: Any) -> list[int]: ...
+    async def cancel_scheduled_messages(self, sequence_numbers: Any) -> None: ...
+    async def create_message_batch(self, max_size_in_bytes: int | None = None) -> Any: ...
+    async def __aenter__(self) -> Any: ...
+    async def close(self) -> None: ...
+
+
+class LinkSettings:
+    """How the SDK senders of an entity are opened; the first sender that says something is heard."""
+
+    def __init__(self, *, is_topic: bool) -> None:
+        self.is_topic = is_topic
+        self.keywords: dict[str, Any] = {}
+
+    def take(self, *, client_identifier: str | None, socket_timeout: float | None) -> None:
+        """Use these for links that are opened from now on, where nothing was said before."""
+        given = {"client_identifier": client_identifier, "socket_timeout": socket_timeout}
+        for name, value in given.items():
+            if value is not None:
+                self.keywords.setdefault(name, value)
+
+
+class _SendingClient(ServiceBusClient):
+    """The SDK's client behind our senders, which tells when it is closed."""
+
+    on_close: Callable[[_SendingClient], object] | None = None
+
+    async def close(self) -> None:
+        """Tell of it first, so that a send that is cut off by this finds the cause."""
+        if self.on_close is not None:
+            self.on_close(self)
+        await super().close()
+
+
+class Side:
+    """How to reach one namespace: by connection string, or by host name and credential. The repr shows no
+    secret.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        credential: Any = None,
+        *,
+        keywords: Mapping[str, Any],
+    ) -> None:
+        """`address` is a connection string if no credential is given, else a host name; `keywords` go to the
+        SDK's client.
+        """
+        self.address = address
+        self.credential = credential
+        self.keywords = dict(keywords)
+        self.parsed: ConnectionString | None = None
+        if credential is None:
+            self.parsed = parse_connection_string(address)
+            self.endpoint: Endpoint = self.parsed.endpoint
+        else:
+            self.endpoint = endpoint_of(address)
+        self._client: _SendingClient | None = None
+        #: Called when somebody else than this side has closed its SDK client.
+        self.on_closed_under_us: Callable[[], object] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Side {self.endpoint}>"
+
+    def make_client(self, **keywords: Any) -> ServiceBusClient:
+        """A new SDK client, with these keywords above those of the pair."""
+        return self._make(ServiceBusClient, keywords)
+
+    def _make(self, kind: type[C], keywords: Mapping[str, Any]) -> C:
+        chosen = with_shared_context({**self.keywords, **keywords})
+        if self.credential is None:
+            return cast(C, kind.from_connection_string(self.address, **chosen))
+        return kind(self.address, for_event_loop(self.credential), **chosen)
+
+    def check_entity(self, path: str) -> None:
+        """Refuse another entity than the one that the connection string is good for."""
+        only = self.parsed.entity_path if self.parsed is not None else None
+        if only is not None and path_key(only) != path_key(path):
+            raise ValueError(
+                f"The connection string of {self.endpoint} is good for the entity {only!r} alone, by its "
+                f"EntityPath= field; {path!r} cannot be sent to with it."
+            )
+
+    @property
+    def batch_keywords(self) -> dict[str, Any]:
+        """What a batch has to be made with, so that the SDK's senders of this side take it as it is.
+
+        The SDK has no public word for that. Without it, it makes another batch of the same messages.
+        """
+        transport = getattr(self._sdk_client(), "_amqp_transport", None)
+        return {} if transport is None else {"amqp_transport": transport}
+
+    def open_sender(
+        self, path: str, *, is_topic: bool = False, keywords: Mapping[str, Any] | None = None
+    ) -> SdkSender:
+        """A new SDK sender that does not retry by itself; it connects with its first call."""
+        client = self._sdk_client()
+        make = client.get_topic_sender if is_topic else client.get_queue_sender
+        return cast(SdkSender, make(path, **(keywords or {})))
+
+    def _sdk_client(self) -> ServiceBusClient:
+        if self._client is None:
+            self._client = self._make(_SendingClient, {"retry_total": 0})
+            self._client.on_close = self._sdk_closed
+        return self._client
+
+    def _sdk_closed(self, client: _SendingClient) -> None:
+        if client is self._client and self.on_closed_under_us is not None:
+            self.on_closed_under_us()
+
+    def open_administration(self) -> ServiceBusAdministrationClient:
+        """A new administration client of the SDK."""
+        return open_administration(self.address, self.credential, keywords=self.keywords)
+
+    async def close(self, limit: float) -> None:
+        """Close the SDK client, and what it may still hold, within a limit."""
+        client, self._client = self._client, None
+        if client is None:
+            return
+        try:
+            async with asyncio.timeout(limit):
+                await client.close()
+        except TimeoutError:
+            log.info("the connections to %s did not close within %g s", self.endpoint, limit)

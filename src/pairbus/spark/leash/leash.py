@@ -1,0 +1,349 @@
+"""The leash: by it the driver holds every pump, wherever that runs. Here it is a socket of the driver.
+
+Spark gives a running task no sign when its job is to end, and tells nothing about it before it has ended. So
+each pump connects to the driver and keeps the connection.
+
+1. Whoever connects says who it is in its first line, with the token of this leash; without that it hears
+   nothing. Lines are JSON.
+2. A *pump* names a file that it has just written into the directory of records. It is let go on only if the
+   driver finds that file: receipts that the driver cannot see would be lost. Then the driver tells it to run,
+   to pause or to stop, and the pump tells its counts every second, and at its end what became of each path.
+3. When a pump finds its leash cut, because the driver has died or cannot be reached, it ends cleanly: what it
+   has in hand is settled or given back. Its task fails then, and Spark tries it again: if the driver is still
+   there, the work goes on.
+4. The *planner* of the query asks for each epoch whether there is one, and which queues are served.
+5. A *control* asks for the state, or to pause, resume or stop; `pairbus syphon pause` is one.
+
+Where executors cannot reach the driver, `file_leash` does the same by files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self, TypeVar
+
+from pairbus.backlog.discovery import ServedQueue
+from pairbus.portal import Portal
+
+from .epochs import Epochs
+
+__all__ = [
+    "COUNTS",
+    "Held",
+    "Leash",
+    "LeashAddress",
+    "LeashDirectory",
+    "LeashPlace",
+    "Order",
+    "Progress",
+    "PumpSeen",
+    "read_line",
+    "write_line",
+]
+
+T = TypeVar("T")
+Order = Literal["run", "pause", "stop"]
+#: What pumps count.
+COUNTS = ("moved", "dead_lettered", "waiting", "bytes", "unknown")
+# Far longer than a first line takes, so that nobody holds a connection by saying nothing.
+_FIRST_LINE = 10.0
+_DEADLINE = 10.0
+# What was said is on its way; only a pump whose whole machine has died keeps its connection open.
+_SETTLE = 5.0
+# A line of counts is a few hundred bytes.
+LINE_LIMIT = 1024 * 1024
+
+
+class LeashAddress(NamedTuple):
+    """Where the leash is, and the token that opens it."""
+
+    host: str
+    port: int
+    token: str
+
+    def __repr__(self) -> str:
+        return f"<LeashAddress {self.host}:{self.port}>"
+
+
+class LeashDirectory(NamedTuple):
+    """The directory of a leash that is made of files."""
+
+    directory: str
+
+
+LeashPlace = LeashAddress | LeashDirectory
+
+
+class PumpSeen(NamedTuple):
+    """A pump on the leash."""
+
+    shard: int
+    epoch: int
+    attempt: int
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What all pumps together have counted, and how many of them are at work."""
+
+    counts: Mapping[str, int]
+    pumps: int
+    order: Order
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A pump, and what it has told. One that is held by files has no writer."""
+
+    seen: PumpSeen
+    writer: asyncio.StreamWriter | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+async def read_line(reader: asyncio.StreamReader) -> dict[str, Any] | None:
+    """One line of JSON; None at the end, or if it is none."""
+    try:
+        line = await reader.readline()
+        found = json.loads(line) if line.endswith(b"\n") else None
+    except (ValueError, OSError):  # too long, no JSON, cut
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write_line(writer: asyncio.StreamWriter, value: Mapping[str, Any]) -> None:
+    """Write one line of JSON."""
+    writer.write(json.dumps(value).encode() + b"\n")
+
+
+class Leash:
+    """Use it with `with`; its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        records: Path,
+        *,
+        host: str = "127.0.0.1",
+        epochs: Epochs | None = None,
+        on_row: Callable[[Mapping[str, Any]], None] = lambda row: None,
+    ) -> None:
+        """`records` is the directory that pumps must share; `host` an address that executors can reach;
+        `on_row` is called on a thread of the leash with the last words of each pump.
+        """
+        self.records = records
+        self._host = host
+        self._epochs = epochs or Epochs()
+        #: The queues that the planner deals out.
+        self.queues: Sequence[ServedQueue] = ()
+        self._on_row = on_row
+        self._token = secrets.token_urlsafe(24)
+        self._portal: Portal | None = None
+        self._server: asyncio.Server | None = None
+        self._order: Order = "run"
+        self._held: set[Held] = set()
+        self._past: dict[str, int] = dict.fromkeys(COUNTS, 0)
+        self._waiting: dict[int, int] = {}
+        self._faults: list[str] = []
+
+    # -- life
+
+    def __enter__(self) -> Self:
+        self._portal = Portal("pairbus-leash")
+        try:
+            self._portal.run_within(_DEADLINE, self._open)
+        except BaseException:
+            self._portal.close(timeout=_DEADLINE)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.run_within(_DEADLINE, self._close)
+            portal.close(timeout=_DEADLINE)
+
+    async def _open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, self._host, 0, limit=LINE_LIMIT)
+
+    async def _close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for held in self._held:
+            if held.writer is not None:
+                held.writer.close()
+
+    @property
+    def place(self) -> LeashPlace:
+        """Where pumps and planner take hold."""
+        return self.address
+
+    @property
+    def address(self) -> LeashAddress:
+        """Where commands are taken."""
+        assert self._server is not None, "the leash is not open"
+        return LeashAddress(self._host, self._server.sockets[0].getsockname()[1], self._token)
+
+    # -- the driver's hand
+
+    def stop(self) -> None:
+        """Let every pump end cleanly, and plan no further epoch."""
+        self._call(lambda: self._give("stop"))
+
+    def pause(self) -> None:
+        """Let pumps give back what they hold, and wait."""
+        self._call(lambda: self._give("pause"))
+
+    def resume(self) -> None:
+        """Let pumps go on."""
+        self._call(lambda: self._give("run"))
+
+    @property
+    def order(self) -> Order:
+        return self._order
+
+    @property
+    def faults(self) -> list[str]:
+        """Why pumps could not work, as they said."""
+        return list(self._faults)
+
+    def pumps(self) -> list[PumpSeen]:
+        """The pumps that are connected."""
+        return self._call(lambda: sorted(held.seen for held in self._held))
+
+    def progress(self) -> Progress:
+        """What was counted so far."""
+        return self._call(self._progress)
+
+    def settle(self) -> None:
+        """Wait, after the job, until all that its pumps have said is heard."""
+        deadline = time.monotonic() + _SETTLE
+        while self.progress().pumps and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _call(self, function: Callable[[], T]) -> T:
+        if self._portal is None:
+            return function()  # nobody else is there any more
+        return self._portal.call(function, timeout=_DEADLINE)
+
+    # -- on the loop
+
+    def _progress(self) -> Progress:
+        counts = {**self._past, "waiting": sum(self._waiting.values())}
+        for held in self._held:
+            for name, count in held.counts.items():
+                counts[name] += count
+        return Progress(counts, len(self._held), self._order)
+
+    def _give(self, order: Order) -> None:
+        if self._order == "stop":
+            return  # there is no way back
+        self._order = order
+        for held in self._held:
+            if held.writer is not None:
+                write_line(held.writer, {"order": order})
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_FIRST_LINE):
+                hello = await read_line(reader)
+        except TimeoutError:
+            hello = None
+        try:
+            if hello is not None and hmac.compare_digest(
+                str(hello.get("token")).encode(), self._token.encode()
+            ):
+                await self._welcome(hello, reader, writer)
+        finally:
+            writer.close()
+
+    async def _welcome(
+        self, hello: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        match hello.get("role"):
+            case "pump":
+                await self._hold(hello, reader, writer)
+            case "planner":
+                await self._advise(reader, writer)
+            case "control":
+                self._obey(hello, writer)
+                await writer.drain()
+
+    async def _hold(
+        self, hello: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        trouble = await asyncio.get_running_loop().run_in_executor(None, self._check_proof, hello)
+        if trouble is not None:
+            self._faults.append(trouble)
+            write_line(writer, {"refused": trouble})
+            await writer.drain()
+            return
+        held = self._take_hold(hello, writer)
+        try:
+            write_line(writer, {"order": self._order, "left": self._left(held) if hello["timed"] else None})
+            while (said := await read_line(reader)) is not None:
+                self._listen(held, said)
+        finally:
+            self._let_go(held)
+
+    def _take_hold(self, hello: Mapping[str, Any], writer: asyncio.StreamWriter | None = None) -> Held:
+        held = Held(PumpSeen(*(hello[name] for name in PumpSeen._fields)), writer)
+        self._held.add(held)
+        return held
+
+    def _left(self, held: Held) -> float:
+        counts = self._progress().counts
+        handled = counts["moved"] + counts["dead_lettered"]
+        return self._epochs.left(held.seen.epoch, now=time.monotonic(), handled=handled)
+
+    def _let_go(self, held: Held) -> None:
+        self._held.discard(held)
+        for name, count in held.counts.items():
+            self._past[name] += count
+
+    def _listen(self, held: Held, said: Mapping[str, Any]) -> None:
+        if "fault" in said:
+            self._faults.append(str(said["fault"]))
+        if "counts" in said:
+            counts = {name: int(said["counts"].get(name, 0)) for name in COUNTS}
+            # Messages that wait are seen again by the next pump of the shard, all others are handled once.
+            self._waiting[held.seen.shard] = counts.pop("waiting")
+            held.counts = counts
+        if "row" in said:
+            self._on_row(said["row"])
+
+    def _check_proof(self, hello: dict[str, Any]) -> str | None:
+        proof = self.records / Path(str(hello.get("proof"))).name
+        try:
+            shared = proof.read_text(encoding="ascii") == hello.get("mark")
+            proof.unlink()
+        except OSError:
+            shared = False
+        if shared:
+            return None
+        return (
+            f"{self.records} is not the same directory on {hello.get('host')} as on the driver; give "
+            "--records a path that all of them share"
+        )
+
+    async def _advise(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await read_line(reader) is not None:
+            write_line(writer, {"queues": None if self._order == "stop" else self.queues})
+            await writer.drain()
+
+    def _obey(self, hello: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        asked = hello.get("order")
+        if asked in ("run", "pause", "stop"):
+            self._give(asked)
+        progress = self._progress()
+        write_line(writer, {"order": self._order, "pumps": progress.pumps, "counts": dict(progress.counts)})

@@ -1,0 +1,246 @@
+"""The other ends of a leash of sockets: of a pump, the planner, and a command to a running syphon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from pairbus.backlog.discovery import ServedQueue
+from pairbus.errors import ConfigurationError, UnreachableError
+
+from .leash import LINE_LIMIT, LeashAddress, Order, PumpSeen, read_line, write_line
+
+__all__ = ["ControlFile", "PlannerTether", "SocketPlannerTether", "SocketTether", "Tether", "ask_leash"]
+
+# The driver is near; a connection takes milliseconds.
+_DEADLINE = 15.0
+
+
+class Tether(ABC):
+    """A pump's end. `order` is what the driver wants now; `changed` is set whenever that changes."""
+
+    def __init__(self) -> None:
+        self.order: Order = "run"
+        #: Seconds that are left of the epoch; None if it has no end.
+        self.left: float | None = None
+        #: Whether the order to stop is ours, because the driver cannot be heard any more.
+        self.is_cut = False
+        self.changed = asyncio.Event()
+
+    @abstractmethod
+    def tell(self, counts: Mapping[str, int]) -> None:
+        """Tell the driver what was counted."""
+
+    @abstractmethod
+    def complain(self, fault: str) -> None:
+        """Tell the driver why this pump cannot work."""
+
+    @abstractmethod
+    def report(self, row: Mapping[str, Any]) -> None:
+        """Tell the driver, at the end, what was done."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go; what was told before still arrives."""
+
+    def _obey(self, order: Order) -> None:
+        if order != self.order:
+            self.order = order
+            self.changed.set()
+
+    def _cut(self) -> None:
+        self.is_cut = self.order != "stop"
+        self._obey("stop")
+
+
+class SocketTether(Tether):
+    """Holds a connection to the driver."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        super().__init__()
+        self._reader = reader
+        self._writer = writer
+        self._listener: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def connect(
+        cls, address: LeashAddress, records: Path, *, pump: PumpSeen, timed: bool
+    ) -> SocketTether:
+        """Connect, and prove that `records` is the directory that the driver means."""
+        try:
+            async with asyncio.timeout(_DEADLINE):
+                reader, writer = await asyncio.open_connection(address.host, address.port, limit=LINE_LIMIT)
+        except OSError as error:  # a time-out is one too
+            raise UnreachableError(
+                f"{socket.gethostname()} cannot reach the driver at {address.host}:{address.port} ({error}); "
+                "give the driver an address that executors can reach: --driver-host"
+            ) from None
+        tether = cls(reader, writer)
+        mark = secrets.token_hex(8)
+        proof = records / f".proof-{mark}"
+        _write_proof(proof, mark)
+        hello = {
+            **pump._asdict(),
+            "token": address.token,
+            "role": "pump",
+            "timed": timed,
+            "proof": proof.name,
+            "mark": mark,
+        }
+        try:
+            await tether._introduce(hello)
+        finally:
+            with suppress(OSError):
+                proof.unlink(missing_ok=True)
+        return tether
+
+    async def _introduce(self, hello: Mapping[str, Any]) -> None:
+        write_line(self._writer, hello)
+        answer = await read_line(self._reader)
+        if answer is None:
+            self._cut()  # the driver has gone between two lines
+            return
+        if "refused" in answer:
+            raise ConfigurationError(str(answer["refused"]))
+        self.order, self.left = answer["order"], answer["left"]
+        self._listener = asyncio.get_running_loop().create_task(self._listen())
+
+    async def _listen(self) -> None:
+        while (said := await read_line(self._reader)) is not None:
+            self._obey(said["order"])
+        self._cut()
+
+    def tell(self, counts: Mapping[str, int]) -> None:
+        self._write({"counts": dict(counts)})
+
+    def complain(self, fault: str) -> None:
+        self._write({"fault": fault})
+
+    def report(self, row: Mapping[str, Any]) -> None:
+        self._write({"row": dict(row)})
+
+    def _write(self, value: Mapping[str, Any]) -> None:
+        if not self._writer.is_closing():
+            write_line(self._writer, value)
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
+        self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+
+def _write_proof(proof: Path, mark: str) -> None:
+    try:
+        proof.parent.mkdir(parents=True, exist_ok=True)
+        proof.write_text(mark, encoding="ascii")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{socket.gethostname()} cannot write to {proof.parent} ({error.strerror}); give --records a "
+            "path that driver and executors share"
+        ) from None
+
+
+class PlannerTether(ABC):
+    """The planner's end: it asks whether there is another epoch, and which queues are served in it."""
+
+    @abstractmethod
+    def next_epoch(self) -> list[ServedQueue] | None:
+        """Its queues; None if there is none, because the driver has stopped. UnreachableError if the driver
+        is gone, which ends the query.
+        """
+
+
+class SocketPlannerTether(PlannerTether):
+    """Asks through a connection."""
+
+    def __init__(self, address: LeashAddress) -> None:
+        self._address = address
+        self._stream: TextIO | None = None
+
+    def next_epoch(self) -> list[ServedQueue] | None:
+        try:
+            answer = self._ask()
+        except (OSError, ValueError):  # the connection may be broken, and the driver well
+            self._hang_up()
+            try:
+                answer = self._ask()
+            except (OSError, ValueError) as error:
+                self._hang_up()
+                raise UnreachableError(f"the driver of the syphon does not answer ({error})") from None
+        queues = answer["queues"]
+        return None if queues is None else [ServedQueue(pair, name) for pair, name in queues]
+
+    def _ask(self) -> dict[str, Any]:
+        if self._stream is None:
+            self._stream = _open(self._address, {"role": "planner"})
+        self._stream.write("{}\n")
+        self._stream.flush()
+        answer = json.loads(self._stream.readline())
+        if not isinstance(answer, dict) or "queues" not in answer:
+            raise ValueError("no answer")
+        return answer
+
+    def _hang_up(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
+
+
+def _open(address: LeashAddress, hello: Mapping[str, Any]) -> TextIO:
+    connection = socket.create_connection((address.host, address.port), timeout=_DEADLINE)
+    stream = connection.makefile("rw", encoding="utf-8", newline="\n")
+    connection.close()  # the stream keeps the socket
+    stream.write(json.dumps({**hello, "token": address.token}) + "\n")
+    stream.flush()
+    return stream
+
+
+def ask_leash(address: LeashAddress, order: Order | None = None) -> dict[str, Any]:
+    """Give a running syphon an order, or only ask how it is; its answer."""
+    try:
+        with _open(address, {"role": "control", "order": order}) as stream:
+            answer = json.loads(stream.readline() or "null")
+    except (OSError, ValueError) as error:
+        raise UnreachableError(f"the syphon does not answer ({error})") from None
+    if not isinstance(answer, dict):
+        raise UnreachableError("the syphon does not answer to this token")
+    return answer
+
+
+class ControlFile:
+    """Where a running syphon leaves its address and token, for its owner alone."""
+
+    def __init__(self, state: Path) -> None:
+        self.path = state / "syphon.json"
+
+    def write(self, address: LeashAddress) -> None:
+        """Appear by rename, so that whoever sees it sees all of it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_suffix(f".{os.getpid()}")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump({**address._asdict(), "pid": os.getpid()}, file)
+        fresh.rename(self.path)
+
+    def read(self) -> LeashAddress:
+        """The address of the syphon that runs with this state; UnreachableError if there is none."""
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            return LeashAddress(found["host"], found["port"], found["token"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise UnreachableError(f"no syphon runs with the state {self.path.parent}") from None
+
+    def remove(self) -> None:
+        """The syphon has ended."""
+        self.path.unlink(missing_ok=True)
