@@ -12,7 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pairbus.amqp.connection import Connection
-from pairbus.amqp.events import Closed, Event, LinkAttached, LinkDetached, Received, SessionEnded, Settled
+from pairbus.amqp.events import (
+    Closed,
+    LinkAttached,
+    LinkDetached,
+    ProtocolEvent,
+    SessionEnded,
+    Settled,
+    TransferReceived,
+)
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import Header, Properties, encode_data, encode_header, encode_properties
 from pairbus.amqp.performatives import ACCEPTED, Accepted, Source, Target
@@ -115,7 +123,7 @@ class Client:
         received = confirmed = 0
         while confirmed < count:
             for event in self._exchange():
-                if type(event) is Received:
+                if type(event) is TransferReceived:
                     received += 1
                     link.settle(event.delivery_id, ACCEPTED, settled=False)
                 elif type(event) is Settled:
@@ -135,7 +143,7 @@ class Client:
         link.flow(_MANY, drain=True)
         while link.credit > 0:
             for event in self._exchange():
-                if type(event) is Received:
+                if type(event) is TransferReceived:
                     link.settle(event.delivery_id, ACCEPTED)
         self._detach(link)
 
@@ -152,7 +160,7 @@ class Client:
             source=source,
             target=target,
         )
-        attached: list[Event] = []
+        attached: list[ProtocolEvent] = []
 
         def is_attached() -> bool:
             return any(type(event) is LinkAttached for event in attached)
@@ -161,17 +169,17 @@ class Client:
         return link
 
     def _detach(self, link: Link) -> None:
-        seen: list[Event] = []
+        seen: list[ProtocolEvent] = []
         link.detach()
         self._exchange_until(lambda: any(type(event) is LinkDetached for event in seen), seen)
 
-    def _exchange_until(self, is_done: Callable[[], bool], seen: list[Event] | None = None) -> None:
+    def _exchange_until(self, is_done: Callable[[], bool], seen: list[ProtocolEvent] | None = None) -> None:
         while not is_done():
             events = self._exchange()
             if seen is not None:
                 seen.extend(events)
 
-    def _exchange(self) -> list[Event]:
+    def _exchange(self) -> list[ProtocolEvent]:
         """Write what waits, read what there is, and say what it means."""
         data = self._machine.data_to_send()
         if data:

@@ -16,7 +16,7 @@ from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
 from pairbus.amqp.message import encode_annotations, encode_data
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.broker.access.certificate import ensure_certificate, server_context
-from pairbus.broker.admin import AdminApi, AdminHttp, Request, Response
+from pairbus.broker.admin import AdminApi, AdminHttp, HttpRequest, Response
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
 
@@ -36,7 +36,7 @@ class AdminServer:
     def __init__(self, namespace: Namespace, directory: Path) -> None:
         self.namespace = namespace
         self.api = AdminApi(namespace, authorize=None, created_at=1_700_000_000.0)
-        self.requests: list[Request] = []
+        self.requests: list[HttpRequest] = []
         certificate = ensure_certificate(directory, now=time.time())
         self.certificate = str(certificate.cert_path)
         self._context = server_context(certificate)
@@ -44,7 +44,7 @@ class AdminServer:
         self._servers: list[asyncio.Server] = []
         self.port = self.plain_port = 0
 
-    def handle(self, request: Request) -> Response:
+    def handle(self, request: HttpRequest) -> Response:
         self.requests.append(request)
         return self.api.handle(request, time.time())
 

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.broker.admin.address import Address, Kind, Page, parse_address
+from pairbus.broker.admin.address import Page, ResourceAddress, ResourceKind, parse_address
 from pairbus.broker.admin.errors import AdminRefused
 
 
 @pytest.mark.parametrize(
     ("target", "address"),
     [
-        ("/$namespaceinfo?api-version=2021-05", Address(kind=Kind.NAMESPACE, api_version="2021-05")),
-        ("/$Resources/queues", Address(kind=Kind.QUEUES)),
-        ("/%24resources/Topics", Address(kind=Kind.TOPICS)),
-        ("/orders", Address(kind=Kind.ENTITY, entity="orders")),
-        ("/a%2Fb%20c", Address(kind=Kind.ENTITY, entity="a/b c")),
-        ("/a/b/", Address(kind=Kind.ENTITY, entity="a/b")),
-        ("https://host:5672/orders", Address(kind=Kind.ENTITY, entity="orders")),
-        ("/t/subscriptions", Address(kind=Kind.SUBSCRIPTIONS, entity="t")),
-        ("/t/Subscriptions/s", Address(kind=Kind.SUBSCRIPTION, entity="t", subscription="s")),
-        ("/x/t/Subscriptions/s/rules", Address(kind=Kind.RULES, entity="x/t", subscription="s")),
+        (
+            "/$namespaceinfo?api-version=2021-05",
+            ResourceAddress(kind=ResourceKind.NAMESPACE, api_version="2021-05"),
+        ),
+        ("/$Resources/queues", ResourceAddress(kind=ResourceKind.QUEUES)),
+        ("/%24resources/Topics", ResourceAddress(kind=ResourceKind.TOPICS)),
+        ("/orders", ResourceAddress(kind=ResourceKind.ENTITY, entity="orders")),
+        ("/a%2Fb%20c", ResourceAddress(kind=ResourceKind.ENTITY, entity="a/b c")),
+        ("/a/b/", ResourceAddress(kind=ResourceKind.ENTITY, entity="a/b")),
+        ("https://host:5672/orders", ResourceAddress(kind=ResourceKind.ENTITY, entity="orders")),
+        ("/t/subscriptions", ResourceAddress(kind=ResourceKind.SUBSCRIPTIONS, entity="t")),
+        ("/t/Subscriptions/s", ResourceAddress(kind=ResourceKind.SUBSCRIPTION, entity="t", subscription="s")),
+        (
+            "/x/t/Subscriptions/s/rules",
+            ResourceAddress(kind=ResourceKind.RULES, entity="x/t", subscription="s"),
+        ),
         (
             "/t/subscriptions/s/Rules/%24Default",
-            Address(kind=Kind.RULE, entity="t", subscription="s", rule="$Default"),
+            ResourceAddress(kind=ResourceKind.RULE, entity="t", subscription="s", rule="$Default"),
         ),
-        ("/$Resources/queues?$skip=5&$top=7", Address(kind=Kind.QUEUES, page=Page(skip=5, top=7))),
-        ("/$Resources/queues?%24top=7000", Address(kind=Kind.QUEUES, page=Page(top=100))),
+        (
+            "/$Resources/queues?$skip=5&$top=7",
+            ResourceAddress(kind=ResourceKind.QUEUES, page=Page(skip=5, top=7)),
+        ),
+        ("/$Resources/queues?%24top=7000", ResourceAddress(kind=ResourceKind.QUEUES, page=Page(top=100))),
     ],
 )
-def test_targets(target: str, address: Address) -> None:
+def test_targets(target: str, address: ResourceAddress) -> None:
     assert parse_address(target) == address
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.broker.admin import AdminApi, Request, Response, Unauthorized
+from pairbus.broker.admin import AdminApi, HttpRequest, Response, Unauthorized
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.settings import PREMIUM, QueueSettings
 from pairbus.errors import PairbusError
@@ -28,7 +28,9 @@ def entry(description: str) -> bytes:
 def call(
     api: AdminApi, method: str, target: str, *, body: bytes = b"", headers: dict[str, str] | None = None
 ) -> Response:
-    return api.handle(Request(method, target, headers={"host": "here:1"} | (headers or {}), body=body), NOW)
+    return api.handle(
+        HttpRequest(method, target, headers={"host": "here:1"} | (headers or {}), body=body), NOW
+    )
 
 
 def detail(response: Response) -> str:
@@ -215,7 +217,7 @@ def test_a_premium_namespace_says_so() -> None:
 
 @pytest.mark.parametrize("error", [Unauthorized("no entry"), PairbusError("no entry")])
 def test_what_is_not_authorized_is_401_and_changes_nothing(namespace: Namespace, error: PairbusError) -> None:
-    def authorize(request: Request) -> None:
+    def authorize(request: HttpRequest) -> None:
         assert request.token == "SharedAccessSignature sr=x"
         raise error
 
@@ -229,7 +231,7 @@ def test_what_is_not_authorized_is_401_and_changes_nothing(namespace: Namespace,
 
 
 def test_tokens_and_bodies_do_not_show_in_a_representation() -> None:
-    request = Request("GET", "/q", headers={"authorization": "Bearer sesame"}, body=b"sesame")
+    request = HttpRequest("GET", "/q", headers={"authorization": "Bearer sesame"}, body=b"sesame")
     assert request.token == "sesame"
     assert "sesame" not in repr(request)
 

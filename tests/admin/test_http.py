@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.broker.admin import AdminHttp, HttpLimits, Request, Response
+from pairbus.broker.admin import AdminHttp, HttpLimits, HttpRequest, Response
 
 Answer = Response | Awaitable[Response]
 
 
-def echo(request: Request) -> Response:
+def echo(request: HttpRequest) -> Response:
     return Response(
         200, headers={"Content-Type": "text/plain"}, body=request.method.encode() + b" " + request.body
     )
@@ -25,7 +25,7 @@ def echo(request: Request) -> Response:
 
 @asynccontextmanager
 async def serving(
-    handler: Callable[[Request], Answer], *, limits: HttpLimits | None = None
+    handler: Callable[[HttpRequest], Answer], *, limits: HttpLimits | None = None
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     server = await asyncio.get_running_loop().create_server(
         lambda: AdminHttp(handler, limits=limits), "127.0.0.1", 0
@@ -62,9 +62,9 @@ async def read_response(
 
 
 async def test_keep_alive_answers_one_request_after_another() -> None:
-    seen: list[Request] = []
+    seen: list[HttpRequest] = []
 
-    def handler(request: Request) -> Response:
+    def handler(request: HttpRequest) -> Response:
         seen.append(request)
         return echo(request)
 
@@ -128,7 +128,7 @@ async def test_a_response_is_held_until_it_is_released() -> None:
     release: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
     asked = asyncio.Event()
 
-    def handler(request: Request) -> Awaitable[Response]:
+    def handler(request: HttpRequest) -> Awaitable[Response]:
         asked.set()
         return release
 
@@ -149,7 +149,7 @@ async def test_cancelling_a_held_response_drops_the_connection_without_an_answer
     release: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
     asked = asyncio.Event()
 
-    def handler(request: Request) -> Awaitable[Response]:
+    def handler(request: HttpRequest) -> Awaitable[Response]:
         asked.set()
         return release
 
@@ -165,7 +165,7 @@ async def test_a_client_that_is_gone_when_its_answer_comes_harms_nobody() -> Non
     release: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
     asked = asyncio.Event()
 
-    def handler(request: Request) -> Answer:
+    def handler(request: HttpRequest) -> Answer:
         asked.set()
         return release if request.method == "GET" else echo(request)
 
@@ -195,7 +195,7 @@ async def test_a_coroutine_may_answer_and_its_failure_is_a_500(caplog: pytest.Lo
 async def test_a_handler_that_raises_is_a_500_and_the_connection_lives_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def handler(request: Request) -> Response:
+    def handler(request: HttpRequest) -> Response:
         if request.method == "GET":
             raise LookupError("inside")
         return echo(request)
@@ -269,7 +269,7 @@ async def test_a_client_that_never_reads_is_not_served_without_end() -> None:
             super().connection_lost(exc)
             lost.set()
 
-    def handler(request: Request) -> Response:
+    def handler(request: HttpRequest) -> Response:
         nonlocal served
         served += 1
         return Response(200, body=b"x" * 1_000_000)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.broker.admin.errors import AdminRefused
-from pairbus.broker.admin.markup import MAX_DEPTH, MAX_NODES, Node, parse, render
+from pairbus.broker.admin.markup import MAX_DEPTH, MAX_NODES, XmlNode, parse, render
 
 BOMB = b"""<?xml version="1.0"?>
 <!DOCTYPE entry [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
@@ -53,7 +53,7 @@ def test_depth_and_number_of_elements_are_bounded() -> None:
 
 @given(st.text(), st.text())
 def test_text_and_attributes_survive_the_way_out_and_in(text: str, attribute: str) -> None:
-    back = parse(render(Node("a", text, {"b": attribute})))
+    back = parse(render(XmlNode("a", text, {"b": attribute})))
     allowed = str.maketrans(
         {code: "\ufffd" for code in (*range(32), 0xFFFE, 0xFFFF) if chr(code) not in "\t\n\r"}
     )

@@ -13,7 +13,7 @@ from azure.core.exceptions import (
 )
 from azure.servicebus.management import AuthorizationRule, EntityStatus, ServiceBusAdministrationClient
 
-from pairbus.broker.admin import AdminApi, Request, Unauthorized
+from pairbus.broker.admin import AdminApi, HttpRequest, Unauthorized
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.settings import QueueSettings
 
@@ -286,7 +286,7 @@ def test_a_client_without_a_good_token_is_told_so(
 ) -> None:
     seen: list[str | None] = []
 
-    def refuse(request: Request) -> None:
+    def refuse(request: HttpRequest) -> None:
         seen.append(request.token)
         raise Unauthorized("The signature does not fit the key.")
 

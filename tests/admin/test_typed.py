@@ -10,13 +10,13 @@ import pytest
 
 from pairbus.amqp import types as amqp
 from pairbus.broker.admin.errors import AdminRefused
-from pairbus.broker.admin.markup import Node, parse, render
+from pairbus.broker.admin.markup import XmlNode, parse, render
 from pairbus.broker.admin.typed import read_pairs, write_pairs
 
 SPACES = 'xmlns:i="http://www.w3.org/2001/XMLSchema-instance"'
 
 
-def pairs(kind: str, text: str) -> Node:
+def pairs(kind: str, text: str) -> XmlNode:
     value = f'<Value i:type="x:{kind}">{text}</Value>'
     pair = f"<KeyValueOfstringanyType><Key>k</Key>{value}</KeyValueOfstringanyType>"
     return parse(f"<Properties {SPACES}>{pair}</Properties>".encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from pairbus.amqp import Closed, Connection, Event, Limits, LinkAttached
+from pairbus.amqp import Closed, CodecLimits, Connection, LinkAttached, ProtocolEvent
 from pairbus.amqp.composites import Composite
 from pairbus.amqp.frames import AMQP_HEADER, decode_performative, encode_frame, unpack_header
 from pairbus.amqp.performatives import UINT_MAX, Attach, Begin, Close, Open, Source, Target, Transfer
@@ -17,7 +17,7 @@ class Peer:
     """A client by hand, against a server without SASL."""
 
     def __init__(
-        self, *, limits: Limits | None = None, channel_max: int = 65535, max_frame_size: int = 65536
+        self, *, limits: CodecLimits | None = None, channel_max: int = 65535, max_frame_size: int = 65536
     ) -> None:
         self.machine = Connection(
             server=True,
@@ -27,7 +27,7 @@ class Peer:
             channel_max=channel_max,
             max_frame_size=max_frame_size,
         )
-        self.events: list[Event] = []
+        self.events: list[ProtocolEvent] = []
         self.answers: list[tuple[int, Any, bytes]] = []
         self._bytes = b""
 

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.amqp import AmqpError, Closed, Connection, Limits, Opened, SessionBegun, SessionEnded, UsageError
+from pairbus.amqp import (
+    AmqpError,
+    Closed,
+    CodecLimits,
+    Connection,
+    Opened,
+    SessionBegun,
+    SessionEnded,
+    UsageError,
+)
 from pairbus.amqp.connection import ConnectionState
 from pairbus.amqp.errors import (
     CONNECTION_FORCED,
@@ -187,7 +196,7 @@ def test_channel_max_is_enforced() -> None:
 
 
 def test_sessions_a_connection_are_bounded_by_what_is_announced() -> None:
-    peer = Peer(limits=Limits(max_sessions=2)).open()
+    peer = Peer(limits=CodecLimits(max_sessions=2)).open()
     assert peer.answer(Open).channel_max == 1
     peer.begin(channel=0).begin(channel=1).begin(channel=2)
     peer.assert_closed_with(FRAMING_ERROR)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp import Closed, LinkAttached, LinkFlowed, Received, Settled, fastframes
+from pairbus.amqp import Closed, LinkAttached, LinkFlowed, Settled, TransferReceived, fastframes
 from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.composites import Composite, encode_composite
 from pairbus.amqp.performatives import (
@@ -95,7 +95,7 @@ def _told(peer: Peer) -> list[Any]:
     told: list[Any] = []
     for event in peer.events:
         match event:
-            case Received(link, delivery_id, tag, payload, settled, message_format):
+            case TransferReceived(link, delivery_id, tag, payload, settled, message_format):
                 told.append((link.name, delivery_id, tag, payload, settled, message_format))
             case Settled(link, ids, state, settled):
                 told.append((link.name, ids, state, settled))

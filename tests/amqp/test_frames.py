@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp import Closed, LinkAttached, LinkDetached, Received, SessionBegun, Settled
+from pairbus.amqp import Closed, LinkAttached, LinkDetached, SessionBegun, Settled, TransferReceived
 from pairbus.amqp.codec import encode
 from pairbus.amqp.errors import FRAMING_ERROR, NOT_IMPLEMENTED
 from pairbus.amqp.frames import AMQP_HEADER, HEARTBEAT, encode_frame
@@ -21,7 +21,7 @@ def _converse(chunk: int) -> Wire:
     for number in range(3):
         sender.send(b"m%d" % number * 100, tag=b"%d" % number)
     wire.pump()
-    for event in wire.server_all(Received):
+    for event in wire.server_all(TransferReceived):
         answer.settle(event.delivery_id, ACCEPTED)
     wire.pump()
     sender.detach()
@@ -37,12 +37,22 @@ def test_frames_may_be_split_anywhere(chunk: int) -> None:
     wire, whole = _converse(chunk), _converse(0)
     assert [type(event) for event in wire.server_events] == [type(event) for event in whole.server_events]
     assert [type(event) for event in wire.client_events] == [type(event) for event in whole.client_events]
-    assert [event.payload for event in wire.server_all(Received)] == [b"m%d" % n * 100 for n in range(3)]
+    assert [event.payload for event in wire.server_all(TransferReceived)] == [
+        b"m%d" % n * 100 for n in range(3)
+    ]
 
 
 def test_a_conversation_byte_by_byte() -> None:
     wire = _converse(1)
-    kinds = [SessionBegun, LinkAttached, Received, Received, Received, LinkDetached, Closed]
+    kinds = [
+        SessionBegun,
+        LinkAttached,
+        TransferReceived,
+        TransferReceived,
+        TransferReceived,
+        LinkDetached,
+        Closed,
+    ]
     assert [type(event) for event in wire.server_events][2:] == kinds
     assert len(wire.client_all(Settled)) == 3
 

@@ -14,12 +14,12 @@ from pairbus.amqp import (
     ACCEPTED,
     Closed,
     Connection,
-    Event,
     LinkAttached,
     LinkFlowed,
-    Received,
+    ProtocolEvent,
     SaslInitReceived,
     Settled,
+    TransferReceived,
 )
 from pairbus.amqp.frames import AMQP_HEADER, SASL_HEADER
 from tests.amqp.wire import Wire
@@ -40,7 +40,7 @@ class Owner:
         self._handle(self.machine.receive_data(data, 0.0))
         self.output += len(self.machine.data_to_send())
 
-    def _handle(self, events: list[Event]) -> None:
+    def _handle(self, events: list[ProtocolEvent]) -> None:
         for event in events:
             assert not self.closed, "an event came after Closed"
             match event:
@@ -48,7 +48,7 @@ class Owner:
                     self._handle(self.machine.sasl_outcome(True))
                 case LinkAttached(link):
                     link.accept(initial_credit=10, max_message_size=10_000)
-                case Received(link, delivery_id):
+                case TransferReceived(link, delivery_id):
                     link.settle(delivery_id, ACCEPTED)
                 case LinkFlowed(link):
                     for _ in range(min(link.sendable, 3)) if link.is_sender else ():
@@ -86,9 +86,9 @@ def _record() -> bytes:
     for number in range(3):
         out.send(b"answer", tag=b"%d" % number)
     wire.pump()
-    for event in wire.client_all(Received):
+    for event in wire.client_all(TransferReceived):
         back.settle(event.delivery_id, ACCEPTED, settled=False)
-    for event in wire.server_all(Received):
+    for event in wire.server_all(TransferReceived):
         receiver.settle(event.delivery_id, ACCEPTED)
     back.flow(5, drain=True, echo=True)
     sender.detach()

@@ -5,16 +5,16 @@ import pytest
 from pairbus.amqp import (
     AmqpError,
     Closed,
-    Limits,
+    CodecLimits,
     Link,
     LinkAttached,
     LinkDetached,
     LinkFlowed,
     LinkState,
-    Received,
     Settled,
     Source,
     Target,
+    TransferReceived,
     UsageError,
 )
 from pairbus.amqp.errors import (
@@ -129,7 +129,7 @@ def test_the_server_may_attach_too() -> None:
     wire.pump()
     link.send(b"pushed", tag=b"1", settled=True)
     wire.pump()
-    assert wire.client_event(Received).payload == b"pushed"
+    assert wire.client_event(TransferReceived).payload == b"pushed"
 
 
 # Credit
@@ -175,7 +175,12 @@ def test_counts_wrap_at_32_bits() -> None:
         sender.send(b"m", tag=b"%d" % number)
     wire.pump()
     assert (sender.delivery_count, receiver.delivery_count, sender.credit, receiver.credit) == (2, 2, 1, 1)
-    assert [event.delivery_id for event in wire.server_all(Received)] == [0xFFFFFFFE, 0xFFFFFFFF, 0, 1]
+    assert [event.delivery_id for event in wire.server_all(TransferReceived)] == [
+        0xFFFFFFFE,
+        0xFFFFFFFF,
+        0,
+        1,
+    ]
     assert receiver.session.inbox.next_incoming_id == session.next_outgoing_id == 2
     receiver.settle_range(0xFFFFFFFF, 1, ACCEPTED)
     wire.pump()
@@ -240,9 +245,9 @@ def test_a_delivery_is_told_whole() -> None:
     assert sender.send(b"one", tag=b"t1", message_format=0x80013700) == 0
     assert sender.send(b"", tag=b"", settled=True) == 1
     wire.pump()
-    first, second = wire.server_all(Received)
-    assert first == Received(receiver, 0, b"t1", b"one", False, 0x80013700)
-    assert second == Received(receiver, 1, b"", b"", True, 0)
+    first, second = wire.server_all(TransferReceived)
+    assert first == TransferReceived(receiver, 0, b"t1", b"one", False, 0x80013700)
+    assert second == TransferReceived(receiver, 1, b"", b"", True, 0)
 
 
 def test_tags_are_bounded() -> None:
@@ -253,7 +258,7 @@ def test_tags_are_bounded() -> None:
     with pytest.raises(UsageError):
         sender.send(b"m", tag=b"t" * 33)
     wire.pump()
-    assert wire.server_event(Received).tag == b"t" * 32
+    assert wire.server_event(TransferReceived).tag == b"t" * 32
 
 
 def test_parts_of_two_links_may_alternate() -> None:
@@ -264,7 +269,7 @@ def test_parts_of_two_links_may_alternate() -> None:
     peer.send(Transfer(0, more=True), b"a2")
     peer.send(Transfer(1), b"b2")
     peer.send(Transfer(0), b"a3")
-    assert [(event.tag, event.payload) for event in peer.all_events(Received)] == [
+    assert [(event.tag, event.payload) for event in peer.all_events(TransferReceived)] == [
         (b"b", b"b1b2"),
         (b"a", b"a1a2a3"),
     ]
@@ -274,7 +279,7 @@ def test_a_message_settled_in_its_last_part_is_settled() -> None:
     peer = Peer().open().begin().attach()
     peer.send(Transfer(0, 0, b"a", 5, more=True), b"a1")
     peer.send(Transfer(0, 0, settled=True), b"a2")
-    event = peer.event(Received)
+    event = peer.event(TransferReceived)
     assert (event.settled, event.message_format) == (True, 5)
 
 
@@ -284,10 +289,10 @@ def test_aborted_messages_are_dropped() -> None:
     peer.send(Transfer(0, aborted=True), b"a2")
     peer.send(Transfer(0, 1, b"b", 0, aborted=True), b"b")
     assert peer.machine.partial_bytes == 0
-    assert not peer.all_events(Received)
+    assert not peer.all_events(TransferReceived)
     assert _link(peer).delivery_count == 2
     peer.transfer(b"whole", delivery_id=2)
-    assert peer.event(Received).payload == b"whole"
+    assert peer.event(TransferReceived).payload == b"whole"
 
 
 def test_a_delivery_that_begins_too_early_or_without_id_is_errant() -> None:
@@ -303,10 +308,10 @@ def test_a_delivery_that_begins_too_early_or_without_id_is_errant() -> None:
 
 @pytest.mark.parametrize("parts", [1, 40])
 def test_a_message_beyond_the_size_detaches_the_link(parts: int) -> None:
-    peer = Peer(limits=Limits(message_allowance=100)).open().begin().attach()
+    peer = Peer(limits=CodecLimits(message_allowance=100)).open().begin().attach()
     body = b"x" * 4097
     peer.transfer(body)
-    assert peer.event(Received).payload == body
+    assert peer.event(TransferReceived).payload == body
     huge = b"x" * (5000 // parts)
     for number in range(parts):
         peer.send(Transfer(0, 1, b"t", more=number < parts - 1), huge)
@@ -317,13 +322,13 @@ def test_a_message_beyond_the_size_detaches_the_link(parts: int) -> None:
     peer.transfer(b"late", delivery_id=2)
     peer.send(Detach(0, True))
     assert len(peer.all_events(LinkDetached)) == 1
-    assert len(peer.all_events(Received)) == 1
+    assert len(peer.all_events(TransferReceived)) == 1
     assert peer.machine.partial_bytes == 0
     assert not peer.all_events(Closed)
 
 
 def test_unfinished_messages_of_a_connection_are_bounded() -> None:
-    peer = Peer(limits=Limits(max_partial_bytes=9000)).open().begin()
+    peer = Peer(limits=CodecLimits(max_partial_bytes=9000)).open().begin()
     for handle in range(3):
         peer.attach(handle=handle, name=str(handle))
         peer.send(Transfer(handle, handle, b"t", more=True), b"x" * 4000)
@@ -333,7 +338,7 @@ def test_unfinished_messages_of_a_connection_are_bounded() -> None:
 def test_messages_may_come_before_the_owner_has_answered() -> None:
     peer = Peer().open().begin().attach(accept=False)
     peer.transfer(b"early")
-    assert [type(event) for event in peer.events[-2:]] == [LinkAttached, Received]
+    assert [type(event) for event in peer.events[-2:]] == [LinkAttached, TransferReceived]
 
 
 # Settling
@@ -525,4 +530,4 @@ def test_a_handle_is_used_again() -> None:
         link.send(b"m", tag=b"1")
         link.detach()
         wire.pump()
-    assert len(wire.server_all(Received)) == 10
+    assert len(wire.server_all(TransferReceived)) == 10

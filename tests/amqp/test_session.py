@@ -5,14 +5,14 @@ import pytest
 from pairbus.amqp import (
     AmqpError,
     Closed,
+    CodecLimits,
     Connection,
-    Limits,
     LinkAttached,
     LinkFlowed,
-    Received,
     SessionEnded,
     SessionState,
     Settled,
+    TransferReceived,
     UsageError,
 )
 from pairbus.amqp.errors import FRAMING_ERROR, HANDLE_IN_USE, RESOURCE_LIMIT, UNATTACHED_HANDLE
@@ -123,7 +123,7 @@ def _payloads(peer: Peer) -> list[bytes]:
 
 
 def test_messages_of_many_frames_pass_small_windows_whole_and_in_order() -> None:
-    limits = Limits(session_window=3)
+    limits = CodecLimits(session_window=3)
     wire = Wire(
         client=Connection(server=False, container_id="client", max_frame_size=512, limits=limits),
         server=Connection(server=True, container_id="server", max_frame_size=600, limits=limits),
@@ -134,7 +134,7 @@ def test_messages_of_many_frames_pass_small_windows_whole_and_in_order() -> None
     for number, body in enumerate(bodies):
         sender.send(body, tag=b"%d" % number, settled=number % 2 == 0)
     wire.pump()
-    received = wire.server_all(Received)
+    received = wire.server_all(TransferReceived)
     assert [event.payload for event in received] == bodies
     assert [event.settled for event in received] == [True, False] * 3
     receiver, answer = wire.attach(session, sender=False, name="back")
@@ -143,13 +143,13 @@ def test_messages_of_many_frames_pass_small_windows_whole_and_in_order() -> None
     for number, body in enumerate(bodies):
         answer.send(body, tag=b"%d" % number, message_format=0x80013700)
     wire.pump()
-    assert [event.payload for event in wire.client_all(Received)] == bodies
-    assert {event.message_format for event in wire.client_all(Received)} == {0x80013700}
+    assert [event.payload for event in wire.client_all(TransferReceived)] == bodies
+    assert {event.message_format for event in wire.client_all(TransferReceived)} == {0x80013700}
     assert wire.client.partial_bytes == wire.server.partial_bytes == 0
 
 
 def test_our_window_is_opened_again() -> None:
-    peer = Peer(limits=Limits(session_window=10)).open().begin().attach()
+    peer = Peer(limits=CodecLimits(session_window=10)).open().begin().attach()
     for number in range(4):
         peer.transfer(delivery_id=number)
     assert not peer.has_answer(Flow)
@@ -159,10 +159,10 @@ def test_our_window_is_opened_again() -> None:
 
 
 def test_a_peer_that_overruns_window_and_credit_is_served() -> None:
-    peer = Peer(limits=Limits(session_window=10)).open().begin().attach()
+    peer = Peer(limits=CodecLimits(session_window=10)).open().begin().attach()
     for number in range(50):
         peer.transfer(b"m", delivery_id=number)
-    assert len(peer.all_events(Received)) == 50
+    assert len(peer.all_events(TransferReceived)) == 50
     assert peer.event(LinkAttached).link.credit == -50
     assert not peer.has_answer(Detach)
     assert not peer.all_events(Closed)
@@ -176,7 +176,7 @@ def test_a_session_echo_is_answered() -> None:
 
 
 def test_an_owner_learns_when_a_clogged_session_is_free_again() -> None:
-    peer = Peer(limits=Limits(max_held_bytes=1000)).open().begin(window=0).attach(receiver=True)
+    peer = Peer(limits=CodecLimits(max_held_bytes=1000)).open().begin(window=0).attach(receiver=True)
     link = peer.event(LinkAttached).link
     peer.send(_flow(window=0, handle=0, link_credit=100, delivery_count=0))
     sent = 0
@@ -230,7 +230,7 @@ def test_a_handle_in_use_ends_the_session() -> None:
 
 
 def test_handle_max_is_announced_and_enforced() -> None:
-    peer = Peer(limits=Limits(max_links=4)).open().begin()
+    peer = Peer(limits=CodecLimits(max_links=4)).open().begin()
     assert peer.answer(Begin).handle_max == 3
     peer.attach(handle=3)
     peer.attach(handle=4, name="more", accept=False)
@@ -249,7 +249,7 @@ def test_the_peers_handle_max_is_kept() -> None:
 
 
 def test_links_a_connection_are_bounded() -> None:
-    peer = Peer(limits=Limits(max_connection_links=2)).open().begin()
+    peer = Peer(limits=CodecLimits(max_connection_links=2)).open().begin()
     for handle in range(2):
         peer.attach(handle=handle, name=str(handle))
     peer.attach(handle=2, name="2", accept=False)
@@ -349,7 +349,7 @@ def test_a_sender_may_settle_what_it_sent() -> None:
 
 
 def test_unsettled_deliveries_are_bounded() -> None:
-    limits = Limits(max_unsettled=100, session_window=50)
+    limits = CodecLimits(max_unsettled=100, session_window=50)
     peer = Peer(limits=limits).open().begin(window=1 << 20).attach(receiver=True)
     peer.attach(handle=1, name="in")
     out, back = (event.link for event in peer.all_events(LinkAttached))

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from pairbus.amqp import (
+    CodecLimits,
     Connection,
-    Event,
-    Limits,
     Link,
     LinkAttached,
+    ProtocolEvent,
     SaslInitReceived,
     Session,
     SessionBegun,
@@ -29,13 +29,13 @@ class Wire:
         *,
         client: Connection | None = None,
         server: Connection | None = None,
-        limits: Limits | None = None,
+        limits: CodecLimits | None = None,
         chunk: int = 0,
     ) -> None:
         self.client = client or Connection(server=False, container_id="client", hostname="localhost")
         self.server = server or Connection(server=True, container_id="server", limits=limits)
-        self.client_events: list[Event] = []
-        self.server_events: list[Event] = []
+        self.client_events: list[ProtocolEvent] = []
+        self.server_events: list[ProtocolEvent] = []
         self.chunk = chunk
         self.now = 0.0
         self.accept_sasl = True
@@ -50,7 +50,7 @@ class Wire:
             for part in self._split(down):
                 self.client_events += self.client.receive_data(part, self.now)
 
-    def _on_server(self, events: list[Event]) -> None:
+    def _on_server(self, events: list[ProtocolEvent]) -> None:
         for event in events:
             self.server_events.append(event)
             if isinstance(event, SaslInitReceived):
@@ -101,7 +101,7 @@ class Wire:
         return [event for event in self.client_events if isinstance(event, kind)]
 
 
-def _last(events: list[Event], kind: type[E]) -> E:
+def _last(events: list[ProtocolEvent], kind: type[E]) -> E:
     found = [event for event in events if isinstance(event, kind)]
     assert found, f"no {kind.__name__} in {events}"
     return found[-1]

@@ -13,8 +13,8 @@ import pytest
 
 from pairbus.cli.feed import Feed, lines_of
 from pairbus.cli.lines import FIELDS, read_json_lines, read_plain_lines
-from pairbus.cli.tally import Tally
-from pairbus.client.observers.observer import Outcome, Route, Sending
+from pairbus.cli.tally import SendTally
+from pairbus.client.observers.observer import AttemptOutcome, RouteName, Sending
 from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
 
@@ -157,13 +157,13 @@ async def test_a_mistake_comes_after_what_was_read_before_it(pipe: tuple[int, in
 # --------------------------------------------------------------------------- the tally
 
 
-def sending(route: Route, outcome: Outcome, messages: int) -> Sending:
+def sending(route: RouteName, outcome: AttemptOutcome, messages: int) -> Sending:
     return Sending(path="orders", route=route, outcome=outcome, messages=messages, size=1, seconds=0.1)
 
 
 def test_the_tally_counts_what_was_taken_and_draws_now_and_then() -> None:
     clock, terminal = ManualClock(), io.StringIO()
-    tally = Tally(clock=clock.monotonic, terminal=terminal)
+    tally = SendTally(clock=clock.monotonic, terminal=terminal)
     assert str(tally) == "0 sent"
     tally.sent(sending("primary", "ok", 1500))
     tally.sent(sending("primary", "failed", 100))

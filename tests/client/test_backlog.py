@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusQuotaExceededError
 
 from pairbus.aio import PairedSender
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings
 from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, PairFaultedError, PrimaryEntityFault
@@ -168,8 +168,8 @@ async def test_pings_are_never_delivered_and_session_entities_take_them(
     await eventually(lambda: still.diary.pings == [True] * 3)
     assert {still.state(path) for path in ("talks", "news", "orders")} == {HEALTHY}
     assert [still.ids(path) for path in ("talks", "news/Subscriptions/sessions", "orders")] == [[], [], []]
-    assert still.primary.count(Kind.PING) == 3
-    assert still.primary.count(Kind.SEND) == 0
+    assert still.primary.count(OperationKind.PING) == 3
+    assert still.primary.count(OperationKind.SEND) == 0
 
 
 async def test_a_probe_by_link_sends_no_message(still: Scene, manual_timers: ManualTimers) -> None:
@@ -184,8 +184,8 @@ async def test_a_probe_by_link_sends_no_message(still: Scene, manual_timers: Man
         await manual_timers.advance(60.0)
         await eventually(lambda pings=pings: still.diary.pings == pings)  # type: ignore[misc]
     assert still.state() is HEALTHY
-    assert still.primary.count(Kind.PING) == 0
-    assert still.primary.count(Kind.SEND) == 0
+    assert still.primary.count(OperationKind.PING) == 0
+    assert still.primary.count(OperationKind.SEND) == 0
 
 
 async def test_three_pings_with_one_permanent_error_fault_the_entity_until_a_good_one(

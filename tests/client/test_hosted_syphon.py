@@ -15,7 +15,7 @@ from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSa
 
 from pairbus.aio import PairedServiceBusClient
 from pairbus.broker import Broker
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.cli.pictures import print_client
 from pairbus.client.hosted import transport
@@ -76,7 +76,7 @@ async def test_the_backlog_comes_home_by_itself_in_the_order_of_each_session(sce
                 await sender.send_messages(text(f"{session}{number}", session_id=session))
         assert len(scene.backlog()) == 20
         # The syphon finds the path down while the outage lasts, and puts aside what it has received.
-        await eventually(lambda: scene.secondary.count(Kind.DEFER) > 0)
+        await eventually(lambda: scene.secondary.count(OperationKind.DEFER) > 0)
         scene.primary.faults.clear()
         await eventually(lambda: not scene.backlog(), what="an empty backlog")
         for session in ("a", "b"):

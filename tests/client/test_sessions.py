@@ -10,9 +10,9 @@ import pytest
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.aio import PairedServiceBusClient
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.client.sending.sessions import Key, Picture, Sessions
+from pairbus.client.sending.sessions import SessionKey, SessionPicture, StayingSessions
 from pairbus.ledger import closed_segments, read_operations
 from pairbus.pairing.errors import BacklogUnavailableError
 from pairbus.pump import Pump, PumpOptions, PumpPair
@@ -137,7 +137,7 @@ async def test_what_the_looks_cost_is_in_the_ledger(
     await client.close()
     ledger = read_operations(closed_segments(tmp_path / "records", "operations"))
     recorded = sum(one.count for one in ledger.operations if one.kind == "management")
-    assert recorded == bills.secondary.count(Kind.MANAGEMENT) == len(BACKLOG) + 1
+    assert recorded == bills.secondary.count(OperationKind.MANAGEMENT) == len(BACKLOG) + 1
 
 
 async def test_with_a_hosted_syphon_a_busy_session_comes_back_in_order(scene: Scene) -> None:
@@ -175,11 +175,11 @@ class Backlog:
         self.looks = 0
         self.during: Any = None
 
-    async def look(self, wanted: set[Key] | None) -> Picture:
+    async def look(self, wanted: set[SessionKey] | None) -> SessionPicture:
         self.looks += 1
-        picture = Picture()
+        picture = SessionPicture()
         for number in range(self.first, self.first + self.count):
-            picture.note(Key("bills", "a"), "q", number)
+            picture.note(SessionKey("bills", "a"), "q", number)
         if self.during is not None:
             self.during()
         return picture
@@ -191,8 +191,8 @@ def backlog() -> Backlog:
 
 
 @pytest.fixture
-async def sessions(backlog: Backlog, manual_timers: ManualTimers) -> Sessions:
-    return Sessions(
+async def sessions(backlog: Backlog, manual_timers: ManualTimers) -> StayingSessions:
+    return StayingSessions(
         backlog.look,
         timers=manual_timers,
         interval=INTERVAL,
@@ -202,17 +202,17 @@ async def sessions(backlog: Backlog, manual_timers: ManualTimers) -> Sessions:
     )
 
 
-def is_held(sessions: Sessions) -> bool:
+def is_held(sessions: StayingSessions) -> bool:
     return any(stay.hold is not None for stay in sessions.staying.values())
 
 
-def redirect(sessions: Sessions) -> None:
+def redirect(sessions: StayingSessions) -> None:
     with sessions.redirecting("bills", [of("a", 0)]):
         pass
 
 
 async def test_a_message_on_its_way_keeps_its_session(
-    sessions: Sessions, manual_timers: ManualTimers
+    sessions: StayingSessions, manual_timers: ManualTimers
 ) -> None:
     with sessions.redirecting("bills", [of("a", 0), of("a", 1)]):
         sessions._arm(0.0)
@@ -224,7 +224,7 @@ async def test_a_message_on_its_way_keeps_its_session(
 
 
 async def test_a_redirect_during_a_look_keeps_its_session(
-    sessions: Sessions, backlog: Backlog, manual_timers: ManualTimers
+    sessions: StayingSessions, backlog: Backlog, manual_timers: ManualTimers
 ) -> None:
     redirect(sessions)
     backlog.during = lambda: redirect(sessions)
@@ -236,14 +236,14 @@ async def test_a_redirect_during_a_look_keeps_its_session(
     assert not sessions.staying
 
 
-async def test_messages_without_a_session_stay_nowhere(sessions: Sessions) -> None:
+async def test_messages_without_a_session_stay_nowhere(sessions: StayingSessions) -> None:
     with sessions.redirecting("bills", [text("plain")]):
         assert not sessions.staying
     assert sessions.stay_of("bills", [text("plain")]) is None
 
 
 async def test_a_session_that_comes_home_is_held_for_the_last_of_it(
-    sessions: Sessions, backlog: Backlog, manual_timers: ManualTimers
+    sessions: StayingSessions, backlog: Backlog, manual_timers: ManualTimers
 ) -> None:
     redirect(sessions)
     backlog.count = 2
@@ -267,7 +267,7 @@ async def test_a_session_that_comes_home_is_held_for_the_last_of_it(
 
 
 async def test_a_hold_does_not_last(
-    sessions: Sessions, backlog: Backlog, manual_timers: ManualTimers
+    sessions: StayingSessions, backlog: Backlog, manual_timers: ManualTimers
 ) -> None:
     redirect(sessions)
     backlog.count = 2

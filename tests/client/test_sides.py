@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from pairbus.aio import PairedServiceBusClient
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.client.errors import ClientClosedError
 from pairbus.client.sides import PARTNER_GRACE
 from pairbus.options import EntityState
@@ -170,7 +170,7 @@ async def test_with_closes_both_sides_and_leaves_nothing_behind(scene: Scene, is
         await sender.send_messages(text("2"))
         assert scene.state() is EntityState.FAILED_OVER
         if is_hosting:
-            await eventually(lambda: scene.secondary.count(Kind.DEFER) > 0, what="the syphon")
+            await eventually(lambda: scene.secondary.count(OperationKind.DEFER) > 0, what="the syphon")
     with pytest.raises(ClientClosedError):
         await sender.send_messages(text("3"))
     known = [*scene.primary.connections(), *scene.secondary.connections()]

@@ -13,7 +13,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.amqp.message import scan
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.client.sending.message import measure
 from pairbus.pairing.envelope import expand_body, unwrap
 from pairbus.pairing.errors import MessageTooLargeForBacklog
@@ -138,13 +138,13 @@ async def test_a_full_batch_has_room_for_an_envelope_and_splits_when_it_must(sti
     await sender.send_messages(batch)
     assert still.ids() == names
     sender._client.fail_over("orders")
-    sent = still.secondary.count(Kind.SEND)
+    sent = still.secondary.count(OperationKind.SEND)
     await sender.send_messages(batch)
     assert still.backlog_ids() == names  # in order, none missing and none twice
     attempts = [sending for sending in still.diary.sendings if sending.route == "backlog"]
     assert 1 < len(attempts) < 5
     assert sum(sending.messages for sending in attempts) == len(names)
-    assert still.secondary.count(Kind.SEND) - sent == len(names)
+    assert still.secondary.count(OperationKind.SEND) - sent == len(names)
 
 
 async def test_a_list_of_large_messages_splits_as_it_must(still: Scene) -> None:

@@ -19,7 +19,7 @@ from pairbus.aio import PairedServiceBusClient
 from pairbus.client.errors import SpoolError, SpoolFullError
 from pairbus.client.observers.observer import Observer, Sending
 from pairbus.client.sending.message import Message
-from pairbus.client.sending.spool import Rejected, Spool
+from pairbus.client.sending.spool import Spool, UnsendableRecord
 from pairbus.client.state.packing import pack, unpack
 from pairbus.client.state.spool_store import SpoolStore, adopt_stores
 from pairbus.options import EntityState
@@ -216,7 +216,7 @@ class Sink:
         for message in messages:
             name = str(message)
             if name in self.rejects:
-                raise Rejected(name)
+                raise UnsendableRecord(name)
             if name in self.refuses or path in self.refuses:
                 raise ConnectionError(name)
         self.taken.extend(str(message) for message in messages)

@@ -7,7 +7,7 @@ import ssl
 import pytest
 from azure.servicebus import TransportType
 
-from pairbus.sdk.side import Side
+from pairbus.sdk.side import SdkSide
 from pairbus.sdk.tls import with_shared_context
 
 HOST = "contoso.servicebus.windows.net"
@@ -15,7 +15,7 @@ STRING = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=all;SharedAccessKey=c2VjcmV
 
 
 async def test_clients_share_a_context_that_verifies_names_and_certificates() -> None:
-    side = Side(STRING, keywords={})
+    side = SdkSide(STRING, keywords={})
     async with side.make_client() as one, side.make_client() as other:
         context = one._ssl_context
         assert context is other._ssl_context

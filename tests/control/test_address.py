@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pairbus.broker import Broker, ControlError, FaultKind, Kind, NamespaceHandle
+from pairbus.broker import Broker, ControlError, FaultKind, NamespaceHandle, OperationKind
 from pairbus.broker.control import ControlClient
 from pairbus.errors import ConfigurationError
 
@@ -92,7 +92,7 @@ def test_counters_and_connections(client: ControlClient, contoso: NamespaceHandl
     assert info["name"] == row["connection"]
     assert (info["protocol"], info["client"], info["closed_at"]) == ("http", {"user-agent": "a test"}, None)
     assert client.connections().keys() == {"contoso", "contoso-dr"}
-    assert contoso.count(Kind.ADMIN) == 1
+    assert contoso.count(OperationKind.ADMIN) == 1
     connection.close()
 
 

@@ -15,9 +15,9 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from pairbus.amqp import Accepted, LinkFlowed, Received, SaslClient
+from pairbus.amqp import Accepted, LinkFlowed, SaslClient, TransferReceived
 from pairbus.amqp.link import Link
-from pairbus.broker import Broker, Kind, NamespaceHandle, QueueSettings
+from pairbus.broker import Broker, NamespaceHandle, OperationKind, QueueSettings
 from pairbus.clock import ManualClock
 from tests.faults.links import Client
 from tests.sdk.bus import eventually
@@ -26,8 +26,8 @@ from tests.sdk.raw import RawClient
 NEVER = 0.05  # how long a receive waits that finds nothing, in real time
 
 
-def counted(namespace: NamespaceHandle, entity: str = "orders") -> dict[Kind, int]:
-    return {kind: count for kind in Kind if (count := namespace.count(kind, entity=entity))}
+def counted(namespace: NamespaceHandle, entity: str = "orders") -> dict[OperationKind, int]:
+    return {kind: count for kind in OperationKind if (count := namespace.count(kind, entity=entity))}
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ async def test_each_receive_that_finds_nothing_is_one(
         async with receiver:
             for _ in range(receives):
                 assert await receiver.receive_messages(max_wait_time=NEVER) == []
-    await eventually(lambda: contoso.count(Kind.EMPTY_RECEIVE) == receives)
-    assert counted(contoso) == ({Kind.EMPTY_RECEIVE: receives} if receives else {})
+    await eventually(lambda: contoso.count(OperationKind.EMPTY_RECEIVE) == receives)
+    assert counted(contoso) == ({OperationKind.EMPTY_RECEIVE: receives} if receives else {})
 
 
 async def test_prefetch_is_one_grant_however_often_is_asked(contoso: NamespaceHandle, trusted: Path) -> None:
@@ -58,8 +58,8 @@ async def test_prefetch_is_one_grant_however_often_is_asked(contoso: NamespaceHa
             for _ in range(3):
                 assert await receiver.receive_messages(max_wait_time=NEVER) == []
             assert counted(contoso) == {}
-    await eventually(lambda: contoso.count(Kind.EMPTY_RECEIVE) == 1)
-    assert counted(contoso) == {Kind.EMPTY_RECEIVE: 1}
+    await eventually(lambda: contoso.count(OperationKind.EMPTY_RECEIVE) == 1)
+    assert counted(contoso) == {OperationKind.EMPTY_RECEIVE: 1}
 
 
 async def test_a_grant_that_brought_a_message_was_not_empty(contoso: NamespaceHandle, trusted: Path) -> None:
@@ -70,7 +70,7 @@ async def test_a_grant_that_brought_a_message_was_not_empty(contoso: NamespaceHa
             (message,) = await receiver.receive_messages(max_message_count=10, max_wait_time=5)
             await receiver.complete_message(message)
         await asyncio.sleep(1)
-    assert counted(contoso) == {Kind.SEND: 1, Kind.DELIVERY: 1, Kind.COMPLETE: 1}
+    assert counted(contoso) == {OperationKind.SEND: 1, OperationKind.DELIVERY: 1, OperationKind.COMPLETE: 1}
 
 
 async def test_a_receiver_that_is_cut_off_has_received_nothing(
@@ -85,7 +85,7 @@ async def test_a_receiver_that_is_cut_off_has_received_nothing(
             contoso.faults.set("refuse")
             with pytest.raises(ServiceBusError):
                 await waiting
-    assert counted(contoso) == {Kind.EMPTY_RECEIVE: 1}
+    assert counted(contoso) == {OperationKind.EMPTY_RECEIVE: 1}
 
 
 @contextmanager
@@ -108,11 +108,11 @@ def test_a_drain_is_the_end_of_its_grant_and_no_other(contoso: NamespaceHandle) 
     with raw_receiver(contoso) as (client, link):
         flow(client, link, 5)
         flow(client, link, 5, drain=True)
-        assert counted(contoso) == {Kind.EMPTY_RECEIVE: 1}
+        assert counted(contoso) == {OperationKind.EMPTY_RECEIVE: 1}
         flow(client, link, 5, drain=True)  # asked and drained in one
-        assert counted(contoso) == {Kind.EMPTY_RECEIVE: 2}
+        assert counted(contoso) == {OperationKind.EMPTY_RECEIVE: 2}
         flow(client, link, 0, drain=True)  # nothing was asked for
-        assert counted(contoso) == {Kind.EMPTY_RECEIVE: 2}
+        assert counted(contoso) == {OperationKind.EMPTY_RECEIVE: 2}
 
 
 def test_a_grant_that_is_taken_back_or_renewed_has_ended(contoso: NamespaceHandle) -> None:
@@ -121,7 +121,7 @@ def test_a_grant_that_is_taken_back_or_renewed_has_ended(contoso: NamespaceHandl
         flow(client, link, 5)
         flow(client, link, 0)
         flow(client, link, 0, drain=True)
-        assert counted(contoso) == {Kind.EMPTY_RECEIVE: 2}
+        assert counted(contoso) == {OperationKind.EMPTY_RECEIVE: 2}
 
 
 async def test_a_renewal_after_a_message_is_a_new_grant(contoso: NamespaceHandle, trusted: Path) -> None:
@@ -129,11 +129,16 @@ async def test_a_renewal_after_a_message_is_a_new_grant(contoso: NamespaceHandle
         await client.sender()()
     with raw_receiver(contoso) as (raw, link):
         flow(raw, link, 5)
-        delivery = raw.await_event(Received)
+        delivery = raw.await_event(TransferReceived)
         link.settle(delivery.delivery_id, Accepted())
         flow(raw, link, 5)  # ends the grant that brought the message
         flow(raw, link, 5, drain=True)  # ends the one that did not
-    assert counted(contoso) == {Kind.SEND: 1, Kind.DELIVERY: 1, Kind.COMPLETE: 1, Kind.EMPTY_RECEIVE: 1}
+    assert counted(contoso) == {
+        OperationKind.SEND: 1,
+        OperationKind.DELIVERY: 1,
+        OperationKind.COMPLETE: 1,
+        OperationKind.EMPTY_RECEIVE: 1,
+    }
 
 
 # -- everything else
@@ -150,7 +155,7 @@ async def test_what_is_refused_is_counted_as_refused(contoso: NamespaceHandle, t
                 await sender.send_messages(messages)
         with pytest.raises(ServiceBusError):
             await sender.schedule_messages(ServiceBusMessage("4"), later)
-    assert counted(contoso) == {Kind.SEND_REFUSED: 5, Kind.MANAGEMENT: 1}
+    assert counted(contoso) == {OperationKind.SEND_REFUSED: 5, OperationKind.MANAGEMENT: 1}
 
 
 async def test_a_settlement_that_comes_too_late_was_asked_for(
@@ -164,13 +169,13 @@ async def test_a_settlement_that_comes_too_late_was_asked_for(
         broker.tick()
         with pytest.raises(MessageLockLostError):
             await receiver.complete_message(message)
-        assert contoso.count(Kind.COMPLETE) == 1
+        assert contoso.count(OperationKind.COMPLETE) == 1
 
 
 async def test_units_follow_the_bytes(contoso: NamespaceHandle, trusted: Path) -> None:
     async with Client(contoso, trusted) as client:
         sender, receiver = client.sdk.get_queue_sender("orders"), client.sdk.get_queue_receiver("orders")
-        units = {Kind.SEND: 0, Kind.DELIVERY: 0}
+        units = {OperationKind.SEND: 0, OperationKind.DELIVERY: 0}
         for size, more in ((10, 1), (65_000, 1), (66_000, 2), (200_000, 4)):
             await sender.send_messages(ServiceBusMessage(bytes(size)))
             (message,) = await receiver.receive_messages(max_wait_time=5)
@@ -180,7 +185,7 @@ async def test_units_follow_the_bytes(contoso: NamespaceHandle, trusted: Path) -
                 (tally,) = [tally for tally in contoso.counters() if tally.kind is kind]
                 assert tally.units == units[kind]
                 assert tally.bytes > size
-    (completed,) = [tally for tally in contoso.counters() if tally.kind is Kind.COMPLETE]
+    (completed,) = [tally for tally in contoso.counters() if tally.kind is OperationKind.COMPLETE]
     assert (completed.count, completed.units, completed.bytes) == (4, 4, 0)
 
 
@@ -190,9 +195,9 @@ async def test_what_is_scheduled_is_a_request_and_sends(contoso: NamespaceHandle
         sender = client.sdk.get_queue_sender("orders")
         await sender.schedule_messages([ServiceBusMessage(bytes(70_000)) for _ in range(2)], later)
     tallies = {tally.kind: tally for tally in contoso.counters()}
-    assert tallies.keys() == {Kind.MANAGEMENT, Kind.SEND}
-    assert (tallies[Kind.SEND].count, tallies[Kind.SEND].units) == (2, 4)
-    assert (tallies[Kind.MANAGEMENT].count, tallies[Kind.MANAGEMENT].units) == (1, 1)
+    assert tallies.keys() == {OperationKind.MANAGEMENT, OperationKind.SEND}
+    assert (tallies[OperationKind.SEND].count, tallies[OperationKind.SEND].units) == (2, 4)
+    assert (tallies[OperationKind.MANAGEMENT].count, tallies[OperationKind.MANAGEMENT].units) == (1, 1)
 
 
 async def test_a_topic_is_one_send_and_a_delivery_for_each_subscription(
@@ -209,7 +214,7 @@ async def test_a_topic_is_one_send_and_a_delivery_for_each_subscription(
             await receiver.complete_message(message)
     tallies = [(tally.entity, tally.kind, tally.count) for tally in contoso.counters()]
     assert tallies == [
-        ("News", Kind.SEND, 1),
+        ("News", OperationKind.SEND, 1),
         *((f"News/Subscriptions/{name}", kind, 1) for name in "abc" for kind in ("complete", "delivery")),
     ]
 
@@ -225,7 +230,12 @@ async def test_sessions_are_requests(contoso: NamespaceHandle, trusted: Path) ->
             await receiver.session.renew_lock()
             (message,) = await receiver.receive_messages(max_wait_time=5)
             await receiver.complete_message(message)
-    wanted = {Kind.SEND: 1, Kind.MANAGEMENT: 3, Kind.DELIVERY: 1, Kind.COMPLETE: 1}
+    wanted = {
+        OperationKind.SEND: 1,
+        OperationKind.MANAGEMENT: 3,
+        OperationKind.DELIVERY: 1,
+        OperationKind.COMPLETE: 1,
+    }
     assert counted(contoso, "chats") == wanted
 
 
@@ -280,7 +290,7 @@ async def test_what_a_mute_entity_swallows_is_not_counted(
         contoso.faults.set(kind, entity="orders")
         with pytest.raises(ServiceBusError):
             await send(0.3)
-    assert counted(contoso) == {Kind.SEND: 1}
+    assert counted(contoso) == {OperationKind.SEND: 1}
     assert contoso.message_count("orders") == 1
 
 
@@ -302,9 +312,9 @@ async def test_messages_stay_where_they_are_while_nobody_can_get_them(
         contoso.faults.set(kind, entity=entity)
         clock.advance(60)
         broker.tick()
-        assert contoso.count(Kind.DELIVERY) == 0
+        assert contoso.count(OperationKind.DELIVERY) == 0
         contoso.faults.clear()
-        await eventually(lambda: contoso.count(Kind.DELIVERY) == 1)
+        await eventually(lambda: contoso.count(OperationKind.DELIVERY) == 1)
         (message,) = await receiver.receive_messages(max_wait_time=5)
         assert message.delivery_count == 0
         await receiver.complete_message(message)
@@ -332,9 +342,9 @@ async def test_a_clients_own_connections_can_be_picked_out(contoso: NamespaceHan
             assert {info.protocol for info in infos} == {"amqp"}
             assert all(info.container_id and info.container_id.startswith("SBSender") for info in infos)
             assert all(info.address.startswith("127.0.0.1:") for info in infos)
-    sends = sum(contoso.count(Kind.SEND, connection=info.name) for info in mine)
+    sends = sum(contoso.count(OperationKind.SEND, connection=info.name) for info in mine)
     assert sends == 2
-    assert contoso.count(Kind.SEND) == 5
+    assert contoso.count(OperationKind.SEND) == 5
 
 
 def test_a_counter_names_a_connection_that_is_listed(contoso: NamespaceHandle) -> None:

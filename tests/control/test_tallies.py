@@ -8,20 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.broker.connections import MOST_PROPERTIES, MOST_TEXT, Connections
-from pairbus.broker.counters import FORMER, UNIT_BYTES, Counters, Kind, Tally
+from pairbus.broker.counters import FORMER, UNIT_BYTES, Counters, OperationKind, OperationTally
 
 operations = st.lists(
     st.tuples(
         st.sampled_from(["orders", "Other", "news/Subscriptions/s"]),
         st.sampled_from(["1", "2", "3"]),
-        st.sampled_from(Kind),
+        st.sampled_from(OperationKind),
         st.integers(0, 300_000),
     ),
     max_size=60,
 )
 
 
-def counters_of(counted: list[tuple[str, str, Kind, int]]) -> Counters:
+def counters_of(counted: list[tuple[str, str, OperationKind, int]]) -> Counters:
     counters = Counters()
     for entity, connection, kind, size in counted:
         counters.count(entity, connection, kind=kind, size=size)
@@ -30,7 +30,9 @@ def counters_of(counted: list[tuple[str, str, Kind, int]]) -> Counters:
 
 @settings(max_examples=50)
 @given(operations)
-def test_nothing_is_lost_and_nothing_counted_twice(counted: list[tuple[str, str, Kind, int]]) -> None:
+def test_nothing_is_lost_and_nothing_counted_twice(
+    counted: list[tuple[str, str, OperationKind, int]],
+) -> None:
     tallies = list(counters_of(counted))
     assert len({(tally.entity, tally.connection, tally.kind) for tally in tallies}) == len(tallies)
     for tally in tallies:
@@ -43,9 +45,9 @@ def test_nothing_is_lost_and_nothing_counted_twice(counted: list[tuple[str, str,
 
 @settings(max_examples=50)
 @given(operations)
-def test_totals_agree_with_the_tallies(counted: list[tuple[str, str, Kind, int]]) -> None:
+def test_totals_agree_with_the_tallies(counted: list[tuple[str, str, OperationKind, int]]) -> None:
     counters = counters_of(counted)
-    for kind in Kind:
+    for kind in OperationKind:
         tallies = [tally for tally in counters if tally.kind is kind]
         assert counters.total(kind) == sum(tally.count for tally in tallies)
         on_two = [tally.count for tally in tallies if tally.connection == "2"]
@@ -56,14 +58,14 @@ def test_totals_agree_with_the_tallies(counted: list[tuple[str, str, Kind, int]]
 
 @settings(max_examples=50)
 @given(operations)
-def test_what_is_forgotten_is_still_counted(counted: list[tuple[str, str, Kind, int]]) -> None:
+def test_what_is_forgotten_is_still_counted(counted: list[tuple[str, str, OperationKind, int]]) -> None:
     counters = counters_of(counted)
-    before = {kind: counters.total(kind) for kind in Kind}
+    before = {kind: counters.total(kind) for kind in OperationKind}
     bytes_before = sum(tally.bytes for tally in counters)
     counters.forget("2")
     counters.forget("3")
     counters.forget("no such")
-    assert {kind: counters.total(kind) for kind in Kind} == before
+    assert {kind: counters.total(kind) for kind in OperationKind} == before
     assert sum(tally.bytes for tally in counters) == bytes_before
     assert {tally.connection for tally in counters} <= {"1", FORMER}
 
@@ -71,13 +73,15 @@ def test_what_is_forgotten_is_still_counted(counted: list[tuple[str, str, Kind, 
 def test_a_unit_is_64_kb_and_begins_with_the_first_byte_more() -> None:
     counters = Counters()
     for size in (0, 1, 65_536, 65_537, 131_072, 131_073):
-        counters.count("orders", "1", kind=Kind.SEND, size=size)
-    assert list(counters) == [Tally("orders", "1", Kind.SEND, 6, 1 + 1 + 1 + 2 + 2 + 3, 393_219)]
+        counters.count("orders", "1", kind=OperationKind.SEND, size=size)
+    assert list(counters) == [
+        OperationTally("orders", "1", OperationKind.SEND, 6, 1 + 1 + 1 + 2 + 2 + 3, 393_219)
+    ]
 
 
 def test_rows_are_plain() -> None:
     counters = Counters()
-    counters.count("orders", "1", kind=Kind.SEND, size=5)
+    counters.count("orders", "1", kind=OperationKind.SEND, size=5)
     assert json.loads(json.dumps(counters.rows())) == [
         {"entity": "orders", "connection": "1", "kind": "send", "count": 1, "units": 1, "bytes": 5}
     ]

@@ -16,8 +16,8 @@ from pairbus.cost import BillTerms, System, default_sheet, make_bill
 from pairbus.cost.bill import Bill
 from pairbus.cost.estimate import Stage
 from pairbus.cost.report import Share, bucket_for, forecast_stages, summarize
-from pairbus.cost.tiers import Step, Tiers
-from pairbus.cost.usage import Outage, OutageBook, Sighting, Usage, merge_outages
+from pairbus.cost.tiers import PriceStep, Tiers
+from pairbus.cost.usage import Outage, OutageBook, OutageSighting, Usage, merge_outages
 
 SHEET = default_sheet()
 NOON = int(datetime(2026, 11, 12, 12, tzinfo=UTC).timestamp())
@@ -102,8 +102,8 @@ def test_what_crosses_between_the_regions_costs_by_the_byte() -> None:
 # -- outages
 
 
-def seen(identity: str, begins: float, ends: float | None, pair: str = "contoso") -> Sighting:
-    return Sighting(id=identity, pair=pair, begins=begins, ends=ends)
+def seen(identity: str, begins: float, ends: float | None, pair: str = "contoso") -> OutageSighting:
+    return OutageSighting(id=identity, pair=pair, begins=begins, ends=ends)
 
 
 def test_what_several_clients_saw_of_one_outage_is_one() -> None:
@@ -171,7 +171,7 @@ def test_more_never_costs_less_and_order_does_not_matter(some: list[Usage], more
 @given(usages)
 def test_entities_add_up_whether_they_are_billed_apart_or_together(some: list[Usage]) -> None:
     """Operations always; money where there are no steps, which are the subscription's and not an entity's."""
-    flat = replace(SHEET, standard_operations=Tiers((Step(None, Decimal("0.80")),)))
+    flat = replace(SHEET, standard_operations=Tiers((PriceStep(None, Decimal("0.80")),)))
     apart = [make_bill([u for u in some if u.entity == name], [], flat) for name in ("orders", "invoices")]
     together = make_bill(some, [], flat)
     assert sum(line.units for bill in apart for line in bill.lines) == sum(

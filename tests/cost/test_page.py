@@ -14,7 +14,7 @@ from pairbus.cost.charts import Bar, Column, Shade, draw_bars, draw_timeline
 from pairbus.cost.estimate import Stage
 from pairbus.cost.page import render_page
 from pairbus.cost.report import Report, Span, report_of
-from pairbus.cost.usage import Sighting, merge_outages
+from pairbus.cost.usage import OutageSighting, merge_outages
 
 from .test_bill import NOON, SHEET, used
 
@@ -26,7 +26,7 @@ def report() -> Report:
         used(stage=Stage.BACKLOG_SEND, kind="send", outage="a", minute=NOON + 600, count=500, units=500),
         used(stage=Stage.PING, outage="a", minute=NOON + 660, unknown=3),
     ]
-    outages = merge_outages([Sighting(id="a", pair="contoso", begins=NOON + 590, ends=NOON + 1190)])
+    outages = merge_outages([OutageSighting(id="a", pair="contoso", begins=NOON + 590, ends=NOON + 1190)])
     return report_of(
         make_bill(usages, outages, SHEET),
         usages,

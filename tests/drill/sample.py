@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pairbus.drill.picture import EntityPicture, Picture
+from pairbus.drill.picture import DrillPicture, EntityPicture
 from pairbus.drill.result import (
     Check,
     Cost,
     CostLine,
     Drain,
     DrillResult,
+    DrillVerdict,
     EntityResult,
     FaultSpan,
     Phase,
     Sample,
     StateSpan,
     Unaccounted,
-    Verdict,
 )
 
 __all__ = ["BEGAN", "make_empty", "make_failed", "make_healthy", "make_pictures", "make_result", "make_wide"]
@@ -123,7 +123,7 @@ def make_result(
             slowest_path=paths[0],
             engine="local",
         ),
-        verdict=Verdict(
+        verdict=DrillVerdict(
             sent=sent,
             delivered=sent,
             duplicated=0,
@@ -264,7 +264,7 @@ def make_failed(lost: int = 3, ids: int = 40) -> DrillResult:
         for number, fate in enumerate(fates)
     )
     sent = result.verdict.sent
-    verdict = Verdict(
+    verdict = DrillVerdict(
         sent=sent,
         delivered=sent - lost - 4 * ids,
         duplicated=ids,
@@ -354,7 +354,7 @@ def make_empty() -> DrillResult:
         samples=(),
         entities=(),
         drain=None,
-        verdict=Verdict(
+        verdict=DrillVerdict(
             sent=0,
             delivered=0,
             duplicated=0,
@@ -370,15 +370,15 @@ def make_empty() -> DrillResult:
     )
 
 
-def make_pictures(result: DrillResult) -> list[Picture]:
+def make_pictures(result: DrillResult) -> list[DrillPicture]:
     """How the drill looked at each of its samples; every entity has an even share."""
     return [_picture(result, sample) for sample in result.samples]
 
 
-def _picture(result: DrillResult, sample: Sample) -> Picture:
+def _picture(result: DrillResult, sample: Sample) -> DrillPicture:
     phase = next((one.name for one in result.phases if one.begins <= sample.at < one.ends), "verdict")
     drains = phase in ("drain", "verdict") and result.drain is not None
-    return Picture(
+    return DrillPicture(
         at=sample.at,
         phase=phase,
         faults=tuple(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.drill.audit import Audit, audit
-from pairbus.drill.messages import Arrival, Outcome, Resting, SentMessage
+from pairbus.drill.messages import Arrival, Resting, SendOutcome, SentMessage
 
 NODES = {
     "orders": ("orders",),
@@ -20,7 +20,7 @@ PATHS = tuple(NODES)
 counts = st.lists(st.sampled_from(PATHS), min_size=1, max_size=40)
 
 
-def send(paths: Sequence[str], *, outcome: Outcome = "returned") -> list[SentMessage]:
+def send(paths: Sequence[str], *, outcome: SendOutcome = "returned") -> list[SentMessage]:
     """Messages in the order of their sending; payments belong to two sessions."""
     return [
         SentMessage(
@@ -135,7 +135,7 @@ def test_order_is_judged_on_each_way_unless_it_is_promised_across() -> None:
 
 
 @given(counts, st.sampled_from(["raised", "unknown", "open"]))
-def test_a_send_that_did_not_return_is_no_loss(paths: list[str], outcome: Outcome) -> None:
+def test_a_send_that_did_not_return_is_no_loss(paths: list[str], outcome: SendOutcome) -> None:
     sent = send(paths, outcome=outcome)
     nowhere = judge(sent, [])
     assert nowhere.verdict.lost == 0

@@ -20,7 +20,7 @@ from pairbus.drill.picture import NoDisplay
 from pairbus.drill.play import play
 from pairbus.drill.result import DrillResult
 from pairbus.drill.scenario import parse_scenario
-from pairbus.drill.stage import Stage
+from pairbus.drill.stage import DrillStage
 from pairbus.errors import ConfigurationError
 from tests.cli.process import call
 from tests.guards.sources import ROOT
@@ -180,7 +180,7 @@ class Thief(NoDisplay):
 
     def __init__(self) -> None:
         self.stolen: str | None = None
-        self.stages: list[Stage] = []
+        self.stages: list[DrillStage] = []
 
     def phase(self, name: str, at: float) -> None:
         if name == "drain":
@@ -188,7 +188,7 @@ class Thief(NoDisplay):
             self.stolen = steal(stage)
 
 
-def steal(stage: Stage) -> str:
+def steal(stage: DrillStage) -> str:
     with ServiceBusClient.from_connection_string(stage.secondary.connection_string) as client:
         for queue in stage.backlog_queues:
             with client.get_queue_receiver(queue) as receiver:
@@ -211,9 +211,9 @@ class Played:
 @pytest.fixture(scope="module")
 def played() -> Played:
     thief = Thief()
-    enter = Stage.__enter__
+    enter = DrillStage.__enter__
 
-    def remember(stage: Stage) -> Stage:
+    def remember(stage: DrillStage) -> DrillStage:
         thief.stages.append(stage)
         return enter(stage)
 
@@ -228,7 +228,7 @@ def played() -> Played:
         return list(await asyncio.gather(*plays))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stage, "__enter__", remember)
+        patch.setattr(DrillStage, "__enter__", remember)
         robbed, both_down, full = asyncio.run(play_all())
     return Played(robbed, thief.stolen, both_down, full)
 

@@ -8,7 +8,7 @@ from pairbus.broker.engine.entity import Entity
 from pairbus.broker.engine.message import MessageState, StoredMessage
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
-from pairbus.broker.engine.sessions import Session
+from pairbus.broker.engine.sessions import MessageSession
 from pairbus.broker.engine.subscription import Subscription
 
 UNSEEN = {"lock_token", "locked_until"}
@@ -78,7 +78,7 @@ def _check_queue(queue: MessageQueue) -> None:
             _check_session(queue, session)
 
 
-def _check_session(queue: MessageQueue, session: Session) -> None:
+def _check_session(queue: MessageQueue, session: MessageSession) -> None:
     assert queue.sessions is not None
     messages = list(session.table.since(0))
     waiting = [each for each in messages if each.state is MessageState.ACTIVE and not each.is_locked]

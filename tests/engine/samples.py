@@ -23,7 +23,7 @@ from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import PING_CONTENT_TYPE, Incoming, StoredMessage
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
-from pairbus.broker.engine.settings import RELAXED, Limits, QueueSettings
+from pairbus.broker.engine.settings import RELAXED, NamespaceLimits, QueueSettings
 
 START = 1_000_000.0
 
@@ -76,7 +76,7 @@ def ping(session_id: str | None = None) -> Incoming:
     return message(b"", content_type=PING_CONTENT_TYPE, ttl=1.0, session_id=session_id)
 
 
-def namespace(limits: Limits = RELAXED) -> Namespace:
+def namespace(limits: NamespaceLimits = RELAXED) -> Namespace:
     return Namespace("contoso", limits=limits)
 
 

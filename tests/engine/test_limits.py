@@ -14,7 +14,7 @@ from pairbus.broker.engine.settings import (
     RELAXED,
     STANDARD,
     EntityStatus,
-    Limits,
+    NamespaceLimits,
     QueueSettings,
     SubscriptionSettings,
     TopicSettings,
@@ -220,7 +220,7 @@ def test_relaxed_limits_let_tests_be_quick() -> None:
 
 
 def test_numbers_of_entities() -> None:
-    space = Namespace("contoso", limits=Limits(max_entities=2, max_subscriptions=1, max_rules=1))
+    space = Namespace("contoso", limits=NamespaceLimits(max_entities=2, max_subscriptions=1, max_rules=1))
     space.create_queue("a", None, START)
     space.create_topic("b", None, START)
     with refused(conditions.RESOURCE_LIMIT, text="2 entities"):

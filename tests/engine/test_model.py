@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pairbus.amqp import errors as conditions
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import MessageState
-from pairbus.broker.engine.queue import Delivery
+from pairbus.broker.engine.queue import Handout
 from pairbus.broker.engine.settings import QueueSettings
 from tests.engine.samples import START, body_of, message, namespace
 
@@ -92,7 +92,7 @@ class QueueModel(RuleBasedStateMachine):
     def find(self, token: uuid.UUID) -> Modelled | None:
         return next((each for each in self.messages if each.token == token), None)
 
-    def lock(self, each: Modelled, delivery: Delivery) -> None:
+    def lock(self, each: Modelled, delivery: Handout) -> None:
         assert delivery.message.sequence_number == each.number
         assert body_of(delivery.message) == each.body
         assert delivery.message.delivery_count == each.count

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.events import (
+    EngineEvent,
     EntityPut,
     EntityRemoved,
-    Event,
     MessageChanged,
     MessageRemoved,
     MessageStored,
@@ -49,7 +49,7 @@ class Story:
     def __init__(self) -> None:
         self.space = namespace()
         self.now = START
-        self.log: list[Event] = []
+        self.log: list[EngineEvent] = []
         self.tokens: list[tuple[MessageQueue, Any]] = []
         self.locks: list[tuple[MessageQueue, Any]] = []
         self.held: list[tuple[str, int]] = []

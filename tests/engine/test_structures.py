@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.broker.engine.deadlines import NEVER, Alarms, Deadlines, Sleeper
-from pairbus.broker.engine.line import Line
+from pairbus.broker.engine.line import NumberLine
 from pairbus.broker.engine.message import StoredMessage
 from pairbus.broker.engine.table import MessageTable
 from pairbus.broker.engine.tokens import new_token
@@ -55,7 +55,7 @@ def test_a_walk_through_a_table_starts_where_it_is_asked_to() -> None:
 
 @given(st.lists(st.integers(1, 50), unique=True), st.data())
 def test_a_line_gives_the_smallest_that_waits(numbers: list[int], data: st.DataObject) -> None:
-    line, waiting = Line(), set[int]()
+    line, waiting = NumberLine(), set[int]()
     for number in numbers:
         line.put(number)
         waiting.add(number)

@@ -14,7 +14,7 @@ from azure.core.exceptions import (
 )
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from pairbus.broker import Kind, NamespaceHandle
+from pairbus.broker import NamespaceHandle, OperationKind
 
 # Seconds after which the HTTP client gives up on a namespace that does not answer.
 PATIENCE = 0.3
@@ -119,8 +119,8 @@ def test_on_an_entity_the_line_is_that_of_its_links(
 def test_what_a_fault_refused_was_asked_all_the_same(
     contoso: NamespaceHandle, admin: ServiceBusAdministrationClient
 ) -> None:
-    before = contoso.count(Kind.ADMIN, entity="orders")
+    before = contoso.count(OperationKind.ADMIN, entity="orders")
     contoso.faults.set("error")
     with pytest.raises(HttpResponseError):
         admin.get_queue("orders")
-    assert contoso.count(Kind.ADMIN, entity="orders") == before + 1
+    assert contoso.count(OperationKind.ADMIN, entity="orders") == before + 1

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from pairbus.amqp import errors as conditions
 from pairbus.broker.faults.board import Fault, FaultBoard
-from pairbus.broker.faults.fault import FAULT_ARGUMENTS, FaultKind, Line, Operation
+from pairbus.broker.faults.fault import FAULT_ARGUMENTS, ClientAction, FaultKind, LineState
 from pairbus.errors import ConfigurationError
 
 NOW = 1_700_000_000.0
 LINES = {
-    FaultKind.REFUSE: Line.REFUSE,
-    FaultKind.RESET: Line.RESET,
-    FaultKind.SILENCE: Line.SILENCE,
-    FaultKind.BLACKHOLE: Line.BLACKHOLE,
-    FaultKind.FLAP: Line.REFUSE,
+    FaultKind.REFUSE: LineState.REFUSE,
+    FaultKind.RESET: LineState.RESET,
+    FaultKind.SILENCE: LineState.SILENCE,
+    FaultKind.BLACKHOLE: LineState.BLACKHOLE,
+    FaultKind.FLAP: LineState.REFUSE,
 }
-ATTACHES = {Operation.ATTACH_SENDER, Operation.ATTACH_RECEIVER, Operation.ATTACH_MANAGEMENT}
+ATTACHES = {ClientAction.ATTACH_SENDER, ClientAction.ATTACH_RECEIVER, ClientAction.ATTACH_MANAGEMENT}
 phases = st.floats(0.01, 10_000)
 
 
@@ -33,12 +33,12 @@ def board_with(kind: FaultKind | str, **arguments: Any) -> FaultBoard:
     return board
 
 
-def conditions_of(board: FaultBoard, entity: str = "orders") -> dict[Operation, str]:
-    errors = {operation: board.refusal(operation, entity, now=NOW) for operation in Operation}
+def conditions_of(board: FaultBoard, entity: str = "orders") -> dict[ClientAction, str]:
+    errors = {operation: board.refusal(operation, entity, now=NOW) for operation in ClientAction}
     return {operation: error.condition for operation, error in errors.items() if error is not None}
 
 
-def severed_by(board: FaultBoard, entity: str = "orders") -> set[Operation]:
+def severed_by(board: FaultBoard, entity: str = "orders") -> set[ClientAction]:
     return {attach for attach in ATTACHES if board.severance(attach, entity, now=NOW)}
 
 
@@ -50,7 +50,7 @@ def test_every_kind_works_with_no_further_argument(kind: FaultKind) -> None:
     board = board_with(kind)
     assert board.any
     assert [fault.kind for fault in board.active(NOW + 1e6)] == [kind]
-    assert board.line(NOW) is LINES.get(kind, Line.UP)
+    assert board.line(NOW) is LINES.get(kind, LineState.UP)
 
 
 @pytest.mark.parametrize("kind", LINES)
@@ -61,9 +61,9 @@ def test_a_fault_of_the_line_leaves_the_answers_of_a_namespace_alone(kind: Fault
 @pytest.mark.parametrize("kind", [FaultKind.REFUSE, FaultKind.RESET, FaultKind.FLAP])
 def test_set_on_an_entity_it_takes_that_entitys_links(kind: FaultKind) -> None:
     board = board_with(kind, entity="orders")
-    assert board.line(NOW) is Line.UP
+    assert board.line(NOW) is LineState.UP
     assert board.line(NOW, "orders") is LINES[kind]
-    on_links = {operation for operation in Operation if operation is not Operation.ADMINISTER}
+    on_links = {operation for operation in ClientAction if operation is not ClientAction.ADMINISTER}
     assert conditions_of(board) == dict.fromkeys(on_links, conditions.DETACH_FORCED)
     assert severed_by(board) == ATTACHES
     assert conditions_of(board, "invoices") == {}
@@ -85,13 +85,13 @@ def test_a_mute_entity_refuses_nothing_and_severs_nothing(kind: FaultKind) -> No
 )
 def test_some_refuse_everything_and_tell_receivers(kind: FaultKind, condition: str) -> None:
     board = board_with(kind)
-    assert conditions_of(board) == dict.fromkeys(Operation, condition)
-    assert severed_by(board) == {Operation.ATTACH_RECEIVER}
+    assert conditions_of(board) == dict.fromkeys(ClientAction, condition)
+    assert severed_by(board) == {ClientAction.ATTACH_RECEIVER}
 
 
 def test_busy_refuses_everything_and_lets_receivers_starve() -> None:
     board = board_with("busy", entity="orders")
-    assert conditions_of(board) == dict.fromkeys(Operation, conditions.SERVER_BUSY)
+    assert conditions_of(board) == dict.fromkeys(ClientAction, conditions.SERVER_BUSY)
     assert severed_by(board) == set()
     assert board.withholds("orders", NOW)
     assert not board.withholds("invoices", NOW)
@@ -103,7 +103,7 @@ def test_error_has_the_condition_that_was_asked_for() -> None:
 
 
 def test_busy_says_how_long_to_wait() -> None:
-    error = board_with("busy").refusal(Operation.SEND, "orders", now=NOW)
+    error = board_with("busy").refusal(ClientAction.SEND, "orders", now=NOW)
     assert error is not None
     assert "50009" in (error.description or "")
     assert "2 seconds" in (error.description or "")
@@ -112,19 +112,19 @@ def test_busy_says_how_long_to_wait() -> None:
 def test_disabled_refuses_senders_and_receivers_but_not_their_management() -> None:
     board = board_with("disabled")
     refused = {
-        Operation.SEND,
-        Operation.SCHEDULE,
-        Operation.ATTACH_SENDER,
-        Operation.ATTACH_RECEIVER,
+        ClientAction.SEND,
+        ClientAction.SCHEDULE,
+        ClientAction.ATTACH_SENDER,
+        ClientAction.ATTACH_RECEIVER,
     }
     assert conditions_of(board) == dict.fromkeys(refused, conditions.ENTITY_DISABLED)
-    assert severed_by(board) == {Operation.ATTACH_RECEIVER}
+    assert severed_by(board) == {ClientAction.ATTACH_RECEIVER}
 
 
 def test_full_refuses_what_would_add_a_message() -> None:
     board = board_with("full")
     assert conditions_of(board) == dict.fromkeys(
-        {Operation.SEND, Operation.SCHEDULE}, conditions.RESOURCE_LIMIT
+        {ClientAction.SEND, ClientAction.SCHEDULE}, conditions.RESOURCE_LIMIT
     )
     assert severed_by(board) == set()
 
@@ -177,7 +177,7 @@ def test_each_drop_counts_for_itself_and_keeps_its_count_when_another_goes() -> 
 )
 def test_an_entity_is_found_in_any_spelling_and_with_its_parts(path: str, *, concerned: bool) -> None:
     board = board_with("full", entity="/Orders")
-    assert (board.refusal(Operation.SEND, path, now=NOW) is not None) is concerned
+    assert (board.refusal(ClientAction.SEND, path, now=NOW) is not None) is concerned
 
 
 def test_a_subscription_does_not_drag_its_topic_along() -> None:
@@ -193,7 +193,7 @@ def test_the_latest_wins() -> None:
     assert set(conditions_of(board).values()) == {conditions.SERVER_BUSY}
     board.set("silence", now=NOW)
     board.set("refuse", now=NOW)
-    assert board.line(NOW) is Line.REFUSE
+    assert board.line(NOW) is LineState.REFUSE
 
 
 # -- when
@@ -202,8 +202,8 @@ def test_the_latest_wins() -> None:
 def test_a_fault_ends_with_its_time() -> None:
     board = board_with("full", duration=10)
     assert board.next_change(NOW) == NOW + 10
-    assert board.refusal(Operation.SEND, "orders", now=NOW + 9.999) is not None
-    assert board.refusal(Operation.SEND, "orders", now=NOW + 10) is None
+    assert board.refusal(ClientAction.SEND, "orders", now=NOW + 9.999) is not None
+    assert board.refusal(ClientAction.SEND, "orders", now=NOW + 10) is None
     assert board.expire(NOW + 9.999) == []
     assert [fault.kind for fault in board.expire(NOW + 10)] == [FaultKind.FULL]
     assert not board.any
@@ -239,7 +239,7 @@ def test_flapping_changes_exactly_when_it_says(up: float, down: float, ahead: fl
         assert fault.line(math.nextafter(change, 0)) is line
         assert fault.line((now + change) / 2) is line
         assert fault.line(change) is not line
-        length = down if line is Line.REFUSE else up
+        length = down if line is LineState.REFUSE else up
         assert change - now <= length + 1e-3
         now = change
 
@@ -247,7 +247,7 @@ def test_flapping_changes_exactly_when_it_says(up: float, down: float, ahead: fl
 def test_flapping_is_down_first() -> None:
     board = board_with("flap", up=3, down=2)
     seen = [board.line(NOW + moment) for moment in (0, 1.999, 2, 4.999, 5, 6.999, 7)]
-    down, up = Line.REFUSE, Line.UP
+    down, up = LineState.REFUSE, LineState.UP
     assert seen == [down, down, up, up, down, down, up]
 
 
@@ -257,7 +257,7 @@ def test_flapping_too_ends_with_its_time(up: float, down: float, duration: float
     now = NOW + ahead
     change = board.next_change(now)
     if now >= NOW + duration:
-        assert (board.line(now), change) == (Line.UP, None)
+        assert (board.line(now), change) == (LineState.UP, None)
     else:
         assert change is not None
         assert now < change <= NOW + duration
@@ -267,7 +267,7 @@ def test_while_it_is_up_a_flapping_line_lets_an_older_fault_be_seen() -> None:
     board = FaultBoard()
     board.set("silence", now=NOW)
     board.set("flap", now=NOW, up=1, down=1)
-    assert [board.line(NOW), board.line(NOW + 1)] == [Line.REFUSE, Line.SILENCE]
+    assert [board.line(NOW), board.line(NOW + 1)] == [LineState.REFUSE, LineState.SILENCE]
 
 
 # -- what is refused
@@ -334,8 +334,8 @@ def test_whatever_is_given_is_a_good_fault_or_a_configuration_error(
         return
     json.dumps(fault.describe(), allow_nan=False)
     for entity in ("orders", None):
-        assert board.line(NOW, entity) in Line
-    for operation in Operation:
+        assert board.line(NOW, entity) in LineState
+    for operation in ClientAction:
         board.refusal(operation, "orders", now=NOW)
     change = board.next_change(NOW)
     assert change is None or change > NOW

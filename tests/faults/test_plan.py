@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pairbus.broker import FaultPlan
 from pairbus.broker.faults.board import FaultBoard, FaultKind
-from pairbus.broker.faults.plan import Step
+from pairbus.broker.faults.plan import FaultStep
 from pairbus.errors import ConfigurationError
 
 PLAN = """
@@ -40,7 +40,7 @@ kind = "refuse"
 
 def test_steps_come_in_the_order_of_their_times() -> None:
     first, second, third = FaultPlan.parse(PLAN).steps
-    assert first == Step(at=0.0, namespace="contoso-dr", kind="refuse")
+    assert first == FaultStep(at=0.0, namespace="contoso-dr", kind="refuse")
     assert (second.kind, second.entity, second.arguments) == ("drop", "orders", {"every": 3})
     assert 1.0 <= second.at <= 5.0
     assert second.duration is not None
@@ -68,10 +68,12 @@ def test_a_seed_means_the_same_times_for_ever() -> None:
 
 def test_a_step_does_what_it_says() -> None:
     board = FaultBoard()
-    Step(at=1, namespace="contoso", kind="delay", duration=4, arguments={"seconds": 2}).apply(board, 100.0)
+    FaultStep(at=1, namespace="contoso", kind="delay", duration=4, arguments={"seconds": 2}).apply(
+        board, 100.0
+    )
     (fault,) = board.active(100.0)
     assert (fault.kind, fault.seconds, fault.until) == (FaultKind.DELAY, 2, 104.0)
-    Step(at=2, namespace="contoso", kind="clear").apply(board, 101.0)
+    FaultStep(at=2, namespace="contoso", kind="clear").apply(board, 101.0)
     assert not board.any
 
 

@@ -10,7 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from pairbus.broker import Broker, Kind, NamespaceHandle, QueueSettings
+from pairbus.broker import Broker, NamespaceHandle, OperationKind, QueueSettings
 from pairbus.clock import ManualClock
 from tests.sdk.bus import eventually
 
@@ -40,8 +40,8 @@ async def test_every_third_answer_is_lost_and_every_message_is_there(
         lost = ServiceBusConnectionError
         assert await send_all(client, 7) == [None, None, lost, None, None, lost, None]
         assert await bodies(client) == ["1", "2", "3", "4", "5", "6", "7"]
-    assert contoso.count(Kind.SEND, entity="orders") == 7
-    assert contoso.count(Kind.SEND_REFUSED) == 0
+    assert contoso.count(OperationKind.SEND, entity="orders") == 7
+    assert contoso.count(OperationKind.SEND_REFUSED) == 0
 
 
 async def test_only_the_connection_of_the_lost_answer_is_cut(

@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.aio import PairedServiceBusClient
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.handle import NamespaceHandle
 from pairbus.ledger import Operation, OperationLog, adopt_segments, closed_segments, read_operations
 from pairbus.ledger.operations import KIND, Ledger
@@ -183,7 +183,7 @@ async def test_a_caller_that_is_cancelled_leaves_an_unknown_outcome(scene: Scene
         await sender.send_messages(text("first"))
         scene.primary.faults.set("delay", seconds=600.0)
         sending = asyncio.ensure_future(sender.send_messages(text("cancelled")))
-        await eventually(lambda: scene.primary.count(Kind.SEND) == 2)
+        await eventually(lambda: scene.primary.count(OperationKind.SEND) == 2)
         sending.cancel()
         await asyncio.wait({sending})
         scene.primary.faults.clear()

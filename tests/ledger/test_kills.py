@@ -14,7 +14,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus.broker import Broker
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.cost import default_sheet
 from pairbus.cost.bill import make_bill
 from pairbus.cost.page import render_page
@@ -116,18 +116,18 @@ def test_a_process_that_is_killed_loses_its_open_interval_at_most(
     arguments = (*strings, str(tmp_path), *BACKLOG[:1])
     with running(script, *arguments) as victim:
         wait_until(lambda: sent(written(tmp_path)) > 0)
-        before = primary.count(Kind.SEND)
+        before = primary.count(OperationKind.SEND)
         # All that was done before this has been written by a whole interval that came after it.
         marks = len(written(tmp_path).writers)
         wait_until(lambda: len(written(tmp_path).writers) >= marks + 2)
-        wait_until(lambda: primary.count(Kind.SEND) > before)
+        wait_until(lambda: primary.count(OperationKind.SEND) > before)
         victim.send_signal(signal.SIGKILL)
         victim.wait(PATIENCE)
         killed_at = time.time()
     assert closed_segments(tmp_path, KIND) == []
     adopt_segments(tmp_path, KIND)
     ledger = read_operations(closed_segments(tmp_path, KIND))
-    assert before <= sent(ledger) <= primary.count(Kind.SEND)
+    assert before <= sent(ledger) <= primary.count(OperationKind.SEND)
     assert {one.role for one in ledger.operations} == {role}
     (gap,) = find_gaps(ledger.writers, now=killed_at + 4000, patience=1800)
     assert gap.writer == "victim"

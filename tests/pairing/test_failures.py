@@ -17,8 +17,8 @@ from pairbus.pairing.failures import (
     ROWS,
     Action,
     Failure,
-    Kind,
-    Verdict,
+    FailureKind,
+    Ruling,
     classify,
     describe,
     is_idle_closure,
@@ -73,75 +73,84 @@ def caused(error: Exception, cause: BaseException) -> Exception:
     return error
 
 
-CASES: list[tuple[Kind, Exception]] = [
-    (Kind.CONNECTION, sdk.ServiceBusConnectionError()),
-    (Kind.CONNECTION, sdk.ServiceBusCommunicationError()),
-    (Kind.CONNECTION, sdk.ServiceBusCommunicationError(error=AMQPConnectionError(b"amqp:not-found"))),
-    (Kind.CONNECTION, connection(b"amqp:socket-error", ConnectionRefusedError(111, "refused"))),
-    (Kind.CONNECTION, connection(b"amqp:socket-error", socket.gaierror(-2, "unknown host"))),
-    (Kind.CONNECTION, connection(b"amqp:socket-error", ConnectionResetError(104, "reset"))),
-    (Kind.CONNECTION, connection(b"amqp:socket-error", TimeoutError())),
-    (Kind.CONNECTION, connection(b"amqp:socket-error", ssl.SSLError("handshake cut"))),
-    (Kind.CONNECTION, connection(b"amqp:link:detach-forced")),
-    (Kind.CONNECTION, bare(b"amqp:client-error")),
-    (Kind.CONNECTION, ConnectionResetError()),
-    (Kind.CONNECTION, sdk.ServiceBusError("Handler failed.", error=OSError(5, "broken"))),
-    (Kind.CONNECTION, sdk.ServiceBusError("Handler failed.", error=ServiceRequestError("no token host"))),
-    (Kind.CONNECTION, caused(sdk.ServiceBusAuthenticationError(), ConnectionResetError())),
-    (Kind.TIMEOUT, sdk.OperationTimeoutError()),
-    (Kind.TIMEOUT, TimeoutError()),
-    (Kind.TIMEOUT, bare(b"com.microsoft:timeout")),
-    (Kind.TIMEOUT, sdk.ServiceBusError("Handler failed.", error=TimeoutError())),
-    (Kind.SERVICE, bare(b"amqp:internal-error")),
-    (Kind.SERVICE, connection(b"amqp:connection:forced")),
-    (Kind.SERVICE, bare(b"com.microsoft:container-close")),
-    (Kind.SERVICE, bare(b"com.microsoft:operation-cancelled")),
-    (Kind.SERVICE, management(b"amqp:internal-error", 500)),
-    (Kind.SERVICE, token(503)),
-    (Kind.SERVICE, token(0)),
-    (Kind.UNRECOGNISED, sdk.ServiceBusError("Handler failed.", error=AttributeError("'NoneType'"))),
-    (Kind.UNRECOGNISED, sdk.ServiceBusError("Handler failed.", error=ValueError("invalid frame type"))),
-    (Kind.UNRECOGNISED, bare(b"com.example:something-new")),
-    (Kind.THROTTLED, sdk.ServiceBusServerBusyError()),
-    (Kind.THROTTLED, connection(b"com.microsoft:server-busy")),
-    (Kind.THROTTLED, token(429)),
-    (Kind.CALLER, sdk.MessageSizeExceededError()),
-    (Kind.CALLER, ValueError("no")),
-    (Kind.CALLER, TypeError("no")),
-    (Kind.CALLER, KeyError("of the caller's credential")),
-    (Kind.CALLER, bare(b"com.microsoft:argument-error")),
-    (Kind.CALLER, bare(b"com.microsoft:argument-out-of-range")),
-    (Kind.CALLER, bare(b"amqp:precondition-failed")),
-    (Kind.CALLER, connection(b"amqp:not-allowed")),
-    (Kind.CALLER, management(b"amqp:not-implemented", 400)),
-    (Kind.CALLER, sdk.SessionLockLostError()),
-    (Kind.CALLER, sdk.MessageAlreadySettled()),
-    (Kind.UNAUTHORIZED, sdk.ServiceBusAuthorizationError()),
-    (Kind.UNAUTHORIZED, sdk.ServiceBusAuthenticationError()),
-    (Kind.UNAUTHORIZED, connection(b"amqp:unauthorized-access")),
-    (Kind.UNAUTHORIZED, bare(b"com.microsoft:auth-failed")),
-    (Kind.UNAUTHORIZED, token(401)),
-    (Kind.UNAUTHORIZED, management(b"amqp:client-error", 401)),
-    (Kind.UNAUTHORIZED, sdk.ServiceBusError("x", error=ClientAuthenticationError("no identity"))),
-    (Kind.CERTIFICATE, connection(b"amqp:socket-error", ssl.SSLCertVerificationError("self-signed"))),
-    (Kind.CERTIFICATE, caused(sdk.ServiceBusConnectionError(), ssl.SSLCertVerificationError("expired"))),
-    (Kind.MISSING, sdk.MessagingEntityNotFoundError()),
-    (Kind.MISSING, token(404)),
-    (Kind.MISSING, bare(b"amqp:resource-deleted")),
-    (Kind.DISABLED, sdk.MessagingEntityDisabledError()),
-    (Kind.DISABLED, management(b"com.microsoft:entity-disabled", 400)),
-    (Kind.FULL, sdk.ServiceBusQuotaExceededError()),
-    (Kind.FULL, connection(b"amqp:resource-limit-exceeded")),
+CASES: list[tuple[FailureKind, Exception]] = [
+    (FailureKind.CONNECTION, sdk.ServiceBusConnectionError()),
+    (FailureKind.CONNECTION, sdk.ServiceBusCommunicationError()),
+    (FailureKind.CONNECTION, sdk.ServiceBusCommunicationError(error=AMQPConnectionError(b"amqp:not-found"))),
+    (FailureKind.CONNECTION, connection(b"amqp:socket-error", ConnectionRefusedError(111, "refused"))),
+    (FailureKind.CONNECTION, connection(b"amqp:socket-error", socket.gaierror(-2, "unknown host"))),
+    (FailureKind.CONNECTION, connection(b"amqp:socket-error", ConnectionResetError(104, "reset"))),
+    (FailureKind.CONNECTION, connection(b"amqp:socket-error", TimeoutError())),
+    (FailureKind.CONNECTION, connection(b"amqp:socket-error", ssl.SSLError("handshake cut"))),
+    (FailureKind.CONNECTION, connection(b"amqp:link:detach-forced")),
+    (FailureKind.CONNECTION, bare(b"amqp:client-error")),
+    (FailureKind.CONNECTION, ConnectionResetError()),
+    (FailureKind.CONNECTION, sdk.ServiceBusError("Handler failed.", error=OSError(5, "broken"))),
+    (
+        FailureKind.CONNECTION,
+        sdk.ServiceBusError("Handler failed.", error=ServiceRequestError("no token host")),
+    ),
+    (FailureKind.CONNECTION, caused(sdk.ServiceBusAuthenticationError(), ConnectionResetError())),
+    (FailureKind.TIMEOUT, sdk.OperationTimeoutError()),
+    (FailureKind.TIMEOUT, TimeoutError()),
+    (FailureKind.TIMEOUT, bare(b"com.microsoft:timeout")),
+    (FailureKind.TIMEOUT, sdk.ServiceBusError("Handler failed.", error=TimeoutError())),
+    (FailureKind.SERVICE, bare(b"amqp:internal-error")),
+    (FailureKind.SERVICE, connection(b"amqp:connection:forced")),
+    (FailureKind.SERVICE, bare(b"com.microsoft:container-close")),
+    (FailureKind.SERVICE, bare(b"com.microsoft:operation-cancelled")),
+    (FailureKind.SERVICE, management(b"amqp:internal-error", 500)),
+    (FailureKind.SERVICE, token(503)),
+    (FailureKind.SERVICE, token(0)),
+    (FailureKind.UNRECOGNISED, sdk.ServiceBusError("Handler failed.", error=AttributeError("'NoneType'"))),
+    (
+        FailureKind.UNRECOGNISED,
+        sdk.ServiceBusError("Handler failed.", error=ValueError("invalid frame type")),
+    ),
+    (FailureKind.UNRECOGNISED, bare(b"com.example:something-new")),
+    (FailureKind.THROTTLED, sdk.ServiceBusServerBusyError()),
+    (FailureKind.THROTTLED, connection(b"com.microsoft:server-busy")),
+    (FailureKind.THROTTLED, token(429)),
+    (FailureKind.CALLER, sdk.MessageSizeExceededError()),
+    (FailureKind.CALLER, ValueError("no")),
+    (FailureKind.CALLER, TypeError("no")),
+    (FailureKind.CALLER, KeyError("of the caller's credential")),
+    (FailureKind.CALLER, bare(b"com.microsoft:argument-error")),
+    (FailureKind.CALLER, bare(b"com.microsoft:argument-out-of-range")),
+    (FailureKind.CALLER, bare(b"amqp:precondition-failed")),
+    (FailureKind.CALLER, connection(b"amqp:not-allowed")),
+    (FailureKind.CALLER, management(b"amqp:not-implemented", 400)),
+    (FailureKind.CALLER, sdk.SessionLockLostError()),
+    (FailureKind.CALLER, sdk.MessageAlreadySettled()),
+    (FailureKind.UNAUTHORIZED, sdk.ServiceBusAuthorizationError()),
+    (FailureKind.UNAUTHORIZED, sdk.ServiceBusAuthenticationError()),
+    (FailureKind.UNAUTHORIZED, connection(b"amqp:unauthorized-access")),
+    (FailureKind.UNAUTHORIZED, bare(b"com.microsoft:auth-failed")),
+    (FailureKind.UNAUTHORIZED, token(401)),
+    (FailureKind.UNAUTHORIZED, management(b"amqp:client-error", 401)),
+    (FailureKind.UNAUTHORIZED, sdk.ServiceBusError("x", error=ClientAuthenticationError("no identity"))),
+    (FailureKind.CERTIFICATE, connection(b"amqp:socket-error", ssl.SSLCertVerificationError("self-signed"))),
+    (
+        FailureKind.CERTIFICATE,
+        caused(sdk.ServiceBusConnectionError(), ssl.SSLCertVerificationError("expired")),
+    ),
+    (FailureKind.MISSING, sdk.MessagingEntityNotFoundError()),
+    (FailureKind.MISSING, token(404)),
+    (FailureKind.MISSING, bare(b"amqp:resource-deleted")),
+    (FailureKind.DISABLED, sdk.MessagingEntityDisabledError()),
+    (FailureKind.DISABLED, management(b"com.microsoft:entity-disabled", 400)),
+    (FailureKind.FULL, sdk.ServiceBusQuotaExceededError()),
+    (FailureKind.FULL, connection(b"amqp:resource-limit-exceeded")),
 ]
 
 
 @pytest.mark.parametrize(("kind", "error"), CASES, ids=lambda value: getattr(value, "name", None))
-def test_an_error_is_of_its_kind(kind: Kind, error: Exception) -> None:
+def test_an_error_is_of_its_kind(kind: FailureKind, error: Exception) -> None:
     assert classify(describe(error)) is kind
 
 
 def test_every_kind_has_a_row_a_decision_and_a_case() -> None:
-    assert {row.kind for row in ROWS} == set(DECISIONS) == {kind for kind, _ in CASES} == set(Kind)
+    assert {row.kind for row in ROWS} == set(DECISIONS) == {kind for kind, _ in CASES} == set(FailureKind)
 
 
 def test_every_row_is_the_first_that_fits_something() -> None:
@@ -157,27 +166,29 @@ def test_every_row_is_the_first_that_fits_something() -> None:
         assert ROWS.index(next(other for other in ROWS if other.fits(failure))) == index, row
 
 
-ACTIONS: dict[Kind, Action] = {
-    Kind.CONNECTION: Action.COUNT_UNKNOWN,
-    Kind.TIMEOUT: Action.COUNT_UNKNOWN,
-    Kind.SERVICE: Action.COUNT,
-    Kind.UNRECOGNISED: Action.COUNT_UNKNOWN,
-    Kind.THROTTLED: Action.THROTTLED,
-    Kind.CALLER: Action.RAISE,
-    Kind.UNAUTHORIZED: Action.PERMANENT,
-    Kind.CERTIFICATE: Action.PERMANENT,
-    Kind.MISSING: Action.PERMANENT,
-    Kind.DISABLED: Action.PERMANENT,
-    Kind.FULL: Action.RAISE,
+ACTIONS: dict[FailureKind, Action] = {
+    FailureKind.CONNECTION: Action.COUNT_UNKNOWN,
+    FailureKind.TIMEOUT: Action.COUNT_UNKNOWN,
+    FailureKind.SERVICE: Action.COUNT,
+    FailureKind.UNRECOGNISED: Action.COUNT_UNKNOWN,
+    FailureKind.THROTTLED: Action.THROTTLED,
+    FailureKind.CALLER: Action.RAISE,
+    FailureKind.UNAUTHORIZED: Action.PERMANENT,
+    FailureKind.CERTIFICATE: Action.PERMANENT,
+    FailureKind.MISSING: Action.PERMANENT,
+    FailureKind.DISABLED: Action.PERMANENT,
+    FailureKind.FULL: Action.RAISE,
 }
 
 
-@pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name)
-def test_a_kind_leads_to_its_action(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(FailureKind), ids=lambda kind: kind.name)
+def test_a_kind_leads_to_its_action(kind: FailureKind) -> None:
     error = next(error for of, error in CASES if of is kind)
     verdict = judge(describe(error), OPTIONS, had_success=True)
     assert verdict.action is ACTIONS[kind]
-    assert verdict.is_answer is (kind in (Kind.UNAUTHORIZED, Kind.MISSING, Kind.DISABLED, Kind.FULL))
+    assert verdict.is_answer is (
+        kind in (FailureKind.UNAUTHORIZED, FailureKind.MISSING, FailureKind.DISABLED, FailureKind.FULL)
+    )
 
 
 def test_only_a_refusal_of_the_primary_that_does_not_count_is_an_answer() -> None:
@@ -245,14 +256,16 @@ def test_what_shows_that_the_host_is_right_counts_from_the_start(error: Exceptio
 )
 def test_a_throttled_send_waits_as_asked(text: str, wait: float) -> None:
     failure = describe(sdk.ServiceBusServerBusyError(message=text))
-    assert judge(failure, OPTIONS, had_success=True) == Verdict(Action.THROTTLED, Kind.THROTTLED, wait)
+    assert judge(failure, OPTIONS, had_success=True) == Ruling(Action.THROTTLED, FailureKind.THROTTLED, wait)
     assert judge_backlog(failure, OPTIONS).wait == wait
 
 
-@pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name)
-def test_a_backlog_queue_that_fails_leaves_unless_it_is_the_caller_or_throttling(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(FailureKind), ids=lambda kind: kind.name)
+def test_a_backlog_queue_that_fails_leaves_unless_it_is_the_caller_or_throttling(kind: FailureKind) -> None:
     error = next(error for of, error in CASES if of is kind)
-    expected = {Kind.THROTTLED: Action.THROTTLED, Kind.CALLER: Action.RAISE}.get(kind, Action.REMOVE)
+    expected = {FailureKind.THROTTLED: Action.THROTTLED, FailureKind.CALLER: Action.RAISE}.get(
+        kind, Action.REMOVE
+    )
     assert judge_backlog(describe(error), OPTIONS).action is expected
 
 
@@ -271,7 +284,7 @@ def test_what_cannot_be_encoded_is_the_callers() -> None:
         namespace["encode"](object())
     except TypeError as error:
         wrapped = sdk.ServiceBusError("Handler failed.", error=error)
-    assert classify(describe(wrapped)) is Kind.CALLER
+    assert classify(describe(wrapped)) is FailureKind.CALLER
 
 
 def test_a_description_is_short_keeps_no_secret_and_travels() -> None:
@@ -297,4 +310,4 @@ def test_a_summary_names_class_and_condition() -> None:
 def test_a_chain_of_causes_may_be_circular() -> None:
     one, other = OSError("one"), OSError("other")
     one.__cause__, other.__cause__ = other, one
-    assert classify(describe(one)) is Kind.CONNECTION
+    assert classify(describe(one)) is FailureKind.CONNECTION

@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pairbus.pairing.failures import Failure, Kind, classify, describe
+from pairbus.pairing.failures import Failure, FailureKind, classify, describe
 
 KEY = "SharedAccessKeyName=root;SharedAccessKey=a2V5"
 
@@ -73,26 +73,26 @@ async def test_a_refused_port_is_a_connection_error_of_known_outcome() -> None:
     with socket.socket() as bound:  # bound and not listening: nobody else gets the port, and it refuses
         bound.bind(("127.0.0.1", 0))
         failure = await _fail(bound.getsockname()[1])
-    assert classify(failure) is Kind.CONNECTION
+    assert classify(failure) is FailureKind.CONNECTION
     assert failure.is_outcome_known
 
 
 async def test_a_reset_connection_is_a_connection_error() -> None:
     async with await asyncio.start_server(_reset, "127.0.0.1", 0) as server:
         failure = await _fail(server.sockets[0].getsockname()[1])
-    assert classify(failure) is Kind.CONNECTION
+    assert classify(failure) is FailureKind.CONNECTION
 
 
 async def test_a_silent_peer_times_out() -> None:
     async with await asyncio.start_server(_stay_silent, "127.0.0.1", 0) as server:
         failure = await _fail(server.sockets[0].getsockname()[1], timeout=0.3)
-    assert classify(failure) is Kind.TIMEOUT
+    assert classify(failure) is FailureKind.TIMEOUT
 
 
 async def test_a_peer_that_is_no_service_bus_counts_as_an_outage() -> None:
     async with await asyncio.start_server(_talk_http, "127.0.0.1", 0) as server:
         failure = await _fail(server.sockets[0].getsockname()[1], timeout=1)
-    assert classify(failure) in (Kind.UNRECOGNISED, Kind.CONNECTION)
+    assert classify(failure) in (FailureKind.UNRECOGNISED, FailureKind.CONNECTION)
 
 
 async def test_a_certificate_that_cannot_be_verified_is_told_from_an_outage(tmp_path: Path) -> None:
@@ -100,13 +100,13 @@ async def test_a_certificate_that_cannot_be_verified_is_told_from_an_outage(tmp_
     context.load_cert_chain(_write_certificate(tmp_path / "self-signed.pem"))
     async with await asyncio.start_server(_stay_silent, "127.0.0.1", 0, ssl=context) as server:
         failure = await _fail(server.sockets[0].getsockname()[1], tls=True)
-    assert classify(failure) is Kind.CERTIFICATE
+    assert classify(failure) is FailureKind.CERTIFICATE
 
 
 async def test_a_handshake_that_is_cut_is_an_outage() -> None:
     async with await asyncio.start_server(_reset, "127.0.0.1", 0) as server:
         failure = await _fail(server.sockets[0].getsockname()[1], tls=True)
-    assert classify(failure) is Kind.CONNECTION
+    assert classify(failure) is FailureKind.CONNECTION
 
 
 def _write_certificate(path: Path) -> Path:

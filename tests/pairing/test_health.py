@@ -8,34 +8,34 @@ from typing import Any
 import pytest
 
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
-from pairbus.pairing.failures import Action, Kind, Verdict
+from pairbus.pairing.failures import Action, FailureKind, Ruling
 from pairbus.pairing.health import (
     TABLE,
     AbandonAttempts,
     Effect,
     EntityHealth,
+    HealthStep,
     Input,
     Notify,
     Route,
     StartPing,
-    Step,
     StopPing,
 )
 
 HEALTHY, SUSPECT = EntityState.HEALTHY, EntityState.SUSPECT
 FAILED_OVER, FAULTED = EntityState.FAILED_OVER, EntityState.FAULTED
 
-COUNT = Verdict(Action.COUNT, Kind.CONNECTION)
-UNKNOWN = Verdict(Action.COUNT_UNKNOWN, Kind.TIMEOUT)
-CALLER = Verdict(Action.RAISE, Kind.CALLER)
-MISSING = Verdict(Action.PERMANENT, Kind.MISSING)
-UNAUTHORIZED = Verdict(Action.PERMANENT, Kind.UNAUTHORIZED)
-SPILL = Verdict(Action.SPILL, Kind.FULL)
-REFUSED = Verdict(Action.PERMANENT, Kind.DISABLED, is_answer=True)
+COUNT = Ruling(Action.COUNT, FailureKind.CONNECTION)
+UNKNOWN = Ruling(Action.COUNT_UNKNOWN, FailureKind.TIMEOUT)
+CALLER = Ruling(Action.RAISE, FailureKind.CALLER)
+MISSING = Ruling(Action.PERMANENT, FailureKind.MISSING)
+UNAUTHORIZED = Ruling(Action.PERMANENT, FailureKind.UNAUTHORIZED)
+SPILL = Ruling(Action.SPILL, FailureKind.FULL)
+REFUSED = Ruling(Action.PERMANENT, FailureKind.DISABLED, is_answer=True)
 
 
-def throttled(wait: float = 2.0) -> Verdict:
-    return Verdict(Action.THROTTLED, Kind.THROTTLED, wait)
+def throttled(wait: float = 2.0) -> Ruling:
+    return Ruling(Action.THROTTLED, FailureKind.THROTTLED, wait)
 
 
 def make(random: Callable[[], float] = lambda: 0.0, **options: Any) -> EntityHealth:
@@ -121,19 +121,21 @@ def test_each_row_takes_its_steps(state: EntityState, given: Input) -> None:
     health = brought_to(state)
     effects = give(health, given)
     steps = TABLE[state, given].steps
-    assert bool(pings(effects)) is (Step.PING in steps)
+    assert bool(pings(effects)) is (HealthStep.PING in steps)
     abandons = [effect for effect in effects if isinstance(effect, AbandonAttempts)]
     # A forced failover of this test meets no attempt, so it has none to give up.
-    gives_up = Step.TURN_AWAY in steps or (Step.ABANDON in steps and given is Input.INTERVAL_ELAPSED)
+    gives_up = HealthStep.TURN_AWAY in steps or (
+        HealthStep.ABANDON in steps and given is Input.INTERVAL_ELAPSED
+    )
     assert abandons == ([AbandonAttempts("orders", ("a",))] if gives_up else [])
-    if Step.STOP_PINGS in steps:
+    if HealthStep.STOP_PINGS in steps:
         assert health.status().next_ping_at is None
-    if Step.PING_LATER in steps:
+    if HealthStep.PING_LATER in steps:
         assert health.status().next_ping_at == 360
 
 
 def test_every_step_is_used_by_a_row() -> None:
-    assert {step for row in TABLE.values() for step in row.steps} == set(Step)
+    assert {step for row in TABLE.values() for step in row.steps} == set(HealthStep)
 
 
 # --------------------------------------------------------------------------- the failover clock
@@ -230,7 +232,7 @@ def test_a_failure_after_the_interval_fails_over_at_once() -> None:
 )
 @pytest.mark.parametrize("state", [HEALTHY, SUSPECT], ids=lambda state: state.name)
 def test_what_does_not_count_changes_no_state_and_does_not_stop_the_clock(
-    verdict: Verdict, state: EntityState
+    verdict: Ruling, state: EntityState
 ) -> None:
     health = brought_to(state)
     before = health.next_deadline
@@ -267,7 +269,7 @@ def test_a_question_is_not_a_verdict() -> None:
     health = make()
     health.begin("a", 1)
     with pytest.raises(ValueError, match="ASK_BACKLOG"):
-        health.record("a", Verdict(Action.ASK_BACKLOG, Kind.CONNECTION), now=2, reason="x")
+        health.record("a", Ruling(Action.ASK_BACKLOG, FailureKind.CONNECTION), now=2, reason="x")
     assert health.status().attempts == 1
 
 
@@ -382,7 +384,7 @@ def test_a_threshold_wants_good_pings_in_a_row() -> None:
         ([MISSING, UNAUTHORIZED, UNAUTHORIZED, UNAUTHORIZED], FAULTED),
     ],
 )
-def test_three_equal_permanent_errors_in_a_row_fault(verdicts: list[Verdict], state: EntityState) -> None:
+def test_three_equal_permanent_errors_in_a_row_fault(verdicts: list[Ruling], state: EntityState) -> None:
     health = brought_to(FAILED_OVER)
     for verdict in verdicts:
         now = health.next_deadline

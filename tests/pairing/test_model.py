@@ -15,18 +15,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pairbus.options import EntityState, SendAvailabilityOptions
 from pairbus.pairing.errors import BacklogUnavailableError
-from pairbus.pairing.failures import Action, Kind, Verdict
+from pairbus.pairing.failures import Action, FailureKind, Ruling
 from pairbus.pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
 from pairbus.pairing.rotation import Rotation
 
 QUEUES = ("q0", "q1", "q2")
 COOL_DOWN = 20.0
-COUNT = Verdict(Action.COUNT, Kind.CONNECTION)
-CALLER = Verdict(Action.RAISE, Kind.CALLER)
-MISSING = Verdict(Action.PERMANENT, Kind.MISSING)
-DENIED = Verdict(Action.PERMANENT, Kind.UNAUTHORIZED)
-REFUSED = Verdict(Action.PERMANENT, Kind.DISABLED, is_answer=True)
-SPILLED = Verdict(Action.SPILL, Kind.FULL, is_answer=True)
+COUNT = Ruling(Action.COUNT, FailureKind.CONNECTION)
+CALLER = Ruling(Action.RAISE, FailureKind.CALLER)
+MISSING = Ruling(Action.PERMANENT, FailureKind.MISSING)
+DENIED = Ruling(Action.PERMANENT, FailureKind.UNAUTHORIZED)
+REFUSED = Ruling(Action.PERMANENT, FailureKind.DISABLED, is_answer=True)
+SPILLED = Ruling(Action.SPILL, FailureKind.FULL, is_answer=True)
 
 
 @dataclass
@@ -145,7 +145,7 @@ class PairMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.begun)
     @rule(data=st.data(), verdict=st.sampled_from([CALLER, MISSING, REFUSED, SPILLED]))
-    def refuse(self, data: st.DataObject, verdict: Verdict) -> None:
+    def refuse(self, data: st.DataObject, verdict: Ruling) -> None:
         """A mistake of the caller's tells nothing of the primary; a refusal shows that it is there."""
         attempt = data.draw(st.sampled_from(sorted(self.model.begun)))
         old = self.model.state

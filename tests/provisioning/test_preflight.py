@@ -23,12 +23,12 @@ from pairbus.broker.engine.settings import (
     PREMIUM,
     STANDARD,
     EntityStatus,
-    Limits,
+    NamespaceLimits,
     QueueSettings,
     TopicSettings,
 )
 from pairbus.options import SendAvailabilityOptions
-from pairbus.sdk.side import Side
+from pairbus.sdk.side import SdkSide
 
 from .bench import provisioner
 
@@ -49,8 +49,8 @@ async def check(
 ) -> PreflightReport:
     """Check the pair of two connection strings."""
     return await Preflight(
-        Side(primary, keywords={}),
-        Side(secondary, keywords={}),
+        SdkSide(primary, keywords={}),
+        SdkSide(secondary, keywords={}),
         name="contoso",
         options=SendAvailabilityOptions(backlog_queue_count=COUNT),
         plan=plan or Plan(outage=3600.0, rate=10.0),
@@ -69,7 +69,7 @@ class Scenes:
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
 
-    def pair(self, limits: Limits = STANDARD) -> Broker:
+    def pair(self, limits: NamespaceLimits = STANDARD) -> Broker:
         broker = self._stack.enter_context(Broker({"contoso": 0, "contoso-dr": 0}, limits=limits))
         broker["contoso"].create_queue("orders", SAFE)
         return broker
@@ -243,7 +243,7 @@ async def test_a_depth_that_nobody_tells_is_no_error(
     secondary = broker["contoso-dr"]
     if fault is not None:
         secondary.faults.set(fault)
-    depth = await read_depth(Side(secondary.policies[policy], keywords={}).open_administration, QUEUES)
+    depth = await read_depth(SdkSide(secondary.policies[policy], keywords={}).open_administration, QUEUES)
     assert depth.trouble is not None
     assert depth.trouble.value == trouble
     assert depth.reason
@@ -255,6 +255,6 @@ async def test_the_depth_of_queues_that_are_there_and_of_one_that_is_not(broker:
     client = ServiceBusClient.from_connection_string(secondary.connection_string)
     async with client, client.get_queue_sender(QUEUES[1]) as sender:
         await sender.send_messages([ServiceBusMessage("one"), ServiceBusMessage("two")])
-    depth = await read_depth(Side(secondary.connection_string, keywords={}).open_administration, QUEUES)
+    depth = await read_depth(SdkSide(secondary.connection_string, keywords={}).open_administration, QUEUES)
     assert (depth.active, depth.dead_letters, depth.missing) == (2, 0, (QUEUES[0],))
     assert depth.queues[0].size > 0

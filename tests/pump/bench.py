@@ -19,7 +19,7 @@ from pairbus.amqp.message import (
 )
 from pairbus.amqp.types import Timestamp
 from pairbus.broker import Broker
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
@@ -168,7 +168,9 @@ class Bench:
 
         self.secondary._run(act)
 
-    def counted(self, kind: Kind, *, on: NamespaceHandle | None = None, entity: str | None = None) -> int:
+    def counted(
+        self, kind: OperationKind, *, on: NamespaceHandle | None = None, entity: str | None = None
+    ) -> int:
         return (on or self.secondary).count(kind, entity=entity)
 
     @property

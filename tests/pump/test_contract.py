@@ -8,7 +8,7 @@ import pytest
 
 from pairbus.amqp import errors as conditions
 from pairbus.amqp.message import Properties, encode_data, encode_properties, scan
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.errors import TransportError
@@ -87,7 +87,7 @@ async def test_nothing_to_receive_is_an_empty_list_and_one_empty_receive(
     await source.close()
     await transport.close()
     # The SDK grants credit once more when it closes.
-    assert bench.primary.count(Kind.EMPTY_RECEIVE) in (
+    assert bench.primary.count(OperationKind.EMPTY_RECEIVE) in (
         (1,) if isinstance(transport, AmqpTransport) else (1, 2)
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.amqp.types import Int, Symbol, UInt
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings, TopicSettings
 from pairbus.ledger.receipts import ReceiptLog, read_receipts
 from pairbus.ledger.segment import closed_segments
@@ -186,10 +186,15 @@ async def test_the_broker_counted_what_the_pump_recorded(bench: Bench) -> None:
     for queue in queues:
         bench.load(queue, [envelope("orders", f"{queue}{number}") for number in range(300)])
     summary = await bench.drain(queues)
-    assert bench.counted(Kind.SEND, on=bench.primary) == summary.moved == 600
-    assert bench.counted(Kind.DELIVERY) == 600
-    assert bench.counted(Kind.COMPLETE) == 600
-    assert bench.counted(Kind.ABANDON) == bench.counted(Kind.DEFER) == bench.counted(Kind.RELEASE) == 0
+    assert bench.counted(OperationKind.SEND, on=bench.primary) == summary.moved == 600
+    assert bench.counted(OperationKind.DELIVERY) == 600
+    assert bench.counted(OperationKind.COMPLETE) == 600
+    assert (
+        bench.counted(OperationKind.ABANDON)
+        == bench.counted(OperationKind.DEFER)
+        == bench.counted(OperationKind.RELEASE)
+        == 0
+    )
 
 
 async def test_progress_is_told(bench: Bench) -> None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.pump import PumpOptions
 from pairbus.pump.amqp_transport import AmqpSource
 from pairbus.pump.queue import QueuePump
@@ -42,7 +42,7 @@ async def test_a_stop_in_the_middle_leaves_nothing_locked_and_sends_nothing_twic
     assert sorted(bench.receipt_ids) == sorted(names)
     left = [name for queue in queues for name in bench.ids(queue, on=bench.secondary)]
     assert sorted(left + names) == sorted(f"{i}-{n:04}" for i in range(3) for n in range(1500))
-    assert bench.counted(Kind.ABANDON) == 0
+    assert bench.counted(OperationKind.ABANDON) == 0
     again = await bench.drain(queues)
     assert again.moved == 4500 - summary.moved
     every_name = bench.ids("orders") + bench.ids("sessions")
@@ -144,16 +144,16 @@ async def test_idle_queues_cost_one_empty_receive_a_poll(bench: Bench) -> None:
     queues = bench.create("orders", count=10)
     pump = bench.pump(queues, drain=False, poll=0.5)
     running = asyncio.create_task(pump.run())
-    while bench.counted(Kind.MANAGEMENT) < 10:
+    while bench.counted(OperationKind.MANAGEMENT) < 10:
         await asyncio.sleep(0.005)
     begun = time.monotonic()
-    while bench.counted(Kind.EMPTY_RECEIVE) < 10 * 5:
+    while bench.counted(OperationKind.EMPTY_RECEIVE) < 10 * 5:
         await asyncio.sleep(0.01)
     assert time.monotonic() - begun > 5 * 0.5 - 0.2
     pump.stop()
     await running
-    assert bench.counted(Kind.EMPTY_RECEIVE) == 10 * 6
-    assert bench.counted(Kind.MANAGEMENT) == 10  # one look through each queue at the start
+    assert bench.counted(OperationKind.EMPTY_RECEIVE) == 10 * 6
+    assert bench.counted(OperationKind.MANAGEMENT) == 10  # one look through each queue at the start
 
 
 async def test_a_message_ends_a_poll_at_once(bench: Bench) -> None:
@@ -176,7 +176,7 @@ async def test_a_thousand_idle_queues_use_next_to_no_cpu(bench: Bench) -> None:
         bench.secondary.create_queue(queue)
     pump = bench.pump(queues, drain=False, poll=900.0, progress_interval=900.0)
     running = asyncio.create_task(pump.run())
-    while bench.counted(Kind.MANAGEMENT) < 1000:
+    while bench.counted(OperationKind.MANAGEMENT) < 1000:
         await asyncio.sleep(0.05)
     while not all(one._source._receiver.present for one in pump._pumps):  # type: ignore[attr-defined]
         await asyncio.sleep(0.05)
@@ -188,7 +188,7 @@ async def test_a_thousand_idle_queues_use_next_to_no_cpu(bench: Bench) -> None:
     await running
     # A loop that asked its queues again and again would use all of the second.
     assert used < 0.25
-    assert bench.counted(Kind.EMPTY_RECEIVE) == 1000
+    assert bench.counted(OperationKind.EMPTY_RECEIVE) == 1000
 
 
 async def test_a_run_may_have_an_end(bench: Bench) -> None:

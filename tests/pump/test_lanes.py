@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from pairbus.pump.destinations import Destinations, PathState
 from pairbus.pump.lanes import Lanes
-from pairbus.pump.steps import Bury, Defer, Fetch, Held, Recheck, Renew, Send, Step
-from pairbus.pump.verdicts import Judgement, Verdict
+from pairbus.pump.steps import Bury, Defer, Fetch, HeldMessage, LaneStep, Recheck, Renew, Send
+from pairbus.pump.verdicts import Judgement, Remedy
 
-DOWN = Judgement(Verdict.DOWN, "Unreachable", "down")
-BUSY = Judgement(Verdict.BUSY, "Busy", "busy", wait=2.0)
-GONE = Judgement(Verdict.GONE, "EntityNotFound", "gone")
-POISON = Judgement(Verdict.POISON, "MessageTooLarge", "too large")
+DOWN = Judgement(Remedy.DOWN, "Unreachable", "down")
+BUSY = Judgement(Remedy.BUSY, "Busy", "busy", wait=2.0)
+GONE = Judgement(Remedy.GONE, "EntityNotFound", "gone")
+POISON = Judgement(Remedy.POISON, "MessageTooLarge", "too large")
 LOCK = 30.0
 
 
-def held(number: int, path: str = "p", session: str | None = "s", *, until: float = 1000.0) -> Held:
-    return Held(number, path, session, 100, until)
+def held(number: int, path: str = "p", session: str | None = "s", *, until: float = 1000.0) -> HeldMessage:
+    return HeldMessage(number, path, session, 100, until)
 
 
 def make(**options: float) -> tuple[Lanes, Destinations]:
@@ -35,11 +35,11 @@ def arrive(lanes: Lanes, *numbers: int, session: str | None = "s", until: float 
         lanes.arrive(held(number, session=session, until=until))
 
 
-def sends(steps: list[Step]) -> list[list[int]]:
+def sends(steps: list[LaneStep]) -> list[list[int]]:
     return [[one.number for one in unit] for step in steps if isinstance(step, Send) for unit in step.units]
 
 
-def only(steps: list[Step], kind: type[Step]) -> Step:
+def only(steps: list[LaneStep], kind: type[LaneStep]) -> LaneStep:
     (found,) = (step for step in steps if isinstance(step, kind))
     return found
 
@@ -137,7 +137,7 @@ def test_a_paused_path_keeps_its_messages_in_hand_until_a_lock_runs_low() -> Non
     destinations.failed("p", BUSY, 2.0)
     lanes.refused([held(1, session=None, until=LOCK)], BUSY)
     lanes, destinations = make()
-    destinations.failed("p", Judgement(Verdict.BUSY, "Busy", "", wait=10.0), 0.0)
+    destinations.failed("p", Judgement(Remedy.BUSY, "Busy", "", wait=10.0), 0.0)
     arrive(lanes, 1, session=None, until=12.0)
     assert lanes.plan(0.0) == []
     assert lanes.wake_at(0.0) == 7.0
@@ -222,8 +222,8 @@ class Model:
     def __post_init__(self) -> None:
         self.destinations = Destinations(first=1.0, longest=4.0)
         self.lanes = Lanes(self.destinations, margin=5.0, lock_duration=LOCK)
-        self.under_way: list[Step] = []
-        self.completing: list[Held] = []
+        self.under_way: list[LaneStep] = []
+        self.completing: list[HeldMessage] = []
         self.unsettled: set[int] = set()
 
     # the queue
@@ -241,7 +241,7 @@ class Model:
             if number not in self.deferred:
                 self.ready = sorted([*self.ready, number])
 
-    def settle(self, one: Held) -> bool:
+    def settle(self, one: HeldMessage) -> bool:
         self.expire()
         return self.locks.pop(one.number, None) is not None
 
@@ -264,7 +264,7 @@ class Model:
             known.locked_until = self.now + LOCK
             return
         path, session = self.where[number]
-        self.lanes.arrive(Held(number, path, session, 100, self.now + LOCK, was_deferred=fetched))
+        self.lanes.arrive(HeldMessage(number, path, session, 100, self.now + LOCK, was_deferred=fetched))
 
     # the shell
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.ledger.operation_log import OperationSums
 from pairbus.pump import Pump, PumpOptions
 from pairbus.pump.pair import ResolvedSide
@@ -41,7 +41,7 @@ def counted(bench: Bench) -> Cells:
     cells = Cells()
     for namespace in (bench.primary, bench.secondary):
         for tally in namespace.counters():
-            if tally.kind is not Kind.ADMIN:
+            if tally.kind is not OperationKind.ADMIN:
                 cells[namespace.name, tally.entity.lower(), tally.kind.value] += tally.count
     return +cells
 
@@ -85,7 +85,7 @@ async def test_a_long_poll_is_split_where_the_service_would_close_the_link(bench
     pump = metered(bench, queue, sums, PumpOptions(poll=0.9), opening=open_impatient)
     running = asyncio.create_task(pump.run())
     async with asyncio.timeout(30):
-        while bench.counted(Kind.EMPTY_RECEIVE) < 6:
+        while bench.counted(OperationKind.EMPTY_RECEIVE) < 6:
             await asyncio.sleep(0.02)
     bench.load(queue, [envelope("orders", "late")])
     async with asyncio.timeout(30):

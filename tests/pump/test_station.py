@@ -14,7 +14,7 @@ from pairbus.pump.destinations import Destinations
 from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED, TransportError
 from pairbus.pump.rate import Limiter
 from pairbus.pump.station import Station
-from pairbus.pump.summary import Tally
+from pairbus.pump.summary import PumpTally
 from pairbus.pump.transport import Transport
 from pairbus.pump.verdicts import judge
 
@@ -36,7 +36,7 @@ def station() -> Station:
         clock=FrozenClock(),
         conditions=Destinations(first=1.0, longest=60.0),
         limiter=Limiter(start=2000.0),
-        tally=Tally(0.0),
+        tally=PumpTally(0.0),
         longest_wait=900.0,
     )
 

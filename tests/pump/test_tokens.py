@@ -16,7 +16,7 @@ from pairbus.broker import Broker
 from pairbus.broker.engine.settings import RELAXED
 from pairbus.pairing.names import parse_connection_string
 from pairbus.pump import Pump, PumpOptions, PumpPair, Side
-from pairbus.pump.tokens import SasTokens, Token
+from pairbus.pump.tokens import CbsToken, SasTokens
 
 from .bench import Bench, envelope
 
@@ -55,7 +55,7 @@ class Moody:
         self.given: list[float] = []
         self.refused = 0
 
-    async def token(self, audience: str, now: float) -> Token:
+    async def token(self, audience: str, now: float) -> CbsToken:
         if self.is_away:
             self.refused += 1
             raise RuntimeError("the token service is away")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
 
 from .bench import Bench, envelope
@@ -33,8 +33,8 @@ async def test_a_path_that_is_down_waits_and_the_others_drain(bench: Bench) -> N
     assert len(bench.ids("good")) == 200
     assert summary.paths["bad"].trouble is not None
     # Each message was delivered and put aside once; the path was tried a few times, not for each.
-    assert bench.counted(Kind.DELIVERY) <= 400 + 20
-    assert bench.counted(Kind.DEFER) <= 200 + 20
+    assert bench.counted(OperationKind.DELIVERY) <= 400 + 20
+    assert bench.counted(OperationKind.DEFER) <= 200 + 20
     assert all(bench.locked(queue) == 0 for queue in queues)
     bench.primary.faults.clear()
     again = await bench.drain(queues)
@@ -55,10 +55,10 @@ async def test_a_path_that_comes_back_is_served_in_order_while_the_pump_runs(ben
     bench.load(queue, [envelope("orders", f"a{number:03}", session="s") for number in range(50)])
     pump = bench.pump([queue], drain=False, poll=5.0, first_back_off=0.1)
     running = asyncio.create_task(pump.run())
-    while bench.counted(Kind.DEFER) < 50:
+    while bench.counted(OperationKind.DEFER) < 50:
         await asyncio.sleep(0.01)
     bench.load(queue, [envelope("orders", f"b{number:03}", session="s") for number in range(50)])
-    while bench.counted(Kind.DEFER) < 100:
+    while bench.counted(OperationKind.DEFER) < 100:
         await asyncio.sleep(0.01)
     bench.primary.faults.clear()
     while bench.primary.message_count("orders") < 100:
@@ -108,7 +108,7 @@ async def test_a_full_entity_is_like_one_that_is_down(bench: Bench) -> None:
     bench.primary.faults.set("full", entity="full")
     summary = await bench.drain([queue])
     assert (summary.moved, summary.waiting, summary.dead_lettered) == (50, 50, 0)
-    assert bench.counted(Kind.SEND_REFUSED, on=bench.primary) <= 60
+    assert bench.counted(OperationKind.SEND_REFUSED, on=bench.primary) <= 60
 
 
 async def test_a_message_that_is_too_large_leaves_its_neighbours_alone(bench: Bench) -> None:
@@ -139,7 +139,7 @@ async def test_a_busy_path_is_given_the_time_it_asks_for(bench: Bench) -> None:
     summary = await bench.drain([queue])
     assert (summary.moved, summary.waiting) == (100, 0)
     assert time.monotonic() - begun >= 2.0  # the broker asks for two seconds
-    assert bench.counted(Kind.SEND_REFUSED, on=bench.primary) <= 100
+    assert bench.counted(OperationKind.SEND_REFUSED, on=bench.primary) <= 100
 
 
 async def test_lost_answers_make_duplicates_of_just_those(bench: Bench) -> None:

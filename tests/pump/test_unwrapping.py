@@ -25,7 +25,7 @@ from pairbus.amqp.message import (
 from pairbus.amqp.types import Byte, Float, Int, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from pairbus.pairing.envelope import Long, Natives, TimestampMs, compress_body, wrap
 from pairbus.pairing.errors import MalformedEnvelope
-from pairbus.pump.unwrapping import Opened, open_envelope, read_address, read_postmark
+from pairbus.pump.unwrapping import OpenedEnvelope, open_envelope, read_address, read_postmark
 
 NOW = 1_800_000_000_000
 values = st.one_of(
@@ -90,7 +90,7 @@ def delivered(
     )
 
 
-def open_payload(payload: bytes, policy: Any = "pause", now_ms: int = NOW) -> Opened:
+def open_payload(payload: bytes, policy: Any = "pause", now_ms: int = NOW) -> OpenedEnvelope:
     sections = scan(payload)
     return open_envelope(sections, read_postmark(sections), policy_of=lambda path: policy, now_ms=now_ms)
 

@@ -13,17 +13,17 @@ from typing import TypeVar
 from pairbus.amqp import (
     Closed,
     Connection,
-    Event,
     Link,
     LinkAttached,
     LinkDetached,
     LinkFlowed,
     Opened,
-    Received,
+    ProtocolEvent,
     SaslClient,
     Settled,
     Source,
     Target,
+    TransferReceived,
     scan,
 )
 from pairbus.amqp.message import (
@@ -36,7 +36,7 @@ from pairbus.amqp.types import ULong
 
 __all__ = ["RawClient"]
 
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=ProtocolEvent)
 PATIENCE = 10.0
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -49,7 +49,7 @@ class RawClient:
         self.machine = Connection(
             server=False, container_id="raw", hostname="127.0.0.1", sasl_client=sasl, max_frame_size=4096
         )
-        self._events: list[Event] = []
+        self._events: list[ProtocolEvent] = []
         self._requests = 0
         self.machine.start()
         self.machine.open()
@@ -100,11 +100,11 @@ class RawClient:
         self.flush()
         return self.await_event(Settled)
 
-    def receive(self, link: Link) -> Received:
+    def receive(self, link: Link) -> TransferReceived:
         """Give credit for one message and wait for it."""
         link.flow(1)
         self.flush()
-        return self.await_event(Received)
+        return self.await_event(TransferReceived)
 
     def put_token(self, requests: Link, answers: Link, audience: str, token: str) -> int:
         """Show a token on a pair of links to $cbs; the status of the answer."""
@@ -116,7 +116,7 @@ class RawClient:
             + encode_application_properties({"operation": "put-token", "type": "jwt", "name": audience})
             + encode_value(token),
         )
-        answer = scan(self.await_event(Received).payload)
+        answer = scan(self.await_event(TransferReceived).payload)
         assert answer.properties.correlation_id == self._requests
         return int(answer.application_properties["status-code"])
 

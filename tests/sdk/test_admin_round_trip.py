@@ -18,7 +18,7 @@ from azure.servicebus.management import (
     SqlRuleFilter,
 )
 
-from pairbus.broker import Kind
+from pairbus.broker import OperationKind
 
 from .bus import Bus, bodies, opened, receive
 
@@ -57,7 +57,7 @@ async def test_a_queue_from_making_to_deletion(aio_bus: Bus, admin: ServiceBusAd
             await receiver.receive_messages(max_wait_time=10)
     with pytest.raises(ResourceNotFoundError):
         admin.get_queue("orders")
-    assert aio_bus.namespace.count(Kind.ADMIN) == 6
+    assert aio_bus.namespace.count(OperationKind.ADMIN) == 6
 
 
 async def test_a_status_that_is_changed_while_links_are_open(

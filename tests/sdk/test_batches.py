@@ -6,7 +6,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
-from pairbus.broker import Broker, Kind
+from pairbus.broker import Broker, OperationKind
 from pairbus.broker.engine.settings import PREMIUM, QueueSettings
 from pairbus.clock import ManualClock
 
@@ -28,7 +28,7 @@ async def test_a_full_batch_arrives_whole_and_in_order(bus: Bus) -> None:
         await sender.send_messages(batch)
         received = await receive(receiver, len(batch))
         assert [int(text[:8]) for text in bodies(received)] == list(range(len(batch)))
-        assert bus.namespace.count(Kind.SEND) == len(batch) == 32
+        assert bus.namespace.count(OperationKind.SEND) == len(batch) == 32
 
 
 async def test_a_list_that_is_too_long_is_not_sent(aio_bus: Bus) -> None:
@@ -45,7 +45,7 @@ async def test_a_batch_is_taken_whole_or_not_at_all(aio_bus: Bus) -> None:
         with pytest.raises(ServiceBusError, match="session id"):
             await sender.send_messages([ServiceBusMessage("1", session_id="a"), ServiceBusMessage("2")])
         assert aio_bus.namespace.message_count("orders") == 0
-        assert aio_bus.namespace.count(Kind.SEND_REFUSED) == 2
+        assert aio_bus.namespace.count(OperationKind.SEND_REFUSED) == 2
 
 
 async def test_messages_of_a_batch_keep_what_is_their_own(aio_bus: Bus) -> None:

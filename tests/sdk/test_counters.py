@@ -8,15 +8,15 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.broker import Kind
+from pairbus.broker import OperationKind
 from pairbus.broker.engine.message import PING_CONTENT_TYPE
 from pairbus.broker.engine.settings import QueueSettings
 
 from .bus import Bus, eventually, opened, receive, receive_nothing
 
 
-def counted(bus: Bus) -> dict[Kind, int]:
-    return {kind: count for kind in Kind if (count := bus.namespace.count(kind))}
+def counted(bus: Bus) -> dict[OperationKind, int]:
+    return {kind: count for kind in OperationKind if (count := bus.namespace.count(kind))}
 
 
 async def test_every_operation_is_counted_once(bus: Bus) -> None:
@@ -31,7 +31,12 @@ async def test_every_operation_is_counted_once(bus: Bus) -> None:
         await sender.cancel_scheduled_messages(number)
         with pytest.raises(ServiceBusError):
             await sender.send_messages(ServiceBusMessage(b"6" * 262_200))
-    sent = {Kind.SEND: 5, Kind.PING: 1, Kind.SEND_REFUSED: 1, Kind.MANAGEMENT: 2}
+    sent = {
+        OperationKind.SEND: 5,
+        OperationKind.PING: 1,
+        OperationKind.SEND_REFUSED: 1,
+        OperationKind.MANAGEMENT: 2,
+    }
     assert counted(bus) == sent
     receiver = bus.client.get_queue_receiver("orders")
     async with receiver:
@@ -45,14 +50,20 @@ async def test_every_operation_is_counted_once(bus: Bus) -> None:
         await receiver.dead_letter_message(fourth)
         [again] = await receive(receiver)
         await receiver.complete_message(again)
-        received = {Kind.DELIVERY: 5, Kind.COMPLETE: 2, Kind.ABANDON: 1, Kind.DEFER: 1, Kind.DEAD_LETTER: 1}
+        received = {
+            OperationKind.DELIVERY: 5,
+            OperationKind.COMPLETE: 2,
+            OperationKind.ABANDON: 1,
+            OperationKind.DEFER: 1,
+            OperationKind.DEAD_LETTER: 1,
+        }
         assert counted(bus) == sent | received
         # Each receive renews the grant of the one before it, and closing ends the last one.
         await receive_nothing(receiver)
         await receive_nothing(receiver)
         await receiver.close()
-        await eventually(lambda: bus.namespace.count(Kind.EMPTY_RECEIVE) == 2)
-    assert counted(bus) == sent | received | {Kind.EMPTY_RECEIVE: 2}
+        await eventually(lambda: bus.namespace.count(OperationKind.EMPTY_RECEIVE) == 2)
+    assert counted(bus) == sent | received | {OperationKind.EMPTY_RECEIVE: 2}
 
 
 async def test_counters_tell_entities_and_connections_apart(aio_bus: Bus) -> None:
@@ -61,9 +72,9 @@ async def test_counters_tell_entities_and_connections_apart(aio_bus: Bus) -> Non
     await aio_bus.send("orders", "1", "2")
     await aio_bus.send("OTHERS", "3")
     namespace = aio_bus.namespace
-    assert namespace.count(Kind.SEND, entity="orders") == 2
-    assert namespace.count(Kind.SEND, entity="others") == 1
-    tallies = [tally for tally in namespace.counters() if tally.kind is Kind.SEND]
+    assert namespace.count(OperationKind.SEND, entity="orders") == 2
+    assert namespace.count(OperationKind.SEND, entity="others") == 1
+    tallies = [tally for tally in namespace.counters() if tally.kind is OperationKind.SEND]
     assert [(tally.entity, tally.count, tally.units) for tally in tallies] == [
         ("orders", 2, 2),
         ("others", 1, 1),
@@ -82,5 +93,10 @@ async def test_peeks_deferred_receives_and_renewals_are_requests(aio_bus: Bus) -
         await receiver.defer_message(message)
         [deferred] = await receiver.receive_deferred_messages([message.sequence_number])
         await receiver.complete_message(deferred)
-        wanted = {Kind.MANAGEMENT: 4, Kind.DELIVERY: 2, Kind.DEFER: 1, Kind.COMPLETE: 1}
+        wanted = {
+            OperationKind.MANAGEMENT: 4,
+            OperationKind.DELIVERY: 2,
+            OperationKind.DEFER: 1,
+            OperationKind.COMPLETE: 1,
+        }
         assert {kind: aio_bus.namespace.count(kind) for kind in wanted} == wanted

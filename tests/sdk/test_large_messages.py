@@ -10,7 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusQuotaExceededError
 
-from pairbus.broker import Broker, Kind
+from pairbus.broker import Broker, OperationKind
 from pairbus.broker.engine.settings import PREMIUM, QueueSettings
 from pairbus.clock import ManualClock
 
@@ -30,7 +30,7 @@ async def test_a_message_over_many_frames(bus: Bus) -> None:
         assert [b"".join(message.body) for message in received] == [body] * 3
         for message in received:
             await receiver.complete_message(message)
-        units = [tally.units for tally in bus.namespace.counters() if tally.kind is Kind.SEND]
+        units = [tally.units for tally in bus.namespace.counters() if tally.kind is OperationKind.SEND]
         assert units == [12]  # each is billed as four of 64 KB
 
 
@@ -68,7 +68,11 @@ async def test_a_message_that_is_much_too_large(aio_bus: Bus, size: int) -> None
             await sender.send_messages(ServiceBusMessage(bytes(size)))
         await sender.send_messages(ServiceBusMessage("small"))
     assert len({tally.connection for tally in aio_bus.namespace.counters()}) == 1
-    assert aio_bus.namespace.count(Kind.SEND_REFUSED) == aio_bus.namespace.count(Kind.SEND) == 1
+    assert (
+        aio_bus.namespace.count(OperationKind.SEND_REFUSED)
+        == aio_bus.namespace.count(OperationKind.SEND)
+        == 1
+    )
 
 
 async def test_an_entity_may_take_larger_messages_than_its_tier_does_by_itself(

@@ -10,7 +10,7 @@ from azure.servicebus import AutoLockRenewer, ServiceBusMessage
 from azure.servicebus.aio import AutoLockRenewer as AioAutoLockRenewer
 from azure.servicebus.exceptions import MessageLockLostError
 
-from pairbus.broker import Kind
+from pairbus.broker import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
 
 from .bus import Bus, eventually, receive, receive_nothing
@@ -93,7 +93,7 @@ async def test_a_receiver_that_closes_gives_back_what_it_fetched_and_did_not_sho
         await sender.send_messages([ServiceBusMessage(f"{number}") for number in range(5)])
         await receiver.complete_message((await receive(receiver))[0])
         await receiver.close()
-    await eventually(lambda: aio_bus.namespace.count(Kind.RELEASE) == 4)
+    await eventually(lambda: aio_bus.namespace.count(OperationKind.RELEASE) == 4)
     async with aio_bus.client.get_queue_receiver("orders") as receiver:
         again = await receive(receiver, 4)
     assert [(str(message), message.delivery_count) for message in again] == [
@@ -130,7 +130,7 @@ async def test_the_auto_lock_renewer_keeps_a_message(bus: Bus) -> None:
         [held] = await receive(receiver)
         renewer.register(getattr(receiver, "_subject", receiver), held, max_lock_renewal_duration=60)
         bus.pass_time(8.0)
-        await eventually(lambda: bus.namespace.count(Kind.MANAGEMENT) > 0)
+        await eventually(lambda: bus.namespace.count(OperationKind.MANAGEMENT) > 0)
         bus.pass_time(8.0)
         await receiver.complete_message(held)
         assert bus.namespace.message_count("orders") == 0

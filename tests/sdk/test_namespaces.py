@@ -6,7 +6,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
-from pairbus.broker import Kind
+from pairbus.broker import OperationKind
 
 from .bus import Bus, bodies, opened, receive, receive_nothing
 
@@ -22,7 +22,7 @@ async def test_namespaces_do_not_share_messages(bus: Bus) -> None:
         assert bodies(await receive(here)) == ["here"]
         await receive_nothing(there)
     assert (bus.namespace.message_count("orders"), other.message_count("orders")) == (1, 0)
-    assert (bus.namespace.count(Kind.SEND), other.count(Kind.SEND)) == (1, 0)
+    assert (bus.namespace.count(OperationKind.SEND), other.count(OperationKind.SEND)) == (1, 0)
 
 
 async def test_the_key_of_one_namespace_opens_no_other(aio_bus: Bus) -> None:

@@ -8,7 +8,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessagingEntityDisabledError, ServiceBusError
 
-from pairbus.broker import Kind
+from pairbus.broker import OperationKind
 from pairbus.broker.engine.message import PING_CONTENT_TYPE
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings
 
@@ -29,7 +29,7 @@ async def test_a_ping_is_accepted_and_never_seen(bus: Bus) -> None:
         assert bodies(await receive(receiver)) == ["real"]
         await receive_nothing(receiver)
         assert bus.namespace.message_count("orders") == 1
-        assert (bus.namespace.count(Kind.PING), bus.namespace.count(Kind.SEND)) == (5, 1)
+        assert (bus.namespace.count(OperationKind.PING), bus.namespace.count(OperationKind.SEND)) == (5, 1)
 
 
 async def test_pings_to_topics_sessions_and_schedules(aio_bus: Bus) -> None:
@@ -47,7 +47,7 @@ async def test_pings_to_topics_sessions_and_schedules(aio_bus: Bus) -> None:
     assert namespace.message_count("news/Subscriptions/mine") == 0
     assert namespace.message_count("orders") == 0
     assert [session async for session in aio_bus.client.list_queue_sessions("orders")] == []
-    assert namespace.count(Kind.PING) == 3
+    assert namespace.count(OperationKind.PING) == 3
 
 
 async def test_a_ping_is_refused_where_a_message_would_be(aio_bus: Bus) -> None:
@@ -59,4 +59,4 @@ async def test_a_ping_is_refused_where_a_message_would_be(aio_bus: Bus) -> None:
     async with aio_bus.client.get_queue_sender("sessions") as sender:
         with pytest.raises(ServiceBusError, match="session id"):
             await sender.send_messages(ping())
-    assert aio_bus.namespace.count(Kind.PING) == 0
+    assert aio_bus.namespace.count(OperationKind.PING) == 0

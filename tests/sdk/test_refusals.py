@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage, exceptions
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.amqp import errors as conditions
-from pairbus.broker import FaultKind, Kind
+from pairbus.broker import FaultKind, OperationKind
 
 from .bus import Bus, receive
 
@@ -45,7 +45,7 @@ async def test_a_send_is_refused_with_the_right_exception(aio_bus: Bus) -> None:
                 await sender.send_messages(ServiceBusMessage("refused"))
             assert type(caught.value) is expected, condition
             namespace.faults.clear()
-            assert namespace.count(Kind.SEND_REFUSED) == number
+            assert namespace.count(OperationKind.SEND_REFUSED) == number
         await sender.send_messages(ServiceBusMessage("accepted"))
         assert namespace.message_count("orders") == 1
 
@@ -119,6 +119,6 @@ async def test_a_busy_broker_is_asked_again(aio_bus: Bus) -> None:
         assert fault.kind is FaultKind.BUSY
         with pytest.raises(exceptions.ServiceBusServerBusyError):
             await sender.send_messages(ServiceBusMessage("too early"))
-        assert aio_bus.namespace.count(Kind.SEND_REFUSED) == 4
+        assert aio_bus.namespace.count(OperationKind.SEND_REFUSED) == 4
         aio_bus.pass_time(31)
         await sender.send_messages(ServiceBusMessage("in time"))

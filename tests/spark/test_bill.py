@@ -22,8 +22,8 @@ from pairbus.cost.bill import BillTerms, make_bill
 from pairbus.cost.estimate import Stage
 from pairbus.cost.report import Report, Span, report_of
 from pairbus.cost.sheet import PriceSheet
-from pairbus.cost.tiers import Step, Tiers
-from pairbus.cost.usage import Sighting, Usage, merge_outages
+from pairbus.cost.tiers import PriceStep, Tiers
+from pairbus.cost.usage import OutageSighting, Usage, merge_outages
 from pairbus.ledger import closed_segments, find_gaps, read_operations
 from pairbus.ledger.operations import KIND, STAGES, sight_outages
 from pairbus.ledger.segment import SegmentWriter
@@ -37,9 +37,9 @@ SHEET: PriceSheet = replace(
     default_sheet(),
     standard_operations=Tiers(
         (
-            Step(Decimal("0.001"), Decimal(0)),
-            Step(Decimal("0.02"), Decimal("0.80")),
-            Step(None, Decimal("0.50")),
+            PriceStep(Decimal("0.001"), Decimal(0)),
+            PriceStep(Decimal("0.02"), Decimal("0.80")),
+            PriceStep(None, Decimal("0.50")),
         )
     ),
 )
@@ -136,7 +136,7 @@ def reference(records: Path) -> Report:
     ]
     spans = sight_outages(ledger.outages, ledger.writers, now=NOW, patience=PATIENCE)
     outages = merge_outages(
-        Sighting(id=one.outage, pair=one.pair, begins=one.begins, ends=one.ends) for one in spans
+        OutageSighting(id=one.outage, pair=one.pair, begins=one.begins, ends=one.ends) for one in spans
     )
     gaps = find_gaps(ledger.writers, now=NOW, patience=PATIENCE)
     return report_of(

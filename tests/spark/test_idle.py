@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon
 
 from .bus import Bus, until
@@ -18,7 +18,7 @@ from .traffic import run_in_background
 pytestmark = pytest.mark.timeout(300)
 
 
-def by_epoch(bus: Bus, kind: Kind) -> list[int]:
+def by_epoch(bus: Bus, kind: OperationKind) -> list[int]:
     """Operations on the secondary, epoch by epoch: each has a pump, and each pump a connection."""
     return [bus.secondary.count(kind, connection=one.name) for one in bus.pumps()]
 
@@ -37,17 +37,17 @@ def test_ten_idle_queues_cost_what_the_polls_are(
         longest_epoch=2.5,
     )
     thread, done = run_in_background(syphon)
-    until(lambda: by_epoch(bus, Kind.MANAGEMENT)[:4] == [10] * 4, within=150)
+    until(lambda: by_epoch(bus, OperationKind.MANAGEMENT)[:4] == [10] * 4, within=150)
     syphon.stop()
     thread.join(60)
     assert done[0].moved == 0
-    first, second, third, *rest = by_epoch(bus, Kind.EMPTY_RECEIVE)
+    first, second, third, *rest = by_epoch(bus, OperationKind.EMPTY_RECEIVE)
     assert first == 10, "a short epoch to begin with, for there may be work"
     assert [second, third] == [10 * 3] * 2, "no epoch has cut a poll"
     assert max(rest) <= 10 * 3
-    assert max(by_epoch(bus, Kind.MANAGEMENT)) == 10, "an epoch begins with a look at its queues"
+    assert max(by_epoch(bus, OperationKind.MANAGEMENT)) == 10, "an epoch begins with a look at its queues"
     kinds = {tally.kind for tally in bus.secondary.counters()}
-    assert kinds == {Kind.EMPTY_RECEIVE, Kind.MANAGEMENT, Kind.ADMIN}
+    assert kinds == {OperationKind.EMPTY_RECEIVE, OperationKind.MANAGEMENT, OperationKind.ADMIN}
 
 
 def test_a_thousand_idle_queues_on_two_tasks_use_next_to_no_cpu(
@@ -57,22 +57,22 @@ def test_a_thousand_idle_queues_on_two_tasks_use_next_to_no_cpu(
     backlog = Backlog(pair=pair, count=1000)
     syphon = Syphon(spark, backlog, state=tmp_path, shards=2, busy_epoch=300.0)
     thread, done = run_in_background(syphon)
-    until(lambda: many.secondary.count(Kind.MANAGEMENT) == 1000, within=120)
+    until(lambda: many.secondary.count(OperationKind.MANAGEMENT) == 1000, within=120)
     workers = [pump.pid for pump in syphon.pumps()]
     assert len(set(workers)) == 2
     until(lambda: is_quiet(workers), within=60)
-    operations = [many.secondary.count(kind) for kind in Kind]
+    operations = [many.secondary.count(kind) for kind in OperationKind]
     begun, before = time.monotonic(), [cpu_seconds(pid) for pid in workers]
     until(lambda: time.monotonic() > begun + 4)
     used = [cpu_seconds(pid) - was for pid, was in zip(workers, before, strict=True)]
     # A loop that asked its queues again and again would use all of a core.
     assert max(used) < 0.25 * 4
-    assert [many.secondary.count(kind) for kind in Kind] == operations
+    assert [many.secondary.count(kind) for kind in OperationKind] == operations
     syphon.stop()
     thread.join(60)
     assert done[0].moved == 0
-    assert many.secondary.count(Kind.EMPTY_RECEIVE) == 1000
-    assert many.secondary.count(Kind.MANAGEMENT) == 1000
+    assert many.secondary.count(OperationKind.EMPTY_RECEIVE) == 1000
+    assert many.secondary.count(OperationKind.MANAGEMENT) == 1000
 
 
 def is_quiet(workers: list[int]) -> bool:

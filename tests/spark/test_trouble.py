@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.spark import PumpOptions, PumpPair, Syphon, load_receipts
 
 from .bus import Bus, Letter
@@ -76,17 +76,21 @@ def assert_calm(bus: Bus) -> None:
     """Each message was looked at once, and sick entities were tried now and then."""
     total = EACH * (len(HEALTHY) + len(DOWN) + len(DEAD))
     tries = 50
-    assert bus.secondary.count(Kind.DELIVERY) <= total + tries
-    assert bus.secondary.count(Kind.DEFER) <= EACH * len(DOWN) + tries
-    assert bus.secondary.count(Kind.DEAD_LETTER) == EACH * len(DEAD)
-    assert bus.secondary.count(Kind.ABANDON) == bus.secondary.count(Kind.RELEASE) == 0
-    assert bus.secondary.count(Kind.MANAGEMENT) + bus.secondary.count(Kind.EMPTY_RECEIVE) < 400
+    assert bus.secondary.count(OperationKind.DELIVERY) <= total + tries
+    assert bus.secondary.count(OperationKind.DEFER) <= EACH * len(DOWN) + tries
+    assert bus.secondary.count(OperationKind.DEAD_LETTER) == EACH * len(DEAD)
+    assert bus.secondary.count(OperationKind.ABANDON) == bus.secondary.count(OperationKind.RELEASE) == 0
+    assert (
+        bus.secondary.count(OperationKind.MANAGEMENT) + bus.secondary.count(OperationKind.EMPTY_RECEIVE) < 400
+    )
     for path in (*DOWN, *DEAD):
         # What was on its way when the first refusal came, and a try after each back-off.
-        sends = [bus.primary.count(kind, entity=path) for kind in (Kind.SEND, Kind.SEND_REFUSED)]
+        sends = [
+            bus.primary.count(kind, entity=path) for kind in (OperationKind.SEND, OperationKind.SEND_REFUSED)
+        ]
         assert sum(sends) <= EACH + tries, path
     for path in HEALTHY:
-        assert bus.primary.count(Kind.SEND, entity=path) == EACH
+        assert bus.primary.count(OperationKind.SEND, entity=path) == EACH
 
 
 def assert_swift(spark: Any, records: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from pairbus.broker.engine.events import Event
+from pairbus.broker.engine.events import EngineEvent
 from pairbus.broker.errors import StoreError
 from pairbus.broker.store.sqlite import SqliteStore
 
@@ -23,12 +23,12 @@ class FailingStore(SqliteStore):
         self.loads = 0
         self.made.append(self)
 
-    def commit(self, events: Sequence[Event]) -> None:
+    def commit(self, events: Sequence[EngineEvent]) -> None:
         if self.refuses_commits:
             raise StoreError("the store was told to fail.")
         super().commit(events)
 
-    def load(self) -> Iterator[Event]:
+    def load(self) -> Iterator[EngineEvent]:
         self.loads += 1
         if self.is_unreadable:
             raise StoreError("the store was told to be unreadable.")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from pairbus.broker.engine.events import Event
+from pairbus.broker.engine.events import EngineEvent
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.store.sqlite import SqliteStore
 from tests.engine.samples import namespace
@@ -21,7 +21,7 @@ def store_path(directory: Path) -> Path:
     return path
 
 
-def write(path: Path, *turns: Iterable[Event]) -> None:
+def write(path: Path, *turns: Iterable[EngineEvent]) -> None:
     """Commit some turns and let go of the file."""
     with closing(SqliteStore(path)) as store:
         for turn in turns:

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from pairbus import EntityState, StateChange
 from pairbus.client.observers.metrics import FAMILIES, PrometheusObserver
-from pairbus.client.observers.observer import Outcome, Route, Sending
+from pairbus.client.observers.observer import AttemptOutcome, RouteName, Sending
 
 from .conftest import FAST, QUEUES, Namespaces, wait_until
 
@@ -55,7 +55,7 @@ def observer(registry: CollectorRegistry) -> PrometheusObserver:
 
 
 def sending(
-    *, route: Route = "primary", outcome: Outcome = "ok", messages: int = 1, seconds: float = 0.01
+    *, route: RouteName = "primary", outcome: AttemptOutcome = "ok", messages: int = 1, seconds: float = 0.01
 ) -> Sending:
     return Sending(path="orders", route=route, outcome=outcome, messages=messages, size=100, seconds=seconds)
 

@@ -7,18 +7,18 @@ from .connection import Connection, ConnectionState
 from .errors import DecodeError, EncodeError, ProtocolError, UsageError
 from .events import (
     Closed,
-    Event,
     LinkAttached,
     LinkDetached,
     LinkFlowed,
     Opened,
-    Received,
+    ProtocolEvent,
     SaslInitReceived,
     SessionBegun,
     SessionEnded,
     Settled,
+    TransferReceived,
 )
-from .limits import Limits
+from .limits import CodecLimits
 from .link import Link, LinkState
 from .message import Header, MessageSections, Properties, scan
 from .performatives import (
@@ -44,13 +44,12 @@ __all__ = [
     "AmqpError",
     "Attach",
     "Closed",
+    "CodecLimits",
     "Connection",
     "ConnectionState",
     "DecodeError",
     "EncodeError",
-    "Event",
     "Header",
-    "Limits",
     "Link",
     "LinkAttached",
     "LinkDetached",
@@ -63,7 +62,7 @@ __all__ = [
     "PlainCredentials",
     "Properties",
     "ProtocolError",
-    "Received",
+    "ProtocolEvent",
     "Rejected",
     "Released",
     "SaslClient",
@@ -75,6 +74,7 @@ __all__ = [
     "Settled",
     "Source",
     "Target",
+    "TransferReceived",
     "UsageError",
     "decode",
     "encode",

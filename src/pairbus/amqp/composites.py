@@ -1,8 +1,8 @@
 """Described lists with named fields: how they are read and written.
 
-A composite class is a slots dataclass with a descriptor and one ``Kind`` a field, in wire order. A missing
-or null field reads as the dataclass's default, which is the standard's. Kinds are strict: a field of a wrong
-type is the peer's fault and ends the connection with ``amqp:invalid-field``.
+A composite class is a slots dataclass with a descriptor and one ``FieldKind`` a field, in wire order. A
+missing or null field reads as the dataclass's default, which is the standard's. Kinds are strict: a field of
+a wrong type is the peer's fault and ends the connection with ``amqp:invalid-field``.
 
 Trailing nulls are written, not trimmed: older releases of the Python SDK index into the raw field list.
 """
@@ -19,7 +19,7 @@ from .errors import INVALID_FIELD, DecodeError
 from .types import Array, Described, Symbol, Timestamp, ULong
 
 
-class Kind:
+class FieldKind:
     """How one field is written, and what a decoded value must be."""
 
     __slots__ = ("put", "take")
@@ -45,7 +45,7 @@ class _Plan:
 
     __slots__ = ("defaults", "factories", "fields", "keyword_only", "mandatory", "names", "takes")
 
-    def __init__(self, cls: type[Composite], kinds: tuple[Kind, ...]) -> None:
+    def __init__(self, cls: type[Composite], kinds: tuple[FieldKind, ...]) -> None:
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]
         if len(fields) != len(kinds):
             raise TypeError(f"{cls.__name__} has {len(fields)} fields and {len(kinds)} kinds")
@@ -67,7 +67,7 @@ _CLASSES: dict[Any, type[Composite]] = {}
 _PLANS: dict[type[Composite], _Plan] = {}
 
 
-def composite(code: int, name: str, *kinds: Kind) -> Callable[[C], C]:
+def composite(code: int, name: str, *kinds: FieldKind) -> Callable[[C], C]:
     """Class decorator: the descriptor's number and symbol, and the kinds of the fields."""
 
     def register(cls: C) -> C:
@@ -215,7 +215,7 @@ def put_any(out: bytearray, value: Any) -> None:
         encoding.encode_into(out, value)
 
 
-def nested(*classes: str) -> Kind:
+def nested(*classes: str) -> FieldKind:
     """A field that holds one of the named composites or a described value that we do not know."""
 
     def take(value: Any) -> Any:
@@ -226,19 +226,19 @@ def nested(*classes: str) -> Kind:
             raise _WrongType
         return inner
 
-    return Kind(put_any, take)
+    return FieldKind(put_any, take)
 
 
-BOOLEAN = Kind(encoding.put_boolean, _of(bool))
-UBYTE = Kind(encoding.put_ubyte, _unsigned(0xFF))
-USHORT = Kind(encoding.put_ushort, _unsigned(0xFFFF))
-UINT = Kind(encoding.put_uint, _unsigned(0xFFFFFFFF))
-ULONG = Kind(encoding.put_ulong, _unsigned(0xFFFFFFFFFFFFFFFF))
-BINARY = Kind(encoding.put_binary, _of(bytes))
-STRING = Kind(encoding.put_string, _take_text)
-SYMBOL = Kind(encoding.put_symbol, _take_text)
-SYMBOLS = Kind(_put_symbols, _take_symbols)
-ADDRESS = Kind(encoding.put_string, _take_text)
-MAP = Kind(encoding.put_map, _of(dict))
-TIMESTAMP = Kind(encoding.put_timestamp, _take_timestamp)
-IDENTIFIER = Kind(encoding.encode_into, _take_identifier)
+BOOLEAN = FieldKind(encoding.put_boolean, _of(bool))
+UBYTE = FieldKind(encoding.put_ubyte, _unsigned(0xFF))
+USHORT = FieldKind(encoding.put_ushort, _unsigned(0xFFFF))
+UINT = FieldKind(encoding.put_uint, _unsigned(0xFFFFFFFF))
+ULONG = FieldKind(encoding.put_ulong, _unsigned(0xFFFFFFFFFFFFFFFF))
+BINARY = FieldKind(encoding.put_binary, _of(bytes))
+STRING = FieldKind(encoding.put_string, _take_text)
+SYMBOL = FieldKind(encoding.put_symbol, _take_text)
+SYMBOLS = FieldKind(_put_symbols, _take_symbols)
+ADDRESS = FieldKind(encoding.put_string, _take_text)
+MAP = FieldKind(encoding.put_map, _of(dict))
+TIMESTAMP = FieldKind(encoding.put_timestamp, _take_timestamp)
+IDENTIFIER = FieldKind(encoding.encode_into, _take_identifier)

@@ -43,7 +43,7 @@ from .errors import (
     SessionViolation,
     UsageError,
 )
-from .events import Closed, Event, Opened
+from .events import Closed, Opened, ProtocolEvent
 from .fastframes import (
     DISPOSITION_LIST,
     FLOW_LIST,
@@ -57,7 +57,7 @@ from .fastframes import (
 from .frames import AMQP_FRAME, HEADER_SIZE
 from .handshake import Handshake, HandshakeState
 from .inbox import Inbox
-from .limits import Limits
+from .limits import CodecLimits
 from .performatives import AmqpError, Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
 from .sasl import SERVER_MECHANISMS, SaslClient
 from .serials import NumberPool
@@ -104,14 +104,14 @@ class Connection:
         max_frame_size: int = 65536,
         channel_max: int = 65535,
         idle_timeout: float | None = None,
-        limits: Limits | None = None,
+        limits: CodecLimits | None = None,
         properties: dict[Any, Any] | None = None,
         now: float = 0.0,
     ) -> None:
         self.server = server
         self.container_id = container_id
         self.hostname = hostname
-        self.limits = limits or Limits()
+        self.limits = limits or CodecLimits()
         self.max_frame_size = max(max_frame_size, MIN_MAX_FRAME_SIZE)
         self.channel_max = min(channel_max, self.limits.max_sessions - 1)
         self.idle_timeout = idle_timeout
@@ -139,7 +139,7 @@ class Connection:
         self._open_sent = False
         self._pending = bytearray()
         self._needed = 0
-        self._events: list[Event] = []
+        self._events: list[ProtocolEvent] = []
         self._channels = NumberPool()
         self._sessions: dict[int, Session] = {}
         self._by_remote_channel: dict[int, Session] = {}
@@ -196,7 +196,7 @@ class Connection:
             for session in self._sessions.values():
                 session.kill()
 
-    def sasl_outcome(self, accepted: bool) -> list[Event]:
+    def sasl_outcome(self, accepted: bool) -> list[ProtocolEvent]:
         """Server: the answer to SaslInitReceived. Returns events of bytes that the client sent ahead."""
         if self.state is ConnectionState.HANDSHAKE and self._handshake.state is HandshakeState.DECISION:
             self._handshake.decide(accepted)
@@ -224,7 +224,7 @@ class Connection:
         candidates = (self._heartbeat_due(), self._idle_due(), self._close_deadline)
         return min((when for when in candidates if when is not None), default=None)
 
-    def tick(self, now: float) -> list[Event]:
+    def tick(self, now: float) -> list[ProtocolEvent]:
         """Heartbeats and time-outs."""
         self._now = now
         if self.state is not ConnectionState.CLOSED:
@@ -249,7 +249,7 @@ class Connection:
 
     # Input
 
-    def receive_data(self, data: bytes, now: float) -> list[Event]:
+    def receive_data(self, data: bytes, now: float) -> list[ProtocolEvent]:
         """Take bytes of the peer and say what they mean."""
         self._now = now
         if self.state is ConnectionState.CLOSED:
@@ -285,7 +285,7 @@ class Connection:
                 raise ProtocolError(FRAMING_ERROR, "too many bytes were sent ahead of the answer")
             self._pending += data[at:]
 
-    def _take_events(self) -> list[Event]:
+    def _take_events(self) -> list[ProtocolEvent]:
         events = self._events
         self._events = []
         return events

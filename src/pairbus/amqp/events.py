@@ -63,7 +63,7 @@ class LinkFlowed:
 
 
 @dataclass(slots=True)
-class Received:
+class TransferReceived:
     """A whole message."""
 
     link: Link
@@ -109,13 +109,13 @@ class Closed:
     local: bool
 
 
-Event: TypeAlias = (
+ProtocolEvent: TypeAlias = (
     SaslInitReceived
     | Opened
     | SessionBegun
     | LinkAttached
     | LinkFlowed
-    | Received
+    | TransferReceived
     | Settled
     | LinkDetached
     | SessionEnded

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from . import frames
 from .composites import Composite
 from .errors import ILLEGAL_STATE, NOT_ALLOWED, UNAUTHORIZED, DecodeError, ProtocolError
-from .events import Event, SaslInitReceived
+from .events import ProtocolEvent, SaslInitReceived
 from .frames import AMQP_HEADER, HEADER_SIZE, SASL_FRAME, SASL_HEADER
 from .performatives import SaslInit, SaslMechanisms, SaslOutcome
 from .sasl import AUTHENTICATION_FAILED, OK, SYSTEM_FAILED, SaslClient
@@ -65,7 +65,7 @@ class Handshake:
             self._header_sent = True
             self._write(SASL_HEADER if self._sasl_due else AMQP_HEADER)
 
-    def read(self, data: bytes, at: int, events: list[Event]) -> int:
+    def read(self, data: bytes, at: int, events: list[ProtocolEvent]) -> int:
         """Take what can be taken and return the place behind it; ``needed`` says how much must come first."""
         self.needed = 0
         size = len(data)
@@ -103,7 +103,7 @@ class Handshake:
     def _send(self, performative: Composite) -> None:
         self._write(frames.encode_frame(0, performative, kind=SASL_FRAME))
 
-    def _read_frame(self, data: bytes, at: int, events: list[Event]) -> int:
+    def _read_frame(self, data: bytes, at: int, events: list[ProtocolEvent]) -> int:
         if len(data) - at < HEADER_SIZE:
             self.needed = HEADER_SIZE
             return at
@@ -121,7 +121,7 @@ class Handshake:
         self._dispatch(performative, events)
         return end
 
-    def _dispatch(self, performative: Composite, events: list[Event]) -> None:
+    def _dispatch(self, performative: Composite, events: list[ProtocolEvent]) -> None:
         if self._server and isinstance(performative, SaslInit):
             self._on_init(performative, events)
         elif not self._server and isinstance(performative, SaslMechanisms):
@@ -131,7 +131,7 @@ class Handshake:
         else:
             raise ProtocolError(ILLEGAL_STATE, f"{performative.NAME} may not come during SASL")
 
-    def _on_init(self, init: SaslInit, events: list[Event]) -> None:
+    def _on_init(self, init: SaslInit, events: list[ProtocolEvent]) -> None:
         if init.mechanism not in self._mechanisms:
             raise ProtocolError(UNAUTHORIZED, "the SASL mechanism is not one of those offered")
         self.state = HandshakeState.DECISION

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from . import fastframes
 from .errors import UNATTACHED_HANDLE, DecodeError, SessionViolation
-from .events import Event, Received, Settled
+from .events import ProtocolEvent, Settled, TransferReceived
 from .frames import HEADER_SIZE, decode_performative
 from .performatives import DeliveryState, Disposition, Transfer
 from .serials import MASK
@@ -57,7 +57,7 @@ class Inbox:
         count: int,
         code: int,
         small: int,
-        events: list[Event],
+        events: list[ProtocolEvent],
     ) -> None:
         """A transfer frame at ``at`` as ``fastframes.read_head`` saw it. The hottest lines of the package."""
         try:
@@ -103,18 +103,20 @@ class Inbox:
         _, message_format, settled = known
         if not settled:
             self._received[delivery_id] = link
-        events.append(Received(link, delivery_id, data[tag:rest], data[stop:end], settled, message_format))
+        events.append(
+            TransferReceived(link, delivery_id, data[tag:rest], data[stop:end], settled, message_format)
+        )
         return None
 
     def _take_transfer_slowly(
-        self, data: bytes, at: int, end: int, rest: int, stop: int, events: list[Event]
+        self, data: bytes, at: int, end: int, rest: int, stop: int, events: list[ProtocolEvent]
     ) -> None:
         transfer, start = decode_performative(data, at + HEADER_SIZE, end)
         if 0 < rest <= stop == start:
             fastframes.learn_transfer(data[rest:stop], data[at + 13], transfer)
         self.on_transfer(transfer, data[start:end], events)
 
-    def on_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> None:
+    def on_transfer(self, transfer: Transfer, payload: bytes, events: list[ProtocolEvent]) -> None:
         """Any transfer, decoded by the general codec."""
         self.window -= 1
         if self.window <= self._low_water:
@@ -133,7 +135,7 @@ class Inbox:
         count: int,
         byte1: int,
         byte2: int,
-        events: list[Event],
+        events: list[ProtocolEvent],
     ) -> None:
         """A disposition frame at ``at`` as ``fastframes.read_head`` saw it."""
         try:
@@ -156,7 +158,7 @@ class Inbox:
         return None
 
     def _take_disposition_slowly(
-        self, data: bytes, at: int, end: int, rest: int, events: list[Event]
+        self, data: bytes, at: int, end: int, rest: int, events: list[ProtocolEvent]
     ) -> None:
         disposition, reached = decode_performative(data, at + HEADER_SIZE, end)
         if reached != end:
@@ -165,7 +167,7 @@ class Inbox:
             fastframes.learn_disposition(data[rest:end], data[at + 13], disposition)
         self.on_disposition(disposition, events)
 
-    def on_disposition(self, disposition: Disposition, events: list[Event]) -> None:
+    def on_disposition(self, disposition: Disposition, events: list[ProtocolEvent]) -> None:
         """Any disposition, decoded by the general codec."""
         first, last = disposition.first, disposition.last
         unsettled = self._sent if disposition.role else self._received
@@ -179,7 +181,7 @@ class Inbox:
         last: int,
         settled: bool,
         state: DeliveryState | None,
-        events: list[Event],
+        events: list[ProtocolEvent],
     ) -> None:
         """One event a link, however the peer packs its frames; ids that we do not know are passed over."""
         by_link: dict[Link, list[int]] = {}

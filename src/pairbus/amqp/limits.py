@@ -23,7 +23,7 @@ MAX_SECTIONS = 32768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CodecLimits:
     """Bounds for one connection. A peer that passes one loses the link, the session or the connection."""
 
     max_sessions: int = 4096

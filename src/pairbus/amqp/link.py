@@ -18,7 +18,7 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 from .errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT, ProtocolError
-from .events import Event, LinkAttached, LinkDetached, LinkFlowed, Received
+from .events import LinkAttached, LinkDetached, LinkFlowed, ProtocolEvent, TransferReceived
 from .fastframes import SHORT_SUFFIXES, TransferShape, disposition_prefix, pack_disposition
 from .outbox import Outgoing
 from .performatives import (
@@ -153,7 +153,7 @@ class Link:
             self.size_limit = attach.max_message_size + self.session.limits.message_allowance
         self.session.send(attach)
 
-    def on_attach(self, attach: Attach, events: list[Event], *, crowded: bool) -> None:
+    def on_attach(self, attach: Attach, events: list[ProtocolEvent], *, crowded: bool) -> None:
         """The peer's attach; ``crowded`` if the connection has all the links it may have."""
         self.remote_attach = attach
         if not self.is_sender:
@@ -207,7 +207,7 @@ class Link:
             echo=echo,
         )
 
-    def on_flow(self, flow: Flow, events: list[Event]) -> None:
+    def on_flow(self, flow: Flow, events: list[ProtocolEvent]) -> None:
         if self.state not in (LinkState.ATTACHED, LinkState.ATTACH_RECEIVED):
             return
         if self.is_sender:
@@ -265,7 +265,7 @@ class Link:
 
     # Receiving
 
-    def on_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> None:
+    def on_transfer(self, transfer: Transfer, payload: bytes, events: list[ProtocolEvent]) -> None:
         """One transfer frame; those that cross our detach on the way are dropped."""
         if not self._alive and self.state is not LinkState.ATTACH_RECEIVED:
             return
@@ -287,7 +287,7 @@ class Link:
                 self._unsettled[partial.delivery_id] = self
             events.append(partial.finish(self))
 
-    def _grow(self, partial: _Partial, payload: bytes, events: list[Event]) -> bool:
+    def _grow(self, partial: _Partial, payload: bytes, events: list[ProtocolEvent]) -> bool:
         """Add a frame's payload; false if that broke the link."""
         connection = self.session.connection
         partial.data += payload
@@ -356,7 +356,7 @@ class Link:
         self.session.send(Detach(self.handle, closed, error))
         self._retire(LinkState.DETACH_SENT)
 
-    def on_detach(self, detach: Detach, events: list[Event]) -> None:
+    def on_detach(self, detach: Detach, events: list[ProtocolEvent]) -> None:
         if self.state is LinkState.ATTACH_RECEIVED:
             self.send_attach(self._answer())
         if self.state is not LinkState.DETACH_SENT:
@@ -392,5 +392,7 @@ class _Partial:
         self.settled = False
         self.data = bytearray()
 
-    def finish(self, link: Link) -> Received:
-        return Received(link, self.delivery_id, self.tag, bytes(self.data), self.settled, self.message_format)
+    def finish(self, link: Link) -> TransferReceived:
+        return TransferReceived(
+            link, self.delivery_id, self.tag, bytes(self.data), self.settled, self.message_format
+        )

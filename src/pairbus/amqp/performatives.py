@@ -85,8 +85,8 @@ class Modified(Composite):
     message_annotations: dict[Any, Any] | None = None
 
 
-Outcome = Accepted | Rejected | Released | Modified
-DeliveryState = Outcome | Received | Described
+DeliveryOutcome = Accepted | Rejected | Released | Modified
+DeliveryState = DeliveryOutcome | Received | Described
 
 # Outcomes without fields never differ, so one of each is enough.
 ACCEPTED = Accepted()
@@ -343,6 +343,7 @@ __all__ = [
     "Begin",
     "Close",
     "Coordinator",
+    "DeliveryOutcome",
     "DeliveryState",
     "Detach",
     "Disposition",
@@ -350,7 +351,6 @@ __all__ = [
     "Flow",
     "Modified",
     "Open",
-    "Outcome",
     "Received",
     "Rejected",
     "Released",

@@ -26,10 +26,10 @@ from .errors import (
     SessionViolation,
     UsageError,
 )
-from .events import Event, LinkFlowed, SessionBegun, SessionEnded
+from .events import LinkFlowed, ProtocolEvent, SessionBegun, SessionEnded
 from .frames import encode_frame
 from .inbox import Inbox
-from .limits import Limits
+from .limits import CodecLimits
 from .link import Link
 from .outbox import Outbox
 from .performatives import (
@@ -65,7 +65,7 @@ class Session:
     def __init__(self, connection: Connection, channel: int) -> None:
         self.connection = connection
         self.channel = channel
-        self.limits: Limits = connection.limits
+        self.limits: CodecLimits = connection.limits
         self.state = SessionState.BEGIN_SENT
         self.remote_begin: Begin | None = None
         self.remote_channel: int | None = None
@@ -110,7 +110,7 @@ class Session:
             )
         )
 
-    def on_begin(self, begin: Begin, remote_channel: int, events: list[Event]) -> None:
+    def on_begin(self, begin: Begin, remote_channel: int, events: list[ProtocolEvent]) -> None:
         self.remote_begin = begin
         self.remote_channel = remote_channel
         self.remote_window = begin.incoming_window
@@ -126,14 +126,14 @@ class Session:
             self.send(End(error))
             self._retire(SessionState.END_SENT)
 
-    def on_end(self, end: End, events: list[Event]) -> None:
+    def on_end(self, end: End, events: list[ProtocolEvent]) -> None:
         if self.state is not SessionState.END_SENT:
             self.send(End())
         self._retire(SessionState.ENDED)
         if not self._owner_told:
             events.append(SessionEnded(self, end.error))
 
-    def violate(self, fault: SessionViolation, events: list[Event]) -> None:
+    def violate(self, fault: SessionViolation, events: list[ProtocolEvent]) -> None:
         """The peer broke the session's rules: end it and tell the owner at once."""
         error = AmqpError(fault.condition, fault.description)
         self.end(error)
@@ -210,7 +210,7 @@ class Session:
         self.connection.link_count += 1
         return link
 
-    def on_attach(self, attach: Attach, events: list[Event]) -> None:
+    def on_attach(self, attach: Attach, events: list[ProtocolEvent]) -> None:
         if attach.handle >= self.limits.max_links:
             raise ProtocolError(FRAMING_ERROR, f"handle {attach.handle} is above our handle-max")
         if attach.handle in self._by_remote_handle:
@@ -227,7 +227,7 @@ class Session:
         self._by_remote_handle[attach.handle] = link
         link.on_attach(attach, events, crowded=crowded)
 
-    def on_detach(self, detach: Detach, events: list[Event]) -> None:
+    def on_detach(self, detach: Detach, events: list[ProtocolEvent]) -> None:
         link = self._find(detach.handle)
         link.on_detach(detach, events)
         del self._by_remote_handle[detach.handle]
@@ -243,7 +243,7 @@ class Session:
 
     # Windows
 
-    def on_flow(self, flow: Flow, events: list[Event]) -> None:
+    def on_flow(self, flow: Flow, events: list[ProtocolEvent]) -> None:
         # Before the peer has seen our begin it names no id, and means the first, which is 0 (part 2.7.4).
         on_the_way = max(0, serial_gap(self.next_outgoing_id, flow.next_incoming_id or 0))
         self.remote_window = max(0, flow.incoming_window - on_the_way)

@@ -12,18 +12,17 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
 
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties, TopicProperties
 
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.failures import Kind, classify, describe
+from pairbus.pairing.failures import FailureKind, classify, describe
 from pairbus.pairing.names import parse_backlog_queue_name
 from pairbus.sdk.administration import REQUEST_LIMIT, Trouble, ask, describe_trouble, judge_trouble
 from pairbus.sdk.graveyard import Graveyard
-from pairbus.sdk.side import Side
+from pairbus.sdk.side import SdkSide, SideName
 
 from .findings import (
     Capacity,
@@ -42,8 +41,7 @@ from .provisioner import Provisioner
 
 __all__ = ["Preflight", "PreflightReport"]
 
-SideName = Literal["primary", "secondary"]
-Described = dict[str, QueueProperties | TopicProperties | None]
+EntityProperties = dict[str, QueueProperties | TopicProperties | None]
 
 # Links at a time: quick for a hundred entities, and no storm.
 _AT_A_TIME = 4
@@ -73,8 +71,8 @@ class Preflight:
 
     def __init__(
         self,
-        primary: Side,
-        secondary: Side,
+        primary: SdkSide,
+        secondary: SdkSide,
         *,
         name: str,
         options: SendAvailabilityOptions,
@@ -85,7 +83,7 @@ class Preflight:
         """``entities`` are paths of the primary; without any, all are looked at that may be listed. ``limit``
         is for one request and for opening one link.
         """
-        self._sides: dict[SideName, Side] = {"primary": primary, "secondary": secondary}
+        self._sides: dict[SideName, SdkSide] = {"primary": primary, "secondary": secondary}
         self._name = name
         self._options = options
         self._plan = plan
@@ -175,7 +173,7 @@ class Preflight:
                     judge_headroom(path, largest, backlog_limit=backlog_limit, compressing=compressing)
                 )
 
-    async def _describe_entities(self) -> Described:
+    async def _describe_entities(self) -> EntityProperties:
         """The entities to look at, with their settings where those may be known."""
         async with self._sides["primary"].open_administration() as admin:
             try:
@@ -192,8 +190,8 @@ class Preflight:
         self._note([_without_manage(self._entities)])
         return dict.fromkeys(self._entities)
 
-    async def _list(self, admin: ServiceBusAdministrationClient) -> Described:
-        found: Described = {}
+    async def _list(self, admin: ServiceBusAdministrationClient) -> EntityProperties:
+        found: EntityProperties = {}
         async with asyncio.timeout(self._limit * 4):
             async for queue in admin.list_queues():
                 if parse_backlog_queue_name(queue.name) is None:  # of pairs that this one is the secondary of
@@ -239,14 +237,14 @@ class Preflight:
         """Note what an error tells of the service; False for one that is ours."""
         failure = describe(error)
         match classify(failure):
-            case Kind.CALLER:
+            case FailureKind.CALLER:
                 return False
-            case Kind.CONNECTION | Kind.TIMEOUT | Kind.CERTIFICATE:
+            case FailureKind.CONNECTION | FailureKind.TIMEOUT | FailureKind.CERTIFICATE:
                 self._mark_unreachable(name, failure.summary)
-            case Kind.UNAUTHORIZED:
+            case FailureKind.UNAUTHORIZED:
                 text = f"the credential of the {name} may not send here; it needs the Send claim"
                 self._note([Finding("error", "claims", path, text)])
-            case Kind.MISSING:
+            case FailureKind.MISSING:
                 self._note([Finding("error", "names", path, f"the {name} has no such entity")])
             case _:
                 self._note([Finding("error", "reach", path, failure.summary)])

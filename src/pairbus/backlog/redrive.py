@@ -23,7 +23,7 @@ from pairbus.amqp.message import (
 from pairbus.pairing.names import path_key
 from pairbus.pump import PumpOptions, PumpPair, TransportError
 from pairbus.pump.pump import open_transport
-from pairbus.pump.transport import Delivery, Destination, Source, Transport, Unit
+from pairbus.pump.transport import BacklogSource, Delivery, Destination, Transport, Unit
 
 __all__ = ["DeadLetterChoice", "Redriven", "redrive"]
 
@@ -130,7 +130,10 @@ def _sort(
 
 
 async def _move(
-    source: Source, destination: Destination, chosen: Sequence[tuple[Delivery, bytes, str]], done: Redriven
+    source: BacklogSource,
+    destination: Destination,
+    chosen: Sequence[tuple[Delivery, bytes, str]],
+    done: Redriven,
 ) -> None:
     outcomes = await destination.send([Unit([payload]) for _, payload, _ in chosen]) if chosen else []
     taken = [one for one, outcome in zip(chosen, outcomes, strict=True) if outcome is None]

@@ -16,7 +16,7 @@ from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Peeked, Transport
 from pairbus.pump.unwrapping import open_envelope, read_postmark
 
-__all__ = ["Sighting", "survey_queues"]
+__all__ = ["MessageSighting", "survey_queues"]
 
 _PAGE = 250
 _DEAD_LETTERS = "$DeadLetterQueue"
@@ -25,7 +25,7 @@ _STANDARD_SIZE = 262_144
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class MessageSighting:
     """A message that was seen in a backlog queue or in its dead letters."""
 
     queue: str
@@ -43,7 +43,7 @@ class Sighting:
 
 async def survey_queues(
     pair: PumpPair, queues: Sequence[str], options: PumpOptions, *, now: float, dead_letters: bool = True
-) -> AsyncIterator[Sighting]:
+) -> AsyncIterator[MessageSighting]:
     """All messages of these queues, one page after the other; queues that are not there have none."""
     async with _secondary(pair, options) as transport:
         for queue in queues:
@@ -78,7 +78,7 @@ async def _peek_all(transport: Transport, path: str) -> AsyncIterator[Peeked]:
         await source.close()
 
 
-def _sight(one: Peeked, queue: str, *, is_dead: bool, options: PumpOptions, now: float) -> Sighting:
+def _sight(one: Peeked, queue: str, *, is_dead: bool, options: PumpOptions, now: float) -> MessageSighting:
     path, session, message_id, enqueued = "", None, "", 0.0
     reason: str | None = None
     sections = one.sections
@@ -97,7 +97,7 @@ def _sight(one: Peeked, queue: str, *, is_dead: bool, options: PumpOptions, now:
             reason = str(sections.application_properties.get("DeadLetterReason") or "unknown")
     except (DecodeError, MalformedEnvelope) as error:
         reason = f"malformed: {error}"
-    return Sighting(
+    return MessageSighting(
         queue=queue,
         is_dead=is_dead,
         is_deferred=one.is_deferred,

@@ -3,7 +3,7 @@
 from .access.policies import Policy
 from .broker import Broker
 from .connections import ConnectionInfo
-from .counters import Kind, Tally
+from .counters import OperationKind, OperationTally
 from .engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from .errors import BrokerError, ControlError, StoreError
 from .faults.board import Fault, FaultKind
@@ -20,12 +20,12 @@ __all__ = [
     "FaultKind",
     "FaultPlan",
     "Faults",
-    "Kind",
     "NamespaceHandle",
+    "OperationKind",
+    "OperationTally",
     "Policy",
     "QueueSettings",
     "StoreError",
     "SubscriptionSettings",
-    "Tally",
     "TopicSettings",
 ]

@@ -29,7 +29,7 @@ from .access.policies import Policies, Policy
 from .access.web_tokens import JwtKey
 from .admin import AdminHttp
 from .control import ControlApi
-from .engine.settings import STANDARD, Limits
+from .engine.settings import STANDARD, NamespaceLimits
 from .errors import BrokerError
 from .faults.plan import FaultPlan
 from .handle import NamespaceHandle
@@ -61,7 +61,7 @@ class Broker:
         jwt_key: Path | None = None,
         fault_plan: FaultPlan | Path | None = None,
         clock: Clock | None = None,
-        limits: Limits = STANDARD,
+        limits: NamespaceLimits = STANDARD,
     ) -> None:
         """`namespaces` maps names to ports (0: any free one). Without `data_dir` everything is in memory.
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from pairbus.errors import ConfigurationError
 
-from .admin import Request, Response
+from .admin import HttpRequest, Response
 from .errors import ControlError
 from .faults.board import FaultBoard
 from .faults.fault import FAULT_ARGUMENTS, Fault
@@ -37,7 +37,7 @@ class ControlApi:
         self._token = token
         self._describe = describe
 
-    def handle(self, request: Request) -> Response:
+    def handle(self, request: HttpRequest) -> Response:
         """Answer one request with JSON."""
         if not hmac.compare_digest((request.token or "").encode(), self._token.encode()):
             return _json(
@@ -58,7 +58,7 @@ class ControlApi:
         except ConfigurationError as error:
             return _json(400, {"error": str(error)})
 
-    def set_fault(self, request: Request) -> Any:
+    def set_fault(self, request: HttpRequest) -> Any:
         body = _body(request)
         host = self._host(body.pop("namespace", None))
         kind, entity, duration = body.pop("kind", None), body.pop("entity", None), body.pop("for", None)
@@ -71,27 +71,27 @@ class ControlApi:
 
         return {"namespace": host.name, **host.fault_desk.set(add).describe()}
 
-    def clear_faults(self, request: Request) -> Any:
+    def clear_faults(self, request: HttpRequest) -> Any:
         query = _query(request, "namespace", "entity")
         host = self._host(query.get("namespace"))
         return {"namespace": host.name, "cleared": host.fault_desk.clear(query.get("entity"))}
 
-    def list_faults(self, request: Request) -> Any:
+    def list_faults(self, request: HttpRequest) -> Any:
         hosts = self._chosen(request)
         return {host.name: [fault.describe() for fault in host.faults.active(host.now())] for host in hosts}
 
-    def list_counters(self, request: Request) -> Any:
+    def list_counters(self, request: HttpRequest) -> Any:
         return {host.name: host.counters.rows() for host in self._chosen(request)}
 
-    def list_connections(self, request: Request) -> Any:
+    def list_connections(self, request: HttpRequest) -> Any:
         hosts = self._chosen(request)
         return {host.name: [connection.describe() for connection in host.connections] for host in hosts}
 
-    def status(self, request: Request) -> Any:
+    def status(self, request: HttpRequest) -> Any:
         _query(request)
         return self._describe()
 
-    def _chosen(self, request: Request) -> list[NamespaceHost]:
+    def _chosen(self, request: HttpRequest) -> list[NamespaceHost]:
         name = _query(request, "namespace").get("namespace")
         return list(self._hosts.values()) if name is None else [self._host(name)]
 
@@ -103,7 +103,7 @@ class ControlApi:
         return host
 
 
-_Perform = Callable[[ControlApi, Request], Any]
+_Perform = Callable[[ControlApi, HttpRequest], Any]
 _ROUTES: dict[str, dict[str, _Perform]] = {
     "faults": {
         "GET": ControlApi.list_faults,
@@ -116,7 +116,7 @@ _ROUTES: dict[str, dict[str, _Perform]] = {
 }
 
 
-def _query(request: Request, *known: str) -> dict[str, str]:
+def _query(request: HttpRequest, *known: str) -> dict[str, str]:
     """The query of a request, or ConfigurationError if there is more in it than is `known`."""
     try:
         pairs = parse_qsl(
@@ -130,7 +130,7 @@ def _query(request: Request, *known: str) -> dict[str, str]:
     return dict(pairs)
 
 
-def _body(request: Request) -> dict[str, Any]:
+def _body(request: HttpRequest) -> dict[str, Any]:
     try:
         body = json.loads(request.body)
     except (ValueError, RecursionError) as error:

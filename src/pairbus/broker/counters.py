@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from pairbus.metering import UNIT_BYTES, units
 
-__all__ = ["FORMER", "NAMESPACE", "UNIT_BYTES", "Counters", "Kind", "Tally"]
+__all__ = ["FORMER", "NAMESPACE", "UNIT_BYTES", "Counters", "OperationKind", "OperationTally"]
 
 # Stands for the entity where an operation concerns none: no entity can have this name.
 NAMESPACE = "$namespace"
@@ -23,7 +23,7 @@ NAMESPACE = "$namespace"
 FORMER = "former"
 
 
-class Kind(StrEnum):
+class OperationKind(StrEnum):
     """The kinds of billable operations."""
 
     SEND = "send"
@@ -41,18 +41,18 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class OperationTally:
     """How often one kind of operation happened to one entity on one connection."""
 
     entity: str
     connection: str
-    kind: Kind
+    kind: OperationKind
     count: int
     units: int
     bytes: int
 
 
-_Cells = dict[tuple[str, Kind], list[int]]
+_Cells = dict[tuple[str, OperationKind], list[int]]
 
 
 class Counters:
@@ -63,7 +63,7 @@ class Counters:
     def __init__(self) -> None:
         self._cells: dict[str, _Cells] = {}
 
-    def count(self, entity: str, connection: str, *, kind: Kind, size: int = 0) -> None:
+    def count(self, entity: str, connection: str, *, kind: OperationKind, size: int = 0) -> None:
         """Count one operation on `entity`, in its canonical spelling, that carried `size` bytes."""
         cells = self._cells_of(connection)
         cell = cells.get((entity, kind))
@@ -80,15 +80,15 @@ class Counters:
             before = former.get(key, [0, 0, 0])
             former[key] = [old + new for old, new in zip(before, numbers, strict=True)]
 
-    def __iter__(self) -> Iterator[Tally]:
+    def __iter__(self) -> Iterator[OperationTally]:
         rows = (
-            Tally(entity, connection, kind, *numbers)
+            OperationTally(entity, connection, kind, *numbers)
             for connection, cells in self._cells.items()
             for (entity, kind), numbers in cells.items()
         )
         return iter(sorted(rows, key=lambda tally: (tally.entity, tally.connection, tally.kind)))
 
-    def total(self, kind: Kind, *, entity: str | None = None, connection: str | None = None) -> int:
+    def total(self, kind: OperationKind, *, entity: str | None = None, connection: str | None = None) -> int:
         """How many operations of `kind` there were, over all entities and connections or on those named."""
         wanted = entity.strip("/").lower() if entity is not None else None
         chosen = self._cells.values() if connection is None else [self._cells.get(connection, {})]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .access.policies import connection_string
 from .connections import ConnectionInfo
-from .counters import Counters, Kind, Tally
+from .counters import Counters, OperationKind, OperationTally
 from .engine.namespace import Namespace
 from .engine.rules import Rule
 from .engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
@@ -157,11 +157,11 @@ class NamespaceHandle:
 
     # -- counters --------------------------------------------------------------------------------------------
 
-    def counters(self) -> list[Tally]:
+    def counters(self) -> list[OperationTally]:
         """The counts of billable operations so far."""
         return self._broker.call(lambda: list(self._host.counters))
 
-    def count(self, kind: Kind, *, entity: str | None = None, connection: str | None = None) -> int:
+    def count(self, kind: OperationKind, *, entity: str | None = None, connection: str | None = None) -> int:
         """How many operations of one kind there were."""
         counters: Counters = self._host.counters
         return self._broker.call(lambda: counters.total(kind, entity=entity, connection=connection))

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pairbus.amqp import errors as conditions
-from pairbus.amqp.limits import Limits as AmqpLimits
+from pairbus.amqp.limits import CodecLimits as AmqpLimits
 from pairbus.amqp.performatives import AmqpError
 from pairbus.clock import Clock
 
@@ -36,16 +36,16 @@ from .counters import Counters
 from .engine.errors import Refused
 from .engine.namespace import Namespace
 from .engine.queue import MessageQueue
-from .engine.settings import Limits
+from .engine.settings import NamespaceLimits
 from .errors import StoreError
 from .faults.board import FaultBoard
 from .faults.desk import FaultDesk
-from .faults.fault import Line, Operation
+from .faults.fault import ClientAction, LineState
 from .links.attach import SessionWait
 from .links.consumers import Consumers
-from .links.endpoint import Endpoint
-from .links.inbox import Inbox
-from .links.outbox import Outbox
+from .links.endpoint import LinkEndpoint
+from .links.inbox import ReceivingEndpoint
+from .links.outbox import SendingEndpoint
 from .links.peer import Peer
 from .listener import Direct, Listener
 from .store.store import Store
@@ -71,7 +71,7 @@ class NamespaceHost:
         store: Store,
         policies: Policies,
         clock: Clock,
-        limits: Limits,
+        limits: NamespaceLimits,
         jwt_key: JwtKey | None = None,
     ) -> None:
         self.name = name
@@ -196,15 +196,15 @@ class NamespaceHost:
 
     # -- receivers -------------------------------------------------------------------------------------------
 
-    def enlist(self, outbox: Outbox) -> None:
+    def enlist(self, outbox: SendingEndpoint) -> None:
         """A receiver has attached."""
         self._consumers.enlist(outbox)
 
-    def leave(self, outbox: Outbox) -> None:
+    def leave(self, outbox: SendingEndpoint) -> None:
         """A receiver has gone."""
         self._consumers.leave(outbox)
 
-    def want(self, outbox: Outbox) -> None:
+    def want(self, outbox: SendingEndpoint) -> None:
         """A receiver's credit has changed."""
         self._consumers.want(outbox)
 
@@ -358,7 +358,7 @@ class NamespaceHost:
         """Whether the entity's receivers get nothing for the time being."""
         return self.faults.any and (self.is_mute(path) or self.faults.withholds(path, self.now()))
 
-    def follow_line(self, line: Line) -> None:
+    def follow_line(self, line: LineState) -> None:
         """Let the port and all connections behave as the line does from now on."""
         if self._listener is not None:
             self._listener.set_line(line)
@@ -378,7 +378,7 @@ class NamespaceHost:
                 error = self._objection_to(endpoint, now)
                 if error is not None:
                     peer.detach(endpoint, error)
-                elif isinstance(endpoint, Outbox):
+                elif isinstance(endpoint, SendingEndpoint):
                     self._consumers.want(endpoint)  # it may have been mute until now
         for wait in self._consumers.take_waits(lambda wait: True):
             error = self._objection(wait.queue.path, wait.queue, now)
@@ -387,16 +387,16 @@ class NamespaceHost:
             elif not wait.try_again(now):
                 self._consumers.await_session(wait)
 
-    def _objection_to(self, endpoint: Endpoint, now: float) -> AmqpError | None:
+    def _objection_to(self, endpoint: LinkEndpoint, now: float) -> AmqpError | None:
         if endpoint.is_owed_an_answer and not self.is_mute(endpoint.path):
             text = "The link was silent for a while. What was asked of it meanwhile is lost; attach it again."
             return AmqpError(conditions.DETACH_FORCED, text, {})
-        if isinstance(endpoint, Inbox):
+        if isinstance(endpoint, ReceivingEndpoint):
             return self._objection(endpoint.path, None, now)
-        if isinstance(endpoint, Outbox):
+        if isinstance(endpoint, SendingEndpoint):
             return self._objection(endpoint.path, endpoint.queue, now)
         if endpoint.path and self.faults.any:
-            return self.faults.severance(Operation.ATTACH_MANAGEMENT, endpoint.path, now=now)
+            return self.faults.severance(ClientAction.ATTACH_MANAGEMENT, endpoint.path, now=now)
         return None
 
     def _objection(self, path: str, queue: MessageQueue | None, now: float) -> AmqpError | None:
@@ -413,13 +413,13 @@ class NamespaceHost:
             return AmqpError(refused.condition, refused.description, {})
         if not self.faults.any:
             return None
-        operation = Operation.ATTACH_SENDER if queue is None else Operation.ATTACH_RECEIVER
+        operation = ClientAction.ATTACH_SENDER if queue is None else ClientAction.ATTACH_RECEIVER
         return self.faults.severance(operation, path, now=now)
 
     def _detach_lost_sessions(self, now: float) -> None:
         for peer in list(self._peers):
             for endpoint in list(peer.endpoints.values()):
-                if isinstance(endpoint, Outbox) and endpoint.has_lost_session(now):
+                if isinstance(endpoint, SendingEndpoint) and endpoint.has_lost_session(now):
                     text = "The session lock has expired. Accept the session again."
                     peer.detach(endpoint, AmqpError(conditions.SESSION_LOCK_LOST, text, {}))
 

@@ -25,7 +25,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from .errors import BrokerError
-from .faults.fault import Line
+from .faults.fault import LineState
 
 __all__ = ["Choose", "Direct", "Greeter", "Listener", "cut"]
 
@@ -58,7 +58,7 @@ class Listener:
         self._holder = _bound_socket(host, port)
         self.host: str = host
         self.port: int = self._holder.getsockname()[1]
-        self.line = Line.UP
+        self.line = LineState.UP
         self._listening: socket.socket | None = None
         self._fillers: list[socket.socket] = []
         self._unread: dict[socket.socket, asyncio.TimerHandle | None] = {}
@@ -79,18 +79,18 @@ class Listener:
             greeter.cut()
         self._holder.close()
 
-    def set_line(self, line: Line) -> None:
+    def set_line(self, line: LineState) -> None:
         """Make the port, and the connections known here, behave as `line` says."""
         if line is self.line:
             return
         was, self.line = self.line, line
-        if line is Line.REFUSE:
+        if line is LineState.REFUSE:
             self._stop_listening()
         else:
             self._listen()
         if line.is_mute:
             self._ignore_unread()
-        elif line is Line.UP and was is Line.BLACKHOLE:
+        elif line is LineState.UP and was is LineState.BLACKHOLE:
             self._watch_unread()
         else:  # cut, or silent until now
             self._cut_unread()
@@ -104,7 +104,7 @@ class Listener:
         if self._listening is None:
             self._listening = _bound_socket(self.host, self.port)
         listening = self._listening
-        if self.line is Line.BLACKHOLE:
+        if self.line is LineState.BLACKHOLE:
             self._loop.remove_reader(listening.fileno())
             listening.listen(0)
             self._fill()
@@ -142,17 +142,17 @@ class Listener:
             self._loop.remove_reader(listening.fileno())
             self._loop.call_later(ACCEPT_PAUSE, self._accept_again, listening)
             return
-        if self.line is Line.RESET:
+        if self.line is LineState.RESET:
             _reset(sock)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unread[sock] = None
-        if self.line is not Line.SILENCE:
+        if self.line is not LineState.SILENCE:
             self._watch(sock)
 
     def _accept_again(self, listening: socket.socket) -> None:
-        if listening is self._listening and self.line is not Line.BLACKHOLE:
+        if listening is self._listening and self.line is not LineState.BLACKHOLE:
             self._loop.add_reader(listening.fileno(), self._accept, listening)
 
     # -- the first byte --------------------------------------------------------------------------------------
@@ -234,16 +234,16 @@ class Greeter(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._listener.greeters.add(self)
-        if self._listener.line is not Line.UP:
+        if self._listener.line is not LineState.UP:
             self.follow(self._listener.line)
 
     def data_received(self, data: bytes) -> None:
         if self._mute:
             return
-        if self._listener.line is Line.BLACKHOLE:
+        if self._listener.line is LineState.BLACKHOLE:
             # The protocol may have begun to read again of itself, and TLS may have had more in its pocket.
             self._held += data
-            self.follow(Line.BLACKHOLE)
+            self.follow(LineState.BLACKHOLE)
         elif self._protocol is not None:
             self._protocol.data_received(data)
         else:
@@ -279,16 +279,16 @@ class Greeter(asyncio.Protocol):
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
 
-    def follow(self, line: Line) -> None:
+    def follow(self, line: LineState) -> None:
         """Do as the line does from now on."""
         if self._transport is None or self._transport.is_closing():
             return
-        if line in (Line.REFUSE, Line.RESET) or (self._mute and line is Line.UP):
+        if line in (LineState.REFUSE, LineState.RESET) or (self._mute and line is LineState.UP):
             self.cut()  # what a silent line swallowed is lost, so that it cannot be taken up again
-        elif line is Line.BLACKHOLE:
+        elif line is LineState.BLACKHOLE:
             self._transport.pause_reading()
         else:
-            self._mute = line is Line.SILENCE
+            self._mute = line is LineState.SILENCE
             self._transport.resume_reading()
             held, self._held = self._held, b""
             if held:

@@ -12,7 +12,7 @@ from .pairs import PairSettings, SideAddress
 if TYPE_CHECKING:
     from pairbus.client.aio import PairedServiceBusClient
     from pairbus.client.observers.observer import Observer
-    from pairbus.sdk.side import Side
+    from pairbus.sdk.side import SdkSide
 
 __all__ = ["ReachablePair", "signed_in"]
 
@@ -40,12 +40,12 @@ class ReachablePair:
     credential: Any
 
     @property
-    def primary(self) -> Side:
+    def primary(self) -> SdkSide:
         """The primary; close it."""
         return self._side(self.settings.primary)
 
     @property
-    def secondary(self) -> Side:
+    def secondary(self) -> SdkSide:
         """The secondary; close it."""
         return self._side(self.settings.secondary)
 
@@ -66,10 +66,10 @@ class ReachablePair:
             sdk_options=settings.sdk_options,
         )
 
-    def _side(self, address: SideAddress) -> Side:
-        from pairbus.sdk.side import Side
+    def _side(self, address: SideAddress) -> SdkSide:
+        from pairbus.sdk.side import SdkSide
 
-        return Side(address.text, self._credential_of(address), keywords=self.settings.sdk_options)
+        return SdkSide(address.text, self._credential_of(address), keywords=self.settings.sdk_options)
 
     def _credential_of(self, side: SideAddress) -> Any:
         return None if side.host is None else self.credential

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChosenBacklog", "choose_backlog", "choose_backlogs"]
 
-Transport = Literal["amqp", "sdk"]
+TransportName = Literal["amqp", "sdk"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ def choose_backlog(
     include_extra: bool = False,
     state: Path | None = None,
     paths: Sequence[str] = (),
-    transport: Transport = "amqp",
+    transport: TransportName = "amqp",
     max_rate: float | None = None,
 ) -> ChosenBacklog:
     """The backlog of the pair that the command line means."""

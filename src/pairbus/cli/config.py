@@ -45,7 +45,7 @@ __all__ = [
     "Config",
     "ConfigReading",
     "EntityConfig",
-    "EntityKind",
+    "EntityKindName",
     "Mistake",
     "PairConfig",
     "SideConfig",
@@ -59,7 +59,7 @@ __all__ = [
 #: Where the configuration is looked for when none is named.
 DEFAULT_CONFIG = Path("pairbus.toml")
 
-EntityKind = Literal["queue", "topic"]
+EntityKindName = Literal["queue", "topic"]
 
 _OPTIONS = {entry.name for entry in fields(SendAvailabilityOptions)}
 #: What a file may have, and what it means.
@@ -102,7 +102,7 @@ class EntityConfig:
     """One entity of the primary."""
 
     path: str
-    kind: EntityKind | None = None
+    kind: EntityKindName | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +280,7 @@ class _Reader:
             policy = self._choice(entity, "ttl_policy", get_args(TtlPolicy), place)
             if policy is not None:
                 policies[path] = policy
-            kind = self._choice(entity, "kind", get_args(EntityKind), place)
+            kind = self._choice(entity, "kind", get_args(EntityKindName), place)
             entities.append(EntityConfig(path=path, kind=kind))
         return tuple(entities)
 

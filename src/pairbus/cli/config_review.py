@@ -19,14 +19,12 @@ from .prices import choose_sheet
 
 __all__ = ["Remark", "review_config"]
 
-Severity = Literal["error", "warning"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
     """One thing to mend (error) or to know (warning), with its place."""
 
-    severity: Severity
+    severity: Literal["error", "warning"]
     place: str
     text: str
     pair: str | None = None
@@ -108,7 +106,7 @@ class _PairReview:
     def _error(self, text: str) -> Remark:
         return self._remark("error", text)
 
-    def _remark(self, severity: Severity, text: str) -> Remark:
+    def _remark(self, severity: Literal["error", "warning"], text: str) -> Remark:
         return Remark(severity=severity, place=self.pair.place, text=text, pair=self.pair.name)
 
 

@@ -11,14 +11,7 @@ from typing import Any, get_args
 
 from pairbus.options import TtlPolicy, describe_options
 
-from .config import (
-    ENTITY_KEYS,
-    HOST_PATTERN,
-    PAIR_KEYS,
-    TOP_KEYS,
-    VARIABLE_PATTERN,
-    EntityKind,
-)
+from .config import ENTITY_KEYS, HOST_PATTERN, PAIR_KEYS, TOP_KEYS, VARIABLE_PATTERN, EntityKindName
 
 __all__ = ["config_schema"]
 
@@ -63,7 +56,7 @@ def _pair() -> Schema:
 
 
 def _entity() -> Schema:
-    return _table(ENTITY_KEYS, {"kind": _one_of(EntityKind), "ttl_policy": _one_of(TtlPolicy)})
+    return _table(ENTITY_KEYS, {"kind": _one_of(EntityKindName), "ttl_policy": _one_of(TtlPolicy)})
 
 
 def _options() -> Schema:

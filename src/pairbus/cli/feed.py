@@ -19,7 +19,7 @@ _CHUNK = 64 * 1024
 # How far reading may run ahead of sending.
 _AHEAD = 10_000
 
-Message = dict[str, Any]
+FedMessage = dict[str, Any]
 
 
 def lines_of(descriptor: int) -> Iterator[bytes]:
@@ -39,18 +39,18 @@ def lines_of(descriptor: int) -> Iterator[bytes]:
 class Feed:
     """Messages from a descriptor, parsed and counted on a thread of their own."""
 
-    def __init__(self, descriptor: int, parse: Callable[[Iterable[bytes]], Iterable[Message]]) -> None:
+    def __init__(self, descriptor: int, parse: Callable[[Iterable[bytes]], Iterable[FedMessage]]) -> None:
         """Must be made on the event loop that takes from it."""
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
-        self._messages: deque[Message] = deque()
+        self._messages: deque[FedMessage] = deque()
         self._room = threading.Semaphore(_AHEAD)
         self._ended = False
         self._error: Exception | None = None
         thread = threading.Thread(target=self._read, args=(descriptor, parse), daemon=True)
         thread.start()
 
-    async def take(self, limit: int) -> list[Message]:
+    async def take(self, limit: int) -> list[FedMessage]:
         """What has been read, at least one and at most ``limit``; nothing at the end. Mistakes come last."""
         while not self._messages:
             if self._ended:
@@ -64,7 +64,7 @@ class Feed:
         self._room.release(len(taken))
         return taken
 
-    def _read(self, descriptor: int, parse: Callable[[Iterable[bytes]], Iterable[Message]]) -> None:
+    def _read(self, descriptor: int, parse: Callable[[Iterable[bytes]], Iterable[FedMessage]]) -> None:
         try:
             for message in parse(lines_of(descriptor)):
                 self._room.acquire()

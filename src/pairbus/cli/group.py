@@ -18,7 +18,7 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["CommandGroup", "Entry", "LazyGroup"]
+__all__ = ["CommandGroup", "LazyCommand", "LazyGroup"]
 
 
 class CommandGroup(click.Group):
@@ -37,7 +37,7 @@ class CommandGroup(click.Group):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LazyCommand:
     """Where a command lives, the line beside its name in the help, and the heading that it stands below."""
 
     module: str
@@ -54,7 +54,7 @@ class Entry:
 class LazyGroup(CommandGroup):
     """Lists its commands, by section and for completion, without importing them."""
 
-    entries: Mapping[str, Entry] = {}
+    entries: Mapping[str, LazyCommand] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self.entries)

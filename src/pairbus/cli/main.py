@@ -18,7 +18,7 @@ from pairbus import __version__
 
 from .complaints import complain_of
 from .examples import examples
-from .group import Entry, LazyGroup
+from .group import LazyCommand, LazyGroup
 
 __all__ = ["app", "main"]
 
@@ -38,49 +38,51 @@ _SHELL = "Shell"
 class _Commands(LazyGroup):
     # Sections, and the commands in each, stand in the help as they stand here: as a pair needs them.
     entries = {  # noqa: RUF012  (a class constant; the base declares it as a Mapping)
-        "config": Entry(
+        "config": LazyCommand(
             "pairbus.cli.config_commands",
             "config",
             "Check pairbus.toml, print its schema, and one to begin with.",
             _PREPARE,
         ),
-        "provision": Entry(
+        "provision": LazyCommand(
             "pairbus.cli.provision",
             "provision",
             "Create the backlog queues of a pair on its secondary.",
             _PREPARE,
         ),
-        "check": Entry("pairbus.cli.check", "check", "Check a pair before an outage does.", _PREPARE),
-        "send": Entry("pairbus.cli.send", "send", "Send the lines of a file to an entity of a pair.", _SEND),
-        "status": Entry(
+        "check": LazyCommand("pairbus.cli.check", "check", "Check a pair before an outage does.", _PREPARE),
+        "send": LazyCommand(
+            "pairbus.cli.send", "send", "Send the lines of a file to an entity of a pair.", _SEND
+        ),
+        "status": LazyCommand(
             "pairbus.cli.status", "status", "Show the state of running clients and of the backlog.", _SEND
         ),
-        "syphon": Entry(
+        "syphon": LazyCommand(
             "pairbus.cli.syphon", "syphon", "Drain the backlog of a pair to its entities, on Spark.", _DRAIN
         ),
-        "redrive": Entry(
+        "redrive": LazyCommand(
             "pairbus.cli.redrive", "redrive", "Put dead letters of the backlog queues back into play.", _DRAIN
         ),
-        "verify": Entry(
+        "verify": LazyCommand(
             "pairbus.cli.verify", "verify", "Check by message id that no message is missing.", _DRAIN
         ),
-        "cost": Entry("pairbus.cli.cost", "cost", "Reckon what a paired system costs.", _MONEY),
-        "broker": Entry(
+        "cost": LazyCommand("pairbus.cli.cost", "cost", "Reckon what a paired system costs.", _MONEY),
+        "broker": LazyCommand(
             "pairbus.cli.broker", "broker", "Run embedded Service Bus namespaces until stopped.", _EMBEDDED
         ),
-        "drill": Entry(
+        "drill": LazyCommand(
             "pairbus.cli.drill",
             "drill",
             "Play an outage on two embedded namespaces, and account for every message.",
             _EMBEDDED,
         ),
-        "fault": Entry(
+        "fault": LazyCommand(
             "pairbus.cli.fault", "fault", "Make a running broker misbehave, and heal it again.", _EMBEDDED
         ),
-        "counters": Entry(
+        "counters": LazyCommand(
             "pairbus.cli.counters", "counters", "Show the billable operations a broker counted.", _EMBEDDED
         ),
-        "completion": Entry(
+        "completion": LazyCommand(
             "pairbus.cli.completion", "completion", "Print the completion script of a shell.", _SHELL
         ),
     }

@@ -18,13 +18,13 @@ from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 from .access import signed_in
 from .candidates import offer_entities
 from .examples import examples
-from .feed import Feed, Message
+from .feed import FedMessage, Feed
 from .lines import read_json_lines, read_plain_lines
 from .logs import configure_logs, log_options
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .pairs import PairChoice, pair_options
 from .tables import json_option, print_json
-from .tally import Tally
+from .tally import SendTally
 
 if TYPE_CHECKING:
     from pairbus.client.aio import PairedSender
@@ -76,7 +76,7 @@ def send(
     settings = choice.resolve()
     configure_logs(log_level, log_format)
     parse = partial(read_json_lines if json_lines else read_plain_lines, session=session)
-    tally = Tally(clock=time.monotonic, terminal=sys.stderr if sys.stderr.isatty() else None)
+    tally = SendTally(clock=time.monotonic, terminal=sys.stderr if sys.stderr.isatty() else None)
 
     async def work() -> None:
         async with signed_in(settings) as pair, pair.client([tally]) as client:
@@ -100,12 +100,12 @@ async def _send_all(sender: PairedSender, feed: Feed, *, batch: int, timeout: fl
                 await _send_group(sender, list(group), timeout)
 
 
-def _belonging(message: Message) -> tuple[Any, Any]:
+def _belonging(message: FedMessage) -> tuple[Any, Any]:
     """What the messages of one batch must have in common."""
     return message.get("session_id"), message.get("partition_key")
 
 
-async def _send_group(sender: PairedSender, group: Sequence[Message], timeout: float | None) -> None:
+async def _send_group(sender: PairedSender, group: Sequence[FedMessage], timeout: float | None) -> None:
     try:
         if len(group) == 1:
             await sender.send_messages(group[0], timeout=timeout)
@@ -117,7 +117,7 @@ async def _send_group(sender: PairedSender, group: Sequence[Message], timeout: f
         raise _told(sender.entity_name, error) from error
 
 
-async def _send_batches(sender: PairedSender, waiting: deque[Message], timeout: float | None) -> None:
+async def _send_batches(sender: PairedSender, waiting: deque[FedMessage], timeout: float | None) -> None:
     while waiting:
         batch = await sender.create_message_batch()
         try:
@@ -133,14 +133,14 @@ async def _send_batches(sender: PairedSender, waiting: deque[Message], timeout: 
 
 def _told(path: str, error: Exception) -> PairbusError:
     """An error of the SDK in one line, with the exit code that it deserves."""
-    from pairbus.pairing.failures import Kind, classify, describe
+    from pairbus.pairing.failures import FailureKind, classify, describe
 
     failure = describe(error)
     mends = {
-        Kind.CALLER: "the message cannot be sent as it is",
-        Kind.MISSING: "create the entity, or mend the path",
-        Kind.UNAUTHORIZED: "its key is wrong, or its policy lacks the Send claim",
-        Kind.CERTIFICATE: "`certificate` of the pair names the PEM file to verify it with",
+        FailureKind.CALLER: "the message cannot be sent as it is",
+        FailureKind.MISSING: "create the entity, or mend the path",
+        FailureKind.UNAUTHORIZED: "its key is wrong, or its policy lacks the Send claim",
+        FailureKind.CERTIFICATE: "`certificate` of the pair names the PEM file to verify it with",
     }
     kind = classify(failure)
     if kind in mends:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .backlogs import Transport, choose_backlog, choose_backlogs
+from .backlogs import TransportName, choose_backlog, choose_backlogs
 from .candidates import offer_entities
 from .examples import examples
 from .group import CommandGroup
@@ -119,7 +119,7 @@ def run_command(
     count: int | None,
     include_extra: bool,
     paths: tuple[str, ...],
-    transport: Transport,
+    transport: TransportName,
     max_rate: float | None,
     records: Path | None,
     state: Path | None,

@@ -9,13 +9,13 @@ from pairbus.client.observers.observer import Observer, Sending
 
 from .progress import CLEAR_LINE
 
-__all__ = ["Tally"]
+__all__ = ["SendTally"]
 
 # How often the progress is drawn.
 _PAUSE = 0.2
 
 
-class Tally(Observer):
+class SendTally(Observer):
     """Counts the messages that were taken."""
 
     def __init__(self, *, clock: Callable[[], float], terminal: TextIO | None) -> None:

@@ -18,7 +18,7 @@ from pairbus.options import SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import ForkedClientError
 from pairbus.pairing.names import backlog_queue_names, check_distinct
 from pairbus.pairing.names import primary_name as name_primary
-from pairbus.sdk.side import Side
+from pairbus.sdk.side import SdkSide, SideName
 from pairbus.timers import Timers
 
 from .errors import ClientClosedError
@@ -28,7 +28,6 @@ from .pair import Pair
 from .receiving import AioReceiverOptions
 from .sender import MessageTypes, PairedSender
 from .sending.spool import Spool
-from .sides import SideName
 from .state.directory import records_dir, status_dir
 from .state.landmark import Landmark
 from .state.records import NoRecords, Records, SegmentRecords
@@ -73,8 +72,8 @@ class PairedServiceBusClient:
         """
         keywords = dict(sdk_options or {})
         self._set_up(
-            Side(primary_fully_qualified_namespace, primary_credential, keywords=keywords),
-            Side(secondary_fully_qualified_namespace, secondary_credential, keywords=keywords),
+            SdkSide(primary_fully_qualified_namespace, primary_credential, keywords=keywords),
+            SdkSide(secondary_fully_qualified_namespace, secondary_credential, keywords=keywords),
             options=options,
             on_state_change=on_state_change,
             primary_name=primary_name,
@@ -103,8 +102,8 @@ class PairedServiceBusClient:
         keywords = dict(sdk_options or {})
         client = cls.__new__(cls)
         client._set_up(
-            Side(primary, keywords=keywords),
-            Side(secondary, keywords=keywords),
+            SdkSide(primary, keywords=keywords),
+            SdkSide(secondary, keywords=keywords),
             options=options,
             on_state_change=on_state_change,
             primary_name=primary_name,
@@ -117,8 +116,8 @@ class PairedServiceBusClient:
 
     def _set_up(
         self,
-        primary: Side,
-        secondary: Side,
+        primary: SdkSide,
+        secondary: SdkSide,
         *,
         options: SendAvailabilityOptions | None,
         on_state_change: Callable[[StateChange], object] | None,
@@ -346,7 +345,7 @@ def _check_options(options: SendAvailabilityOptions, state_dir: Path | None) -> 
         raise ConfigurationError("enable_spool=True needs state_dir=, the directory that the spool lies in")
 
 
-def _check_hosting(options: SendAvailabilityOptions, primary: Side) -> None:
+def _check_hosting(options: SendAvailabilityOptions, primary: SdkSide) -> None:
     if options.enable_syphon and primary.parsed is not None and primary.parsed.entity_path is not None:
         raise ConfigurationError(
             "enable_syphon=True needs a connection string of the whole primary, and this one has an "
@@ -354,7 +353,7 @@ def _check_hosting(options: SendAvailabilityOptions, primary: Side) -> None:
         )
 
 
-def _check_secondary(secondary: Side) -> None:
+def _check_secondary(secondary: SdkSide) -> None:
     if secondary.parsed is not None and secondary.parsed.entity_path is not None:
         raise ConfigurationError(
             "The connection string of the secondary has an EntityPath= field, and so is good for one entity. "
@@ -367,8 +366,8 @@ def _open_records(state_dir: Path | None, clock: Clock) -> Records:
 
 
 def _make_syphon(
-    primary: Side,
-    secondary: Side,
+    primary: SdkSide,
+    secondary: SdkSide,
     *,
     name: str,
     options: SendAvailabilityOptions,
@@ -391,7 +390,7 @@ def _make_syphon(
 
 
 def _make_view(
-    secondary: Side, *, name: str, options: SendAvailabilityOptions, state_dir: Path | None, clock: Clock
+    secondary: SdkSide, *, name: str, options: SendAvailabilityOptions, state_dir: Path | None, clock: Clock
 ) -> BacklogView | None:
     if options.ordering != "session":
         return None

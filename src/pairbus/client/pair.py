@@ -18,27 +18,27 @@ from pairbus.backlog.provisioner import Provisioner, ProvisioningReport
 from pairbus.clock import Clock
 from pairbus.options import SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import BacklogUnavailableError, MessageTooLargeForBacklog
-from pairbus.pairing.failures import Kind, classify, describe
+from pairbus.pairing.failures import FailureKind, classify, describe
 from pairbus.pairing.headroom import HeadroomWatch, batch_limit
 from pairbus.pairing.names import backlog_queue_names, path_key
 from pairbus.pairing.scheduling import BacklogNumbers, check_cancellable
 from pairbus.sdk.graveyard import Graveyard
-from pairbus.sdk.side import SdkSender, Side
+from pairbus.sdk.side import SdkSender, SdkSide, SideName
 from pairbus.timers import LoopTimers, Timers
 
 from .errors import ClientClosedError, WrongLoopError
 from .observers.notifier import Notifier
-from .observers.observer import LogObserver, Observer, Observers, Route, Sending
-from .sending.backlog import Backlog
+from .observers.observer import LogObserver, Observer, Observers, RouteName, Sending
+from .sending.backlog import BacklogRoute
 from .sending.calls import ReplayCall
-from .sending.entity import Entity
+from .sending.entity import PairedEntity
 from .sending.message import Message, PairedMessageBatch, body_bytes
-from .sending.sessions import Sessions
-from .sending.spool import Rejected, Spool
-from .sides import SideName, Sides
+from .sending.sessions import StayingSessions
+from .sending.spool import Spool, UnsendableRecord
+from .sides import Sides
 from .state.landmark import Landmark
 from .state.records import Records
-from .status import EntityStatus, PairStatus
+from .status import PairStatus, PathStatus
 
 if TYPE_CHECKING:
     from .hosted.backlog_view import BacklogView
@@ -59,8 +59,8 @@ class Pair:
 
     def __init__(
         self,
-        primary: Side,
-        secondary: Side,
+        primary: SdkSide,
+        secondary: SdkSide,
         *,
         name: str,
         options: SendAvailabilityOptions,
@@ -92,14 +92,14 @@ class Pair:
         self._syphon = syphon
         self._landmark = landmark
         self._notifier = Notifier(on_state_change)
-        self._entities: dict[str, Entity] = {}
+        self._entities: dict[str, PairedEntity] = {}
         self.sides = Sides(timers=self.timers, is_hosting=syphon is not None, on_end=self._side_ended)
         primary.on_closed_under_us = partial(self.fault, _CLOSED_UNDER_US, "primary")
         secondary.on_closed_under_us = partial(self.fault, _CLOSED_UNDER_US, "secondary")
         self._provisioning: asyncio.Task[ProvisioningReport] | None = None
         self._report: ProvisioningReport | None = None
         self._first_report = asyncio.Event()
-        self.backlog = Backlog(
+        self.backlog = BacklogRoute(
             secondary,
             backlog_queue_names(name, options.backlog_queue_count),
             options=options,
@@ -112,9 +112,9 @@ class Pair:
             check=lambda: self.sides.check("primary", "secondary"),
         )
         self._view = view
-        self.sessions: Sessions | None = None
+        self.sessions: StayingSessions | None = None
         if view is not None:
-            self.sessions = Sessions(
+            self.sessions = StayingSessions(
                 view.look,
                 timers=self.timers,
                 interval=options.ping_primary_interval,
@@ -160,12 +160,12 @@ class Pair:
 
     async def redirect(
         self,
-        entity: Entity,
+        entity: PairedEntity,
         messages: list[Message],
         *,
         deadline: float | None,
         scheduled_for: datetime | None = None,
-    ) -> Route:
+    ) -> RouteName:
         """Have the messages in the backlog or, if both sides are down and that is wanted, in the spool; where
         they are.
         """
@@ -188,7 +188,7 @@ class Pair:
         await self._keep(spool, entity, messages, scheduled_for)
         return "spool"
 
-    async def cancel_scheduled(self, entity: Entity, numbers: list[int], timeout: float | None) -> None:
+    async def cancel_scheduled(self, entity: PairedEntity, numbers: list[int], timeout: float | None) -> None:
         """Cancel messages that were scheduled at the primary."""
         check_cancellable(numbers)
 
@@ -197,7 +197,7 @@ class Pair:
 
         await entity.ask(transmit, timeout)
 
-    async def new_batch(self, entity: Entity, max_size_in_bytes: int | None) -> PairedMessageBatch:
+    async def new_batch(self, entity: PairedEntity, max_size_in_bytes: int | None) -> PairedMessageBatch:
         """A batch that fits the primary and, with room for an envelope, a backlog queue."""
         known = await entity.batch_limit()
         if max_size_in_bytes and known is not None and max_size_in_bytes > known:
@@ -209,12 +209,12 @@ class Pair:
         size = batch_limit(max_size_in_bytes or None, primary_limit=known or limit, backlog_limit=limit)
         return PairedMessageBatch(size, **self.primary.batch_keywords)
 
-    def entity(self, path: str, *, is_topic: bool = False) -> Entity:
+    def entity(self, path: str, *, is_topic: bool = False) -> PairedEntity:
         """The one sender of a path; paths are case-insensitive."""
         key = path_key(path)
         found = self._entities.get(key)
         if found is None:
-            found = self._entities[key] = Entity(path, pair=self, is_topic=is_topic)
+            found = self._entities[key] = PairedEntity(path, pair=self, is_topic=is_topic)
         return found
 
     def _is_up(self, key: str) -> bool:
@@ -247,7 +247,7 @@ class Pair:
     # ------------------------------------------------------------- the spool
 
     async def _keep(
-        self, spool: Spool, entity: Entity, messages: list[Message], scheduled_for: datetime | None
+        self, spool: Spool, entity: PairedEntity, messages: list[Message], scheduled_for: datetime | None
     ) -> None:
         began = self.timers.now()
         await spool.append(entity.path, messages, scheduled_for=scheduled_for)
@@ -270,11 +270,11 @@ class Pair:
         try:
             await entity.perform(ReplayCall(entity, messages, scheduled_for), None)
         except MessageTooLargeForBacklog as error:
-            raise Rejected(str(error)) from error
+            raise UnsendableRecord(str(error)) from error
         except (AzureError, ValueError, TypeError) as error:
             failure = describe(error)
-            if not isinstance(error, ClientClosedError) and classify(failure) is Kind.CALLER:
-                raise Rejected(failure.summary) from error
+            if not isinstance(error, ClientClosedError) and classify(failure) is FailureKind.CALLER:
+                raise UnsendableRecord(failure.summary) from error
             raise
 
     # ------------------------------------------------------------- by hand
@@ -412,7 +412,7 @@ def _at(moment: float | None, offset: float) -> float | None:
     return None if moment is None else moment + offset
 
 
-def _dated(status: EntityStatus, offset: float) -> EntityStatus:
+def _dated(status: PathStatus, offset: float) -> PathStatus:
     """With times of day instead of those of the timers."""
     health = status.health
     return replace(

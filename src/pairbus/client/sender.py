@@ -14,7 +14,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from .errors import ClientClosedError
 from .sending.calls import ScheduleCall, SendCall
-from .sending.entity import Entity
+from .sending.entity import PairedEntity
 from .sending.message import PairedMessageBatch, prepare
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class PairedSender:
         self._given_identifier = client_identifier
         self._socket_timeout = socket_timeout
         self._identifier = client_identifier or f"pairbus-{path}-{id(self):x}"
-        self._entity: Entity | None = None
+        self._entity: PairedEntity | None = None
         self._loop: AbstractEventLoop | None = None
         self._closed = False
 
@@ -141,7 +141,7 @@ class PairedSender:
     ) -> None:
         await self.close()
 
-    def _begin(self, timeout: float | None) -> Entity:
+    def _begin(self, timeout: float | None) -> PairedEntity:
         """What every call begins with: the entity, if it may be used here and now."""
         pair = self._client.pair
         pair.check_loop()

@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from pairbus.pairing.errors import PairFaultedError
+from pairbus.sdk.side import SideName
 from pairbus.timers import TimerHandle, Timers
 
 from .errors import ClientClosedError
 
-__all__ = ["PARTNER_GRACE", "SideName", "Sides"]
+__all__ = ["PARTNER_GRACE", "Sides"]
 
 log = logging.getLogger("pairbus.client")
 #: How long the partner of a side that has ended may stay open. The original's own figure.
 PARTNER_GRACE = 5.0
 
-SideName = Literal["primary", "secondary"]
 _NAMES: tuple[SideName, SideName] = get_args(SideName)
 
 

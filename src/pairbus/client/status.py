@@ -12,11 +12,11 @@ from typing import Any, Literal
 from pairbus.pairing.health import HealthStatus
 from pairbus.pairing.rotation import QueueStatus
 
-from .observers.observer import Outcome, Route
+from .observers.observer import AttemptOutcome, RouteName
 
 __all__ = [
-    "EntityStatus",
     "PairStatus",
+    "PathStatus",
     "SendCounts",
     "SessionsStatus",
     "SpoolStatus",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 #: Messages by the way that they were sent and by what became of it.
-SendCounts = dict[Route, dict[Outcome, int]]
+SendCounts = dict[RouteName, dict[AttemptOutcome, int]]
 
 
 def new_counts() -> SendCounts:
@@ -38,12 +38,12 @@ def new_counts() -> SendCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntityStatus:
+class PathStatus:
     """One entity: its health, with times of day, what was sent, and how many messages lacked headroom."""
 
     health: HealthStatus
     without_headroom: int
-    sent: Mapping[Route, Mapping[Outcome, int]]
+    sent: Mapping[RouteName, Mapping[AttemptOutcome, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class PairStatus:
     provisioning: str
     had_success: bool
     backlog_limit: int
-    entities: tuple[EntityStatus, ...]
+    entities: tuple[PathStatus, ...]
     rotation: tuple[QueueStatus, ...]
     sides: Mapping[str, str] = field(default_factory=dict)
     syphon: SyphonStatus | None = None

@@ -21,6 +21,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBu
 from pairbus.clock import Clock
 from pairbus.options import SendAvailabilityOptions, StateChange
 from pairbus.sdk.credentials import for_threads
+from pairbus.sdk.side import SideName
 from pairbus.timers import Timers
 
 from . import aio
@@ -29,7 +30,6 @@ from .lifetime import Lifetime
 from .observers.observer import Observer
 from .receiving import ReceiverOptions, Receiving
 from .sending.message import PairedMessageBatch
-from .sides import SideName
 from .status import PairStatus
 
 __all__ = ["PairedSender", "PairedServiceBusClient"]

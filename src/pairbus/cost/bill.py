@@ -28,9 +28,9 @@ __all__ = [
     "CROSSING",
     "HOUR",
     "Bill",
+    "BillLine",
     "BillTerms",
     "Extent",
-    "Line",
     "MonthBill",
     "make_bill",
     "make_lines",
@@ -60,7 +60,7 @@ class BillTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class BillLine:
     """One line of the bill. `hour` is Unix seconds of its beginning."""
 
     pair: str
@@ -103,7 +103,7 @@ class Bill:
     """All of it."""
 
     months: tuple[MonthBill, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[BillLine, ...]
 
 
 _Key = tuple[str, str, str, Stage, int, "str | None", bool]
@@ -178,7 +178,7 @@ def price_months(
     return priced
 
 
-def make_lines(sums: Mapping[_Key, Sequence[int]], months: Mapping[str, MonthBill]) -> list[Line]:
+def make_lines(sums: Mapping[_Key, Sequence[int]], months: Mapping[str, MonthBill]) -> list[BillLine]:
     """The lines with their costs, in order."""
     lines = []
     for key in sorted(sums, key=lambda each: (*each[:3], each[3].value, each[4], each[5] or "", each[6])):
@@ -187,7 +187,7 @@ def make_lines(sums: Mapping[_Key, Sequence[int]], months: Mapping[str, MonthBil
         month = months[month_of(hour)]
         cost = units * month.unit_price + (size * month.byte_price if stage in CROSSING else 0)
         lines.append(
-            Line(
+            BillLine(
                 pair=pair,
                 namespace=namespace,
                 entity=entity,

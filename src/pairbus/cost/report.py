@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from .bill import HOUR, Bill, Line, MonthBill
+from .bill import HOUR, Bill, BillLine, MonthBill
 from .estimate import Stage, estimate
 from .sheet import PriceSheet
 from .system import System
@@ -175,9 +175,9 @@ def money(amount: Decimal) -> str:
 # --------------------------------------------------------------------------- summing up
 
 
-def summarize(lines: Iterable[Line]) -> dict[str, list[Share]]:
+def summarize(lines: Iterable[BillLine]) -> dict[str, list[Share]]:
     """Lines by pair, entity, stage and outage; the dearest first, and stages in their own order."""
-    ways: dict[str, Callable[[Line], tuple[str, str, bool] | None]] = {
+    ways: dict[str, Callable[[BillLine], tuple[str, str, bool] | None]] = {
         "pair": lambda line: (line.pair, line.pair, False),
         "entity": lambda line: (line.entity, line.pair, False),
         "stage": lambda line: (line.stage.value, "", line.derived),
@@ -193,7 +193,7 @@ def summarize(lines: Iterable[Line]) -> dict[str, list[Share]]:
     return {way: order_shares(shares.values(), way) for way, shares in sums.items()}
 
 
-def _plus(share: Share, line: Line) -> Share:
+def _plus(share: Share, line: BillLine) -> Share:
     return replace(
         share,
         count=share.count + line.count,

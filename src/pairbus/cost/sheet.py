@@ -11,7 +11,7 @@ from typing import Any
 
 from pairbus.errors import ConfigurationError
 
-from .tiers import Step, Tiers
+from .tiers import PriceStep, Tiers
 
 __all__ = ["PriceSheet", "default_sheet", "parse_sheet"]
 
@@ -82,7 +82,7 @@ def _tiers(document: dict[str, Any], name: str) -> Tiers:
         raise ConfigurationError(f"{name} of the price sheet is a list of steps with 'up_to' and 'price'")
     return Tiers(
         tuple(
-            Step(
+            PriceStep(
                 None if row.get("up_to") is None else _decimal(row["up_to"], name),
                 _decimal(row.get("price"), name),
             )

@@ -7,11 +7,11 @@ from decimal import Decimal
 
 from pairbus.errors import ConfigurationError
 
-__all__ = ["Step", "Tiers"]
+__all__ = ["PriceStep", "Tiers"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PriceStep:
     """The price of what lies below `up_to`, and above the step before; None: without end."""
 
     up_to: Decimal | None
@@ -22,7 +22,7 @@ class Step:
 class Tiers:
     """Steps in rising order, the last one without end."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PriceStep, ...]
 
     def __post_init__(self) -> None:
         bounds = [step.up_to for step in self.steps]

@@ -16,7 +16,16 @@ from datetime import UTC, datetime
 
 from .estimate import Stage
 
-__all__ = ["MOVING", "Outage", "OutageBook", "Sighting", "Usage", "first_minute", "merge_outages", "month_of"]
+__all__ = [
+    "MOVING",
+    "Outage",
+    "OutageBook",
+    "OutageSighting",
+    "Usage",
+    "first_minute",
+    "merge_outages",
+    "month_of",
+]
 
 #: What a pump does to a message that it moves.
 MOVING = frozenset({Stage.BACKLOG_RECEIVE, Stage.SEND, Stage.BACKLOG_COMPLETE})
@@ -41,7 +50,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class OutageSighting:
     """An outage as one client saw it, by its id; `ends` is None while it goes on."""
 
     id: str
@@ -61,7 +70,7 @@ class Outage:
     ids: frozenset[str]
 
 
-def merge_outages(sightings: Iterable[Sighting]) -> list[Outage]:
+def merge_outages(sightings: Iterable[OutageSighting]) -> list[Outage]:
     """Put together what overlaps; by pair and time."""
     found: list[Outage] = []
     for seen in sorted(sightings, key=lambda one: (one.pair, one.begins, one.id)):

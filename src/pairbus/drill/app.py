@@ -29,7 +29,7 @@ from pairbus.options import EntityState, StateChange
 from pairbus.pairing.names import path_key
 
 from .engines import PRIMARY_ENV, SECONDARY_ENV
-from .messages import Outcome, Resting, SentMessage
+from .messages import Resting, SendOutcome, SentMessage
 from .recorder import Recorder
 from .remains import read_redirects
 from .result import Check
@@ -38,7 +38,7 @@ from .scenario import Scenario
 __all__ = ["STATE_ENV", "App", "parse_line"]
 
 STATE_ENV = "PAIRBUS_DRILL_STATE"
-_WORDS: Mapping[str, Outcome] = {"sent": "returned", "refused": "raised"}
+_WORDS: Mapping[str, SendOutcome] = {"sent": "returned", "refused": "raised"}
 # An interpreter, its imports and the first connection, on a busy machine.
 _START_LIMIT = 30.0
 # How long it may take to end when it is asked to.
@@ -48,7 +48,7 @@ _KEPT_LINES = 20
 _LONGEST_LINE = 1024 * 1024
 
 
-def parse_line(line: str) -> tuple[str, str | None, Outcome] | None:
+def parse_line(line: str) -> tuple[str, str | None, SendOutcome] | None:
     """The id, the path if it is given, and the outcome; None for a line that tells of none."""
     words = line.split()
     if len(words) not in (2, 3) or words[0] not in _WORDS:
@@ -214,7 +214,7 @@ class App:
                 message_id, path, outcome = found
                 self._note(message_id, path or only, outcome)
 
-    def _note(self, message_id: str, path: str, outcome: Outcome) -> None:
+    def _note(self, message_id: str, path: str, outcome: SendOutcome) -> None:
         now = self._recorder.now()
         plan = self._scenario.entity(path) if path else None
         message = SentMessage(
@@ -289,7 +289,7 @@ class App:
             message.path = message.path or places.get(message.message_id, "")
         named = {one.message_id for one in self._recorder.sent}
         # One that it could not name any more when it was ended; without names, all of them.
-        outcome: Outcome = "unknown" if named else "returned"
+        outcome: SendOutcome = "unknown" if named else "returned"
         places |= {one.message_id: one.path for one in self._recorder.arrivals}
         more = [
             SentMessage(message_id=key, path=path, client="app", position=index, outcome=outcome)

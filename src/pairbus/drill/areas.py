@@ -15,7 +15,7 @@ __all__ = ["Layer", "draw_areas", "round_up"]
 _HEAD = 14
 # What a scale may end with, times a power of ten.
 _ROUND = (1.0, 1.2, 1.6, 2.0, 2.4, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-Write = Callable[[float], str]
+WriteValue = Callable[[float], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def draw_areas(
     lines: Sequence[Layer],
     height: int,
     title: str,
-    write: Write,
+    write: WriteValue,
 ) -> str:
     """One chart. `write` says how a value is written."""
     piles = [sum(values) for values in zip(*(layer.values for layer in areas), strict=True)]
@@ -121,14 +121,14 @@ def _grid(ground: _Ground) -> str:
     return "".join(f'<line class="grid" x2="100%" y1="{y}" y2="{y}"/>' for y in heights)
 
 
-def _numbers(ground: _Ground, write: Write) -> str:
+def _numbers(ground: _Ground, write: WriteValue) -> str:
     return "".join(
         f'<text class="dim scale" x="2" y="{float(ground.y(value)) - 3:.1f}">{escape(write(value))}</text>'
         for value in (ground.top / 2, ground.top)
     )
 
 
-def _slots(layers: Sequence[Layer], ground: _Ground, write: Write) -> Iterator[str]:
+def _slots(layers: Sequence[Layer], ground: _Ground, write: WriteValue) -> Iterator[str]:
     """A strip for each slot, which the pointer finds."""
     slots = ground.slots
     for number in range(slots.count):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pairbus.pairing.names import path_key
 
 from .messages import Arrival, Resting, SentMessage
-from .result import Fate, Unaccounted, Verdict
+from .result import DrillVerdict, MessageFate, Unaccounted
 
 __all__ = ["Audit", "PathAudit", "audit"]
 
@@ -29,7 +29,7 @@ _Key = tuple[str, str]  # path and message id
 # So many are named; all are counted.
 _NAMED = 1000
 # The worst first, when not all can be named.
-_ORDER: Sequence[Fate] = ("lost", "dead-lettered", "waiting", "unknown", "refused", "delivered")
+_ORDER: Sequence[MessageFate] = ("lost", "dead-lettered", "waiting", "unknown", "refused", "delivered")
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Audit:
     by nobody; `altered` ones arrived with another body.
     """
 
-    verdict: Verdict
+    verdict: DrillVerdict
     by_path: Mapping[str, PathAudit]
     unexpected: tuple[str, ...] = ()
     altered: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class _Book:
         self._nodes = {path_key(path): tuple(names) for path, names in nodes.items()}
         self._spellings = {path_key(path): path for path in nodes}
         self.by_path = {path: PathAudit() for path in nodes}
-        self.fates: dict[_Key, Fate] = {}
+        self.fates: dict[_Key, MessageFate] = {}
         self.found: list[Unaccounted] = []
         self.altered: list[str] = []
 
@@ -136,7 +136,7 @@ def _gather(arrivals: Iterable[Arrival], resting: Iterable[Resting]) -> dict[_Ke
     return seen
 
 
-def _judge(message: SentMessage, here: _Seen, nodes: Sequence[str]) -> tuple[Fate, str]:
+def _judge(message: SentMessage, here: _Seen, nodes: Sequence[str]) -> tuple[MessageFate, str]:
     missing = [node for node in nodes if node not in here.numbers]
     if nodes and not missing:
         return "delivered", ""
@@ -155,7 +155,7 @@ def _judge(message: SentMessage, here: _Seen, nodes: Sequence[str]) -> tuple[Fat
 
 
 def _describe(
-    message: SentMessage, fate: Fate, note: str, *, here: _Seen, is_late: bool
+    message: SentMessage, fate: MessageFate, note: str, *, here: _Seen, is_late: bool
 ) -> Unaccounted | None:
     if fate == "delivered":
         told = ["arrived more than once"] if here.is_duplicated else []
@@ -166,7 +166,7 @@ def _describe(
     return Unaccounted(message_id=message.message_id, path=message.path, fate=fate, note=note)
 
 
-def _count(counts: PathAudit, fate: Fate, *, is_duplicated: bool, is_late: bool) -> None:
+def _count(counts: PathAudit, fate: MessageFate, *, is_duplicated: bool, is_late: bool) -> None:
     counts.sent += 1
     counts.delivered += fate == "delivered"
     counts.lost += fate == "lost"
@@ -176,11 +176,11 @@ def _count(counts: PathAudit, fate: Fate, *, is_duplicated: bool, is_late: bool)
 
 
 def _sum_up(
-    by_path: Mapping[str, PathAudit], fates: Mapping[_Key, Fate], found: list[Unaccounted]
-) -> Verdict:
+    by_path: Mapping[str, PathAudit], fates: Mapping[_Key, MessageFate], found: list[Unaccounted]
+) -> DrillVerdict:
     judged = list(fates.values())
     found.sort(key=lambda one: (_ORDER.index(one.fate), one.path))
-    return Verdict(
+    return DrillVerdict(
         sent=len(judged),
         delivered=judged.count("delivered"),
         duplicated=sum(one.duplicated for one in by_path.values()),

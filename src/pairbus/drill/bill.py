@@ -9,7 +9,7 @@ from pathlib import Path
 from pairbus.cost import BillTerms, PriceSheet, Report, make_bill
 from pairbus.cost.estimate import Stage
 from pairbus.cost.report import money, report_of
-from pairbus.cost.usage import Sighting, Usage, merge_outages
+from pairbus.cost.usage import OutageSighting, Usage, merge_outages
 from pairbus.ledger import Operation, adopt_segments, closed_segments, read_operations
 from pairbus.ledger.operations import KIND, sight_outages
 
@@ -33,7 +33,7 @@ def bill_in_memory(records: Path, sheet: PriceSheet, *, terms: BillTerms, now: f
     ledger = read_operations(closed_segments(records, KIND))
     usages = [_usage(one) for one in ledger.operations]
     outages = merge_outages(
-        Sighting(id=one.outage, pair=one.pair, begins=one.begins, ends=one.ends)
+        OutageSighting(id=one.outage, pair=one.pair, begins=one.begins, ends=one.ends)
         for one in sight_outages(ledger.outages, ledger.writers, now=now, patience=_PATIENCE)
     )
     bill = make_bill(usages, outages, sheet, terms)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pairbus.broker.faults.plan import CLEAR, Step
+from pairbus.broker.faults.plan import CLEAR, FaultStep
 from pairbus.clock import Clock, SystemClock
 from pairbus.cost import PriceSheet
 
@@ -30,13 +30,13 @@ from .bill import sum_up_cost, terms_of
 from .checks import Evidence
 from .engines import DrainRun, Engine
 from .messages import Resting
-from .picture import Display, Picture
+from .picture import Display, DrillPicture
 from .receiver import Receiver
 from .recorder import Recorder
 from .remains import peek_backlog, peek_primary, read_redirects, read_spool
 from .result import Cost, DrillResult, FaultSpan
 from .scenario import EntityPlan, Scenario
-from .stage import Stage, count_messages, describe_fault
+from .stage import DrillStage, count_messages, describe_fault
 from .writeup import write_up
 
 __all__ = ["Conductor"]
@@ -71,7 +71,7 @@ class Conductor:
         self,
         scenario: Scenario,
         *,
-        stage: Stage,
+        stage: DrillStage,
         engine: Engine,
         make_applications: Callable[[Recorder], Applications],
         state: Path,
@@ -156,7 +156,7 @@ class Conductor:
             duration = await self._stage.take_step(step)
             self._note_step(step, duration)
 
-    def _note_step(self, step: Step, duration: float | None) -> None:
+    def _note_step(self, step: FaultStep, duration: float | None) -> None:
         now = self._recorder.now()
         if step.kind == CLEAR:
             self._cut_faults(now, namespace=step.namespace, entity=step.entity)
@@ -328,7 +328,7 @@ class Conductor:
             measured = max(0, sample.moved - before.moved) / (sample.at - before.at)
             self._progress.rate = 0.5 * self._progress.rate + 0.5 * measured
         self._display.update(
-            Picture(
+            DrillPicture(
                 at=sample.at,
                 phase=self._recorder.phase,
                 faults=tuple(map(describe_fault, self._active_faults())),

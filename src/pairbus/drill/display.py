@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TextIO
 
-from .picture import Display, Picture
+from .picture import Display, DrillPicture
 from .result import DrillResult
 from .summary import judge, key_figures, sum_up, tell_rest
 from .wording import name_state
@@ -53,7 +53,7 @@ class PlainDisplay:
         """A line for the event."""
         self._write(f"{_stamp(at)} {text}")
 
-    def update(self, picture: Picture) -> None:
+    def update(self, picture: DrillPicture) -> None:
         """The figures, if they were not told just now."""
         if picture.at - self._told_at < _PAUSE:
             return
@@ -92,7 +92,7 @@ def _stamp(at: float) -> str:
     return f"[{at:6.1f} s]"
 
 
-def _figures(picture: Picture) -> Iterator[str]:
+def _figures(picture: DrillPicture) -> Iterator[str]:
     entities = picture.entities
     ways = {
         "to the primary": sum(entity.to_primary for entity in entities),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .result import Cost, CostLine, DrillResult, EntityResult, Fate, Unaccounted
+from .result import Cost, CostLine, DrillResult, EntityResult, MessageFate, Unaccounted
 from .summary import fates_of
 from .time_axis import frame
 from .wording import count_of, write_money, write_seconds
@@ -27,7 +27,7 @@ _STYLES = {
     "lost": "lost",
 }
 # The worst first.
-_FATES: tuple[Fate, ...] = ("lost", "unknown", "refused", "dead-lettered", "waiting", "delivered")
+_FATES: tuple[MessageFate, ...] = ("lost", "unknown", "refused", "dead-lettered", "waiting", "delivered")
 
 
 def render_fates(result: DrillResult) -> str:
@@ -78,7 +78,7 @@ def _entities(result: DrillResult) -> str:
     verdict = result.verdict
     found = Counter((one.path, one.fate) for one in verdict.unaccounted)
     named = Counter(one.fate for one in verdict.unaccounted)
-    counted: dict[Fate, int] = {
+    counted: dict[MessageFate, int] = {
         "waiting": verdict.waiting,
         "dead-lettered": verdict.dead_lettered,
         "unknown": verdict.unknown,

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .display import tell_figures
-from .picture import EntityPicture, Picture
+from .picture import DrillPicture, EntityPicture
 from .result import DrillResult
 from .summary import judge, sum_up, tell_rest
 from .trail import Trail, draw_spark
@@ -80,7 +80,7 @@ class LiveDisplay:
         """Keep an event."""
         self._note(text, at, style="")
 
-    def update(self, picture: Picture) -> None:
+    def update(self, picture: DrillPicture) -> None:
         """Draw how it looks now."""
         self._trail.add(picture.at, _sums(picture))
         self._most_waiting = max(self._most_waiting, picture.backlog)
@@ -102,7 +102,7 @@ class LiveDisplay:
         # It is seen with the next picture: events come in swarms, and to draw takes some milliseconds.
         self._events.append(line)
 
-    def _render(self, picture: Picture) -> RenderableType:
+    def _render(self, picture: DrillPicture) -> RenderableType:
         room = max(self._console.height - 1 - _FIXED_LINES, 4)
         shown = _choose(picture.entities, room - _FEWEST_EVENTS)
         events = list(self._events)[-max(room - len(shown) - 1, 1) :]
@@ -129,7 +129,7 @@ class LiveDisplay:
             line.append(f"  {write_rate(values[-1] if values else 0.0)}", style="dim")
             yield _cut(line)
 
-    def _amounts(self, picture: Picture) -> Iterator[Text]:
+    def _amounts(self, picture: DrillPicture) -> Iterator[Text]:
         spooled = f", {picture.spooled:,} in the spool" if picture.spooled else ""
         yield _bar(
             "waiting", picture.backlog, self._most_waiting, f"{picture.backlog:,}{spooled}", "dark_orange"
@@ -139,7 +139,7 @@ class LiveDisplay:
             yield _bar("drain", picture.drain_moved, picture.drain_total, told, "green")
 
 
-def _sums(picture: Picture) -> dict[str, int]:
+def _sums(picture: DrillPicture) -> dict[str, int]:
     return {
         "primary": sum(entity.to_primary for entity in picture.entities),
         "backlog": sum(entity.to_backlog for entity in picture.entities),
@@ -158,7 +158,7 @@ def _choose(entities: Sequence[EntityPicture], most: int) -> list[EntityPicture]
     return [entity for entity in entities if entity.path in kept]
 
 
-def _head(title: str, picture: Picture) -> Group:
+def _head(title: str, picture: DrillPicture) -> Group:
     first = Text("Drill: ", style="dim")
     first.append(title, style="bold not dim")
     second = Text(f"{picture.at:7.1f} s  ", style="bold")

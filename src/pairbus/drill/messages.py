@@ -7,11 +7,11 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Arrival", "Outcome", "Resting", "SentMessage", "checksum", "make_body"]
+__all__ = ["Arrival", "Resting", "SendOutcome", "SentMessage", "checksum", "make_body"]
 
 #: How the call ended that was to send a message. `open`: it has not ended. `unknown`: it was broken off, or
 #: ran out of time, and the message may have been taken.
-Outcome = Literal["open", "returned", "raised", "unknown"]
+SendOutcome = Literal["open", "returned", "raised", "unknown"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class SentMessage:
     checksum: int | None = None
     began: float = 0.0
     ended: float | None = None
-    outcome: Outcome = "open"
+    outcome: SendOutcome = "open"
     route: str | None = None
     error: str = ""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from .result import DrillResult
 
-__all__ = ["Display", "EntityPicture", "NoDisplay", "Picture"]
+__all__ = ["Display", "DrillPicture", "EntityPicture", "NoDisplay"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class EntityPicture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class DrillPicture:
     """The whole. `at` is seconds since the drill began; `drain_total` is None before the drain begins."""
 
     at: float
@@ -60,7 +60,7 @@ class Display(Protocol):
         """A fault, a change of state, a milestone."""
         ...
 
-    def update(self, picture: Picture) -> None:
+    def update(self, picture: DrillPicture) -> None:
         """How it looks now; about four times a second."""
         ...
 
@@ -85,7 +85,7 @@ class NoDisplay:
     def event(self, text: str, at: float) -> None:
         """Nothing is shown."""
 
-    def update(self, picture: Picture) -> None:
+    def update(self, picture: DrillPicture) -> None:
         """Nothing is shown."""
 
     def end(self, result: DrillResult) -> None:

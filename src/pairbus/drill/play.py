@@ -19,7 +19,7 @@ from .producer import Producers
 from .recorder import Recorder
 from .result import DrillResult
 from .scenario import Scenario
-from .stage import Stage
+from .stage import DrillStage
 
 __all__ = ["play"]
 
@@ -42,7 +42,7 @@ async def play(
     """
     if on_spark:
         check_spark()
-    with _state_dir(state) as directory, Stage(scenario) as stage:
+    with _state_dir(state) as directory, DrillStage(scenario) as stage:
         primary, secondary = stage.primary.connection_string, stage.secondary.connection_string
 
         def make_applications(recorder: Recorder) -> Applications:
@@ -80,7 +80,7 @@ def _state_dir(given: Path | None) -> Iterator[Path]:
     yield given.absolute()
 
 
-def _open_engine(scenario: Scenario, stage: Stage, state: Path, *, on_spark: bool) -> Engine:
+def _open_engine(scenario: Scenario, stage: DrillStage, state: Path, *, on_spark: bool) -> Engine:
     primary, secondary = stage.primary.connection_string, stage.secondary.connection_string
     rate = scenario.syphon.max_rate
     if not on_spark:

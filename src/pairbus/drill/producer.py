@@ -22,7 +22,7 @@ from pairbus.client.sender import PairedSender
 from pairbus.errors import PairbusError
 from pairbus.options import EntityState, StateChange
 
-from .messages import Outcome, Resting, SentMessage, checksum, make_body
+from .messages import Resting, SendOutcome, SentMessage, checksum, make_body
 from .recorder import Recorder
 from .result import Check
 from .scenario import EntityPlan, Scenario
@@ -220,7 +220,7 @@ class Producer:
         else:
             self._end(records, "returned", None)
 
-    def _end(self, records: Sequence[SentMessage], outcome: Outcome, error: BaseException | None) -> None:
+    def _end(self, records: Sequence[SentMessage], outcome: SendOutcome, error: BaseException | None) -> None:
         taken = _undertaking.get()
         for record in records:
             record.outcome = outcome

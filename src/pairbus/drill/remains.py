@@ -27,7 +27,7 @@ from .scenario import EntityPlan
 __all__ = ["peek_backlog", "peek_primary", "read_redirects", "read_spool"]
 
 #: How many messages lie at a path. What is empty is not looked at: a link takes the SDK a second.
-Held = Callable[[str], int]
+CountHeld = Callable[[str], int]
 
 _DEAD_LETTERS = "/$DeadLetterQueue"
 _AT_ONCE = 500
@@ -35,7 +35,9 @@ _AT_ONCE = 500
 _LIMIT = 60.0
 
 
-async def peek_primary(connection_string: str, entities: Sequence[EntityPlan], held: Held) -> list[Resting]:
+async def peek_primary(
+    connection_string: str, entities: Sequence[EntityPlan], held: CountHeld
+) -> list[Resting]:
     """What lies at the nodes of the primary, and in their dead letters."""
     found: list[Resting] = []
     async with _client(connection_string) as client:
@@ -50,7 +52,7 @@ async def peek_primary(connection_string: str, entities: Sequence[EntityPlan], h
     return found
 
 
-async def peek_backlog(connection_string: str, queues: Sequence[str], held: Held) -> list[Resting]:
+async def peek_backlog(connection_string: str, queues: Sequence[str], held: CountHeld) -> list[Resting]:
     """What lies in the backlog queues, and in their dead letters."""
     found: list[Resting] = []
     async with _client(connection_string) as client:

@@ -17,14 +17,14 @@ __all__ = [
     "CostLine",
     "Drain",
     "DrillResult",
+    "DrillVerdict",
     "EntityResult",
-    "Fate",
     "FaultSpan",
+    "MessageFate",
     "Phase",
     "Sample",
     "StateSpan",
     "Unaccounted",
-    "Verdict",
 ]
 
 #: The form of the JSON; it changes when a reader of the old form would go wrong.
@@ -32,7 +32,7 @@ FORM = 1
 
 #: What became of a message that an application tried to send. `lost` alone is a failure of the system: the
 #: send returned, and the message is nowhere. `refused`: the send raised, and the application knows.
-Fate = Literal["delivered", "waiting", "dead-lettered", "refused", "unknown", "lost"]
+MessageFate = Literal["delivered", "waiting", "dead-lettered", "refused", "unknown", "lost"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +123,12 @@ class Unaccounted:
 
     message_id: str
     path: str
-    fate: Fate
+    fate: MessageFate
     note: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class DrillVerdict:
     """Every message by what became of it; `duplicated` ones are among those delivered."""
 
     sent: int
@@ -198,7 +198,7 @@ class DrillResult:
     samples: tuple[Sample, ...]
     entities: tuple[EntityResult, ...]
     drain: Drain | None
-    verdict: Verdict
+    verdict: DrillVerdict
     checks: tuple[Check, ...]
     cost: Cost | None
     notes: tuple[str, ...] = ()

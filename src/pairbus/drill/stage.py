@@ -13,13 +13,13 @@ from typing import TypeVar
 
 from pairbus.broker import Broker, NamespaceHandle, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.engine.errors import Refused
-from pairbus.broker.faults.plan import CLEAR, Step
+from pairbus.broker.faults.plan import CLEAR, FaultStep
 from pairbus.pairing.names import backlog_queue_names
 
 from .result import FaultSpan
 from .scenario import PRIMARY, SECONDARY, EntityPlan, Scenario
 
-__all__ = ["PRIMARY_NAME", "SECONDARY_NAME", "Stage", "count_messages", "describe_fault"]
+__all__ = ["PRIMARY_NAME", "SECONDARY_NAME", "DrillStage", "count_messages", "describe_fault"]
 
 PRIMARY_NAME = "contoso"
 SECONDARY_NAME = "contoso-dr"
@@ -30,7 +30,7 @@ _SESSION_LOCK = 300.0
 T = TypeVar("T")
 
 
-class Stage:
+class DrillStage:
     """Two namespaces with the entities of a scenario. Use it with `with`."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -38,7 +38,7 @@ class Stage:
         self._broker = Broker({PRIMARY_NAME: 0, SECONDARY_NAME: 0})
         self.backlog_queues = backlog_queue_names(PRIMARY_NAME, scenario.options.backlog_queue_count)
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> DrillStage:
         self._broker.__enter__()
         try:
             for plan in self.scenario.entities:
@@ -67,7 +67,7 @@ class Stage:
 
     # -- faults ----------------------------------------------------------------------------------------------
 
-    async def take_step(self, step: Step) -> float | None:
+    async def take_step(self, step: FaultStep) -> float | None:
         """Do what the scenario plans; how long it lasts, if that is known."""
         faults = self.side(step.namespace).faults
         if step.kind == CLEAR:

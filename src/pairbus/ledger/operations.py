@@ -138,13 +138,13 @@ class OutageSpan:
     ends: float | None
 
 
-Row = Operation | OutageMark | WriterMark
-_OF_KIND: dict[str, type[Row]] = {"operation": Operation, "outage": OutageMark, "writer": WriterMark}
+LedgerRow = Operation | OutageMark | WriterMark
+_OF_KIND: dict[str, type[LedgerRow]] = {"operation": Operation, "outage": OutageMark, "writer": WriterMark}
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 _NAMES = {kind: {field.name: str(field.type) for field in fields(made)} for kind, made in _OF_KIND.items()}
 
 
-def parse_row(row: Mapping[str, Any]) -> Row | None:
+def parse_row(row: Mapping[str, Any]) -> LedgerRow | None:
     """A row of a segment; None if it is none that can be billed."""
     kind = row.get("row")
     names = _NAMES.get(kind) if isinstance(kind, str) else None
@@ -165,7 +165,7 @@ def _fits(value: Any, of: str) -> bool:
     return isinstance(value, _TYPES[of]) and (of == "bool" or not isinstance(value, bool))
 
 
-def _is_sound(row: Row) -> bool:
+def _is_sound(row: LedgerRow) -> bool:
     for name, (least, most) in BOUNDS.items():
         if not least <= getattr(row, name, least) <= most:
             return False
@@ -184,7 +184,7 @@ class Ledger:
 
 def read_operations(segments: Iterable[Path]) -> Ledger:
     """Read segments into memory; for ledgers of ordinary size. Spark reads the large ones."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, LedgerRow] = {}
     bad = 0
     for path in segments:
         found = read_segment(path)

@@ -9,7 +9,7 @@ import sys
 
 from pairbus.options import EntityState
 
-from .health import TABLE, Step, Transition
+from .health import TABLE, HealthStep, Transition
 
 __all__ = ["render_page"]
 
@@ -85,7 +85,7 @@ def _name_target(state: EntityState, row: Transition) -> str:
     return "stays" if row.to is state else f"**{row.to.name}**"
 
 
-def _name_steps(steps: tuple[Step, ...]) -> str:
+def _name_steps(steps: tuple[HealthStep, ...]) -> str:
     return "; ".join(step.value for step in steps)
 
 

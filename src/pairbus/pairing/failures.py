@@ -36,10 +36,10 @@ __all__ = [
     "Action",
     "Decision",
     "Failure",
+    "FailureKind",
+    "FailureRow",
     "Fate",
-    "Kind",
-    "Row",
-    "Verdict",
+    "Ruling",
     "classify",
     "describe",
     "is_idle_closure",
@@ -52,7 +52,7 @@ __all__ = [
 Fate = Literal["taken", "refused", "unsent", "unknown"]
 
 
-class Kind(Enum):
+class FailureKind(Enum):
     """What a failure is, in the words of whoever operates the pair."""
 
     CONNECTION = "connection refused, lost, forced to detach, unknown host, TLS cut"
@@ -122,13 +122,13 @@ class Failure:
         return "unsent" if not self.causes & _ON_THE_LINE else "unknown"
 
 
-class Verdict(NamedTuple):
+class Ruling(NamedTuple):
     """What to do, why, and for how long to wait if throttled. `is_answer`: it does not count, and shows that
     the primary is there: it has looked at the entity and refused.
     """
 
     action: Action
-    kind: Kind
+    kind: FailureKind
     wait: float = 0.0
     is_answer: bool = False
 
@@ -137,10 +137,10 @@ class Verdict(NamedTuple):
         return self.action in (Action.COUNT, Action.COUNT_UNKNOWN)
 
 
-class Row(NamedTuple):
+class FailureRow(NamedTuple):
     """One row of the table: it fits if each criterion that it has shares something with the failure."""
 
-    kind: Kind
+    kind: FailureKind
     classes: frozenset[str] = frozenset()
     conditions: frozenset[str] = frozenset()
     statuses: frozenset[int] = frozenset()
@@ -172,31 +172,37 @@ def _any(*names: str) -> frozenset[str]:
 _SERVER_TROUBLE = frozenset({0, 408, *range(500, 600)})  # 0: the SDK's word for a rejected token request
 _AUTHENTICATION = _any("ServiceBusAuthenticationError")
 
-ROWS: tuple[Row, ...] = (
-    Row(Kind.CERTIFICATE, causes=_any("SSLCertVerificationError", "ClientConnectorCertificateError")),
-    Row(Kind.TIMEOUT, classes=_any("OperationTimeoutError")),
-    Row(Kind.THROTTLED, classes=_any("ServiceBusServerBusyError")),
-    Row(Kind.THROTTLED, conditions=_any("com.microsoft:server-busy")),
-    Row(Kind.THROTTLED, statuses=frozenset({429})),
-    Row(Kind.CALLER, classes=_any("MessageSizeExceededError")),
-    Row(Kind.FULL, classes=_any("ServiceBusQuotaExceededError")),
-    Row(Kind.FULL, conditions=_any("amqp:resource-limit-exceeded")),
-    Row(Kind.MISSING, classes=_any("MessagingEntityNotFoundError")),
-    Row(Kind.MISSING, classes=_AUTHENTICATION, statuses=frozenset({404, 410})),
-    Row(Kind.MISSING, conditions=_any("amqp:resource-deleted")),
-    Row(Kind.DISABLED, classes=_any("MessagingEntityDisabledError")),
-    Row(Kind.DISABLED, conditions=_any("com.microsoft:entity-disabled")),
-    Row(Kind.UNAUTHORIZED, classes=_any("ServiceBusAuthorizationError")),
-    Row(Kind.UNAUTHORIZED, conditions=_any("amqp:unauthorized-access", "com.microsoft:auth-failed")),
-    Row(Kind.UNAUTHORIZED, statuses=frozenset({401, 403})),
+ROWS: tuple[FailureRow, ...] = (
+    FailureRow(
+        FailureKind.CERTIFICATE, causes=_any("SSLCertVerificationError", "ClientConnectorCertificateError")
+    ),
+    FailureRow(FailureKind.TIMEOUT, classes=_any("OperationTimeoutError")),
+    FailureRow(FailureKind.THROTTLED, classes=_any("ServiceBusServerBusyError")),
+    FailureRow(FailureKind.THROTTLED, conditions=_any("com.microsoft:server-busy")),
+    FailureRow(FailureKind.THROTTLED, statuses=frozenset({429})),
+    FailureRow(FailureKind.CALLER, classes=_any("MessageSizeExceededError")),
+    FailureRow(FailureKind.FULL, classes=_any("ServiceBusQuotaExceededError")),
+    FailureRow(FailureKind.FULL, conditions=_any("amqp:resource-limit-exceeded")),
+    FailureRow(FailureKind.MISSING, classes=_any("MessagingEntityNotFoundError")),
+    FailureRow(FailureKind.MISSING, classes=_AUTHENTICATION, statuses=frozenset({404, 410})),
+    FailureRow(FailureKind.MISSING, conditions=_any("amqp:resource-deleted")),
+    FailureRow(FailureKind.DISABLED, classes=_any("MessagingEntityDisabledError")),
+    FailureRow(FailureKind.DISABLED, conditions=_any("com.microsoft:entity-disabled")),
+    FailureRow(FailureKind.UNAUTHORIZED, classes=_any("ServiceBusAuthorizationError")),
+    FailureRow(
+        FailureKind.UNAUTHORIZED, conditions=_any("amqp:unauthorized-access", "com.microsoft:auth-failed")
+    ),
+    FailureRow(FailureKind.UNAUTHORIZED, statuses=frozenset({401, 403})),
     # A handshake that is cut behind a web-socket layer shows as a failed authentication.
-    Row(Kind.CONNECTION, classes=_AUTHENTICATION, causes=_any("OSError")),
-    Row(Kind.SERVICE, classes=_AUTHENTICATION, statuses=_SERVER_TROUBLE),
-    Row(Kind.SERVICE, classes=_AUTHENTICATION, conditions=_any("amqp:internal-error")),
-    Row(Kind.UNAUTHORIZED, classes=_AUTHENTICATION),
-    Row(Kind.UNAUTHORIZED, causes=_any("ClientAuthenticationError")),  # azure-identity got no token
-    Row(
-        Kind.CALLER,
+    FailureRow(FailureKind.CONNECTION, classes=_AUTHENTICATION, causes=_any("OSError")),
+    FailureRow(FailureKind.SERVICE, classes=_AUTHENTICATION, statuses=_SERVER_TROUBLE),
+    FailureRow(FailureKind.SERVICE, classes=_AUTHENTICATION, conditions=_any("amqp:internal-error")),
+    FailureRow(FailureKind.UNAUTHORIZED, classes=_AUTHENTICATION),
+    FailureRow(
+        FailureKind.UNAUTHORIZED, causes=_any("ClientAuthenticationError")
+    ),  # azure-identity got no token
+    FailureRow(
+        FailureKind.CALLER,
         conditions=_any(
             "amqp:decode-error",
             "amqp:frame-size-too-small",
@@ -210,9 +216,9 @@ ROWS: tuple[Row, ...] = (
             "com.microsoft:precondition-failed",
         ),
     ),
-    Row(Kind.TIMEOUT, conditions=_any("com.microsoft:timeout")),
-    Row(
-        Kind.SERVICE,
+    FailureRow(FailureKind.TIMEOUT, conditions=_any("com.microsoft:timeout")),
+    FailureRow(
+        FailureKind.SERVICE,
         conditions=_any(
             "amqp:connection:forced",
             "amqp:internal-error",
@@ -221,11 +227,13 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     # A connection that is not made in time was not made.
-    Row(Kind.CONNECTION, classes=_any("ServiceBusConnectionError", "ServiceBusCommunicationError")),
-    Row(Kind.TIMEOUT, classes=_any("TimeoutError")),  # our own deadline
-    Row(Kind.TIMEOUT, classes=_any("ServiceBusError"), causes=_any("TimeoutError")),
-    Row(
-        Kind.CONNECTION,
+    FailureRow(
+        FailureKind.CONNECTION, classes=_any("ServiceBusConnectionError", "ServiceBusCommunicationError")
+    ),
+    FailureRow(FailureKind.TIMEOUT, classes=_any("TimeoutError")),  # our own deadline
+    FailureRow(FailureKind.TIMEOUT, classes=_any("ServiceBusError"), causes=_any("TimeoutError")),
+    FailureRow(
+        FailureKind.CONNECTION,
         conditions=_any(
             "amqp:client-error",
             "amqp:connection:framing-error",
@@ -242,12 +250,16 @@ ROWS: tuple[Row, ...] = (
             "amqp:unknown-error",
         ),
     ),
-    Row(Kind.CONNECTION, causes=_any("OSError", "ServiceRequestError", "ServiceResponseError")),
-    Row(Kind.SERVICE, causes=_any("HttpResponseError"), statuses=_SERVER_TROUBLE),
+    FailureRow(FailureKind.CONNECTION, causes=_any("OSError", "ServiceRequestError", "ServiceResponseError")),
+    FailureRow(FailureKind.SERVICE, causes=_any("HttpResponseError"), statuses=_SERVER_TROUBLE),
     # What cannot be encoded is the caller's; the same classes raised while decoding are the peer's doing.
-    Row(Kind.CALLER, classes=_any("ServiceBusError"), raised_in=_any("_encode", "_amqp_message", "message")),
-    Row(
-        Kind.CALLER,
+    FailureRow(
+        FailureKind.CALLER,
+        classes=_any("ServiceBusError"),
+        raised_in=_any("_encode", "_amqp_message", "message"),
+    ),
+    FailureRow(
+        FailureKind.CALLER,
         classes=_any(
             "AutoLockRenewFailed",
             "AutoLockRenewTimeout",
@@ -258,28 +270,28 @@ ROWS: tuple[Row, ...] = (
             "SessionLockLostError",
         ),
     ),
-    Row(Kind.UNRECOGNISED, classes=_any("ServiceBusError")),
+    FailureRow(FailureKind.UNRECOGNISED, classes=_any("ServiceBusError")),
     # Not an error of the SDK's: ValueError, TypeError, and what a credential or message of the caller raises.
-    Row(Kind.CALLER),
+    FailureRow(FailureKind.CALLER),
 )
 
-DECISIONS: dict[Kind, Decision] = {
-    Kind.CONNECTION: Decision(Action.COUNT),
-    Kind.TIMEOUT: Decision(Action.COUNT_UNKNOWN),
-    Kind.SERVICE: Decision(Action.COUNT),
-    Kind.UNRECOGNISED: Decision(Action.COUNT_UNKNOWN),
-    Kind.THROTTLED: Decision(Action.THROTTLED),
-    Kind.CALLER: Decision(Action.RAISE),
-    Kind.UNAUTHORIZED: Decision(Action.PERMANENT, "count_unauthorized", Action.COUNT),
-    Kind.CERTIFICATE: Decision(Action.PERMANENT),
-    Kind.MISSING: Decision(Action.PERMANENT),
-    Kind.DISABLED: Decision(Action.PERMANENT, "count_disabled", Action.COUNT),
-    Kind.FULL: Decision(Action.RAISE, "spill_when_full", Action.SPILL),
+DECISIONS: dict[FailureKind, Decision] = {
+    FailureKind.CONNECTION: Decision(Action.COUNT),
+    FailureKind.TIMEOUT: Decision(Action.COUNT_UNKNOWN),
+    FailureKind.SERVICE: Decision(Action.COUNT),
+    FailureKind.UNRECOGNISED: Decision(Action.COUNT_UNKNOWN),
+    FailureKind.THROTTLED: Decision(Action.THROTTLED),
+    FailureKind.CALLER: Decision(Action.RAISE),
+    FailureKind.UNAUTHORIZED: Decision(Action.PERMANENT, "count_unauthorized", Action.COUNT),
+    FailureKind.CERTIFICATE: Decision(Action.PERMANENT),
+    FailureKind.MISSING: Decision(Action.PERMANENT),
+    FailureKind.DISABLED: Decision(Action.PERMANENT, "count_disabled", Action.COUNT),
+    FailureKind.FULL: Decision(Action.RAISE, "spill_when_full", Action.SPILL),
 }
 
 # The primary must be there to say this of an entity. What the caller did wrong may have been found without
 # it, and a wrong certificate is shown by somebody else.
-_ANSWERS = frozenset({Kind.UNAUTHORIZED, Kind.MISSING, Kind.DISABLED, Kind.FULL})
+_ANSWERS = frozenset({FailureKind.UNAUTHORIZED, FailureKind.MISSING, FailureKind.DISABLED, FailureKind.FULL})
 # The token service has refused, not the primary.
 _NO_TOKEN = _any("ClientAuthenticationError")
 # Proof that nothing was sent: no connection, or no token for one.
@@ -295,7 +307,7 @@ _ON_THE_LINE = _any("AMQPException", "OSError", "ServiceBusConnectionError", "Op
 # --------------------------------------------------------------------------- judging
 
 
-def classify(failure: Failure) -> Kind:
+def classify(failure: Failure) -> FailureKind:
     """The kind of the first row that fits; the last row fits everything."""
     return next(row.kind for row in ROWS if row.fits(failure))
 
@@ -306,7 +318,7 @@ def judge(
     *,
     had_success: bool,
     backlog_opened: bool | None = None,
-) -> Verdict:
+) -> Ruling:
     """What to do about a failed send to the primary.
 
     ``had_success``: whether anything has succeeded on the primary with this client. ``backlog_opened``: the
@@ -319,27 +331,27 @@ def judge(
         action = decision.with_option
     if action is Action.THROTTLED:
         return _throttled(failure, options)
-    if kind is Kind.CONNECTION and not had_success and not backlog_opened:
-        return Verdict(Action.ASK_BACKLOG if backlog_opened is None else Action.RAISE, kind)
+    if kind is FailureKind.CONNECTION and not had_success and not backlog_opened:
+        return Ruling(Action.ASK_BACKLOG if backlog_opened is None else Action.RAISE, kind)
     if action is Action.COUNT and not failure.is_outcome_known:
         action = Action.COUNT_UNKNOWN
-    verdict = Verdict(action, kind)
+    verdict = Ruling(action, kind)
     is_answer = kind in _ANSWERS and not verdict.is_counted and failure.causes.isdisjoint(_NO_TOKEN)
     return verdict._replace(is_answer=is_answer)
 
 
-def judge_backlog(failure: Failure, options: SendAvailabilityOptions) -> Verdict:
+def judge_backlog(failure: Failure, options: SendAvailabilityOptions) -> Ruling:
     """What to do about a failed send to a backlog queue: take it out of the rotation, wait, or raise."""
     kind = classify(failure)
-    if kind is Kind.THROTTLED:
+    if kind is FailureKind.THROTTLED:
         # The whole secondary is throttled, so another of its queues would be no better.
         return _throttled(failure, options)
-    return Verdict(Action.RAISE if kind is Kind.CALLER else Action.REMOVE, kind)
+    return Ruling(Action.RAISE if kind is FailureKind.CALLER else Action.REMOVE, kind)
 
 
-def _throttled(failure: Failure, options: SendAvailabilityOptions) -> Verdict:
+def _throttled(failure: Failure, options: SendAvailabilityOptions) -> Ruling:
     wait = options.throttle_wait if failure.wait is None else failure.wait
-    return Verdict(Action.THROTTLED, Kind.THROTTLED, wait)
+    return Ruling(Action.THROTTLED, FailureKind.THROTTLED, wait)
 
 
 def is_idle_closure(failure: Failure, options: SendAvailabilityOptions, *, idle_for: float) -> bool:
@@ -349,7 +361,10 @@ def is_idle_closure(failure: Failure, options: SendAvailabilityOptions, *, idle_
     time between the last success on this very link and the beginning of the failed attempt; a link that was
     opened for the attempt has none, so a second failure in a row is never taken for an idle closure.
     """
-    return idle_for >= options.idle_spell and classify(failure) in (Kind.CONNECTION, Kind.SERVICE)
+    return idle_for >= options.idle_spell and classify(failure) in (
+        FailureKind.CONNECTION,
+        FailureKind.SERVICE,
+    )
 
 
 # --------------------------------------------------------------------------- describing

@@ -37,7 +37,7 @@ from typing import NamedTuple
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 
 from .errors import PrimaryEntityFault
-from .failures import Action, Kind, Verdict
+from .failures import Action, FailureKind, Ruling
 
 __all__ = [
     "PERMANENT_PINGS",
@@ -46,11 +46,11 @@ __all__ = [
     "Effect",
     "EntityHealth",
     "HealthStatus",
+    "HealthStep",
     "Input",
     "Notify",
     "Route",
     "StartPing",
-    "Step",
     "StopPing",
     "Transition",
 ]
@@ -77,7 +77,7 @@ class Input(Enum):
     __hash__ = object.__hash__  # looked up with every send; members are singletons
 
 
-class Step(Enum):
+class HealthStep(Enum):
     """What a transition does; the value is how the documentation says it."""
 
     STOP_CLOCK = "stop the failover clock"
@@ -92,34 +92,38 @@ class Transition(NamedTuple):
     """One row of the table: where it leads and what it does."""
 
     to: EntityState
-    steps: tuple[Step, ...] = ()
+    steps: tuple[HealthStep, ...] = ()
 
 
 _HEALTHY, _SUSPECT = EntityState.HEALTHY, EntityState.SUSPECT
 _FAILED_OVER, _FAULTED = EntityState.FAILED_OVER, EntityState.FAULTED
 
 TABLE: dict[tuple[EntityState, Input], Transition] = {
-    (_HEALTHY, Input.ATTEMPT_SUCCEEDED): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
+    (_HEALTHY, Input.ATTEMPT_SUCCEEDED): Transition(_HEALTHY, (HealthStep.STOP_CLOCK,)),
     (_HEALTHY, Input.ATTEMPT_FAILED): Transition(_SUSPECT),
-    (_HEALTHY, Input.ATTEMPT_REFUSED): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
-    (_HEALTHY, Input.INTERVAL_ELAPSED): Transition(_FAILED_OVER, (Step.ABANDON, Step.PING)),
-    (_HEALTHY, Input.FAILOVER_FORCED): Transition(_FAILED_OVER, (Step.ABANDON, Step.PING_LATER)),
-    (_HEALTHY, Input.MARKED_HEALTHY): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
-    (_SUSPECT, Input.ATTEMPT_SUCCEEDED): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
-    (_SUSPECT, Input.ATTEMPT_REFUSED): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
-    (_SUSPECT, Input.INTERVAL_ELAPSED): Transition(_FAILED_OVER, (Step.ABANDON, Step.PING)),
-    (_SUSPECT, Input.FAILOVER_FORCED): Transition(_FAILED_OVER, (Step.ABANDON, Step.PING_LATER)),
-    (_SUSPECT, Input.MARKED_HEALTHY): Transition(_HEALTHY, (Step.STOP_CLOCK,)),
-    (_FAILED_OVER, Input.ATTEMPT_BEGUN): Transition(_FAILED_OVER, (Step.TURN_AWAY,)),
-    (_FAILED_OVER, Input.PING_DUE): Transition(_FAILED_OVER, (Step.PING,)),
-    (_FAILED_OVER, Input.PINGS_SUFFICED): Transition(_HEALTHY, (Step.STOP_PINGS, Step.STOP_CLOCK)),
+    (_HEALTHY, Input.ATTEMPT_REFUSED): Transition(_HEALTHY, (HealthStep.STOP_CLOCK,)),
+    (_HEALTHY, Input.INTERVAL_ELAPSED): Transition(_FAILED_OVER, (HealthStep.ABANDON, HealthStep.PING)),
+    (_HEALTHY, Input.FAILOVER_FORCED): Transition(_FAILED_OVER, (HealthStep.ABANDON, HealthStep.PING_LATER)),
+    (_HEALTHY, Input.MARKED_HEALTHY): Transition(_HEALTHY, (HealthStep.STOP_CLOCK,)),
+    (_SUSPECT, Input.ATTEMPT_SUCCEEDED): Transition(_HEALTHY, (HealthStep.STOP_CLOCK,)),
+    (_SUSPECT, Input.ATTEMPT_REFUSED): Transition(_HEALTHY, (HealthStep.STOP_CLOCK,)),
+    (_SUSPECT, Input.INTERVAL_ELAPSED): Transition(_FAILED_OVER, (HealthStep.ABANDON, HealthStep.PING)),
+    (_SUSPECT, Input.FAILOVER_FORCED): Transition(_FAILED_OVER, (HealthStep.ABANDON, HealthStep.PING_LATER)),
+    (_SUSPECT, Input.MARKED_HEALTHY): Transition(_HEALTHY, (HealthStep.STOP_CLOCK,)),
+    (_FAILED_OVER, Input.ATTEMPT_BEGUN): Transition(_FAILED_OVER, (HealthStep.TURN_AWAY,)),
+    (_FAILED_OVER, Input.PING_DUE): Transition(_FAILED_OVER, (HealthStep.PING,)),
+    (_FAILED_OVER, Input.PINGS_SUFFICED): Transition(
+        _HEALTHY, (HealthStep.STOP_PINGS, HealthStep.STOP_CLOCK)
+    ),
     (_FAILED_OVER, Input.PINGS_AGREED): Transition(_FAULTED),
-    (_FAILED_OVER, Input.MARKED_HEALTHY): Transition(_HEALTHY, (Step.STOP_PINGS, Step.STOP_CLOCK)),
-    (_FAULTED, Input.ATTEMPT_BEGUN): Transition(_FAULTED, (Step.TURN_AWAY,)),
-    (_FAULTED, Input.PING_DUE): Transition(_FAULTED, (Step.PING,)),
-    (_FAULTED, Input.PINGS_SUFFICED): Transition(_HEALTHY, (Step.STOP_PINGS, Step.STOP_CLOCK)),
-    (_FAULTED, Input.FAILOVER_FORCED): Transition(_FAILED_OVER, (Step.PING_LATER,)),
-    (_FAULTED, Input.MARKED_HEALTHY): Transition(_HEALTHY, (Step.STOP_PINGS, Step.STOP_CLOCK)),
+    (_FAILED_OVER, Input.MARKED_HEALTHY): Transition(
+        _HEALTHY, (HealthStep.STOP_PINGS, HealthStep.STOP_CLOCK)
+    ),
+    (_FAULTED, Input.ATTEMPT_BEGUN): Transition(_FAULTED, (HealthStep.TURN_AWAY,)),
+    (_FAULTED, Input.PING_DUE): Transition(_FAULTED, (HealthStep.PING,)),
+    (_FAULTED, Input.PINGS_SUFFICED): Transition(_HEALTHY, (HealthStep.STOP_PINGS, HealthStep.STOP_CLOCK)),
+    (_FAULTED, Input.FAILOVER_FORCED): Transition(_FAILED_OVER, (HealthStep.PING_LATER,)),
+    (_FAULTED, Input.MARKED_HEALTHY): Transition(_HEALTHY, (HealthStep.STOP_PINGS, HealthStep.STOP_CLOCK)),
 }
 
 
@@ -204,7 +208,7 @@ class EntityHealth:
         self._ping: int | None = None
         self._ping_due: float | None = None
         self._good_pings = 0
-        self._permanent: Kind | None = None
+        self._permanent: FailureKind | None = None
         self._permanent_pings = 0
 
     # ------------------------------------------------------------- questions
@@ -258,7 +262,7 @@ class EntityHealth:
             return ()
         return self._take(Input.ATTEMPT_SUCCEEDED, now, "a send succeeded")
 
-    def record(self, attempt: Hashable, verdict: Verdict, *, now: float, reason: str) -> tuple[Effect, ...]:
+    def record(self, attempt: Hashable, verdict: Ruling, *, now: float, reason: str) -> tuple[Effect, ...]:
         """The attempt failed. ``reason`` is the failure in a line.
 
         A verdict of ``ASK_BACKLOG`` is not recorded: the attempt goes on until the question is answered.
@@ -309,7 +313,7 @@ class EntityHealth:
         plural = f"{self._good_pings} pings in a row" if self._good_pings > 1 else "a ping"
         return self._take(Input.PINGS_SUFFICED, now, f"{plural} succeeded")
 
-    def ping_failed(self, number: int, verdict: Verdict, *, now: float, reason: str) -> tuple[Effect, ...]:
+    def ping_failed(self, number: int, verdict: Ruling, *, now: float, reason: str) -> tuple[Effect, ...]:
         """The ping of that number failed; a number that is not awaited is ignored."""
         if number != self._ping:
             return ()
@@ -348,24 +352,24 @@ class EntityHealth:
             self.state, self._since, self._reason = transition.to, now, reason
         return tuple(effects)
 
-    def _step(self, step: Step, now: float, attempt: Hashable) -> tuple[Effect, ...]:
+    def _step(self, step: HealthStep, now: float, attempt: Hashable) -> tuple[Effect, ...]:
         match step:
-            case Step.STOP_CLOCK:
+            case HealthStep.STOP_CLOCK:
                 self._failing_since = self._throttled_since = None
                 self._counts_from = now
-            case Step.ABANDON:
+            case HealthStep.ABANDON:
                 abandoned, self._attempts = tuple(self._attempts), {}
                 self._failing_since = None
                 self._forget_pings()
                 return (AbandonAttempts(self.path, abandoned),) if abandoned else ()
-            case Step.TURN_AWAY:
+            case HealthStep.TURN_AWAY:
                 return (AbandonAttempts(self.path, (attempt,)),)
-            case Step.PING:
+            case HealthStep.PING:
                 return (self._start_ping(now),)
-            case Step.PING_LATER:
+            case HealthStep.PING_LATER:
                 self._ping_due = now + self._ping_interval()
                 self._permanent, self._permanent_pings = None, 0
-            case Step.STOP_PINGS:
+            case HealthStep.STOP_PINGS:
                 running, self._ping, self._ping_due = self._ping, None, None
                 return (StopPing(self.path, running),) if running is not None else ()
         return ()

@@ -16,12 +16,12 @@ from pairbus.clock import Clock, SystemClock
 from pairbus.pairing.failures import Fate
 
 from .errors import UNANSWERED, TransportError
-from .line import Line, Place
+from .line import AmqpLine, Place
 from .links import BATCH_FORMAT, ReceiverLink, SenderLink, encode_batch
 from .meter import Meter
 from .requests import RequestLink
 from .tokens import CredentialTokens, TokenSource
-from .transport import Delivery, Outcome, Peeked, Unit
+from .transport import Delivery, Peeked, Refusal, Unit
 from .unwrapping import read_postmark
 
 __all__ = ["AmqpDestination", "AmqpSource", "AmqpTransport"]
@@ -60,7 +60,7 @@ class AmqpTransport:
         self._tokens = tokens
         self._clock = clock or SystemClock()
         self._container_id = container_id
-        self._connecting: asyncio.Task[Line] | None = None
+        self._connecting: asyncio.Task[AmqpLine] | None = None
         #: Links that are opened at a time: a thousand at once would pass their own deadlines.
         self.opening = asyncio.Semaphore(LINKS_OPENING)
 
@@ -79,12 +79,12 @@ class AmqpTransport:
             if not task.done():
                 task.cancel()
             (found,) = await asyncio.gather(task, return_exceptions=True)
-            if isinstance(found, Line):
+            if isinstance(found, AmqpLine):
                 await found.close()
         if isinstance(self._tokens, CredentialTokens):
             await self._tokens.close()
 
-    async def line(self, path: str) -> Line:
+    async def line(self, path: str) -> AmqpLine:
         """The line, open, with a token for an entity put."""
         task = self._connecting
         if task is None or (task.done() and _is_over(task)):
@@ -93,8 +93,8 @@ class AmqpTransport:
         await line.authorize(path)
         return line
 
-    async def _connect(self) -> Line:
-        line = await Line.connect(
+    async def _connect(self) -> AmqpLine:
+        line = await AmqpLine.connect(
             self._place,
             self._tokens,
             timeout=self.timeout,
@@ -118,11 +118,11 @@ class AmqpTransport:
         return line
 
 
-def _is_over(task: asyncio.Task[Line]) -> bool:
+def _is_over(task: asyncio.Task[AmqpLine]) -> bool:
     return task.cancelled() or task.exception() is not None or task.result().lost is not None
 
 
-def _token_refusal(line: Line, status: Any, description: str) -> TransportError:
+def _token_refusal(line: AmqpLine, status: Any, description: str) -> TransportError:
     if status == 404:
         return TransportError(conditions.NOT_FOUND, description)
     # Where another entity's token was taken, it is this entity that we may not use; else it is the key.
@@ -211,16 +211,16 @@ class AmqpSource:
 
     # -- settling
 
-    async def complete(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    async def complete(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         return await self._settle(deliveries, ACCEPTED, "completed")
 
-    async def defer(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    async def defer(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         return await self._settle(deliveries, _DEFERRED, "defered")  # the protocol's own spelling
 
-    async def release(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    async def release(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         return await self._settle(deliveries, RELEASED, "abandoned")
 
-    async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Outcome:
+    async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Refusal:
         info = {Symbol("DeadLetterReason"): reason, Symbol("DeadLetterErrorDescription"): description}
         state = Rejected(AmqpError(conditions.DEAD_LETTER, "", info))
         extra = {"deadletter-reason": reason, "deadletter-description": description}
@@ -233,9 +233,9 @@ class AmqpSource:
         state: DeliveryState,
         status: str,
         extra: dict[str, str] | None = None,
-    ) -> list[Outcome]:
+    ) -> list[Refusal]:
         """Over the link where the lock was got, as long as it is there, else by the lock's token."""
-        outcomes: list[Outcome] = [None] * len(deliveries)
+        outcomes: list[Refusal] = [None] * len(deliveries)
         by_link: dict[ReceiverLink, list[int]] = {}
         by_token: list[int] = []
         for index, delivery in enumerate(deliveries):
@@ -261,7 +261,7 @@ class AmqpSource:
 
     async def _settle_by_token(
         self, deliveries: Sequence[Delivery], status: str, extra: dict[str, str]
-    ) -> list[Outcome]:
+    ) -> list[Refusal]:
         body = {"disposition-status": status, "lock-tokens": _tokens(deliveries), **extra}
         meter, kind, size = self._transport.meter, _KINDS[status], len(deliveries)
         try:
@@ -387,7 +387,7 @@ class AmqpDestination:
                 raise
             return link
 
-    async def send(self, units: Sequence[Unit]) -> list[Outcome]:
+    async def send(self, units: Sequence[Unit]) -> list[Refusal]:
         try:
             link = await self._get_link()
         except TransportError as error:

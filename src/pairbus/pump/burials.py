@@ -11,7 +11,7 @@ from .errors import TransportError
 from .intake import Stray
 from .parcel import Parcel, ReceiptBook
 from .station import Station
-from .transport import Delivery, Outcome, Source
+from .transport import BacklogSource, Delivery, Refusal
 from .verdicts import Judgement
 
 __all__ = ["Burials"]
@@ -23,12 +23,12 @@ _DESCRIPTION_LIMIT = 1024
 class Burials:
     """Moves messages to the dead letters of one queue."""
 
-    def __init__(self, source: Source, book: ReceiptBook, station: Station) -> None:
+    def __init__(self, source: BacklogSource, book: ReceiptBook, station: Station) -> None:
         self._source = source
         self._book = book
         self._station = station
 
-    async def bury(self, parcels: Sequence[Parcel], why: Judgement) -> list[Outcome]:
+    async def bury(self, parcels: Sequence[Parcel], why: Judgement) -> list[Refusal]:
         """Bury messages of lanes; what became of each."""
         now = self._station.now()
         await self._station.receipts.append(
@@ -58,7 +58,7 @@ class Burials:
             path = path_key(stray.opened.path) if stray.opened else ""
             self._station.tally.of(path).dead_lettered += 1
 
-    async def _bury_one(self, delivery: Delivery, reason: str, text: str) -> Outcome:
+    async def _bury_one(self, delivery: Delivery, reason: str, text: str) -> Refusal:
         try:
             return await self._source.dead_letter(
                 delivery, reason=reason, description=text[:_DESCRIPTION_LIMIT]

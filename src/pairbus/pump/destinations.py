@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
-from .verdicts import Judgement, Verdict
+from .verdicts import Judgement, Remedy
 
 __all__ = ["Condition", "Destinations", "PathState"]
 
@@ -111,9 +111,9 @@ class Destinations:
         found.why = judgement
         failures = found.failures
         found.failures = min(failures + 1, 30)
-        if judgement.verdict is Verdict.BUSY and failures < BUSY_IN_A_ROW:
+        if judgement.verdict is Remedy.BUSY and failures < BUSY_IN_A_ROW:
             found.state, found.due = PathState.PAUSED, now + judgement.wait
-        elif judgement.verdict is Verdict.GONE:
+        elif judgement.verdict is Remedy.GONE:
             found.state, found.due, found.failures = PathState.GONE, now + self._gone_for, 0
             self._tell(path)
         else:

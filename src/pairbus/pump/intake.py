@@ -24,8 +24,8 @@ from .lanes import Lanes
 from .parcel import Parcel
 from .rate import Pace
 from .station import Station
-from .transport import Delivery, Peeked, Source
-from .unwrapping import Opened, Postmark, open_envelope, read_address, read_postmark
+from .transport import BacklogSource, Delivery, Peeked
+from .unwrapping import OpenedEnvelope, Postmark, open_envelope, read_address, read_postmark
 
 __all__ = ["PEEK_PAGE", "Intake", "Stray"]
 
@@ -42,7 +42,7 @@ class Stray(NamedTuple):
 
     delivery: Delivery
     mark: Postmark
-    opened: Opened | None = None
+    opened: OpenedEnvelope | None = None
     reason: str = ""
     text: str = ""
     is_moved: bool = False
@@ -90,7 +90,9 @@ class Intake:
         self._hold(delivery, mark, opened, now, fetched)
         return None
 
-    def _hold(self, delivery: Delivery, mark: Postmark, opened: Opened, now: float, fetched: bool) -> None:
+    def _hold(
+        self, delivery: Delivery, mark: Postmark, opened: OpenedEnvelope, now: float, fetched: bool
+    ) -> None:
         # A peeked or fetched message may not say until when it is locked; then it is for a lock's duration.
         locked_until = now + self._lanes.lock_duration
         if mark.locked_until_ms:
@@ -117,7 +119,7 @@ class Intake:
             self._lanes.lock_duration = self._pace.lock_duration = seconds
             self._lanes.margin = min(15.0, seconds * _MARGIN_PART)
 
-    async def look_through(self, source: Source) -> None:
+    async def look_through(self, source: BacklogSource) -> None:
         """Rule 3."""
         now = self._station.now()
         number = untouched = 0

@@ -35,8 +35,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from .destinations import Condition, Destinations, PathState
-from .steps import Bury, Held, Step, StepList
-from .verdicts import Judgement, Verdict
+from .steps import Bury, HeldMessage, LaneStep, StepList
+from .verdicts import Judgement, Remedy
 
 __all__ = ["Lanes"]
 
@@ -53,7 +53,7 @@ _Key = tuple[str, str | None]
 class _Lane:
     path: str
     session_id: str | None
-    waiting: list[Held] = field(default_factory=list)
+    waiting: list[HeldMessage] = field(default_factory=list)
     deferred: list[int] = field(default_factory=list)
     missing: dict[int, float] = field(default_factory=dict)  # number -> when it is looked for
     fetching: set[int] = field(default_factory=set)
@@ -96,7 +96,7 @@ class Lanes:
         self._lane_of: dict[int, _Lane] = {}  # deferred, missing and fetched numbers
         self._dirty: dict[_Lane, None] = {}
         self._troubled: dict[_Lane, None] = {}  # lanes that something keeps waiting which may end by itself
-        self._in_hand: dict[int, Held] = {}
+        self._in_hand: dict[int, HeldMessage] = {}
         self.held = 0
         self.held_bytes = 0
         destinations.listen(self.touch)
@@ -143,13 +143,13 @@ class Lanes:
             due = min(due, min(held.locked_until for held in lane.waiting) - self.margin)
         return due
 
-    def in_hand(self, number: int) -> Held | None:
+    def in_hand(self, number: int) -> HeldMessage | None:
         """The message of this number, if we hold it: then another delivery of it only brings a new lock."""
         return self._in_hand.get(number)
 
     # -- what the shell tells
 
-    def arrive(self, held: Held) -> None:
+    def arrive(self, held: HeldMessage) -> None:
         """A message has come, from the queue or by its number."""
         lane = self._lane(held.path, held.session_id)
         if held.number in self._lane_of:
@@ -175,35 +175,35 @@ class Lanes:
             self._lane_of[number] = lane
             self._dirty[lane] = None
 
-    def moved(self, messages: Iterable[Held]) -> None:
+    def moved(self, messages: Iterable[HeldMessage]) -> None:
         """The primary has taken these; they are completed or about to be."""
         for held in messages:
             self._let_go(held)
 
     buried = moved
 
-    def refused(self, messages: Sequence[Held], judgement: Judgement) -> None:
+    def refused(self, messages: Sequence[HeldMessage], judgement: Judgement) -> None:
         """The primary has not taken these, which were one unit."""
         lane = self._lane(messages[0].path, messages[0].session_id)
-        if judgement.verdict is Verdict.POISON and len(messages) > 1:
+        if judgement.verdict is Remedy.POISON and len(messages) > 1:
             lane.singly = len(messages)
         self._keep_waiting(messages)
 
-    def put_aside(self, messages: Iterable[Held]) -> None:
+    def put_aside(self, messages: Iterable[HeldMessage]) -> None:
         """These are deferred now."""
         for held in messages:
             lane = self._let_go(held)
             insort(lane.deferred, held.number)
             self._lane_of[held.number] = lane
 
-    def renewed(self, held: Held, locked_until: float) -> None:
+    def renewed(self, held: HeldMessage, locked_until: float) -> None:
         """A lock was renewed."""
         held.locked_until = locked_until
         lane = self._lane(held.path, held.session_id)
         lane.away -= 1
         self._wait(lane, held)
 
-    def lost(self, held: Held, now: float) -> None:
+    def lost(self, held: HeldMessage, now: float) -> None:
         """A lock has ended: the message is the queue's again."""
         lane = self._let_go(held)
         if held.was_deferred:
@@ -239,12 +239,12 @@ class Lanes:
             del lane.missing[number], self._lane_of[number]
         self._dirty[lane] = None
 
-    def unsent(self, messages: Sequence[Held], now: float) -> None:
+    def unsent(self, messages: Sequence[HeldMessage], now: float) -> None:
         """These, which were one unit, were not sent after all; perhaps they were a try."""
         self._destinations.give_up_try(messages[0].path, now)
         self._keep_waiting(messages)
 
-    def _keep_waiting(self, messages: Sequence[Held]) -> None:
+    def _keep_waiting(self, messages: Sequence[HeldMessage]) -> None:
         lane = self._lane(messages[0].path, messages[0].session_id)
         for held in messages:
             lane.away -= 1
@@ -264,9 +264,9 @@ class Lanes:
         """Look at the lanes of a path again."""
         self._dirty.update(self._by_path.get(path, {}))
 
-    def take_waiting(self) -> list[Held]:
+    def take_waiting(self) -> list[HeldMessage]:
         """Hand out everything that waits, to be given back: the pump stops."""
-        taken: list[Held] = []
+        taken: list[HeldMessage] = []
         for lane in self._lanes.values():
             taken += lane.waiting
             # What was put aside before is so again when it is given back.
@@ -281,7 +281,7 @@ class Lanes:
 
     # -- what is to be done
 
-    def plan(self, now: float) -> list[Step]:
+    def plan(self, now: float) -> list[LaneStep]:
         """The steps that may be taken now."""
         for lane in [lane for lane in self._troubled if self._due(lane, now) <= now]:
             self._dirty[lane] = None
@@ -337,7 +337,7 @@ class Lanes:
             if lane.waiting[0].locked_until - now <= self.margin:
                 self._take(lane, 1, steps.renew)
                 return
-            unit: list[Held] = []
+            unit: list[HeldMessage] = []
             self._take(lane, 1, unit)
             lane.tries = False  # whatever comes of it, the next try is claimed anew
             steps.send(lane.path, unit)
@@ -350,7 +350,7 @@ class Lanes:
             self._destinations.give_up_try(lane.path, now)
 
     def _plan_burial(self, lane: _Lane, why: Judgement, steps: StepList) -> None:
-        found: list[Held] = []
+        found: list[HeldMessage] = []
         self._take(lane, len(lane.waiting), found)
         if found:
             steps.bury.append(Bury(found, why))
@@ -382,12 +382,12 @@ class Lanes:
                 steps.renew += tired
             return
         if lane.session_id is None:
-            units: list[Held] = []
+            units: list[HeldMessage] = []
             self._take(lane, count, units)
             for held in units:
                 steps.send(lane.path, [held])
         elif not lane.away:
-            unit: list[Held] = []
+            unit: list[HeldMessage] = []
             self._take(lane, self._batch(lane, count), unit)
             steps.send(lane.path, unit)
 
@@ -435,7 +435,7 @@ class Lanes:
             if not siblings:
                 del self._by_path[lane.path]
 
-    def _wait(self, lane: _Lane, held: Held) -> None:
+    def _wait(self, lane: _Lane, held: HeldMessage) -> None:
         waiting = lane.waiting
         if not waiting or waiting[-1].number < held.number:
             waiting.append(held)
@@ -443,13 +443,13 @@ class Lanes:
             insort(waiting, held, key=lambda one: one.number)
         self._dirty[lane] = None
 
-    def _take(self, lane: _Lane, count: int, into: list[Held]) -> None:
+    def _take(self, lane: _Lane, count: int, into: list[HeldMessage]) -> None:
         if count:
             into += lane.waiting[:count]
             del lane.waiting[:count]
             lane.away += count
 
-    def _let_go(self, held: Held) -> _Lane:
+    def _let_go(self, held: HeldMessage) -> _Lane:
         lane = self._lane(held.path, held.session_id)
         lane.away -= 1
         self.held -= 1

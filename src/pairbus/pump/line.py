@@ -34,14 +34,14 @@ from pairbus.amqp.connection import Connection
 from pairbus.amqp.errors import UsageError
 from pairbus.amqp.events import (
     Closed,
-    Event,
     LinkAttached,
     LinkDetached,
     LinkFlowed,
     Opened,
-    Received,
+    ProtocolEvent,
     SessionEnded,
     Settled,
+    TransferReceived,
 )
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError
@@ -51,7 +51,7 @@ from pairbus.clock import Clock, SystemClock
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .tokens import TokenSource
 
-__all__ = ["Endpoint", "Line", "Place"]
+__all__ = ["AmqpLine", "LinkListener", "Place"]
 
 _log = logging.getLogger("pairbus.pump")
 # Nothing heard for so long, and the peer is gone. It is told half of it and sends something in between.
@@ -77,17 +77,17 @@ class Place:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
 
-class Endpoint(Protocol):
+class LinkListener(Protocol):
     """What stands behind a link."""
 
     def on_attached(self, event: LinkAttached) -> None: ...
-    def on_received(self, event: Received) -> None: ...
+    def on_received(self, event: TransferReceived) -> None: ...
     def on_settled(self, event: Settled) -> None: ...
     def on_flowed(self, event: LinkFlowed) -> None: ...
     def on_lost(self, error: TransportError) -> None: ...
 
 
-class Line(asyncio.Protocol):
+class AmqpLine(asyncio.Protocol):
     """One connection. Made by `connect`."""
 
     def __init__(self, place: Place, tokens: TokenSource, *, clock: Clock, container_id: str) -> None:
@@ -109,7 +109,7 @@ class Line(asyncio.Protocol):
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._names = itertools.count()
         self._sessions: list[Session] = []
-        self._links: dict[Link, Endpoint] = {}
+        self._links: dict[Link, LinkListener] = {}
         self._is_flush_due = False
         self._heard = 0.0
         self._is_behind = False  # the last read was full: more is waiting in the socket
@@ -132,7 +132,7 @@ class Line(asyncio.Protocol):
         timeout: float,
         container_id: str = "pairbus-pump",
         clock: Clock | None = None,
-    ) -> Line:
+    ) -> AmqpLine:
         """Open a connection; TransportError if that does not work in time."""
         line = cls(place, tokens, clock=clock or SystemClock(), container_id=container_id)
         try:
@@ -175,7 +175,7 @@ class Line(asyncio.Protocol):
     def loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
 
-    def attach(self, endpoint: Endpoint, make: Callable[[Session, str], Link]) -> Link:
+    def attach(self, endpoint: LinkListener, make: Callable[[Session, str], Link]) -> Link:
         """Ask for a link; `make` is given a session with room and a name of its own."""
         if self.lost is not None:
             raise self._error()
@@ -304,14 +304,14 @@ class Line(asyncio.Protocol):
 
     # -- the machine
 
-    def _handle(self, events: list[Event]) -> None:
+    def _handle(self, events: list[ProtocolEvent]) -> None:
         links = self._links
         for event in events:
             kind = type(event)
             endpoint = links.get(getattr(event, "link", None))  # type: ignore[arg-type]
             if endpoint is None:
                 self._handle_unlinked(event)
-            elif kind is Received:
+            elif kind is TransferReceived:
                 endpoint.on_received(event)  # type: ignore[arg-type]
             elif kind is Settled:
                 endpoint.on_settled(event)  # type: ignore[arg-type]
@@ -323,7 +323,7 @@ class Line(asyncio.Protocol):
                 del links[event.link]
                 endpoint.on_lost(_refusal(event.error, "the peer detached the link"))
 
-    def _handle_unlinked(self, event: Event) -> None:
+    def _handle_unlinked(self, event: ProtocolEvent) -> None:
         """What concerns the connection or a session; events of links that nobody minds any more are none."""
         match event:
             case SessionEnded():

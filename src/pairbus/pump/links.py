@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pairbus.amqp import errors as conditions
 from pairbus.amqp.errors import UsageError
-from pairbus.amqp.events import LinkAttached, LinkFlowed, Received, Settled
+from pairbus.amqp.events import LinkAttached, LinkFlowed, Settled, TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
     Properties,
@@ -41,7 +41,7 @@ from pairbus.amqp.session import Session
 from pairbus.pairing.failures import Fate
 
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
-from .line import Line
+from .line import AmqpLine
 from .meter import Meter
 
 __all__ = ["BATCH_FORMAT", "LinkEnd", "ReceiverLink", "SenderLink", "Wave", "attach_link", "encode_batch"]
@@ -91,7 +91,7 @@ class Wave:
 class LinkEnd:
     """What all links share: being attached, and being lost."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: AmqpLine) -> None:
         self.line = line
         self.lost: TransportError | None = None
         self._attached: asyncio.Future[None] = line.loop.create_future()
@@ -125,7 +125,7 @@ class LinkEnd:
             self._attached.set_exception(error)
             self._attached.exception()
 
-    def on_received(self, event: Received) -> None:
+    def on_received(self, event: TransferReceived) -> None:
         """Senders receive nothing."""
 
     def on_settled(self, event: Settled) -> None:
@@ -143,7 +143,7 @@ class LinkEnd:
 class SenderLink(LinkEnd):
     """Sends, with as many transfers on the way as there is credit for."""
 
-    def __init__(self, line: Line, address: str) -> None:
+    def __init__(self, line: AmqpLine, address: str) -> None:
         super().__init__(line)
         self._waves: dict[int, tuple[Wave, int]] = {}
         self._waiting: deque[tuple[bytes, int, Wave, int]] = deque()
@@ -155,7 +155,7 @@ class SenderLink(LinkEnd):
         self.link = line.attach(self, make)
 
     @classmethod
-    async def open(cls, line: Line, address: str, *, timeout: float) -> SenderLink:
+    async def open(cls, line: AmqpLine, address: str, *, timeout: float) -> SenderLink:
         """A link that is attached."""
         sender = cls(line, address)
         await sender.await_attached(timeout)
@@ -248,13 +248,13 @@ class SenderLink(LinkEnd):
 class ReceiverLink(LinkEnd):
     """Receives under peek-lock."""
 
-    def __init__(self, line: Line, address: str, meter: Meter) -> None:
+    def __init__(self, line: AmqpLine, address: str, meter: Meter) -> None:
         super().__init__(line)
         self._address = address
         self._meter = meter
         self._granted = False
         self._has_delivered = False
-        self.buffer: deque[Received] = deque()
+        self.buffer: deque[TransferReceived] = deque()
         self._arrived: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._waves: dict[int, tuple[Wave, int]] = {}
@@ -266,7 +266,7 @@ class ReceiverLink(LinkEnd):
 
     @classmethod
     async def open(
-        cls, line: Line, address: str, *, timeout: float, meter: Meter | None = None
+        cls, line: AmqpLine, address: str, *, timeout: float, meter: Meter | None = None
     ) -> ReceiverLink:
         """A link that is attached; it has no credit yet."""
         receiver = cls(line, address, meter or Meter())
@@ -335,7 +335,7 @@ class ReceiverLink(LinkEnd):
             self._meter.note(self._address, _kind_of(state), count=len(ids) - unknown, unknown=unknown)
         return wave.errors
 
-    def on_received(self, event: Received) -> None:
+    def on_received(self, event: TransferReceived) -> None:
         self.buffer.append(event)
         self._has_delivered = True
         if self._meter.is_on:

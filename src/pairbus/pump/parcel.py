@@ -8,28 +8,28 @@ from typing import cast
 
 from pairbus.ledger.receipts import Receipt, operation_id
 
-from .steps import Held
+from .steps import HeldMessage
 from .transport import Delivery
-from .unwrapping import Opened, Postmark
+from .unwrapping import OpenedEnvelope, Postmark
 
 __all__ = ["Parcel", "ReceiptBook", "deliveries_of", "parcels_of"]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Parcel(Held):
+class Parcel(HeldMessage):
     """A message in our hands, with all that is needed to send it, settle it and give a receipt for it."""
 
     delivery: Delivery
     mark: Postmark
-    opened: Opened
+    opened: OpenedEnvelope
 
 
-def parcels_of(messages: Sequence[Held]) -> Sequence[Parcel]:
+def parcels_of(messages: Sequence[HeldMessage]) -> Sequence[Parcel]:
     """Messages of lanes as what they are: lanes are given parcels alone, and give them back."""
     return cast(Sequence[Parcel], messages)
 
 
-def deliveries_of(messages: Sequence[Held]) -> list[Delivery]:
+def deliveries_of(messages: Sequence[HeldMessage]) -> list[Delivery]:
     """The deliveries of messages of lanes."""
     return [parcel.delivery for parcel in parcels_of(messages)]
 
@@ -64,7 +64,7 @@ class ReceiptBook:
     def row(
         self,
         mark: Postmark,
-        opened: Opened | None,
+        opened: OpenedEnvelope | None,
         *,
         size: int,
         attempts: int,

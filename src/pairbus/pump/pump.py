@@ -21,7 +21,7 @@ from .pair import PumpPair, ResolvedSide
 from .queue import QueuePump
 from .rate import Limiter
 from .station import Station
-from .summary import PumpSummary, Tally
+from .summary import PumpSummary, PumpTally
 from .transport import Transport
 
 __all__ = ["Pump", "open_transport"]
@@ -119,7 +119,7 @@ class Pump:
             limiter=Limiter(
                 max_messages=options.max_rate, max_bytes=options.max_byte_rate, adaptive=options.adaptive
             ),
-            tally=Tally(self._clock.monotonic()),
+            tally=PumpTally(self._clock.monotonic()),
             longest_wait=secondary.longest_wait,
         )
 

@@ -33,9 +33,9 @@ from .lanes import Lanes
 from .parcel import Parcel, ReceiptBook, deliveries_of, parcels_of
 from .rate import Pace
 from .station import Station
-from .steps import Bury, Defer, Fetch, Held, Recheck, Renew, Send, Step
-from .transport import Delivery, Outcome, Source, Unit
-from .verdicts import Verdict, judge
+from .steps import Bury, Defer, Fetch, HeldMessage, LaneStep, Recheck, Renew, Send
+from .transport import BacklogSource, Delivery, Refusal, Unit
+from .verdicts import Remedy, judge
 
 __all__ = ["QueuePump"]
 
@@ -47,7 +47,7 @@ _LONGEST_QUIET = 1.0
 class QueuePump:
     """Moves the messages of one backlog queue."""
 
-    def __init__(self, queue: str, source: Source, station: Station) -> None:
+    def __init__(self, queue: str, source: BacklogSource, station: Station) -> None:
         self.queue = queue
         self.lanes = Lanes(station.conditions)
         self._source = source
@@ -227,7 +227,7 @@ class QueuePump:
             self._receiving.cancel()
         self._room.set()
 
-    async def _perform(self, step: Step) -> None:
+    async def _perform(self, step: LaneStep) -> None:
         match step:
             case Send():
                 await self._send(step)
@@ -260,7 +260,7 @@ class QueuePump:
             for unit in rest:
                 self.lanes.unsent(unit, self._station.now())
 
-    def _slice(self, units: list[list[Held]]) -> tuple[int, int, int]:
+    def _slice(self, units: list[list[HeldMessage]]) -> tuple[int, int, int]:
         """How many units are sent at once; their messages and bytes."""
         most = self._station.slice_size()
         count = size = chosen = 0
@@ -314,7 +314,7 @@ class QueuePump:
         judgement = judge(error)
         if error.condition in (UNANSWERED, CONNECTION_LOST):
             self._station.tally.unknown += len(unit)
-        if judgement.verdict is Verdict.POISON:
+        if judgement.verdict is Remedy.POISON:
             self._station.conditions.sent(path, now)  # it answers
             if len(unit) == 1:
                 self._start(self._bury(Bury(list(unit), judgement)))
@@ -347,7 +347,7 @@ class QueuePump:
             else:
                 self.lanes.lost(held, now)
 
-    async def _outcomes(self, work: Coroutine[Any, Any, list[Outcome]], count: int) -> list[Outcome]:
+    async def _outcomes(self, work: Coroutine[Any, Any, list[Refusal]], count: int) -> list[Refusal]:
         try:
             return await work
         except TransportError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pairbus.amqp.errors import DecodeError
-from pairbus.amqp.events import Received
+from pairbus.amqp.events import TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
     Properties,
@@ -22,7 +22,7 @@ from pairbus.amqp.session import Session
 from pairbus.pairing.failures import Fate
 
 from .errors import TransportError
-from .line import Line
+from .line import AmqpLine
 from .links import LinkEnd, SenderLink, attach_link
 
 __all__ = ["RequestLink"]
@@ -33,14 +33,14 @@ _ANSWER_CREDIT = 100
 class RequestLink:
     """Requests to a node, `$cbs` or `…/$management`, and its answers."""
 
-    def __init__(self, line: Line, sender: SenderLink, answers: _AnswerLink) -> None:
+    def __init__(self, line: AmqpLine, sender: SenderLink, answers: _AnswerLink) -> None:
         self._line = line
         self._sender = sender
         self._answers = answers
         self._ids = itertools.count(1)
 
     @classmethod
-    async def open(cls, line: Line, address: str, *, timeout: float) -> RequestLink:
+    async def open(cls, line: AmqpLine, address: str, *, timeout: float) -> RequestLink:
         """Both links, attached."""
         sender = SenderLink(line, address)
         answers = _AnswerLink(line, address)
@@ -103,7 +103,7 @@ class RequestLink:
 
 
 class _AnswerLink(LinkEnd):
-    def __init__(self, line: Line, node: str) -> None:
+    def __init__(self, line: AmqpLine, node: str) -> None:
         super().__init__(line)
         self.waiting: dict[str, asyncio.Future[bytes]] = {}
         self.address = ""
@@ -114,7 +114,7 @@ class _AnswerLink(LinkEnd):
 
         self.link = line.attach(self, make)
 
-    def on_received(self, event: Received) -> None:
+    def on_received(self, event: TransferReceived) -> None:
         if not event.settled:
             self.link.settle(event.delivery_id, ACCEPTED)
         if self.link.credit < _ANSWER_CREDIT // 2:

@@ -31,7 +31,7 @@ from .meter import Meter
 from .pair import ResolvedSide
 from .sdk_messages import to_annotated, to_payload
 from .tokens import close_credential
-from .transport import Delivery, Outcome, Peeked, Unit
+from .transport import Delivery, Peeked, Refusal, Unit
 
 __all__ = ["SdkDestination", "SdkSource", "SdkTransport"]
 
@@ -180,18 +180,18 @@ class SdkSource:
         finally:
             self._receiving = None
 
-    async def complete(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    async def complete(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         return await self._each(
             "complete", deliveries, lambda message: self._link().complete_message(message)
         )
 
-    async def defer(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    async def defer(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         return await self._each("defer", deliveries, lambda message: self._link().defer_message(message))
 
-    async def release(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    async def release(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         return await self._each("abandon", deliveries, lambda message: self._link().abandon_message(message))
 
-    async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Outcome:
+    async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Refusal:
         (outcome,) = await self._each(
             "dead_letter",
             [delivery],
@@ -206,8 +206,8 @@ class SdkSource:
         kind: str,
         deliveries: Sequence[Delivery],
         act: Callable[[ServiceBusReceivedMessage], Awaitable[None]],
-    ) -> list[Outcome]:
-        async def settle(delivery: Delivery) -> Outcome:
+    ) -> list[Refusal]:
+        async def settle(delivery: Delivery) -> Refusal:
             assert isinstance(delivery.handle, ServiceBusReceivedMessage)
             try:
                 await act(delivery.handle)
@@ -312,20 +312,20 @@ class SdkDestination:
         self._lock = asyncio.Lock()
         self.max_size: int | None = None
 
-    async def send(self, units: Sequence[Unit]) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    async def send(self, units: Sequence[Unit]) -> list[Refusal]:
+        outcomes: list[Refusal] = []
         async with self._lock:
             for group in _groups(units):
                 outcomes += await self._send_group(group)
         return outcomes
 
-    async def _send_group(self, group: Sequence[Unit]) -> list[Outcome]:
+    async def _send_group(self, group: Sequence[Unit]) -> list[Refusal]:
         outcome = await self._send([payload for unit in group for payload in unit.payloads])
         if outcome is None or len(group) == 1 or outcome.condition in (CONNECTION_LOST, UNANSWERED):
             return [outcome] * len(group)
         return [await self._send(unit.payloads) for unit in group]
 
-    async def _send(self, payloads: Sequence[bytes]) -> Outcome:
+    async def _send(self, payloads: Sequence[bytes]) -> Refusal:
         try:
             if self._sender is None:
                 self._sender = self._transport.client.get_queue_sender(self._path)

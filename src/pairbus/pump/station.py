@@ -14,9 +14,9 @@ from pairbus.pairing.names import path_key
 from .destinations import Destinations, PathState
 from .options import PumpOptions
 from .rate import Limiter
-from .summary import Tally
+from .summary import PumpTally
 from .transport import Destination, Transport
-from .verdicts import Judgement, Verdict
+from .verdicts import Judgement, Remedy
 
 __all__ = ["Station"]
 
@@ -26,7 +26,7 @@ _SLICE_SECONDS = 0.05
 # Messages in hand of all queues together, as far as a queue's least credit allows: some seconds of work.
 _IN_HAND = 20_000
 _LOOKING = 16
-_NOT_CHOSEN = Judgement(Verdict.DOWN, "NotChosen", "only other paths are to be moved")
+_NOT_CHOSEN = Judgement(Remedy.DOWN, "NotChosen", "only other paths are to be moved")
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class Station:
     clock: Clock
     conditions: Destinations
     limiter: Limiter
-    tally: Tally
+    tally: PumpTally
     longest_wait: float
     active: int = 0  # queues that have something to move
     in_hand: int = 0  # messages of all queues
@@ -98,7 +98,7 @@ class Station:
         self.conditions.failed(path, judgement, now)
         self.tally.of(path).trouble = judgement.description
         # That a path is still down when it is tried again is no news, and no reason to slow the others down.
-        if judgement.verdict is Verdict.BUSY or (judgement.is_strain and before is PathState.UP):
+        if judgement.verdict is Remedy.BUSY or (judgement.is_strain and before is PathState.UP):
             self.limiter.trouble(self.monotonic())
         if before is PathState.UP:
             _log.warning(

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from .verdicts import Judgement
 
-__all__ = ["Bury", "Defer", "Fetch", "Held", "Recheck", "Renew", "Send", "Step", "StepList"]
+__all__ = ["Bury", "Defer", "Fetch", "HeldMessage", "LaneStep", "Recheck", "Renew", "Send", "StepList"]
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class HeldMessage:
     """A message in our hands, as far as lanes know it."""
 
     number: int
@@ -27,21 +27,21 @@ class Send:
     """Send units, each in one transfer."""
 
     path: str
-    units: list[list[Held]]
+    units: list[list[HeldMessage]]
 
 
 @dataclass(slots=True)
 class Defer:
     """Put messages aside on the queue."""
 
-    messages: list[Held]
+    messages: list[HeldMessage]
 
 
 @dataclass(slots=True)
 class Bury:
     """Move messages to the dead letters of the queue."""
 
-    messages: list[Held]
+    messages: list[HeldMessage]
     why: Judgement
 
 
@@ -49,7 +49,7 @@ class Bury:
 class Renew:
     """Renew the locks of messages."""
 
-    messages: list[Held]
+    messages: list[HeldMessage]
 
 
 @dataclass(slots=True)
@@ -66,27 +66,27 @@ class Recheck:
     numbers: list[int]
 
 
-Step = Send | Defer | Bury | Renew | Fetch | Recheck
+LaneStep = Send | Defer | Bury | Renew | Fetch | Recheck
 
 
 class StepList:
     """Steps under way; those of a kind become one."""
 
     def __init__(self) -> None:
-        self._sends: dict[str, list[list[Held]]] = {}
-        self.defer: list[Held] = []
-        self.renew: list[Held] = []
+        self._sends: dict[str, list[list[HeldMessage]]] = {}
+        self.defer: list[HeldMessage] = []
+        self.renew: list[HeldMessage] = []
         self.fetch: list[int] = []
         self.recheck: list[int] = []
         self.bury: list[Bury] = []
 
-    def send(self, path: str, unit: list[Held]) -> None:
+    def send(self, path: str, unit: list[HeldMessage]) -> None:
         """Send a unit, with those of the same path."""
         self._sends.setdefault(path, []).append(unit)
 
-    def merged(self) -> list[Step]:
+    def merged(self) -> list[LaneStep]:
         """One step of each kind, and of sends one a path."""
-        steps: list[Step] = [Send(path, units) for path, units in self._sends.items()]
+        steps: list[LaneStep] = [Send(path, units) for path, units in self._sends.items()]
         if self.defer:
             steps.append(Defer(self.defer))
         if self.renew:

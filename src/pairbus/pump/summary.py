@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["PathTally", "PumpSummary", "Tally"]
+__all__ = ["PathTally", "PumpSummary", "PumpTally"]
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class PumpSummary:
 
 
 @dataclass(slots=True)
-class Tally:
+class PumpTally:
     """Counts, while a pump runs."""
 
     begun: float

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import quote
 
-__all__ = ["CredentialTokens", "FixedToken", "SasTokens", "Token", "TokenSource", "close_credential"]
+__all__ = ["CbsToken", "CredentialTokens", "FixedToken", "SasTokens", "TokenSource", "close_credential"]
 
 # As long as the SDKs ask for; tokens are renewed long before.
 SAS_LIFETIME = 3600.0
@@ -20,7 +20,7 @@ _SAS = "servicebus.windows.net:sastoken"
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class CbsToken:
     """A token, its kind in the words of `$cbs`, and when it ends (Unix seconds)."""
 
     value: str = field(repr=False)
@@ -31,7 +31,7 @@ class Token:
 class TokenSource(Protocol):
     """Gives tokens."""
 
-    async def token(self, audience: str, now: float) -> Token:
+    async def token(self, audience: str, now: float) -> CbsToken:
         """A token for an audience, such as `sb://host/queue`."""
         ...
 
@@ -44,14 +44,14 @@ class SasTokens:
     key: str = field(repr=False)
     lifetime: float = SAS_LIFETIME
 
-    async def token(self, audience: str, now: float) -> Token:
+    async def token(self, audience: str, now: float) -> CbsToken:
         expires = int(now + self.lifetime)
         resource = quote(audience, safe="")
         signed = hmac.new(self.key.encode(), f"{resource}\n{expires}".encode(), hashlib.sha256).digest()
         signature = quote(base64.b64encode(signed), safe="")
         name = quote(self.key_name, safe="")
         text = f"SharedAccessSignature sr={resource}&sig={signature}&se={expires}&skn={name}"
-        return Token(text, _SAS, expires)
+        return CbsToken(text, _SAS, expires)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class FixedToken:
 
     signature: str = field(repr=False)
 
-    async def token(self, audience: str, now: float) -> Token:
-        return Token(self.signature, _SAS, now + SAS_LIFETIME)
+    async def token(self, audience: str, now: float) -> CbsToken:
+        return CbsToken(self.signature, _SAS, now + SAS_LIFETIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class CredentialTokens:
     credential: Any = field(repr=False)
     owns: bool = False
 
-    async def token(self, audience: str, now: float) -> Token:
+    async def token(self, audience: str, now: float) -> CbsToken:
         ask = self.credential.get_token
         # The SDK tells credentials that sign for an audience by this attribute.
         is_signed = getattr(self.credential, "token_type", b"jwt") in (_SAS, _SAS.encode())
@@ -83,7 +83,7 @@ class CredentialTokens:
             if inspect.isawaitable(given):  # a coroutine function behind a decorator does not look like one
                 given = await given
         value = given.token.decode() if isinstance(given.token, bytes) else given.token
-        return Token(value, _SAS if is_signed else "jwt", float(given.expires_on))
+        return CbsToken(value, _SAS if is_signed else "jwt", float(given.expires_on))
 
     async def close(self) -> None:
         """Close the credential, if it is ours and can be closed."""

@@ -27,10 +27,10 @@ from pairbus.amqp.message import MessageSections
 from .errors import TransportError
 from .meter import Meter
 
-__all__ = ["Delivery", "Destination", "Outcome", "Peeked", "Source", "Transport", "Unit"]
+__all__ = ["BacklogSource", "Delivery", "Destination", "Peeked", "Refusal", "Transport", "Unit"]
 
 #: None for success.
-Outcome = TransportError | None
+Refusal = TransportError | None
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +57,7 @@ class Unit(NamedTuple):
     session_id: str | None = None
 
 
-class Source(Protocol):
+class BacklogSource(Protocol):
     """A backlog queue."""
 
     async def receive(self, limit: int, wait: float) -> list[Delivery]:
@@ -68,19 +68,19 @@ class Source(Protocol):
         """Take back what credit is left, and hand out what came."""
         ...
 
-    async def complete(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    async def complete(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         """The messages are done with."""
         ...
 
-    async def defer(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    async def defer(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         """Put messages aside; only their numbers bring them back."""
         ...
 
-    async def release(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    async def release(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         """Give messages back."""
         ...
 
-    async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Outcome:
+    async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Refusal:
         """Move a message to the dead letters of the queue."""
         ...
 
@@ -104,7 +104,7 @@ class Source(Protocol):
 class Destination(Protocol):
     """A queue or topic that messages are sent to."""
 
-    async def send(self, units: Sequence[Unit]) -> list[Outcome]:
+    async def send(self, units: Sequence[Unit]) -> list[Refusal]:
         """Send units, all on the way at once and in order; what became of each."""
         ...
 
@@ -126,7 +126,7 @@ class Transport(Protocol):
     longest_wait: float
     meter: Meter
 
-    def source(self, queue: str) -> Source:
+    def source(self, queue: str) -> BacklogSource:
         """A backlog queue; does no I/O."""
         ...
 

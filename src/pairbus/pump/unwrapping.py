@@ -28,7 +28,7 @@ from pairbus.pairing.envelope import RESERVED_NAMES, Unwrapped, expand_body, unw
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import path_key
 
-__all__ = ["Opened", "Postmark", "open_envelope", "read_address", "read_postmark"]
+__all__ = ["OpenedEnvelope", "Postmark", "open_envelope", "read_address", "read_postmark"]
 
 _SCHEDULED = b"x-opt-scheduled-enqueue-time"
 # What a queue writes on a message. The partition key and the rest are the sender's and go on.
@@ -62,7 +62,7 @@ class Postmark(NamedTuple):
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenedEnvelope:
     """A message as the primary is to get it; `key` is the path's canonical form."""
 
     path: str
@@ -102,7 +102,9 @@ def read_postmark(sections: MessageSections) -> Postmark:
         raise MalformedEnvelope(f"its annotations cannot be read ({error})") from error
 
 
-def open_envelope(sections: MessageSections, mark: Postmark, *, policy_of: PolicyOf, now_ms: int) -> Opened:
+def open_envelope(
+    sections: MessageSections, mark: Postmark, *, policy_of: PolicyOf, now_ms: int
+) -> OpenedEnvelope:
     """Unwrap one message; MalformedEnvelope if that cannot be done."""
     try:
         letter = _read_letter(sections.application_properties_bytes)
@@ -111,7 +113,7 @@ def open_envelope(sections: MessageSections, mark: Postmark, *, policy_of: Polic
         if found is None or identity.expires_ms is not None:
             found = _unwrap(letter, policy_of, now_ms=now_ms, mark=mark, expires=identity.expires_ms)
             key = path_key(found.path)
-        return Opened(
+        return OpenedEnvelope(
             found.path,
             key,
             found.natives.session_id,

@@ -10,10 +10,10 @@ from pairbus.amqp import errors as conditions
 
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 
-__all__ = ["Judgement", "Verdict", "judge"]
+__all__ = ["Judgement", "Remedy", "judge"]
 
 
-class Verdict(Enum):
+class Remedy(Enum):
     """What to do about it."""
 
     DOWN = "the path is down: put its messages aside and try again later"
@@ -24,25 +24,25 @@ class Verdict(Enum):
 
 # Condition -> verdict, and the reason that stands in the dead letters and in the receipts. What is not here
 # is taken for an outage: waiting loses nothing.
-_TABLE: dict[str, tuple[Verdict, str]] = {
-    CONNECTION_LOST: (Verdict.DOWN, "Unreachable"),
-    UNANSWERED: (Verdict.DOWN, "Unanswered"),
-    conditions.SERVER_BUSY: (Verdict.BUSY, "Busy"),
-    conditions.RESOURCE_LIMIT: (Verdict.DOWN, "EntityFull"),
-    conditions.ENTITY_DISABLED: (Verdict.DOWN, "EntityDisabled"),
+_TABLE: dict[str, tuple[Remedy, str]] = {
+    CONNECTION_LOST: (Remedy.DOWN, "Unreachable"),
+    UNANSWERED: (Remedy.DOWN, "Unanswered"),
+    conditions.SERVER_BUSY: (Remedy.BUSY, "Busy"),
+    conditions.RESOURCE_LIMIT: (Remedy.DOWN, "EntityFull"),
+    conditions.ENTITY_DISABLED: (Remedy.DOWN, "EntityDisabled"),
     # The key itself is not accepted, so that it is no matter of this path: mending it mends all.
-    conditions.AUTH_FAILED: (Verdict.DOWN, "AuthenticationFailed"),
-    conditions.NOT_FOUND: (Verdict.GONE, "EntityNotFound"),
-    conditions.RESOURCE_DELETED: (Verdict.GONE, "EntityNotFound"),
-    conditions.UNAUTHORIZED: (Verdict.GONE, "NotAuthorized"),
-    conditions.MESSAGE_SIZE_EXCEEDED: (Verdict.POISON, "MessageTooLarge"),
-    conditions.NOT_ALLOWED: (Verdict.POISON, "NotAllowed"),
-    conditions.DECODE_ERROR: (Verdict.POISON, "Malformed"),
-    conditions.INVALID_FIELD: (Verdict.POISON, "Malformed"),
-    conditions.PRECONDITION_FAILED: (Verdict.POISON, "NotAllowed"),
-    conditions.NOT_IMPLEMENTED: (Verdict.POISON, "NotAllowed"),
-    conditions.ARGUMENT_ERROR: (Verdict.POISON, "Malformed"),
-    conditions.ARGUMENT_OUT_OF_RANGE: (Verdict.POISON, "Malformed"),
+    conditions.AUTH_FAILED: (Remedy.DOWN, "AuthenticationFailed"),
+    conditions.NOT_FOUND: (Remedy.GONE, "EntityNotFound"),
+    conditions.RESOURCE_DELETED: (Remedy.GONE, "EntityNotFound"),
+    conditions.UNAUTHORIZED: (Remedy.GONE, "NotAuthorized"),
+    conditions.MESSAGE_SIZE_EXCEEDED: (Remedy.POISON, "MessageTooLarge"),
+    conditions.NOT_ALLOWED: (Remedy.POISON, "NotAllowed"),
+    conditions.DECODE_ERROR: (Remedy.POISON, "Malformed"),
+    conditions.INVALID_FIELD: (Remedy.POISON, "Malformed"),
+    conditions.PRECONDITION_FAILED: (Remedy.POISON, "NotAllowed"),
+    conditions.NOT_IMPLEMENTED: (Remedy.POISON, "NotAllowed"),
+    conditions.ARGUMENT_ERROR: (Remedy.POISON, "Malformed"),
+    conditions.ARGUMENT_OUT_OF_RANGE: (Remedy.POISON, "Malformed"),
 }
 # What a namespace answers, or does not, that is asked for too much. All else is a matter of one path.
 _STRAIN = {CONNECTION_LOST, UNANSWERED, conditions.SERVER_BUSY, conditions.TIMEOUT, conditions.INTERNAL_ERROR}
@@ -59,7 +59,7 @@ class Judgement:
     `is_strain` is whether the whole namespace may be strained, so that all paths should go slower.
     """
 
-    verdict: Verdict
+    verdict: Remedy
     reason: str
     description: str
     wait: float = 0.0
@@ -68,9 +68,9 @@ class Judgement:
 
 def judge(error: TransportError) -> Judgement:
     """What a failed send means."""
-    verdict, reason = _TABLE.get(error.condition, (Verdict.DOWN, "Failed"))
+    verdict, reason = _TABLE.get(error.condition, (Remedy.DOWN, "Failed"))
     wait = 0.0
-    if verdict is Verdict.BUSY:
+    if verdict is Remedy.BUSY:
         asked = _WAIT.search(error.description)
         wait = min(float(asked[1]), LONGEST_BUSY_WAIT) if asked else DEFAULT_BUSY_WAIT
     return Judgement(verdict, reason, str(error), wait, error.condition in _STRAIN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -16,10 +16,11 @@ from .administration import open_administration
 from .credentials import for_event_loop
 from .tls import with_shared_context
 
-__all__ = ["LinkSettings", "SdkSender", "Side"]
+__all__ = ["LinkSettings", "SdkSender", "SdkSide", "SideName"]
 
 log = logging.getLogger("pairbus.client")
 C = TypeVar("C", bound=ServiceBusClient)
+SideName = Literal["primary", "secondary"]
 
 
 class SdkSender(Protocol):
@@ -60,7 +61,7 @@ class _SendingClient(ServiceBusClient):
         await super().close()
 
 
-class Side:
+class SdkSide:
     """How to reach one namespace: by connection string, or by host name and credential. The repr shows no
     secret.
     """

@@ -24,10 +24,10 @@ from pairbus.cost.estimate import Stage
 from pairbus.cost.report import Report, Share, Span, Tick, bucket_for, forecast_stages, order_shares
 from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.system import System
-from pairbus.cost.usage import MOVING, Outage, Sighting, first_minute, merge_outages
+from pairbus.cost.usage import MOVING, Outage, OutageSighting, first_minute, merge_outages
 from pairbus.ledger.operations import OutageMark, WriterMark, find_gaps, sight_outages
 
-from .operations import Intake, load_operations, take_segments
+from .operations import SegmentIntake, load_operations, take_segments
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -60,7 +60,7 @@ class BillRun:
     """A report, and what was taken in for it."""
 
     report: Report
-    intake: Intake
+    intake: SegmentIntake
 
 
 def bill_ledger(
@@ -151,7 +151,7 @@ def _read_marks(rows: DataFrame, *, now: float) -> _Marks:
     last = of_writers.agg(F.max_by(fields, "at").alias("mark"), F.count("*").alias("number")).collect()
     writers = [WriterMark(**row["mark"].asDict()) for row in last if row["row"] == "writer"]
     sightings = [
-        Sighting(id=one.outage, pair=one.pair, begins=one.begins, ends=one.ends)
+        OutageSighting(id=one.outage, pair=one.pair, begins=one.begins, ends=one.ends)
         for one in sight_outages(marks, writers, now=now, patience=_PATIENCE)
     ]
     gaps = find_gaps(writers, now=now, patience=_PATIENCE)

@@ -29,7 +29,7 @@ from .locks import hold_alone
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["OPERATIONS_DDL", "Intake", "is_small", "load_operations", "take_segments"]
+__all__ = ["OPERATIONS_DDL", "SegmentIntake", "is_small", "load_operations", "take_segments"]
 
 OPERATIONS_DDL = (
     "row string, id string, writer string, role string, pair string, namespace string, entity string, "
@@ -51,7 +51,7 @@ _LOCK = f".{KIND}.lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Intake:
+class SegmentIntake:
     """What was taken in: segments, so many of them left behind by dead writers, and the days written."""
 
     segments: int = 0
@@ -72,21 +72,21 @@ def load_operations(spark: SparkSession, records: Path) -> DataFrame | None:
     return spark.read.schema(_TABLE_DDL).parquet(*map(str, days))
 
 
-def take_segments(spark: SparkSession, records: Path) -> Intake:
+def take_segments(spark: SparkSession, records: Path) -> SegmentIntake:
     """Take all closed segments into the table."""
     if not records.is_dir():
-        return Intake()
+        return SegmentIntake()
     with hold_alone(records / _LOCK) as is_alone:
         if not is_alone:
-            return Intake()
+            return SegmentIntake()
         adopted = len(adopt_segments(records, KIND))
         segments = closed_segments(records, KIND)
         if not segments:
-            return Intake(adopted=adopted)
+            return SegmentIntake(adopted=adopted)
         days = _write_days(spark, records, segments)
         for path in segments:
             path.unlink()
-        return Intake(segments=len(segments), adopted=adopted, days=days)
+        return SegmentIntake(segments=len(segments), adopted=adopted, days=days)
 
 
 def _write_days(spark: SparkSession, records: Path, segments: list[Path]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .api import AdminApi, Authorize
 from .errors import AdminRefused, Unauthorized
-from .exchange import Request, Response
+from .exchange import HttpRequest, Response
 from .http import AdminHttp, HttpLimits
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "AdminRefused",
     "Authorize",
     "HttpLimits",
-    "Request",
+    "HttpRequest",
     "Response",
     "Unauthorized",
 ]

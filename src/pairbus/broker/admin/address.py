@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote
 from .errors import AdminRefused
 from .exchange import split_target
 
-__all__ = ["Address", "Kind", "Page", "parse_address"]
+__all__ = ["Page", "ResourceAddress", "ResourceKind", "parse_address"]
 
 # Azure gives at most a hundred entries a page, whatever was asked for.
 MAX_PAGE = 100
@@ -22,7 +22,7 @@ _NESTED = re.compile(
 )
 
 
-class Kind(Enum):
+class ResourceKind(Enum):
     """The resources that the API knows."""
 
     NAMESPACE = "namespace"
@@ -44,10 +44,10 @@ class Page:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address:
+class ResourceAddress:
     """A resource, with the query that came along."""
 
-    kind: Kind
+    kind: ResourceKind
     entity: str = ""
     subscription: str = ""
     rule: str = ""
@@ -55,7 +55,7 @@ class Address:
     api_version: str | None = None
 
 
-def parse_address(target: str) -> Address:
+def parse_address(target: str) -> ResourceAddress:
     """Raises ``AdminRefused``: 404 on an unknown system resource, 400 on a query that makes no sense."""
     path, query_text = split_target(target)
     query = _parse_query(query_text)
@@ -63,15 +63,15 @@ def parse_address(target: str) -> Address:
     return _place(path, page, query.get("api-version"))
 
 
-def _place(path: str, page: Page, api_version: str | None) -> Address:
+def _place(path: str, page: Page, api_version: str | None) -> ResourceAddress:
     fixed = {
-        "$namespaceinfo": Kind.NAMESPACE,
-        "$resources/queues": Kind.QUEUES,
-        "$resources/topics": Kind.TOPICS,
+        "$namespaceinfo": ResourceKind.NAMESPACE,
+        "$resources/queues": ResourceKind.QUEUES,
+        "$resources/topics": ResourceKind.TOPICS,
     }
     kind = fixed.get(unquote(path).lower())
     if kind is not None:
-        return Address(kind=kind, page=page, api_version=api_version)
+        return ResourceAddress(kind=kind, page=page, api_version=api_version)
     if not path or path.startswith("$"):
         raise AdminRefused(
             404,
@@ -79,9 +79,11 @@ def _place(path: str, page: Page, api_version: str | None) -> Address:
         )
     nested = _NESTED.fullmatch(path)
     if nested is None:
-        return Address(kind=Kind.ENTITY, entity=unquote(path), page=page, api_version=api_version)
+        return ResourceAddress(
+            kind=ResourceKind.ENTITY, entity=unquote(path), page=page, api_version=api_version
+        )
     names = {name: unquote(nested[name] or "") for name in ("topic", "subscription", "rule")}
-    return Address(
+    return ResourceAddress(
         kind=_nested_kind(nested),
         entity=names["topic"],
         subscription=names["subscription"],
@@ -91,12 +93,12 @@ def _place(path: str, page: Page, api_version: str | None) -> Address:
     )
 
 
-def _nested_kind(match: re.Match[str]) -> Kind:
+def _nested_kind(match: re.Match[str]) -> ResourceKind:
     if match["rule"]:
-        return Kind.RULE
+        return ResourceKind.RULE
     if match["rules"]:
-        return Kind.RULES
-    return Kind.SUBSCRIPTION if match["subscription"] else Kind.SUBSCRIPTIONS
+        return ResourceKind.RULES
+    return ResourceKind.SUBSCRIPTION if match["subscription"] else ResourceKind.SUBSCRIPTIONS
 
 
 def _parse_query(text: str) -> dict[str, str]:

@@ -7,12 +7,12 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from pairbus.broker.access.tokens import check_authorization
-from pairbus.broker.counters import NAMESPACE, Kind
+from pairbus.broker.counters import NAMESPACE, OperationKind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.subscription import subscription_path
-from pairbus.broker.faults.fault import Operation
+from pairbus.broker.faults.fault import ClientAction
 
-from . import AdminApi, AdminHttp, AdminRefused, Request, Response
+from . import AdminApi, AdminHttp, AdminRefused, HttpRequest, Response
 from .address import parse_address
 from .api import status_of
 from .atom import error_response
@@ -30,7 +30,7 @@ class Administration:
         self._host = host
         self._held: list[tuple[asyncio.Future[Response], Response]] = []
 
-    def handle(self, request: Request, connection: str) -> Awaitable[Response]:
+    def handle(self, request: HttpRequest, connection: str) -> Awaitable[Response]:
         """Carry out a request; its answer is held until `release`."""
         host = self._host
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
@@ -38,7 +38,7 @@ class Administration:
         api = AdminApi(host.engine, authorize=self._authorize)
         self._held.append((answer, api.handle(request, host.now())))
         entity = known or self._known_entity(request) or NAMESPACE  # after: it may be new
-        host.counters.count(entity, connection, kind=Kind.ADMIN, size=len(request.body))
+        host.counters.count(entity, connection, kind=OperationKind.ADMIN, size=len(request.body))
         host.review()
         return answer
 
@@ -55,9 +55,9 @@ class Administration:
         self._held = [(future, error_response(500, text)) for future, _ in self._held]
         self.release()
 
-    def _authorize(self, request: Request) -> None:
+    def _authorize(self, request: HttpRequest) -> None:
         host, now = self._host, self._host.now()
-        error = host.faults.refusal(Operation.ADMINISTER, _entity_path(request), now=now)
+        error = host.faults.refusal(ClientAction.ADMINISTER, _entity_path(request), now=now)
         if error is not None:
             raise AdminRefused(status_of(error.condition), error.description or "")
         check_authorization(
@@ -68,7 +68,7 @@ class Administration:
             jwt_key=host.jwt_key,
         )
 
-    def _known_entity(self, request: Request) -> str | None:
+    def _known_entity(self, request: HttpRequest) -> str | None:
         """The canonical path of the entity that a request is about. What does not exist is not counted by
         name: anybody can ask for anything, and counters are never forgotten.
         """
@@ -87,7 +87,7 @@ class AdminLine(AdminHttp):
         self._connection = connection
         self._is_introduced = False
 
-    def _serve(self, request: Request) -> Awaitable[Response]:
+    def _serve(self, request: HttpRequest) -> Awaitable[Response]:
         if not self._is_introduced:
             self._is_introduced = True
             agent = request.headers.get("user-agent", "")
@@ -99,7 +99,7 @@ class AdminLine(AdminHttp):
         self._host.connections.close(self._connection, self._host.now())
 
 
-def _entity_path(request: Request) -> str:
+def _entity_path(request: HttpRequest) -> str:
     """The path of the queue, topic or subscription that a request is about; empty if it is about none."""
     try:
         address = parse_address(request.target)

@@ -15,19 +15,19 @@ from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.errors import PairbusError
 
-from .address import Kind, parse_address
-from .atom import DESCRIPTION_SPACES, Entry, error_response, origin_of
-from .call import Call
+from .address import ResourceKind, parse_address
+from .atom import DESCRIPTION_SPACES, AtomEntry, error_response, origin_of
+from .call import AdminCall
 from .duration import format_instant
 from .entities import Entities
 from .errors import AdminRefused, Unauthorized
-from .exchange import Request, Response
+from .exchange import HttpRequest, Response
 from .markup import branch, leaf
 from .subscriptions import Rules, Subscriptions
 
 __all__ = ["AdminApi", "Authorize", "status_of"]
 
-Authorize = Callable[[Request], None]
+Authorize = Callable[[HttpRequest], None]
 
 _STATUS: Final = {
     conditions.NOT_FOUND: 404,
@@ -58,22 +58,22 @@ class AdminApi:
         self._authorize = authorize
         self._created_at = created_at
         entities, subscriptions, rules = Entities(namespace), Subscriptions(namespace), Rules(namespace)
-        self._routes: dict[Kind, dict[str, Callable[[Call], Response]]] = {
-            Kind.NAMESPACE: {"GET": self._describe_namespace},
-            Kind.QUEUES: {"GET": entities.list_queues},
-            Kind.TOPICS: {"GET": entities.list_topics},
-            Kind.ENTITY: {"GET": entities.get, "PUT": entities.put, "DELETE": entities.delete},
-            Kind.SUBSCRIPTIONS: {"GET": subscriptions.list},
-            Kind.SUBSCRIPTION: {
+        self._routes: dict[ResourceKind, dict[str, Callable[[AdminCall], Response]]] = {
+            ResourceKind.NAMESPACE: {"GET": self._describe_namespace},
+            ResourceKind.QUEUES: {"GET": entities.list_queues},
+            ResourceKind.TOPICS: {"GET": entities.list_topics},
+            ResourceKind.ENTITY: {"GET": entities.get, "PUT": entities.put, "DELETE": entities.delete},
+            ResourceKind.SUBSCRIPTIONS: {"GET": subscriptions.list},
+            ResourceKind.SUBSCRIPTION: {
                 "GET": subscriptions.get,
                 "PUT": subscriptions.put,
                 "DELETE": subscriptions.delete,
             },
-            Kind.RULES: {"GET": rules.list},
-            Kind.RULE: {"GET": rules.get, "PUT": rules.put, "DELETE": rules.delete},
+            ResourceKind.RULES: {"GET": rules.list},
+            ResourceKind.RULE: {"GET": rules.get, "PUT": rules.put, "DELETE": rules.delete},
         }
 
-    def handle(self, request: Request, now: float) -> Response:
+    def handle(self, request: HttpRequest, now: float) -> Response:
         """Carry out a request; whatever it holds, the answer is a response."""
         try:
             self._check_authorization(request)
@@ -83,7 +83,7 @@ class AdminApi:
         except Refused as refused:
             return _refusal(status_of(refused.condition), refused.description)
 
-    def _check_authorization(self, request: Request) -> None:
+    def _check_authorization(self, request: HttpRequest) -> None:
         if self._authorize is None:
             return
         try:
@@ -95,16 +95,16 @@ class AdminApi:
         except PairbusError as error:
             raise Unauthorized(str(error)) from error
 
-    def _carry_out(self, request: Request, now: float) -> Response:
+    def _carry_out(self, request: HttpRequest, now: float) -> Response:
         address = parse_address(request.target)
         methods = self._routes[address.kind]
         act = methods.get(request.method)
         if act is None:
             raise AdminRefused(405, f"{request.method} is not possible here; {' and '.join(methods)} are.")
         origin = origin_of(request, namespace=self._namespace.name, api_version=address.api_version)
-        return act(Call(request=request, address=address, origin=origin, now=now))
+        return act(AdminCall(request=request, address=address, origin=origin, now=now))
 
-    def _describe_namespace(self, call: Call) -> Response:
+    def _describe_namespace(self, call: AdminCall) -> Response:
         created_at = call.now if self._created_at is None else self._created_at
         texts = {
             "CreatedTime": format_instant(created_at),
@@ -118,7 +118,7 @@ class AdminApi:
         properties = branch(
             "NamespaceInfo", [leaf(name, text) for name, text in texts.items()], DESCRIPTION_SPACES
         )
-        entry = Entry(
+        entry = AtomEntry(
             path="$namespaceinfo",
             title=self._namespace.name,
             description=properties,

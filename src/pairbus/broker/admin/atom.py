@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from .duration import format_instant
-from .exchange import Request, Response
-from .markup import Node, branch, leaf, render
+from .exchange import HttpRequest, Response
+from .markup import XmlNode, branch, leaf, render
 
-__all__ = ["Entry", "entry_response", "error_response", "feed_response"]
+__all__ = ["AtomEntry", "entry_response", "error_response", "feed_response"]
 
 ATOM = "http://www.w3.org/2005/Atom"
 SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
@@ -25,12 +25,12 @@ _SAFE = "/$@!~*'(),:;=+"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class AtomEntry:
     """One entity: where it is, what it is called, and its description."""
 
     path: str
     title: str
-    description: Node
+    description: XmlNode
     created_at: float
     updated_at: float
 
@@ -48,18 +48,18 @@ class Origin:
         return f"https://{self.host}/{quote(path, safe=_SAFE)}?{urlencode(parameters, safe='$')}"
 
 
-def origin_of(request: Request, *, namespace: str, api_version: str | None) -> Origin:
+def origin_of(request: HttpRequest, *, namespace: str, api_version: str | None) -> Origin:
     host = request.headers.get("host") or namespace
     return Origin(host=host, author=namespace, api_version=api_version or _DEFAULT_API_VERSION)
 
 
-def entry_response(entry: Entry, origin: Origin, *, status: int = 200) -> Response:
+def entry_response(entry: AtomEntry, origin: Origin, *, status: int = 200) -> Response:
     body = _entry(entry, origin, {"xmlns": ATOM})
     return _respond(status, body, "application/atom+xml;type=entry;charset=utf-8")
 
 
 def feed_response(
-    entries: Sequence[Entry],
+    entries: Sequence[AtomEntry],
     origin: Origin,
     *,
     path: str,
@@ -89,7 +89,7 @@ def error_response(status: int, detail: str) -> Response:
     return Response(status, headers={**response.headers, **challenge}, body=response.body)
 
 
-def _entry(entry: Entry, origin: Origin, attributes: dict[str, str]) -> Node:
+def _entry(entry: AtomEntry, origin: Origin, attributes: dict[str, str]) -> XmlNode:
     here = origin.link(entry.path)
     children = [
         leaf("id", here),
@@ -103,5 +103,5 @@ def _entry(entry: Entry, origin: Origin, attributes: dict[str, str]) -> Node:
     return branch("entry", children, attributes)
 
 
-def _respond(status: int, body: Node, content_type: str) -> Response:
+def _respond(status: int, body: XmlNode, content_type: str) -> Response:
     return Response(status, headers={"Content-Type": content_type}, body=render(body))

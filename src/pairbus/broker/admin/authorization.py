@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from .markup import Node, branch, leaf
+from .markup import XmlNode, branch, leaf
 
 __all__ = ["describe_authorization", "read_authorization"]
 
@@ -18,7 +18,7 @@ _HEAD: Final = ("ClaimType", "ClaimValue")
 _TAIL: Final = ("CreatedTime", "ModifiedTime", "KeyName", "PrimaryKey", "SecondaryKey")
 
 
-def read_authorization(description: Node) -> str:
+def read_authorization(description: XmlNode) -> str:
     """The rules of a description as a text; empty if it has none."""
     given = description.find("AuthorizationRules")
     if given is None or not given.children:
@@ -26,13 +26,13 @@ def read_authorization(description: Node) -> str:
     return json.dumps([_read_rule(rule) for rule in given.find_all("AuthorizationRule")])
 
 
-def describe_authorization(text: str) -> Node:
+def describe_authorization(text: str) -> XmlNode:
     """The element for a text that ``read_authorization`` made."""
     rules = json.loads(text) if text else []
     return branch("AuthorizationRules", [_describe_rule(rule) for rule in rules])
 
 
-def _read_rule(rule: Node) -> dict[str, str | list[str]]:
+def _read_rule(rule: XmlNode) -> dict[str, str | list[str]]:
     """The known elements alone."""
     rights = rule.find("Rights")
     texts = {name: text for name in (*_HEAD, *_TAIL) if (text := rule.text_of(name)) is not None}
@@ -43,12 +43,12 @@ def _read_rule(rule: Node) -> dict[str, str | list[str]]:
     }
 
 
-def _describe_rule(rule: dict[str, str | list[str]]) -> Node:
+def _describe_rule(rule: dict[str, str | list[str]]) -> XmlNode:
     """In the order in which .NET reads them."""
     rights = branch("Rights", [leaf("AccessRights", right) for right in rule["Rights"]])
     children = [*_leaves(rule, _HEAD), rights, *_leaves(rule, _TAIL)]
     return branch("AuthorizationRule", children, {"i:type": str(rule["type"])})
 
 
-def _leaves(rule: dict[str, str | list[str]], names: tuple[str, ...]) -> list[Node]:
+def _leaves(rule: dict[str, str | list[str]], names: tuple[str, ...]) -> list[XmlNode]:
     return [leaf(name, str(rule[name])) for name in names if name in rule]

@@ -6,23 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .address import Address
-from .atom import Entry, Origin, entry_response, feed_response
+from .address import ResourceAddress
+from .atom import AtomEntry, Origin, entry_response, feed_response
 from .errors import AdminRefused
-from .exchange import Request, Response
-from .markup import Node, parse
+from .exchange import HttpRequest, Response
+from .markup import XmlNode, parse
 
-__all__ = ["Call"]
+__all__ = ["AdminCall"]
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class AdminCall:
     """A request, what it addresses, whom it is answered to, and when."""
 
-    request: Request
-    address: Address
+    request: HttpRequest
+    address: ResourceAddress
     origin: Origin
     now: float
 
@@ -31,7 +31,7 @@ class Call:
         """Clients send ``If-Match: *`` to change what is there; without it a PUT creates."""
         return "if-match" in self.request.headers
 
-    def description(self, *names: str) -> Node:
+    def description(self, *names: str) -> XmlNode:
         """What the ATOM entry in the body describes, which must be one of ``names``."""
         root = parse(self.request.body)
         content = root.find("content")
@@ -43,11 +43,11 @@ class Call:
                 return description
         raise AdminRefused(400, f"The content of the ATOM entry must be a {' or '.join(names)}.")
 
-    def reply(self, entry: Entry, *, created: bool = False) -> Response:
+    def reply(self, entry: AtomEntry, *, created: bool = False) -> Response:
         return entry_response(entry, self.origin, status=201 if created else 200)
 
     def reply_page(
-        self, items: Sequence[Item], to_entry: Callable[[Item], Entry], *, path: str, title: str
+        self, items: Sequence[Item], to_entry: Callable[[Item], AtomEntry], *, path: str, title: str
     ) -> Response:
         """The wanted part of a list, with a link to the next one if there is more."""
         page = self.address.page

@@ -11,7 +11,7 @@ from pairbus.broker.engine.topic import Topic
 
 from .atom import DESCRIPTION_SPACES
 from .duration import format_instant
-from .markup import Node, branch, leaf
+from .markup import XmlNode, branch, leaf
 from .settings import write_settings
 
 __all__ = ["describe_queue", "describe_subscription", "describe_topic"]
@@ -56,7 +56,9 @@ _ORDER: Final = (
 )
 
 
-def describe_queue(queue: MessageQueue, *, host: str, default_kilobytes: int, authorization: Node) -> Node:
+def describe_queue(
+    queue: MessageQueue, *, host: str, default_kilobytes: int, authorization: XmlNode
+) -> XmlNode:
     counts = queue.counts()
     texts = {
         "MaxMessageSizeInKilobytes": str(default_kilobytes),
@@ -72,8 +74,8 @@ def describe_queue(queue: MessageQueue, *, host: str, default_kilobytes: int, au
 
 
 def describe_topic(
-    topic: Topic, *, host: str, default_kilobytes: int, filters: Mapping[str, int], authorization: Node
-) -> Node:
+    topic: Topic, *, host: str, default_kilobytes: int, filters: Mapping[str, int], authorization: XmlNode
+) -> XmlNode:
     texts = {
         "MaxMessageSizeInKilobytes": str(default_kilobytes),
         **write_settings(topic.settings, host=host),
@@ -89,7 +91,7 @@ def describe_topic(
     return _assemble("TopicDescription", texts, [authorization, details])
 
 
-def describe_subscription(subscription: Subscription, *, host: str) -> Node:
+def describe_subscription(subscription: Subscription, *, host: str) -> XmlNode:
     counts = subscription.counts()
     texts = {
         **write_settings(subscription.settings, host=host),
@@ -100,7 +102,7 @@ def describe_subscription(subscription: Subscription, *, host: str) -> Node:
     return _assemble("SubscriptionDescription", texts, [_count_details(counts)])
 
 
-def _assemble(name: str, texts: Mapping[str, str], branches: list[Node]) -> Node:
+def _assemble(name: str, texts: Mapping[str, str], branches: list[XmlNode]) -> XmlNode:
     nodes = {element: leaf(element, text) for element, text in texts.items()}
     nodes |= {node.name: node for node in branches}
     return branch(name, [nodes[element] for element in _ORDER if element in nodes], DESCRIPTION_SPACES)
@@ -114,7 +116,7 @@ def _times(entity: MessageQueue | Topic) -> dict[str, str]:
     }
 
 
-def _count_details(counts: Counts) -> Node:
+def _count_details(counts: Counts) -> XmlNode:
     # The JavaScript client finds the prefix in the only attribute.
     texts = {
         "ActiveMessageCount": counts.active,

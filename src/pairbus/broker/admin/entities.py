@@ -13,13 +13,13 @@ from pairbus.broker.engine.rules import CorrelationFilter
 from pairbus.broker.engine.settings import EntitySettings, QueueSettings, TopicSettings
 from pairbus.broker.engine.topic import Topic
 
-from .atom import Entry
+from .atom import AtomEntry
 from .authorization import describe_authorization, read_authorization
-from .call import Call
+from .call import AdminCall
 from .description import describe_queue, describe_topic
 from .errors import AdminRefused
 from .exchange import Response
-from .markup import Node
+from .markup import XmlNode
 from .settings import read_settings
 
 __all__ = ["Entities"]
@@ -35,11 +35,11 @@ class Entities:
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
 
-    def get(self, call: Call) -> Response:
+    def get(self, call: AdminCall) -> Response:
         found = self._find(call.address.entity)
         return call.reply_nothing() if found is None else call.reply(self._entry(found, call))
 
-    def put(self, call: Call) -> Response:
+    def put(self, call: AdminCall) -> Response:
         description = call.description("QueueDescription", "TopicDescription")
         name = call.address.entity
         found = self._find(name)
@@ -53,7 +53,7 @@ class Entities:
             entity = self._create(name, description, call.now)
         return call.reply(self._entry(entity, call), created=not call.is_update)
 
-    def delete(self, call: Call) -> Response:
+    def delete(self, call: AdminCall) -> Response:
         found = self._find(call.address.entity)
         if isinstance(found, Topic):
             self._namespace.delete_topic(found.path, call.now)
@@ -61,13 +61,13 @@ class Entities:
             self._namespace.delete_queue(call.address.entity, call.now)
         return Response(200)
 
-    def list_queues(self, call: Call) -> Response:
+    def list_queues(self, call: AdminCall) -> Response:
         queues = self._namespace.list_queues()
         return call.reply_page(
             queues, lambda queue: self._entry(queue, call), path="$Resources/queues", title="Queues"
         )
 
-    def list_topics(self, call: Call) -> Response:
+    def list_topics(self, call: AdminCall) -> Response:
         topics = self._namespace.list_topics()
         return call.reply_page(
             topics, lambda topic: self._entry(topic, call), path="$Resources/topics", title="Topics"
@@ -82,13 +82,13 @@ class Entities:
                     raise
         return None
 
-    def _create(self, name: str, description: Node, now: float) -> MessageQueue | Topic:
+    def _create(self, name: str, description: XmlNode, now: float) -> MessageQueue | Topic:
         if description.name == "QueueDescription":
             return self._namespace.create_queue(name, _settings(QueueSettings, description), now)
         return self._namespace.create_topic(name, _settings(TopicSettings, description), now)
 
     def _update(
-        self, name: str, found: MessageQueue | Topic | None, description: Node, now: float
+        self, name: str, found: MessageQueue | Topic | None, description: XmlNode, now: float
     ) -> MessageQueue | Topic:
         if found is None:
             raise not_found(name)
@@ -103,7 +103,7 @@ class Entities:
         changed = _settings(QueueSettings, description, found.settings)
         return self._namespace.update_queue(found.path, changed, now)
 
-    def _entry(self, entity: MessageQueue | Topic, call: Call) -> Entry:
+    def _entry(self, entity: MessageQueue | Topic, call: AdminCall) -> AtomEntry:
         host, kilobytes = call.origin.host, self._namespace.limits.max_message_size // 1024
         settings = entity.settings
         assert isinstance(settings, QueueSettings | TopicSettings)
@@ -115,7 +115,7 @@ class Entities:
             )
         else:
             described = describe_queue(entity, host=host, default_kilobytes=kilobytes, authorization=rules)
-        return Entry(
+        return AtomEntry(
             path=entity.path,
             title=entity.path,
             description=described,
@@ -124,7 +124,7 @@ class Entities:
         )
 
     @staticmethod
-    def _filter_counts(topic: Topic, call: Call) -> dict[str, int]:
+    def _filter_counts(topic: Topic, call: AdminCall) -> dict[str, int]:
         if call.origin.api_version < _FILTER_COUNTS_SINCE:
             return {}
         filters = [rule.filter for subscription in topic.subscriptions for rule in subscription.rules]
@@ -133,7 +133,7 @@ class Entities:
 
 
 def _settings(
-    kind: type[SendableSettings], description: Node, current: EntitySettings | None = None
+    kind: type[SendableSettings], description: XmlNode, current: EntitySettings | None = None
 ) -> SendableSettings:
     settings = read_settings(kind, description, current)
     return replace(settings, authorization_rules=read_authorization(description))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from urllib.parse import unquote
 
-__all__ = ["Request", "Response", "split_target"]
+__all__ = ["HttpRequest", "Response", "split_target"]
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -18,7 +18,7 @@ def split_target(target: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Request:
+class HttpRequest:
     """One HTTP request: ``headers`` with lower-case names, ``target`` (path and query) still quoted.
 
     Headers and body hold tokens and keys, so neither shows in the representation.

@@ -26,11 +26,11 @@ import h11
 
 from .atom import error_response
 from .errors import AdminRefused
-from .exchange import Request, Response
+from .exchange import HttpRequest, Response
 
 __all__ = ["AdminHttp", "Handler", "HttpLimits"]
 
-Handler = Callable[[Request], Response | Awaitable[Response]]
+Handler = Callable[[HttpRequest], Response | Awaitable[Response]]
 
 logger = logging.getLogger(__name__)
 
@@ -255,12 +255,14 @@ class AdminHttp(asyncio.Protocol):
             self._close()
 
 
-def _request_of(head: h11.Request, body: bytes) -> Request:
+def _request_of(head: h11.Request, body: bytes) -> HttpRequest:
     headers: dict[str, str] = {}
     for name, value in head.headers:
         key, text = name.decode("latin-1"), value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return Request(head.method.decode("latin-1"), head.target.decode("latin-1"), headers=headers, body=body)
+    return HttpRequest(
+        head.method.decode("latin-1"), head.target.decode("latin-1"), headers=headers, body=body
+    )
 
 
 def _failure() -> Response:

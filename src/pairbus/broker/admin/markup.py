@@ -15,7 +15,7 @@ from xml.parsers import expat
 
 from .errors import AdminRefused
 
-__all__ = ["Node", "parse", "render"]
+__all__ = ["XmlNode", "parse", "render"]
 
 # The deepest document of the API has 9 levels (the default rule of a subscription with a typed parameter).
 MAX_DEPTH = 32
@@ -30,19 +30,19 @@ _ATTRIBUTE_ESCAPES = _TEXT_ESCAPES | str.maketrans({'"': "&quot;", "\n": "&#10;"
 
 
 @dataclass(slots=True)
-class Node:
+class XmlNode:
     """An element: text or children, hardly ever both."""
 
     name: str
     text: str = ""
     attributes: Mapping[str, str] = field(default_factory=dict)
-    children: list[Node] = field(default_factory=list)
+    children: list[XmlNode] = field(default_factory=list)
 
-    def find(self, name: str) -> Node | None:
+    def find(self, name: str) -> XmlNode | None:
         """The first child of that name."""
         return next(self.find_all(name), None)
 
-    def find_all(self, name: str) -> Iterator[Node]:
+    def find_all(self, name: str) -> Iterator[XmlNode]:
         return (child for child in self.children if child.name == name)
 
     def text_of(self, name: str) -> str | None:
@@ -51,15 +51,15 @@ class Node:
         return child.text if child is not None and child.text else None
 
 
-def leaf(name: str, text: str, attributes: Mapping[str, str] | None = None) -> Node:
-    return Node(name, text, attributes or {})
+def leaf(name: str, text: str, attributes: Mapping[str, str] | None = None) -> XmlNode:
+    return XmlNode(name, text, attributes or {})
 
 
-def branch(name: str, children: Sequence[Node], attributes: Mapping[str, str] | None = None) -> Node:
-    return Node(name, "", attributes or {}, list(children))
+def branch(name: str, children: Sequence[XmlNode], attributes: Mapping[str, str] | None = None) -> XmlNode:
+    return XmlNode(name, "", attributes or {}, list(children))
 
 
-def parse(document: bytes) -> Node:
+def parse(document: bytes) -> XmlNode:
     """The root of a document; raises ``AdminRefused`` (400) on anything that is not harmless XML in UTF-8."""
     builder = _Builder()
     parser = expat.ParserCreate("utf-8", _SEPARATOR)
@@ -85,8 +85,8 @@ class _Builder:
     """Collects the parser's callbacks into a tree."""
 
     def __init__(self) -> None:
-        self.root: Node | None = None
-        self._open: list[Node] = []
+        self.root: XmlNode | None = None
+        self._open: list[XmlNode] = []
         self._count = 0
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
@@ -95,7 +95,7 @@ class _Builder:
             raise AdminRefused(
                 400, f"The request body is too large: at most {MAX_DEPTH} levels and {MAX_NODES} elements."
             )
-        node = Node(_local(name), "", {_local(key): value for key, value in attributes.items()})
+        node = XmlNode(_local(name), "", {_local(key): value for key, value in attributes.items()})
         if self._open:
             self._open[-1].children.append(node)
         else:
@@ -113,14 +113,14 @@ def _local(name: str) -> str:
     return name.rpartition(_SEPARATOR)[2]
 
 
-def render(root: Node) -> bytes:
+def render(root: XmlNode) -> bytes:
     """The document, without declaration, in UTF-8."""
     parts: list[str] = []
     _write(root, parts)
     return "".join(parts).encode()
 
 
-def _write(node: Node, parts: list[str]) -> None:
+def _write(node: XmlNode, parts: list[str]) -> None:
     attributes = "".join(
         f' {name}="{_clean(value).translate(_ATTRIBUTE_ESCAPES)}"' for name, value in node.attributes.items()
     )

@@ -18,7 +18,7 @@ from pairbus.broker.engine.rules import Rule
 from .atom import DESCRIPTION_SPACES
 from .duration import format_instant
 from .errors import AdminRefused
-from .markup import Node, branch, leaf
+from .markup import XmlNode, branch, leaf
 from .typed import read_pairs, write_pairs
 
 __all__ = ["describe_rule", "read_rule"]
@@ -38,7 +38,7 @@ _CORRELATION_ELEMENTS: Final = {
 }
 
 
-def describe_rule(rule: Rule) -> Node:
+def describe_rule(rule: Rule) -> XmlNode:
     children = [
         _describe_filter(rule.filter),
         _describe_action(rule.action),
@@ -48,7 +48,7 @@ def describe_rule(rule: Rule) -> Node:
     return branch("RuleDescription", children, DESCRIPTION_SPACES)
 
 
-def read_rule(description: Node, *, name: str | None = None, created_at: float) -> Rule:
+def read_rule(description: XmlNode, *, name: str | None = None, created_at: float) -> Rule:
     """The rule as described; ``name`` is that of the request's address, which counts for more."""
     return Rule(
         name=name or description.text_of("Name") or "$Default",
@@ -58,7 +58,7 @@ def read_rule(description: Node, *, name: str | None = None, created_at: float) 
     )
 
 
-def _describe_filter(rule_filter: Filter) -> Node:
+def _describe_filter(rule_filter: Filter) -> XmlNode:
     if isinstance(rule_filter, CorrelationFilter):
         children = [
             leaf(element, value)
@@ -71,13 +71,13 @@ def _describe_filter(rule_filter: Filter) -> Node:
     return _sql_node("Filter", type(rule_filter).__name__, rule_filter.expression, parameters)
 
 
-def _describe_action(action: SqlAction | None) -> Node:
+def _describe_action(action: SqlAction | None) -> XmlNode:
     if action is None:
         return branch("Action", [], {"i:type": "EmptyRuleAction"})
     return _sql_node("Action", "SqlRuleAction", action.expression, action.parameters)
 
 
-def _sql_node(name: str, kind: str, expression: str, parameters: Mapping[str, Any]) -> Node:
+def _sql_node(name: str, kind: str, expression: str, parameters: Mapping[str, Any]) -> XmlNode:
     children = [
         leaf("SqlExpression", expression),
         leaf("CompatibilityLevel", _COMPATIBILITY_LEVEL),
@@ -86,7 +86,7 @@ def _sql_node(name: str, kind: str, expression: str, parameters: Mapping[str, An
     return branch(name, children, {"i:type": kind})
 
 
-def _read_filter(node: Node | None) -> Filter:
+def _read_filter(node: XmlNode | None) -> Filter:
     if node is None:
         return TrueFilter()
     kind = node.attributes.get("type", "").rpartition(":")[2]
@@ -96,16 +96,16 @@ def _read_filter(node: Node | None) -> Filter:
     return reader(node)
 
 
-def _read_sql_filter(node: Node) -> SqlFilter:
+def _read_sql_filter(node: XmlNode) -> SqlFilter:
     return SqlFilter(_expression(node, "SqlFilter"), read_pairs(node.find("Parameters")))
 
 
-def _read_correlation_filter(node: Node) -> CorrelationFilter:
+def _read_correlation_filter(node: XmlNode) -> CorrelationFilter:
     fields = {field: node.text_of(element) for element, field in _CORRELATION_ELEMENTS.items()}
     return CorrelationFilter(**fields, properties=read_pairs(node.find("Properties")))
 
 
-_FILTERS: Final[dict[str, Callable[[Node], Filter]]] = {
+_FILTERS: Final[dict[str, Callable[[XmlNode], Filter]]] = {
     "SqlFilter": _read_sql_filter,
     "CorrelationFilter": _read_correlation_filter,
     "TrueFilter": lambda node: TrueFilter(),
@@ -113,7 +113,7 @@ _FILTERS: Final[dict[str, Callable[[Node], Filter]]] = {
 }
 
 
-def _read_action(node: Node | None) -> SqlAction | None:
+def _read_action(node: XmlNode | None) -> SqlAction | None:
     kind = "EmptyRuleAction" if node is None else node.attributes.get("type", "").rpartition(":")[2]
     if node is None or kind == "EmptyRuleAction":
         return None
@@ -124,7 +124,7 @@ def _read_action(node: Node | None) -> SqlAction | None:
     return SqlAction(_expression(node, kind), read_pairs(node.find("Parameters")))
 
 
-def _expression(node: Node, kind: str) -> str:
+def _expression(node: XmlNode, kind: str) -> str:
     expression = node.text_of("SqlExpression")
     if expression is None:
         raise AdminRefused(400, f"A {kind} needs a SqlExpression.")

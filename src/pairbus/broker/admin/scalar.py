@@ -22,7 +22,7 @@ class Read(Protocol):
     def __call__(self, text: str) -> Any: ...
 
 
-class Write(Protocol):
+class WriteScalar(Protocol):
     """From a setting to an element's text; None leaves the element out."""
 
     def __call__(self, value: Any, host: str) -> str | None: ...
@@ -33,7 +33,7 @@ class Scalar:
     """The two directions of one kind of value."""
 
     read: Read
-    write: Write
+    write: WriteScalar
 
 
 def _read_boolean(text: str) -> bool:

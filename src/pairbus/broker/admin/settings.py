@@ -14,7 +14,7 @@ from pairbus.broker.engine.settings import EntitySettings, QueueSettings, Subscr
 
 from . import scalar
 from .errors import AdminRefused
-from .markup import Node
+from .markup import XmlNode
 from .scalar import Scalar
 
 __all__ = ["SettingsType", "read_settings", "write_settings"]
@@ -54,7 +54,7 @@ _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_par
 
 
 def read_settings(
-    kind: type[SettingsType], description: Node, current: EntitySettings | None = None
+    kind: type[SettingsType], description: XmlNode, current: EntitySettings | None = None
 ) -> SettingsType:
     """Settings as described; those left out have their defaults. ``current`` is what an update replaces."""
     known = _fields_of(kind)
@@ -68,7 +68,7 @@ def read_settings(
     return replace(kind(), **given)
 
 
-def _read(element: str, node: Node, kind_of_value: Scalar) -> Any:
+def _read(element: str, node: XmlNode, kind_of_value: Scalar) -> Any:
     try:
         return kind_of_value.read(node.text)
     except ValueError as error:

@@ -7,8 +7,8 @@ from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import SubscriptionSettings
 from pairbus.broker.engine.subscription import Subscription
 
-from .atom import Entry
-from .call import Call
+from .atom import AtomEntry
+from .call import AdminCall
 from .description import describe_subscription
 from .exchange import Response
 from .rules import describe_rule, read_rule
@@ -23,11 +23,11 @@ class Subscriptions:
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
 
-    def get(self, call: Call) -> Response:
+    def get(self, call: AdminCall) -> Response:
         found = self._namespace.get_subscription(call.address.entity, call.address.subscription)
         return call.reply(self._entry(found, call))
 
-    def put(self, call: Call) -> Response:
+    def put(self, call: AdminCall) -> Response:
         description = call.description("SubscriptionDescription")
         topic, name = call.address.entity, call.address.subscription
         if call.is_update:
@@ -42,18 +42,18 @@ class Subscriptions:
         created = self._namespace.create_subscription(topic, name, settings, call.now, rule=rule)
         return call.reply(self._entry(created, call), created=True)
 
-    def delete(self, call: Call) -> Response:
+    def delete(self, call: AdminCall) -> Response:
         self._namespace.delete_subscription(call.address.entity, call.address.subscription, call.now)
         return Response(200)
 
-    def list(self, call: Call) -> Response:
+    def list(self, call: AdminCall) -> Response:
         topic = self._namespace.get_topic(call.address.entity)
         found = self._namespace.list_subscriptions(topic.path)
         path = f"{topic.path}/Subscriptions"
         return call.reply_page(found, lambda each: self._entry(each, call), path=path, title="Subscriptions")
 
-    def _entry(self, subscription: Subscription, call: Call) -> Entry:
-        return Entry(
+    def _entry(self, subscription: Subscription, call: AdminCall) -> AtomEntry:
+        return AtomEntry(
             path=subscription.path,
             title=subscription.name,
             description=describe_subscription(subscription, host=call.origin.host),
@@ -68,11 +68,11 @@ class Rules:
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
 
-    def get(self, call: Call) -> Response:
+    def get(self, call: AdminCall) -> Response:
         subscription = self._subscription(call)
         return call.reply(self._entry(subscription, subscription.get_rule(call.address.rule)))
 
-    def put(self, call: Call) -> Response:
+    def put(self, call: AdminCall) -> Response:
         description = call.description("RuleDescription")
         subscription = self._subscription(call)
         at = call.address
@@ -85,21 +85,21 @@ class Rules:
             self._namespace.create_rule(at.entity, at.subscription, rule, call.now)
         return call.reply(self._entry(subscription, rule), created=not call.is_update)
 
-    def delete(self, call: Call) -> Response:
+    def delete(self, call: AdminCall) -> Response:
         at = call.address
         self._namespace.delete_rule(at.entity, at.subscription, at.rule, call.now)
         return Response(200)
 
-    def list(self, call: Call) -> Response:
+    def list(self, call: AdminCall) -> Response:
         found = self._subscription(call)
         path = f"{found.path}/Rules"
         return call.reply_page(found.rules, lambda rule: self._entry(found, rule), path=path, title="Rules")
 
-    def _subscription(self, call: Call) -> Subscription:
+    def _subscription(self, call: AdminCall) -> Subscription:
         return self._namespace.get_subscription(call.address.entity, call.address.subscription)
 
-    def _entry(self, subscription: Subscription, rule: Rule) -> Entry:
-        return Entry(
+    def _entry(self, subscription: Subscription, rule: Rule) -> AtomEntry:
+        return AtomEntry(
             path=f"{subscription.path}/Rules/{rule.name}",
             title=rule.name,
             description=describe_rule(rule),

@@ -17,7 +17,7 @@ from pairbus.amqp import types as amqp
 
 from .duration import format_duration, format_instant, parse_duration, parse_instant
 from .errors import AdminRefused
-from .markup import Node, branch, leaf
+from .markup import XmlNode, branch, leaf
 
 __all__ = ["read_pairs", "write_pairs"]
 
@@ -45,7 +45,7 @@ _FOREIGN: Final = frozenset({"char", "duration", "guid"})
 _INTEGER_NAMES: Final = {python: name for name, (python, _, _) in _INTEGERS.items()}
 
 
-def read_pairs(node: Node | None) -> dict[str, Any]:
+def read_pairs(node: XmlNode | None) -> dict[str, Any]:
     """Keys and values below ``Properties`` or ``Parameters``; raises ``AdminRefused``."""
     if node is None:
         return {}
@@ -58,11 +58,11 @@ def read_pairs(node: Node | None) -> dict[str, Any]:
     return pairs
 
 
-def write_pairs(name: str, pairs: Mapping[str, Any]) -> Node:
+def write_pairs(name: str, pairs: Mapping[str, Any]) -> XmlNode:
     return branch(name, [branch(_PAIR, [leaf("Key", key), _write(value)]) for key, value in pairs.items()])
 
 
-def _read(node: Node, key: str) -> Any:
+def _read(node: XmlNode, key: str) -> Any:
     if node.attributes.get("nil") == "true":
         return None
     kind = node.attributes.get("type", "string").rpartition(":")[2]
@@ -135,7 +135,7 @@ _READERS: Final[dict[str, Callable[[str], Any]]] = {
 }
 
 
-def _write(value: Any) -> Node:
+def _write(value: Any) -> XmlNode:
     if value is None:
         return leaf("Value", "", {"i:nil": "true"})
     kind, text = _name_and_text(value)

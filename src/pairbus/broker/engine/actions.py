@@ -34,7 +34,7 @@ class ChangedMessage(NamedTuple):
     annotations: Mapping[str, Any]
 
 
-Step: TypeAlias = Callable[[ChangedMessage], ChangedMessage]
+ActionStep: TypeAlias = Callable[[ChangedMessage], ChangedMessage]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class SqlAction:
 
     expression: str
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    _steps: tuple[Step, ...] = field(init=False, repr=False, compare=False)
+    _steps: tuple[ActionStep, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checked = check_values(self.parameters, what="The parameter")
@@ -75,7 +75,7 @@ class SqlAction:
         return cls(plain["expression"], parameters)
 
 
-def _compile(statement: Statement, parameters: Mapping[str, Any]) -> Step:
+def _compile(statement: Statement, parameters: Mapping[str, Any]) -> ActionStep:
     read = compile_value(statement.value, parameters) if isinstance(statement, Set) else None
     if statement.subject.scope is Scope.SYSTEM:
         return _change_system_property(_writable_field(statement.subject), read)
@@ -91,7 +91,7 @@ def _writable_field(subject: Property) -> str:
     return found.field
 
 
-def _change_system_property(name: str, read: Callable[[ChangedMessage], Any] | None) -> Step:
+def _change_system_property(name: str, read: Callable[[ChangedMessage], Any] | None) -> ActionStep:
     def change(message: ChangedMessage) -> ChangedMessage:
         text = _text(read(message)) if read is not None else None
         changes: dict[str, Any] = {name: text}
@@ -100,7 +100,7 @@ def _change_system_property(name: str, read: Callable[[ChangedMessage], Any] | N
     return change
 
 
-def _set_user_property(name: str, read: Callable[[ChangedMessage], Any]) -> Step:
+def _set_user_property(name: str, read: Callable[[ChangedMessage], Any]) -> ActionStep:
     def change(message: ChangedMessage) -> ChangedMessage:
         properties = message.application_properties
         value = read(message)
@@ -114,7 +114,7 @@ def _set_user_property(name: str, read: Callable[[ChangedMessage], Any]) -> Step
     return change
 
 
-def _remove_user_property(name: str) -> Step:
+def _remove_user_property(name: str) -> ActionStep:
     def change(message: ChangedMessage) -> ChangedMessage:
         key = lookup(message.application_properties, name)
         if key is not None:

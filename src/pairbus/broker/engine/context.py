@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from .deadlines import Alarms
-from .events import Event, SequenceAdvanced
-from .settings import Limits
+from .events import EngineEvent, SequenceAdvanced
+from .settings import NamespaceLimits
 
 if TYPE_CHECKING:
     from .entity import Entity
@@ -35,7 +35,7 @@ class Context:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: NamespaceLimits,
         next_token: Callable[[], uuid.UUID],
         *,
         find: Callable[[str], Entity | None],
@@ -47,12 +47,12 @@ class Context:
         self.retire = retire
         self.alarms = Alarms()
         # Emptied, never replaced: entities keep the bound methods of these.
-        self.events: list[Event] = []
+        self.events: list[EngineEvent] = []
         self.ready: set[Stock] = set()
         # Who has given out numbers; told once a turn, however many there were.
         self.advanced: set[Entity] = set()
 
-    def take_events(self) -> list[Event]:
+    def take_events(self) -> list[EngineEvent]:
         for entity in self.advanced:
             if not entity.removed:
                 self.events.append(SequenceAdvanced(entity.path, entity.last_sequence))

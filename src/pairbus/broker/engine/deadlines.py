@@ -21,25 +21,25 @@ NEVER = float("inf")
 # Below this, stale entries are not worth a sweep.
 FEW = 64
 
-Key = TypeVar("Key", int, str)
+DeadlineKey = TypeVar("DeadlineKey", int, str)
 
 
-class Deadlines(Generic[Key]):
+class Deadlines(Generic[DeadlineKey]):
     """Points in time, each with the key of what is due then. A key has one deadline at a time."""
 
     __slots__ = ("_buckets", "_heap", "_opened", "_seconds")
 
     def __init__(self) -> None:
-        self._buckets: dict[int, dict[Key, float]] = {}
+        self._buckets: dict[int, dict[DeadlineKey, float]] = {}
         # The seconds of the buckets; a second whose bucket has become empty may still be among them.
         self._seconds: list[int] = []
-        self._opened: dict[Key, float] = {}
-        self._heap: list[tuple[float, Key]] = []
+        self._opened: dict[DeadlineKey, float] = {}
+        self._heap: list[tuple[float, DeadlineKey]] = []
 
     def __len__(self) -> int:
         return len(self._opened) + sum(len(bucket) for bucket in self._buckets.values())
 
-    def add(self, when: float, key: Key) -> None:
+    def add(self, when: float, key: DeadlineKey) -> None:
         second = int(when)
         bucket = self._buckets.get(second)
         if bucket is not None:
@@ -51,7 +51,7 @@ class Deadlines(Generic[Key]):
             self._seconds = list(self._buckets)
             heapify(self._seconds)
 
-    def remove(self, when: float, key: Key) -> None:
+    def remove(self, when: float, key: DeadlineKey) -> None:
         """Take a deadline back; if it was due already, nothing happens."""
         second = int(when)
         bucket = self._buckets.get(second)
@@ -61,7 +61,7 @@ class Deadlines(Generic[Key]):
         else:
             self._opened.pop(key, None)
 
-    def pop_due(self, now: float) -> Iterator[Key]:
+    def pop_due(self, now: float) -> Iterator[DeadlineKey]:
         """Take off what is due, in order of time. More may be added and removed meanwhile."""
         opened = self._opened
         while self._open(now):

@@ -25,10 +25,10 @@ from .settings import QueueSettings, SubscriptionSettings, TopicSettings
 __all__ = [
     "DuplicateForgotten",
     "DuplicateSeen",
+    "EngineEvent",
     "EntityKind",
     "EntityPut",
     "EntityRemoved",
-    "Event",
     "MessageChanged",
     "MessageRemoved",
     "MessageStored",
@@ -134,7 +134,7 @@ class SequenceAdvanced(NamedTuple):
     sequence_number: int
 
 
-Event: TypeAlias = (
+EngineEvent: TypeAlias = (
     EntityPut
     | EntityRemoved
     | RulePut

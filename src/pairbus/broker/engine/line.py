@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
-__all__ = ["Line"]
+__all__ = ["NumberLine"]
 
 
-class Line:
+class NumberLine:
     """Sequence numbers in order, some of them stale."""
 
     __slots__ = ("_fresh", "_returned")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from .errors import bad_argument
-from .settings import Limits
+from .settings import NamespaceLimits
 
 __all__ = ["check_path", "check_rule_name", "check_subscription_name", "fold"]
 
@@ -23,7 +23,7 @@ def fold(path: str) -> str:
     return path.strip("/").lower()
 
 
-def check_path(path: str, limits: Limits) -> None:
+def check_path(path: str, limits: NamespaceLimits) -> None:
     """Raise Refused unless this can be the name of a queue or topic."""
     if len(path) > limits.max_path:
         raise bad_argument(
@@ -36,7 +36,7 @@ def check_path(path: str, limits: Limits) -> None:
         )
 
 
-def check_subscription_name(name: str, limits: Limits) -> None:
+def check_subscription_name(name: str, limits: NamespaceLimits) -> None:
     """Raise Refused unless this can be the name of a subscription."""
     if len(name) > limits.max_subscription_name or not _NAME.fullmatch(name):
         raise bad_argument(
@@ -45,7 +45,7 @@ def check_subscription_name(name: str, limits: Limits) -> None:
         )
 
 
-def check_rule_name(name: str, limits: Limits) -> None:
+def check_rule_name(name: str, limits: NamespaceLimits) -> None:
     """Raise Refused unless this can be the name of a rule."""
     if len(name) > limits.max_rule_name or not _RULE_NAME.fullmatch(name):
         raise bad_argument(

@@ -27,7 +27,7 @@ from .context import Context, Space
 from .directory import Directory
 from .entity import Entity
 from .errors import Refused, bad_argument
-from .events import EntityKind, EntityPut, EntityRemoved, Event, RulePut, RuleRemoved
+from .events import EngineEvent, EntityKind, EntityPut, EntityRemoved, RulePut, RuleRemoved
 from .message import Incoming
 from .names import check_path, check_rule_name, check_subscription_name, fold
 from .queue import MessageQueue
@@ -36,7 +36,7 @@ from .rules import Rule
 from .settings import (
     STANDARD,
     EntitySettings,
-    Limits,
+    NamespaceLimits,
     QueueSettings,
     ReceivableSettings,
     SubscriptionSettings,
@@ -54,7 +54,11 @@ class Namespace:
     """One namespace with all its entities."""
 
     def __init__(
-        self, name: str, *, limits: Limits = STANDARD, next_token: Callable[[], uuid.UUID] = new_token
+        self,
+        name: str,
+        *,
+        limits: NamespaceLimits = STANDARD,
+        next_token: Callable[[], uuid.UUID] = new_token,
     ) -> None:
         self.name = name
         self.limits = limits
@@ -89,7 +93,7 @@ class Namespace:
         """When there may be something due next; None if nothing ever will be as things are."""
         return self._context.alarms.next()
 
-    def take_events(self) -> list[Event]:
+    def take_events(self) -> list[EngineEvent]:
         """What a store must write for the operations since the last call."""
         return self._context.take_events()
 
@@ -97,7 +101,7 @@ class Namespace:
         """The queues where messages or sessions became available since the last call."""
         return self._context.take_ready()
 
-    def replay(self, events: Iterable[Event], *, now: float = 0.0) -> None:
+    def replay(self, events: Iterable[EngineEvent], *, now: float = 0.0) -> None:
         """Build from events. With ``now``, no entity counts as idle for the time before."""
         recovery = Recovery(self._directory, build=self._build, drop=self._drop)
         for event in events:
@@ -107,7 +111,7 @@ class Namespace:
                 entity.touch(now)
             entity.wind_alarm()
 
-    def snapshot(self) -> Iterator[Event]:
+    def snapshot(self) -> Iterator[EngineEvent]:
         """The events that would make this namespace as it is, locks aside. It must not change meanwhile."""
         return snapshot(self._directory)
 

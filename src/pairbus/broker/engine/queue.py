@@ -43,11 +43,11 @@ from .errors import (
 )
 from .events import SessionStateSet
 from .message import MessageState, StoredMessage
-from .sessions import Session, SessionLock, Sessions
+from .sessions import MessageSession, MessageSessions, SessionLock
 from .settings import EntitySettings, ReceivableSettings
-from .settlement import Delivery, LockableStock
+from .settlement import Handout, LockableStock
 
-__all__ = ["Counts", "Delivery", "MessageQueue"]
+__all__ = ["Counts", "Handout", "MessageQueue"]
 
 
 class Counts(NamedTuple):
@@ -156,7 +156,7 @@ class MessageQueue(LockableStock):
 
     def receive(
         self, limit: int, now: float, *, delete: bool = False, session: SessionLock | None = None
-    ) -> list[Delivery]:
+    ) -> list[Handout]:
         """Take up to ``limit`` waiting messages, locked or deleted."""
         if now >= self.alarm_at:
             self.tick(now)
@@ -166,14 +166,14 @@ class MessageQueue(LockableStock):
         held = None if session is None else self._held_session(session)
         line = self._line if held is None else held.line
         until = now + self._lock_duration if session is None else session.locked_until
-        deliveries: list[Delivery] = []
+        deliveries: list[Handout] = []
         while len(deliveries) < limit:
             message = self._step(line, now)
             if message is None:
                 break
             if delete:
                 self._take_out(message)
-                deliveries.append(Delivery(message, None, 0.0))
+                deliveries.append(Handout(message, None, 0.0))
             else:
                 deliveries.append(self._lock(message, until, held))
         return deliveries
@@ -185,7 +185,7 @@ class MessageQueue(LockableStock):
         *,
         delete: bool = False,
         session: SessionLock | None = None,
-    ) -> list[Delivery]:
+    ) -> list[Handout]:
         """Take deferred messages by their numbers: all of them, or none and raise Refused."""
         if now >= self.alarm_at:
             self.tick(now)
@@ -196,7 +196,7 @@ class MessageQueue(LockableStock):
         if delete:
             for message in messages:
                 self._take_out(message)
-            return [Delivery(message, None, 0.0) for message in messages]
+            return [Handout(message, None, 0.0) for message in messages]
         until = now + self._lock_duration if session is None else session.locked_until
         return [self._lock(message, until, held) for message in messages]
 
@@ -224,7 +224,7 @@ class MessageQueue(LockableStock):
                         break
         return found
 
-    def _find_deferred(self, number: int, held: Session | None, now: float) -> StoredMessage:
+    def _find_deferred(self, number: int, held: MessageSession | None, now: float) -> StoredMessage:
         message = self.table.get(number)
         if message is None or message.state is not MessageState.DEFERRED or message.lock_token is not None:
             raise message_not_found(number)
@@ -311,14 +311,14 @@ class MessageQueue(LockableStock):
         """Ids of sessions: of those with messages, or of those whose state was set after a time."""
         return self._needs_sessions().listing(skip=skip, top=top, updated_after=updated_after)
 
-    def _needs_sessions(self) -> Sessions:
+    def _needs_sessions(self) -> MessageSessions:
         if self.removed:
             raise not_found(self.path)
         if self.sessions is None:
             raise not_allowed(f"The entity '{self.path}' does not require sessions and has none.")
         return self.sessions
 
-    def _held_session(self, lock: SessionLock) -> Session:
+    def _held_session(self, lock: SessionLock) -> MessageSession:
         session = self.sessions.get(lock.session_id) if self.sessions is not None else None
         if session is None or session.lock is not lock:
             raise session_lock_lost(lock.session_id)

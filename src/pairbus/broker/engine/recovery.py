@@ -16,10 +16,10 @@ from .entity import Entity
 from .events import (
     DuplicateForgotten,
     DuplicateSeen,
+    EngineEvent,
     EntityKind,
     EntityPut,
     EntityRemoved,
-    Event,
     MessageChanged,
     MessageRemoved,
     MessageStored,
@@ -63,7 +63,7 @@ class Recovery:
             SequenceAdvanced: self._advance,
         }
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: EngineEvent) -> None:
         """Do what the event says."""
         self._ways[type(event)](event)
 
@@ -146,7 +146,7 @@ def describe(entity: MessageQueue | Topic) -> EntityPut:
     return EntityPut(kind, entity.path, settings, entity.created_at, entity.updated_at, entity.accessed_at)
 
 
-def snapshot(directory: Directory) -> Iterator[Event]:
+def snapshot(directory: Directory) -> Iterator[EngineEvent]:
     """The events that make everything as it is now, locks aside."""
     for queue in directory.queues():
         yield describe(queue)
@@ -161,7 +161,7 @@ def snapshot(directory: Directory) -> Iterator[Event]:
             yield from _contents(subscription)
 
 
-def _contents(entity: Entity) -> Iterator[Event]:
+def _contents(entity: Entity) -> Iterator[EngineEvent]:
     if entity.last_sequence:
         yield SequenceAdvanced(entity.path, entity.last_sequence)
     if entity.duplicates is not None:

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .deadlines import Deadlines
-from .line import Line
+from .line import NumberLine
 from .message import StoredMessage
 from .table import MessageTable
 
-__all__ = ["Session", "SessionLock", "Sessions"]
+__all__ = ["MessageSession", "MessageSessions", "SessionLock"]
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +32,7 @@ class SessionLock:
     locked_until: float
 
 
-class Session:
+class MessageSession:
     """The messages of one session, its state and its lock."""
 
     __slots__ = ("held", "line", "lock", "session_id", "state", "table", "updated_at", "waiting")
@@ -40,7 +40,7 @@ class Session:
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self.table = MessageTable()
-        self.line = Line()
+        self.line = NumberLine()
         self.waiting = 0
         self.held: dict[int, StoredMessage] = {}
         self.lock: SessionLock | None = None
@@ -48,30 +48,30 @@ class Session:
         self.updated_at = 0.0
 
 
-class Sessions:
+class MessageSessions:
     """All sessions of one queue."""
 
     __slots__ = ("_all", "_available", "_ends")
 
     def __init__(self) -> None:
-        self._all: dict[str, Session] = {}
-        self._available: OrderedDict[str, Session] = OrderedDict()
+        self._all: dict[str, MessageSession] = {}
+        self._available: OrderedDict[str, MessageSession] = OrderedDict()
         self._ends: Deadlines[str] = Deadlines()
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[MessageSession]:
         return iter(self._all.values())
 
-    def get(self, session_id: str | None) -> Session | None:
+    def get(self, session_id: str | None) -> MessageSession | None:
         return None if session_id is None else self._all.get(session_id)
 
-    def need(self, session_id: str) -> Session:
+    def need(self, session_id: str) -> MessageSession:
         """The session of this id, made if it is not there."""
         session = self._all.get(session_id)
         if session is None:
-            session = self._all[session_id] = Session(session_id)
+            session = self._all[session_id] = MessageSession(session_id)
         return session
 
-    def review(self, session: Session) -> None:
+    def review(self, session: MessageSession) -> None:
         """Let the books agree with a session whose messages, state or lock have changed."""
         key = session.session_id
         if session.waiting and session.lock is None:
@@ -82,16 +82,16 @@ class Sessions:
         if not session.table.count and session.lock is None and session.state is None:
             self._all.pop(key, None)
 
-    def next_available(self) -> Session | None:
+    def next_available(self) -> MessageSession | None:
         """The session that has been available for longest."""
         return next(iter(self._available.values()), None)
 
-    def lock(self, session: Session, lock: SessionLock) -> None:
+    def lock(self, session: MessageSession, lock: SessionLock) -> None:
         session.lock = lock
         self._ends.add(lock.locked_until, session.session_id)
         self.review(session)
 
-    def unlock(self, session: Session) -> list[StoredMessage]:
+    def unlock(self, session: MessageSession) -> list[StoredMessage]:
         """Take the lock away; the messages that were held under it, in order."""
         if session.lock is not None:
             self._ends.remove(session.lock.locked_until, session.session_id)
@@ -106,7 +106,7 @@ class Sessions:
         lock.locked_until = until
         self._ends.add(until, lock.session_id)
 
-    def pop_due(self, now: float) -> Iterator[Session]:
+    def pop_due(self, now: float) -> Iterator[MessageSession]:
         """The sessions whose locks are over."""
         for session_id in self._ends.pop_due(now):
             yield self._all[session_id]

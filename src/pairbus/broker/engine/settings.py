@@ -15,7 +15,7 @@ __all__ = [
     "STANDARD",
     "EntitySettings",
     "EntityStatus",
-    "Limits",
+    "NamespaceLimits",
     "QueueSettings",
     "ReceivableSettings",
     "SubscriptionSettings",
@@ -102,7 +102,7 @@ class SubscriptionSettings(ReceivableSettings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class NamespaceLimits:
     """The quotas of a tier."""
 
     max_message_size: int = 262_144
@@ -131,15 +131,15 @@ class Limits:
     sku: str = "Standard"
 
 
-STANDARD = Limits()
-PREMIUM = Limits(
+STANDARD = NamespaceLimits()
+PREMIUM = NamespaceLimits(
     max_message_size=MEGABYTE,
     max_batch_size=MEGABYTE,
     largest_message_size=100 * MEGABYTE,
     sku="Premium",
 )
 # For tests of applications: short locks, windows and idle times, which Azure refuses.
-RELAXED = Limits(
+RELAXED = NamespaceLimits(
     min_lock_duration=0.001,
     max_lock_duration=86_400.0,
     min_time_to_live=0.001,

@@ -14,13 +14,13 @@ from .context import Context, Space
 from .deadlines import Deadlines
 from .errors import Refused, message_lock_lost, not_allowed, not_found, session_lock_lost
 from .message import MessageState, StoredMessage
-from .sessions import Session, Sessions
+from .sessions import MessageSession, MessageSessions
 from .stock import Stock
 
-__all__ = ["Delivery", "LockableStock"]
+__all__ = ["Handout", "LockableStock"]
 
 
-class Delivery(NamedTuple):
+class Handout(NamedTuple):
     """A message for a receiver. Without a token it is deleted already."""
 
     message: StoredMessage
@@ -110,7 +110,7 @@ class LockableStock(Stock):
 
     # -- the books ---------------------------------------------------------------------------------------
 
-    def _lock(self, message: StoredMessage, until: float, held: Session | None) -> Delivery:
+    def _lock(self, message: StoredMessage, until: float, held: MessageSession | None) -> Handout:
         token = self._context.next_token()
         message.lock_token = token
         message.locked_until = until
@@ -121,7 +121,7 @@ class LockableStock(Stock):
                 self._context.alarms.set(self, until)
         else:
             held.held[message.sequence_number] = message
-        return Delivery(message, token, until)
+        return Handout(message, token, until)
 
     def _take_lock(self, token: uuid.UUID, now: float) -> StoredMessage:
         if now >= self.alarm_at:
@@ -173,7 +173,7 @@ class LockableStock(Stock):
         else:
             self._offer(message)
 
-    def _end_session(self, session: Session, now: float, *, counted: bool) -> None:
+    def _end_session(self, session: MessageSession, now: float, *, counted: bool) -> None:
         assert self.sessions is not None
         for message in self.sessions.unlock(session):
             self._drop_lock(message)
@@ -206,4 +206,4 @@ class LockableStock(Stock):
         super().remove()
         self._locks.clear()
         if self.sessions is not None:
-            self.sessions = Sessions()
+            self.sessions = MessageSessions()

@@ -17,9 +17,9 @@ from .deadlines import Deadlines
 from .entity import Entity
 from .errors import Refused, not_allowed
 from .events import MessageChanged, MessageRemoved, MessageStored
-from .line import Line
+from .line import NumberLine
 from .message import Incoming, MessageState, StoredMessage
-from .sessions import Sessions
+from .sessions import MessageSessions
 from .settings import EntitySettings, ReceivableSettings
 
 __all__ = ["Stock"]
@@ -53,10 +53,10 @@ class Stock(Entity):
         # None in a sub-queue, which buries nothing.
         self.dead_letters: Stock | None = None
         self.transfer_dead_letters: Stock | None = None
-        self.sessions: Sessions | None = None
+        self.sessions: MessageSessions | None = None
         self.active_count = 0
         self.deferred_count = 0
-        self._line = Line()
+        self._line = NumberLine()
         self._expiries: Deadlines[int] = Deadlines()
         self._dead_letters_expired = False
         self._forward_to: str | None = None
@@ -78,7 +78,7 @@ class Stock(Entity):
         self._forward_to = settings.forward_to
         self._forward_dead_letters_to = settings.forward_dead_lettered_messages_to
         if settings.requires_session and self.sessions is None:
-            self.sessions = Sessions()
+            self.sessions = MessageSessions()
         super().configure(settings, now)
 
     # -- coming in ----------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class Stock(Entity):
         self._stand(message)
         self._ready.add(self)
 
-    def _step(self, line: Line, now: float) -> StoredMessage | None:
+    def _step(self, line: NumberLine, now: float) -> StoredMessage | None:
         """Take the next message off a line; expired ones on the way are dealt with."""
         table = self.table
         while (number := line.pop()) is not None:

@@ -7,7 +7,7 @@ allow.
 from __future__ import annotations
 
 from .errors import bad_argument
-from .settings import EntitySettings, Limits, QueueSettings, ReceivableSettings, TopicSettings
+from .settings import EntitySettings, NamespaceLimits, QueueSettings, ReceivableSettings, TopicSettings
 
 __all__ = ["check_settings", "check_update"]
 
@@ -16,7 +16,7 @@ FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitionin
 FOREVER = float("inf")
 
 
-def check_settings(settings: EntitySettings, limits: Limits) -> None:
+def check_settings(settings: EntitySettings, limits: NamespaceLimits) -> None:
     """Raise Refused unless an entity can have these settings."""
     _check_range(settings, "default_message_time_to_live", limits.min_time_to_live, FOREVER)
     _check_range(settings, "auto_delete_on_idle", limits.min_auto_delete, FOREVER)
@@ -40,7 +40,7 @@ def check_update(old: EntitySettings, new: EntitySettings) -> None:
             )
 
 
-def _check_receivable(settings: ReceivableSettings, limits: Limits) -> None:
+def _check_receivable(settings: ReceivableSettings, limits: NamespaceLimits) -> None:
     _check_range(settings, "lock_duration", limits.min_lock_duration, limits.max_lock_duration)
     _check_range(settings, "max_delivery_count", 1, limits.max_delivery_count)
     if settings.requires_session and settings.forward_to is not None:
@@ -49,7 +49,7 @@ def _check_receivable(settings: ReceivableSettings, limits: Limits) -> None:
         )
 
 
-def _check_sendable(settings: QueueSettings | TopicSettings, limits: Limits) -> None:
+def _check_sendable(settings: QueueSettings | TopicSettings, limits: NamespaceLimits) -> None:
     _check_range(settings, "max_size_in_megabytes", 1, limits.max_queue_megabytes)
     _check_range(
         settings,

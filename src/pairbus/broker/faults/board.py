@@ -16,9 +16,9 @@ import math
 
 from pairbus.amqp.performatives import AmqpError
 
-from .fault import Fault, FaultKind, Line, Operation, check_entity, make_fault
+from .fault import ClientAction, Fault, FaultKind, LineState, check_entity, make_fault
 
-__all__ = ["Fault", "FaultBoard", "FaultKind", "Line", "Operation"]
+__all__ = ["ClientAction", "Fault", "FaultBoard", "FaultKind", "LineState"]
 
 
 class FaultBoard:
@@ -70,22 +70,22 @@ class FaultBoard:
         soonest = min((fault.next_change(now) for fault in self.active(now)), default=math.inf)
         return None if math.isinf(soonest) else soonest
 
-    def line(self, now: float, entity: str | None = None) -> Line:
+    def line(self, now: float, entity: str | None = None) -> LineState:
         """What the line does: the namespace's own if no entity is named, else what was set on that entity by
         name.
         """
         for fault in self._relevant(entity, now):
             line = fault.line(now)
-            if (fault.entity is None) == (entity is None) and line is not Line.UP:
+            if (fault.entity is None) == (entity is None) and line is not LineState.UP:
                 return line
-        return Line.UP
+        return LineState.UP
 
-    def refusal(self, operation: Operation, entity: str, *, now: float) -> AmqpError | None:
+    def refusal(self, operation: ClientAction, entity: str, *, now: float) -> AmqpError | None:
         """The error with which an operation on `entity` is to be answered, if any."""
         errors = (fault.refusal(operation, now) for fault in self._answering(entity, now))
         return next((error for error in errors if error is not None), None)
 
-    def severance(self, operation: Operation, entity: str, *, now: float) -> AmqpError | None:
+    def severance(self, operation: ClientAction, entity: str, *, now: float) -> AmqpError | None:
         """The error with which a link that is open already is detached, if a fault does not let it be."""
         errors = (fault.severance(operation, now) for fault in self._answering(entity, now))
         return next((error for error in errors if error is not None), None)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .board import FaultBoard
-from .fault import Fault, Line
-from .plan import Step
+from .fault import Fault, LineState
+from .plan import FaultStep
 
 if TYPE_CHECKING:
     from pairbus.broker.host import NamespaceHost
@@ -27,7 +27,7 @@ class FaultDesk:
     def __init__(self, host: "NamespaceHost", board: FaultBoard) -> None:
         self._host = host
         self._board = board
-        self.line = Line.UP  # what port and connections were last told
+        self.line = LineState.UP  # what port and connections were last told
         self.next_change = math.inf  # in Unix time
 
     def set(self, add: Callable[[FaultBoard, float], Fault]) -> Fault:
@@ -44,7 +44,7 @@ class FaultDesk:
         self._changed()
         return cleared
 
-    def take_step(self, step: Step) -> None:
+    def take_step(self, step: FaultStep) -> None:
         """Do what a plan of faults says."""
         step.apply(self._board, self._host.now())
         self._tell("fault plan", step.describe())

@@ -14,7 +14,7 @@ from pairbus.amqp.performatives import AmqpError
 from pairbus.broker.engine.names import fold
 from pairbus.errors import ConfigurationError
 
-__all__ = ["FAULT_ARGUMENTS", "Fault", "FaultKind", "Line", "Operation", "make_fault"]
+__all__ = ["FAULT_ARGUMENTS", "ClientAction", "Fault", "FaultKind", "LineState", "make_fault"]
 
 
 class FaultKind(StrEnum):
@@ -34,7 +34,7 @@ class FaultKind(StrEnum):
     FLAP = "flap"
 
 
-class Line(StrEnum):
+class LineState(StrEnum):
     """What the line to a namespace, or to one entity, does at a moment."""
 
     UP = "up"
@@ -46,10 +46,10 @@ class Line(StrEnum):
     @property
     def is_mute(self) -> bool:
         """Whether nothing is answered, though nothing is cut."""
-        return self in (Line.SILENCE, Line.BLACKHOLE)
+        return self in (LineState.SILENCE, LineState.BLACKHOLE)
 
 
-class Operation(StrEnum):
+class ClientAction(StrEnum):
     """What a client asks for, as far as faults tell one thing from another."""
 
     ATTACH_SENDER = "attach_sender"
@@ -62,10 +62,10 @@ class Operation(StrEnum):
 
 
 _ATTACHING = frozenset(
-    {Operation.ATTACH_SENDER, Operation.ATTACH_RECEIVER, Operation.ATTACH_MANAGEMENT},
+    {ClientAction.ATTACH_SENDER, ClientAction.ATTACH_RECEIVER, ClientAction.ATTACH_MANAGEMENT},
 )
-_SENDING = frozenset({Operation.SEND, Operation.SCHEDULE})
-_ON_LINKS = frozenset(Operation) - {Operation.ADMINISTER}
+_SENDING = frozenset({ClientAction.SEND, ClientAction.SCHEDULE})
+_ON_LINKS = frozenset(ClientAction) - {ClientAction.ADMINISTER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,41 +75,41 @@ class _Trait:
     One that withholds gives nothing to receivers that have asked for messages, and says nothing either.
     """
 
-    line: Line = Line.UP
+    line: LineState = LineState.UP
     condition: str = ""
     description: str = ""
-    refuses: frozenset[Operation] = frozenset()
-    severs: frozenset[Operation] = frozenset()
+    refuses: frozenset[ClientAction] = frozenset()
+    severs: frozenset[ClientAction] = frozenset()
     withholds: bool = False
     arguments: frozenset[str] = frozenset()
 
 
 # An open sender has each of its sends refused and need not lose its link. A receiver asks for nothing more
 # once it has given credit, so that only a detach can tell it that something is wrong.
-_SEVERS_RECEIVERS = frozenset({Operation.ATTACH_RECEIVER})
+_SEVERS_RECEIVERS = frozenset({ClientAction.ATTACH_RECEIVER})
 
 _TRAITS: dict[FaultKind, _Trait] = {
     # The conditions of the first two concern the links of one entity; a namespace is cut off below AMQP.
     FaultKind.REFUSE: _Trait(
-        line=Line.REFUSE,
+        line=LineState.REFUSE,
         condition=conditions.DETACH_FORCED,
         description="The entity is not reachable.",
         refuses=_ON_LINKS,
         severs=_ATTACHING,
     ),
     FaultKind.RESET: _Trait(
-        line=Line.RESET,
+        line=LineState.RESET,
         condition=conditions.DETACH_FORCED,
         description="The link was forcibly detached.",
         refuses=_ON_LINKS,
         severs=_ATTACHING,
     ),
-    FaultKind.SILENCE: _Trait(line=Line.SILENCE),
-    FaultKind.BLACKHOLE: _Trait(line=Line.BLACKHOLE),
+    FaultKind.SILENCE: _Trait(line=LineState.SILENCE),
+    FaultKind.BLACKHOLE: _Trait(line=LineState.BLACKHOLE),
     FaultKind.DELAY: _Trait(arguments=frozenset({"seconds"})),
     FaultKind.ERROR: _Trait(
         description="The service was unable to process the request.",
-        refuses=frozenset(Operation),
+        refuses=frozenset(ClientAction),
         severs=_SEVERS_RECEIVERS,
         arguments=frozenset({"condition"}),
     ),
@@ -117,20 +117,20 @@ _TRAITS: dict[FaultKind, _Trait] = {
         condition=conditions.SERVER_BUSY,
         description="The request was terminated because the namespace is being throttled. Error code: 50009. "
         "Please wait 2 seconds and try again.",
-        refuses=frozenset(Operation),
+        refuses=frozenset(ClientAction),
         # No link is lost: the Python SDK expects that of this condition, and would use a lost one for ever.
         withholds=True,
     ),
     FaultKind.TOKEN: _Trait(
         condition=conditions.UNAUTHORIZED,
         description="The token is not accepted: the token service is not available.",
-        refuses=frozenset(Operation),
+        refuses=frozenset(ClientAction),
         severs=_SEVERS_RECEIVERS,
     ),
     FaultKind.DISABLED: _Trait(
         condition=conditions.ENTITY_DISABLED,
         description="Messaging entity is currently disabled.",
-        refuses=_SENDING | {Operation.ATTACH_SENDER, Operation.ATTACH_RECEIVER},
+        refuses=_SENDING | {ClientAction.ATTACH_SENDER, ClientAction.ATTACH_RECEIVER},
         severs=_SEVERS_RECEIVERS,
     ),
     FaultKind.FULL: _Trait(
@@ -140,7 +140,7 @@ _TRAITS: dict[FaultKind, _Trait] = {
     ),
     FaultKind.DROP: _Trait(arguments=frozenset({"every"})),
     FaultKind.FLAP: _Trait(
-        line=Line.REFUSE,
+        line=LineState.REFUSE,
         condition=conditions.DETACH_FORCED,
         description="The entity is not reachable.",
         refuses=_ON_LINKS,
@@ -193,16 +193,16 @@ class Fault:
         path = fold(entity)
         return path == self._key or path.startswith((self._key + "/$", self._key + "/subscriptions/"))
 
-    def line(self, now: float) -> Line:
+    def line(self, now: float) -> LineState:
         """What this fault does to the line at `now`."""
         if self.kind is FaultKind.FLAP and not self._phase(now)[0]:
-            return Line.UP
+            return LineState.UP
         return _TRAITS[self.kind].line
 
     @property
     def is_of_the_line(self) -> bool:
         """Whether it is the line that this fault disturbs, rather than answers."""
-        return _TRAITS[self.kind].line is not Line.UP
+        return _TRAITS[self.kind].line is not LineState.UP
 
     def next_change(self, now: float) -> float:
         """When, after `now`, this fault ends or, flapping, next changes its mind."""
@@ -210,11 +210,11 @@ class Fault:
             return self.until
         return min(self._phase(now)[1], self.until)
 
-    def refusal(self, operation: Operation, now: float) -> AmqpError | None:
+    def refusal(self, operation: ClientAction, now: float) -> AmqpError | None:
         """The error that `operation` is answered with, if this fault refuses it."""
         return self._error(now) if operation in _TRAITS[self.kind].refuses else None
 
-    def severance(self, operation: Operation, now: float) -> AmqpError | None:
+    def severance(self, operation: ClientAction, now: float) -> AmqpError | None:
         """The error with which an open link of that sort is detached, if this fault does not let it be."""
         return self._error(now) if operation in _TRAITS[self.kind].severs else None
 
@@ -231,7 +231,7 @@ class Fault:
         return shown
 
     def _error(self, now: float) -> AmqpError | None:
-        if self.is_of_the_line and self.line(now) is Line.UP:
+        if self.is_of_the_line and self.line(now) is LineState.UP:
             return None
         trait = _TRAITS[self.kind]
         return AmqpError(trait.condition or self.condition, trait.description, {})

@@ -28,7 +28,7 @@ from pairbus.errors import ConfigurationError
 from .board import FaultBoard
 from .fault import FAULT_ARGUMENTS, FaultKind
 
-__all__ = ["FaultPlan", "Step"]
+__all__ = ["FaultPlan", "FaultStep"]
 
 CLEAR = "clear"
 _NEEDED = {"at", "namespace", "kind"}
@@ -37,7 +37,7 @@ _FIELDS_OF_CLEAR = _NEEDED | {"entity"}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FaultStep:
     """One thing that a plan does, `at` seconds after its start."""
 
     at: float
@@ -64,7 +64,7 @@ class Step:
 class FaultPlan:
     """Steps in the order in which they happen."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[FaultStep, ...]
 
     @classmethod
     def load(cls, path: Path, *, seed: int | None = None) -> "FaultPlan":
@@ -116,7 +116,7 @@ def _seed(document: dict[str, Any]) -> int:
     return seed
 
 
-def _step(table: dict[str, Any], number: int, chance: random.Random) -> Step:
+def _step(table: dict[str, Any], number: int, chance: random.Random) -> FaultStep:
     where = f"fault {number} of the plan"
     missing = _NEEDED - table.keys()
     if missing:
@@ -126,7 +126,7 @@ def _step(table: dict[str, Any], number: int, chance: random.Random) -> Step:
     if unknown:
         wrong, right = ", ".join(sorted(unknown)), ", ".join(sorted(fields))
         raise ConfigurationError(f"{where} does not know {wrong}; it takes {right}")
-    step = Step(
+    step = FaultStep(
         at=_pick(table["at"], f"'at' of {where}", chance),
         namespace=str(table["namespace"]),
         kind=str(table["kind"]),
@@ -138,7 +138,7 @@ def _step(table: dict[str, Any], number: int, chance: random.Random) -> Step:
     return step
 
 
-def _rehearse(step: Step, where: str) -> None:
+def _rehearse(step: FaultStep, where: str) -> None:
     """Do the step to an empty board: bad arguments show now, not in the middle of the night."""
     if step.kind != CLEAR and step.kind not in set(FaultKind):
         kinds = ", ".join(FaultKind)

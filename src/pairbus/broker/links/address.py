@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import unquote
 
-__all__ = ["Address", "NodeKind", "parse_address"]
+__all__ = ["LinkAddress", "NodeKind", "parse_address"]
 
 _MANAGEMENT = "$management"
 
@@ -18,7 +18,7 @@ class NodeKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class LinkAddress:
     """A parsed link address: the kind of node and the path of the entity behind it ("" for the namespace
     itself).
     """
@@ -32,19 +32,19 @@ class Address:
         return f"{self.path}/{_MANAGEMENT}" if self.kind is NodeKind.MANAGEMENT else self.path
 
 
-def parse_address(raw: str) -> Address:
+def parse_address(raw: str) -> LinkAddress:
     """Read an address as the SDKs write it: a whole URI (Python, always `amqps://`) or a bare path
     (JavaScript).
     """
     path = entity_path(raw)
     lowered = path.lower()
     if lowered == "$cbs":
-        return Address(NodeKind.CBS, "")
+        return LinkAddress(NodeKind.CBS, "")
     if lowered == _MANAGEMENT:
-        return Address(NodeKind.MANAGEMENT, "")
+        return LinkAddress(NodeKind.MANAGEMENT, "")
     if lowered.endswith("/" + _MANAGEMENT):
-        return Address(NodeKind.MANAGEMENT, path[: -len(_MANAGEMENT) - 1])
-    return Address(NodeKind.ENTITY, path)
+        return LinkAddress(NodeKind.MANAGEMENT, path[: -len(_MANAGEMENT) - 1])
+    return LinkAddress(NodeKind.ENTITY, path)
 
 
 def entity_path(raw: str) -> str:

@@ -16,15 +16,15 @@ from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
 from pairbus.broker.engine.settings import QueueSettings, TopicSettings
 from pairbus.broker.engine.topic import Topic
-from pairbus.broker.faults.fault import Operation
+from pairbus.broker.faults.fault import ClientAction
 
-from .address import Address, NodeKind, parse_address
+from .address import LinkAddress, NodeKind, parse_address
 from .cbs import TokenNode
 from .endpoint import Unanswered
-from .inbox import SEND_CREDIT, Inbox
+from .inbox import SEND_CREDIT, ReceivingEndpoint
 from .management import ManagementNode
-from .outbox import Outbox
-from .requests import REQUEST_CREDIT, Answer, AnswerEndpoint, Request, RequestEndpoint, Service
+from .outbox import SendingEndpoint
+from .requests import REQUEST_CREDIT, Answer, AnswerEndpoint, NodeRequest, RequestEndpoint, Service
 from .wire import dotnet_ticks
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def attach_link(peer: "Peer", event: LinkAttached) -> None:
         event.link.refuse(AmqpError(refused.condition, refused.description, {}))
 
 
-def _address(event: LinkAttached) -> Address:
+def _address(event: LinkAttached) -> LinkAddress:
     terminus = event.attach.source if event.link.is_sender else event.attach.target
     raw = terminus.address if isinstance(terminus, Source | Target) else None
     if not isinstance(raw, str):
@@ -70,14 +70,14 @@ def _address(event: LinkAttached) -> Address:
 # -- $cbs and $management ------------------------------------------------------------------------------------
 
 
-def _attach_node(peer: "Peer", link: Link, address: Address) -> None:
+def _attach_node(peer: "Peer", link: Link, address: LinkAddress) -> None:
     name = f"{address.kind.value}:{address.path.lower()}"
     if address.kind is NodeKind.MANAGEMENT:
         peer.access.require(address.resource, ("Send", "Listen", "Manage"), now=peer.host.now())
         path = peer.host.engine.node(address.path).path
         if _leave_unanswered(peer, link, path):
             return
-        _check_faults(peer, Operation.ATTACH_MANAGEMENT, path)
+        _check_faults(peer, ClientAction.ATTACH_MANAGEMENT, path)
     else:
         path = ""
     if link.is_sender:
@@ -102,7 +102,7 @@ def _token_node(peer: "Peer") -> Service:
         accept=peer.access.add,
     )
 
-    def answer(request: Request) -> Answer:
+    def answer(request: NodeRequest) -> Answer:
         given = node(request)
         status, reason = int(given.properties["status-code"]), given.properties["status-description"]
         if status >= 400:
@@ -113,7 +113,7 @@ def _token_node(peer: "Peer") -> Service:
     return answer
 
 
-def _management_node(peer: "Peer", address: Address, path: str) -> Service:
+def _management_node(peer: "Peer", address: LinkAddress, path: str) -> Service:
     host = peer.host
     return ManagementNode(
         path=path,
@@ -129,7 +129,7 @@ def _management_node(peer: "Peer", address: Address, path: str) -> Service:
 
 def _held_session(peer: "Peer", queue: MessageQueue, session_id: str) -> SessionLock:
     for endpoint in peer.endpoints.values():
-        if isinstance(endpoint, Outbox) and endpoint.reads_session(queue, session_id):
+        if isinstance(endpoint, SendingEndpoint) and endpoint.reads_session(queue, session_id):
             assert endpoint.session is not None
             return endpoint.session
     raise Refused(
@@ -144,7 +144,7 @@ def _held_session(peer: "Peer", queue: MessageQueue, session_id: str) -> Session
 def _attach_entity(peer: "Peer", event: LinkAttached, path: str) -> None:
     link = event.link
     claim, operation = (
-        ("Listen", Operation.ATTACH_RECEIVER) if link.is_sender else ("Send", Operation.ATTACH_SENDER)
+        ("Listen", ClientAction.ATTACH_RECEIVER) if link.is_sender else ("Send", ClientAction.ATTACH_SENDER)
     )
     peer.access.require(path, (claim,), now=peer.host.now())
     if _leave_unanswered(peer, link, path):
@@ -159,7 +159,7 @@ def _attach_entity(peer: "Peer", event: LinkAttached, path: str) -> None:
 def _attach_sender(peer: "Peer", link: Link, path: str) -> None:
     node = peer.host.engine.node(path)
     node.check_send()
-    peer.add(Inbox(peer, link, node.path))
+    peer.add(ReceivingEndpoint(peer, link, node.path))
     most = _largest_message(peer, node)
     # A batch has a limit of its own, which large messages do not lift.
     batch = ULong(min(most, peer.host.limits.max_batch_size))
@@ -213,7 +213,7 @@ def _session_filter(event: LinkAttached) -> tuple[bool, str | None]:
 def _begin(peer: "Peer", event: LinkAttached, *, queue: MessageQueue, session: SessionLock | None) -> None:
     link, source = event.link, event.attach.source
     deletes = event.attach.snd_settle_mode == 1
-    outbox = Outbox(peer, link, queue=queue, deletes=deletes, session=session)
+    outbox = SendingEndpoint(peer, link, queue=queue, deletes=deletes, session=session)
     peer.add(outbox)
     peer.host.enlist(outbox)
     if link.credit:  # given before the attach was answered, as it may be while that waits for a session
@@ -283,7 +283,7 @@ def _wait_for_session(peer: "Peer", event: LinkAttached, queue: MessageQueue) ->
     peer.host.await_session(SessionWait(peer, event, queue, peer.host.monotonic() + seconds))
 
 
-def _check_faults(peer: "Peer", operation: Operation, path: str) -> None:
+def _check_faults(peer: "Peer", operation: ClientAction, path: str) -> None:
     faults = peer.host.faults
     error = faults.refusal(operation, path, now=peer.host.now()) if faults.any else None
     if error is not None:

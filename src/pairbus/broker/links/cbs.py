@@ -7,8 +7,8 @@ from pairbus.amqp.types import Int
 from pairbus.broker.access.tokens import Grant, TokenRejected
 from pairbus.broker.engine.errors import Refused
 
-from .address import Address, parse_address
-from .requests import Answer, Request
+from .address import LinkAddress, parse_address
+from .requests import Answer, NodeRequest
 
 __all__ = ["TokenNode"]
 
@@ -32,7 +32,7 @@ class TokenNode:
         self._is_down = is_down
         self._accept = accept
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: NodeRequest) -> Answer:
         operation = request.properties.get("operation")
         if operation != "put-token":
             return _answer(400, f"$cbs knows the operation put-token, not {operation!r}.")
@@ -43,7 +43,7 @@ class TokenNode:
             )
         return self._put(parse_address(audience), token)
 
-    def _put(self, address: Address, token: str) -> Answer:
+    def _put(self, address: LinkAddress, token: str) -> Answer:
         path = address.path
         if self._is_down(path):
             return _answer(401, "The token service is not available.")

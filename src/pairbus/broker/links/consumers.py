@@ -10,7 +10,7 @@ from pairbus.broker.engine.queue import MessageQueue
 
 if TYPE_CHECKING:
     from .attach import SessionWait
-    from .outbox import Outbox
+    from .outbox import SendingEndpoint
     from .peer import Peer
 
 __all__ = ["Consumers"]
@@ -24,17 +24,17 @@ class Consumers:
     """The receivers of one namespace."""
 
     def __init__(self) -> None:
-        self._outboxes: dict[MessageQueue, deque[Outbox]] = {}
+        self._outboxes: dict[MessageQueue, deque[SendingEndpoint]] = {}
         self._waits: dict[MessageQueue, deque[SessionWait]] = {}
-        self._wanting: dict[Outbox, None] = {}
+        self._wanting: dict[SendingEndpoint, None] = {}
         # When the first wait ends, in monotonic time; at times too early, never too late.
         self.patience_ends = math.inf
 
-    def enlist(self, outbox: "Outbox") -> None:
+    def enlist(self, outbox: "SendingEndpoint") -> None:
         """A receiver has attached."""
         self._outboxes.setdefault(outbox.queue, deque()).append(outbox)
 
-    def leave(self, outbox: "Outbox") -> None:
+    def leave(self, outbox: "SendingEndpoint") -> None:
         """A receiver has gone."""
         self._wanting.pop(outbox, None)
         others = self._outboxes.get(outbox.queue)
@@ -48,7 +48,7 @@ class Consumers:
         for queue in self._outboxes:
             queue.touch(now)
 
-    def want(self, outbox: "Outbox") -> None:
+    def want(self, outbox: "SendingEndpoint") -> None:
         """A receiver's credit has changed: see to it at the end of the turn."""
         self._wanting[outbox] = None
 

@@ -2,15 +2,15 @@
 rest passes it by.
 """
 
-from pairbus.amqp.events import LinkFlowed, Received, Settled
+from pairbus.amqp.events import LinkFlowed, Settled, TransferReceived
 from pairbus.amqp.link import Link
 
-__all__ = ["Endpoint", "Needs", "Unanswered"]
+__all__ = ["LinkEndpoint", "Needs", "Unanswered"]
 
 Needs = tuple[str, tuple[str, ...]]
 
 
-class Endpoint:
+class LinkEndpoint:
     """The broker's end of one link. `needs` is a path and the claims on it without which the link may not go
     on; `path` is the entity that the link concerns, empty if none; `is_owed_an_answer` tells that a mute line
     has swallowed something that was asked of it.
@@ -24,7 +24,7 @@ class Endpoint:
         self.path = path
         self.is_owed_an_answer = False
 
-    def on_received(self, event: Received) -> None:
+    def on_received(self, event: TransferReceived) -> None:
         """A message has come."""
 
     def on_flow(self, event: LinkFlowed) -> None:
@@ -37,7 +37,7 @@ class Endpoint:
         """The link is gone."""
 
 
-class Unanswered(Endpoint):
+class Unanswered(LinkEndpoint):
     """Behind a link that its client has attached while the line was mute."""
 
     __slots__ = ()

@@ -6,21 +6,21 @@ The answer is only queued here. It leaves with the rest of the turn, after the s
 from typing import TYPE_CHECKING
 
 from pairbus.amqp.errors import DecodeError
-from pairbus.amqp.events import Received
+from pairbus.amqp.events import TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import scan
 from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
-from pairbus.broker.faults.fault import Operation
+from pairbus.broker.faults.fault import ClientAction
 
-from .endpoint import Endpoint
+from .endpoint import LinkEndpoint
 
 if TYPE_CHECKING:
     from .peer import Peer
 
-__all__ = ["BATCH_FORMAT", "SEND_CREDIT", "Inbox"]
+__all__ = ["BATCH_FORMAT", "SEND_CREDIT", "ReceivingEndpoint"]
 
 # Microsoft's message format of a batch: an envelope whose data sections are each a whole encoded message.
 BATCH_FORMAT = 0x80013700
@@ -28,7 +28,7 @@ BATCH_FORMAT = 0x80013700
 SEND_CREDIT = 5000
 
 
-class Inbox(Endpoint):
+class ReceivingEndpoint(LinkEndpoint):
     """Takes the messages of one sender link for one queue or topic."""
 
     __slots__ = ("_host", "_peer", "_since_flow")
@@ -39,7 +39,7 @@ class Inbox(Endpoint):
         self._host = peer.host
         self._since_flow = 0
 
-    def on_received(self, event: Received) -> None:
+    def on_received(self, event: TransferReceived) -> None:
         """Take a message or a batch, whole or not at all."""
         host, now = self._host, self._host.now()
         messages: list[Incoming] = []
@@ -55,7 +55,12 @@ class Inbox(Endpoint):
             return
         count, connection = host.counters.count, self._peer.name
         for message in messages:
-            count(self.path, connection, kind=Kind.PING if message.is_ping else Kind.SEND, size=message.size)
+            count(
+                self.path,
+                connection,
+                kind=OperationKind.PING if message.is_ping else OperationKind.SEND,
+                size=message.size,
+            )
         delay = self._peer.delay_of_answer(self.path)
         if delay > 0:
             self._peer.later(delay, lambda: self._answer(event, ACCEPTED))
@@ -65,20 +70,20 @@ class Inbox(Endpoint):
     def _check_faults(self, now: float) -> None:
         faults = self._host.faults
         if faults.any:
-            error = faults.refusal(Operation.SEND, self.path, now=now)
+            error = faults.refusal(ClientAction.SEND, self.path, now=now)
             if error is not None:
                 raise Refused(error.condition, error.description or "")
 
-    def _refuse(self, event: Received, messages: list[Incoming], error: AmqpError) -> None:
+    def _refuse(self, event: TransferReceived, messages: list[Incoming], error: AmqpError) -> None:
         for size in [message.size for message in messages] or [len(event.payload)]:
-            self._host.counters.count(self.path, self._peer.name, kind=Kind.SEND_REFUSED, size=size)
+            self._host.counters.count(self.path, self._peer.name, kind=OperationKind.SEND_REFUSED, size=size)
         if event.settled:
             # Nobody waits for an answer; a closed link is the only way to tell.
             self._peer.detach(self, error)
         else:
             self._answer(event, Rejected(error))
 
-    def _answer(self, event: Received, state: Accepted | Rejected) -> None:
+    def _answer(self, event: TransferReceived, state: Accepted | Rejected) -> None:
         if not event.settled:
             self.link.settle(event.delivery_id, state, joins=True)
         self._since_flow += 1
@@ -87,7 +92,7 @@ class Inbox(Endpoint):
             self.link.flow(SEND_CREDIT)
 
 
-def _parse(event: Received) -> list[Incoming]:
+def _parse(event: TransferReceived) -> list[Incoming]:
     if event.message_format == BATCH_FORMAT:
         return [Incoming.parse(payload) for payload in scan(event.payload).data_sections()]
     return [Incoming.parse(event.payload)]

@@ -13,15 +13,15 @@ from typing import Any, Protocol
 from pairbus.amqp import errors as conditions
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.types import Array, Int, Symbol, Timestamp
-from pairbus.broker.counters import Kind
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
-from pairbus.broker.engine.queue import Delivery, MessageQueue
+from pairbus.broker.engine.queue import Handout, MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
-from pairbus.broker.faults.fault import Operation
+from pairbus.broker.faults.fault import ClientAction
 
-from .requests import Answer, Request
+from .requests import Answer, NodeRequest
 from .rule_codec import decode_rule, encode_rule
 from .wire import milliseconds, render_delivery, render_peeked
 
@@ -43,10 +43,10 @@ _STATUS = {
     conditions.INTERNAL_ERROR: 500,
 }
 _DISPOSITIONS = {
-    "completed": Kind.COMPLETE,
-    "abandoned": Kind.ABANDON,
-    "defered": Kind.DEFER,  # the protocol's own spelling
-    "suspended": Kind.DEAD_LETTER,
+    "completed": OperationKind.COMPLETE,
+    "abandoned": OperationKind.ABANDON,
+    "defered": OperationKind.DEFER,  # the protocol's own spelling
+    "suspended": OperationKind.DEAD_LETTER,
 }
 _PREFIX = "com.microsoft:"
 _SCHEDULE = "schedule-message"
@@ -65,7 +65,7 @@ class SessionLocks(Protocol):
         ...
 
 
-Count = Callable[[Kind, int], None]
+Count = Callable[[OperationKind, int], None]
 Body = Mapping[str, Any]
 Found = dict[str, Any] | None
 
@@ -78,15 +78,15 @@ class ManagementNode:
     engine: Namespace
     now: Callable[[], float]
     require: Callable[[str], None]
-    check_faults: Callable[[Operation], None]
+    check_faults: Callable[[ClientAction], None]
     delay: Callable[[], float]
     session_lock: SessionLocks
     count: Count
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: NodeRequest) -> Answer:
         name = str(request.properties.get("operation", "")).removeprefix(_PREFIX)
         # What it carries to be scheduled is counted as sends, not twice.
-        self.count(Kind.MANAGEMENT, 0 if name == _SCHEDULE else request.size)
+        self.count(OperationKind.MANAGEMENT, 0 if name == _SCHEDULE else request.size)
         try:
             body = self._do(name, request)
         except Refused as refused:
@@ -99,14 +99,14 @@ class ManagementNode:
         properties = {"statusCode": Int(204 if body is None else 200), "statusDescription": "OK"}
         return Answer(properties, body, delay=self.delay() if name == _SCHEDULE else 0.0)
 
-    def _do(self, name: str, request: Request) -> Found:
+    def _do(self, name: str, request: NodeRequest) -> Found:
         operation = _OPERATIONS.get(name)
         if operation is None:
             raise Refused(conditions.ARGUMENT_ERROR, f"There is no operation {name!r}.")
         perform, claim = operation
         self.require(claim)
         if name != _SCHEDULE:
-            self.check_faults(Operation.MANAGE)
+            self.check_faults(ClientAction.MANAGE)
         body = request.body if request.sections.body_kind == "value" else {}
         if not isinstance(body, dict):
             raise Refused(conditions.ARGUMENT_ERROR, "The body of a management request is a map.")
@@ -138,14 +138,14 @@ class ManagementNode:
             raise Refused(conditions.ARGUMENT_ERROR, "schedule-message needs a list 'messages'.")
         messages = [Incoming.parse(_field(entry, "message", bytes)) for entry in entries]
         try:
-            self.check_faults(Operation.SCHEDULE)
+            self.check_faults(ClientAction.SCHEDULE)
             numbers = self.engine.schedule(self.path, messages, self.now())
         except Refused:
             for message in messages:
-                self.count(Kind.SEND_REFUSED, message.size)
+                self.count(OperationKind.SEND_REFUSED, message.size)
             raise
         for message in messages:
-            self.count(Kind.PING if message.is_ping else Kind.SEND, message.size)
+            self.count(OperationKind.PING if message.is_ping else OperationKind.SEND, message.size)
         return {"sequence-numbers": _longs(numbers)}
 
     def cancel(self, body: Body) -> dict[str, Any]:
@@ -164,9 +164,9 @@ class ManagementNode:
         )
         return {"messages": [self._deferred(delivery) for delivery in deliveries]}
 
-    def _deferred(self, delivery: Delivery) -> dict[str, Any]:
+    def _deferred(self, delivery: Handout) -> dict[str, Any]:
         payload = render_delivery(delivery)
-        self.count(Kind.DELIVERY, len(payload))
+        self.count(OperationKind.DELIVERY, len(payload))
         token = delivery.lock_token
         return {"message": payload} if token is None else {"lock-token": token, "message": payload}
 
@@ -187,13 +187,13 @@ class ManagementNode:
             self._dispose(queue, token, kind, body)
         return {}
 
-    def _dispose(self, queue: MessageQueue, token: uuid.UUID, kind: Kind, body: Body) -> None:
+    def _dispose(self, queue: MessageQueue, token: uuid.UUID, kind: OperationKind, body: Body) -> None:
         now, properties = self.now(), _changes(body)
-        if kind is Kind.COMPLETE:
+        if kind is OperationKind.COMPLETE:
             queue.complete(token, now)
-        elif kind is Kind.ABANDON:
+        elif kind is OperationKind.ABANDON:
             queue.abandon(token, now, properties=properties)
-        elif kind is Kind.DEFER:
+        elif kind is OperationKind.DEFER:
             queue.defer(token, now, properties=properties)
         else:
             reason = _optional_text(body, "deadletter-reason")

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.events import LinkFlowed, Settled
 from pairbus.amqp.link import Link
-from pairbus.amqp.performatives import Accepted, AmqpError, Modified, Rejected, Released
-from pairbus.broker.counters import Kind
+from pairbus.amqp.performatives import Accepted, AmqpError, DeliveryOutcome, Modified, Rejected, Released
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.queue import Delivery, MessageQueue
+from pairbus.broker.engine.queue import Handout, MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
 
-from .endpoint import Endpoint
+from .endpoint import LinkEndpoint
 from .wire import render_delivery
 
 if TYPE_CHECKING:
@@ -32,14 +32,13 @@ if TYPE_CHECKING:
 
     from .peer import Peer
 
-__all__ = ["Outbox"]
+__all__ = ["SendingEndpoint"]
 
-Outcome = Accepted | Rejected | Released | Modified
 _REASON, _DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 _REJECTED_ECHO = Rejected(None)
 
 
-class Outbox(Endpoint):
+class SendingEndpoint(LinkEndpoint):
     """Gives the messages of one queue, or of one of its sessions, to one receiver link."""
 
     __slots__ = (
@@ -135,10 +134,10 @@ class Outbox(Endpoint):
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _send(self, delivery: Delivery) -> None:
+    def _send(self, delivery: Handout) -> None:
         payload, token = render_delivery(delivery), delivery.lock_token
         self._delivered_in_grant = True
-        self._count(Kind.DELIVERY, len(payload))
+        self._count(OperationKind.DELIVERY, len(payload))
         if token is None:
             self.link.send(payload, tag=delivery.message.sequence_number.to_bytes(16, "big"), settled=True)
         else:
@@ -146,41 +145,41 @@ class Outbox(Endpoint):
 
     def _end_grant(self) -> None:
         if self._granted and not self._delivered_in_grant:
-            self._count(Kind.EMPTY_RECEIVE)
+            self._count(OperationKind.EMPTY_RECEIVE)
         self._granted = False
 
-    def _settle(self, token: "uuid.UUID", state: Any, now: float) -> Outcome:
+    def _settle(self, token: "uuid.UUID", state: Any, now: float) -> DeliveryOutcome:
         try:
             return self._apply(token, state, now)
         except Refused as refused:
             return Rejected(AmqpError(refused.condition, refused.description, {}))
 
-    def _apply(self, token: "uuid.UUID", state: Any, now: float) -> Outcome:
+    def _apply(self, token: "uuid.UUID", state: Any, now: float) -> DeliveryOutcome:
         """Settle a delivery; it is counted as asked for, also if it is refused. What to echo."""
         match state:
             case Accepted():
-                self._count(Kind.COMPLETE)
+                self._count(OperationKind.COMPLETE)
                 self.queue.complete(token, now)
                 return state
             case Rejected():
-                self._count(Kind.DEAD_LETTER)
+                self._count(OperationKind.DEAD_LETTER)
                 reason, description, changes = _dead_letter_info(state.error)
                 self.queue.dead_letter(token, now, reason=reason, description=description, properties=changes)
                 return _REJECTED_ECHO
             case Modified() if state.undeliverable_here:
-                self._count(Kind.DEFER)
+                self._count(OperationKind.DEFER)
                 self.queue.defer(token, now, properties=_changes(state.message_annotations))
                 return state
             case Modified():
-                self._count(Kind.ABANDON)
+                self._count(OperationKind.ABANDON)
                 self.queue.abandon(token, now, properties=_changes(state.message_annotations))
                 return state
             case _:
-                self._count(Kind.RELEASE)
+                self._count(OperationKind.RELEASE)
                 self.queue.release(token, now)
                 return Released()
 
-    def _count(self, kind: Kind, size: int = 0) -> None:
+    def _count(self, kind: OperationKind, size: int = 0) -> None:
         self._host.counters.count(self.path, self.peer.name, kind=kind, size=size)
 
 

@@ -15,26 +15,26 @@ from pairbus.amqp import errors as conditions
 from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import (
     Closed,
-    Event,
     LinkAttached,
     LinkDetached,
     LinkFlowed,
     Opened,
-    Received,
+    ProtocolEvent,
     SaslInitReceived,
     SessionBegun,
     SessionEnded,
     Settled,
+    TransferReceived,
 )
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError, Target
 from pairbus.broker.access.connection_rights import Access
 from pairbus.broker.access.tokens import TokenRejected
-from pairbus.broker.faults.fault import Line
+from pairbus.broker.faults.fault import LineState
 from pairbus.broker.listener import Direct, cut
 
 from .attach import attach_link
-from .endpoint import Endpoint
+from .endpoint import LinkEndpoint
 from .requests import AnswerEndpoint, FindAnswers
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Peer(Direct):
         self.host = host
         self.name = name
         self.access = Access()
-        self.endpoints: dict[Link, Endpoint] = {}
+        self.endpoints: dict[Link, LinkEndpoint] = {}
         self.machine = Connection(
             server=True,
             container_id=host.name,
@@ -162,25 +162,25 @@ class Peer(Direct):
 
     @property
     def _is_held(self) -> bool:
-        return self._mute or self.host.fault_desk.line is Line.BLACKHOLE
+        return self._mute or self.host.fault_desk.line is LineState.BLACKHOLE
 
-    def follow(self, line: Line) -> None:
+    def follow(self, line: LineState) -> None:
         """Do as the namespace's line does from now on."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if line in (Line.REFUSE, Line.RESET) or (self._mute and line is Line.UP):
+        if line in (LineState.REFUSE, LineState.RESET) or (self._mute and line is LineState.UP):
             self.reset()  # what a silent line swallowed is lost, so that it cannot be taken up again
-        elif line is Line.BLACKHOLE:
+        elif line is LineState.BLACKHOLE:
             transport.pause_reading()
         else:
-            self._mute = line is Line.SILENCE
+            self._mute = line is LineState.SILENCE
             transport.resume_reading()
             self.host.touch(self)
 
     # -- events of the machine -------------------------------------------------------------------------------
 
-    def _handle(self, events: list[Event]) -> None:
+    def _handle(self, events: list[ProtocolEvent]) -> None:
         for event in events:
             _HANDLERS[type(event)](self, event)
 
@@ -217,7 +217,7 @@ class Peer(Direct):
         if endpoint is not None:
             endpoint.on_flow(event)
 
-    def _on_received(self, event: Received) -> None:
+    def _on_received(self, event: TransferReceived) -> None:
         endpoint = self._attentive(event.link)
         if endpoint is not None:
             endpoint.on_received(event)
@@ -227,7 +227,7 @@ class Peer(Direct):
         if endpoint is not None:
             endpoint.on_settled(event)
 
-    def _attentive(self, link: Link) -> Endpoint | None:
+    def _attentive(self, link: Link) -> LinkEndpoint | None:
         """What stands behind a link, unless its entity is mute: then what was asked is lost."""
         endpoint = self.endpoints.get(link)
         if endpoint is None or not self.host.faults.any or not endpoint.path:
@@ -255,7 +255,7 @@ class Peer(Direct):
 
     # -- links -----------------------------------------------------------------------------------------------
 
-    def add(self, endpoint: Endpoint) -> None:
+    def add(self, endpoint: LinkEndpoint) -> None:
         """Let `endpoint` stand behind its link."""
         self.endpoints[endpoint.link] = endpoint
 
@@ -266,7 +266,7 @@ class Peer(Direct):
         if endpoint is not None:
             endpoint.on_detached()
 
-    def detach(self, endpoint: Endpoint, error: AmqpError) -> None:
+    def detach(self, endpoint: LinkEndpoint, error: AmqpError) -> None:
         """Close one link with an error."""
         endpoint.link.detach(error)
         self.forget(endpoint.link)
@@ -307,13 +307,13 @@ def _target(link: Link) -> str | None:
     return target.address if isinstance(target, Target) else None
 
 
-_HANDLERS: dict[type[Event], Callable[[Peer, Any], None]] = {
+_HANDLERS: dict[type[ProtocolEvent], Callable[[Peer, Any], None]] = {
     SaslInitReceived: Peer._on_sasl_init,
     Opened: Peer._on_opened,
     SessionBegun: Peer._on_session_begun,
     LinkAttached: Peer._on_link_attached,
     LinkFlowed: Peer._on_link_flowed,
-    Received: Peer._on_received,
+    TransferReceived: Peer._on_received,
     Settled: Peer._on_settled,
     LinkDetached: Peer._on_link_detached,
     SessionEnded: Peer._on_session_ended,

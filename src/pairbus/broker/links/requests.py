@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbus.amqp.errors import DecodeError
-from pairbus.amqp.events import LinkFlowed, Received
+from pairbus.amqp.events import LinkFlowed, TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
     MessageSections,
@@ -24,9 +24,9 @@ from pairbus.amqp.message import (
 )
 from pairbus.amqp.performatives import ACCEPTED, AmqpError, Rejected
 
-from .endpoint import Endpoint
+from .endpoint import LinkEndpoint
 
-__all__ = ["Answer", "AnswerEndpoint", "Request", "RequestEndpoint", "Service"]
+__all__ = ["Answer", "AnswerEndpoint", "NodeRequest", "RequestEndpoint", "Service"]
 
 # Credit for requests. A client has one or two under way; this many never make it wait.
 REQUEST_CREDIT = 100
@@ -35,7 +35,7 @@ MOST_WAITING_ANSWERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class NodeRequest:
     """One request: its application properties with plain text keys, and its body, decoded when asked for."""
 
     sections: MessageSections
@@ -56,12 +56,12 @@ class Answer:
     delay: float = 0.0
 
 
-Service = Callable[[Request], Answer | None]
+Service = Callable[[NodeRequest], Answer | None]
 FindAnswers = Callable[[str | None], "AnswerEndpoint | None"]
 Later = Callable[[float, Callable[[], None]], None]
 
 
-class AnswerEndpoint(Endpoint):
+class AnswerEndpoint(LinkEndpoint):
     """Our end of the link on which a node's answers leave."""
 
     __slots__ = ("_next_tag", "_waiting", "address")
@@ -88,7 +88,7 @@ class AnswerEndpoint(Endpoint):
             self.link.send(self._waiting.popleft(), tag=self._next_tag.to_bytes(8, "big"), settled=True)
 
 
-class RequestEndpoint(Endpoint):
+class RequestEndpoint(LinkEndpoint):
     """Our end of the link on which requests arrive for a node."""
 
     __slots__ = ("_find_answers", "_later", "_service", "_taken")
@@ -102,7 +102,7 @@ class RequestEndpoint(Endpoint):
         self._later = later
         self._taken = 0
 
-    def on_received(self, event: Received) -> None:
+    def on_received(self, event: TransferReceived) -> None:
         try:
             request = _read(event.payload)
             answer = self._service(request)
@@ -124,17 +124,17 @@ class RequestEndpoint(Endpoint):
             self._taken = 0
             self.link.flow(REQUEST_CREDIT)
 
-    def _reply(self, request: Request, answer: Answer) -> None:
+    def _reply(self, request: NodeRequest, answer: Answer) -> None:
         asked = request.sections.properties
         answers = self._find_answers(asked.reply_to)
         if answers is not None:
             answers.send(_write(answer, asked.message_id))
 
 
-def _read(payload: bytes) -> Request:
+def _read(payload: bytes) -> NodeRequest:
     sections = scan(payload)
     properties = {str(key): value for key, value in sections.application_properties.items()}
-    return Request(sections, properties, len(payload))
+    return NodeRequest(sections, properties, len(payload))
 
 
 def _write(answer: Answer, correlation_id: Any) -> bytes:

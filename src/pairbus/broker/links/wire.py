@@ -14,7 +14,7 @@ from pairbus.amqp.codec import encode
 from pairbus.amqp.message import Header, encode_header
 from pairbus.amqp.types import Symbol
 from pairbus.broker.engine.message import MessageState, StoredMessage
-from pairbus.broker.engine.queue import Delivery
+from pairbus.broker.engine.queue import Handout
 
 __all__ = ["DOTNET_EPOCH_TICKS", "dotnet_ticks", "milliseconds", "render_delivery", "render_peeked"]
 
@@ -45,7 +45,7 @@ def dotnet_ticks(seconds: float) -> int:
     return DOTNET_EPOCH_TICKS + int(seconds * 10_000_000)
 
 
-def render_delivery(delivery: Delivery) -> bytes:
+def render_delivery(delivery: Handout) -> bytes:
     """The bytes of a delivery; with a lock token unless it was deleted on receipt."""
     message, token = delivery.message, delivery.lock_token
     if token is None:

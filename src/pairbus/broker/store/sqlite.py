@@ -26,9 +26,9 @@ from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.events import (
     DuplicateForgotten,
     DuplicateSeen,
+    EngineEvent,
     EntityPut,
     EntityRemoved,
-    Event,
     MessageChanged,
     MessageRemoved,
     MessageStored,
@@ -85,7 +85,7 @@ class SqliteStore:
         """Let go of the file."""
         self._database.close()
 
-    def commit(self, events: Sequence[Event]) -> None:
+    def commit(self, events: Sequence[EngineEvent]) -> None:
         """Write a turn, or raise StoreError and write nothing."""
         execute = self._database.execute
         try:
@@ -109,7 +109,7 @@ class SqliteStore:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def _write(self, events: Sequence[Event]) -> None:
+    def _write(self, events: Sequence[EngineEvent]) -> None:
         """Sort a turn's events by how they are written. The order of the cases is that of their number."""
         batch, first_key = _Batch(), self._first_key
         for event in events:
@@ -218,7 +218,7 @@ class SqliteStore:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def load(self) -> Iterator[Event]:
+    def load(self) -> Iterator[EngineEvent]:
         """Every row, as the event that would write it; raises StoreError."""
         try:
             yield from self._load()
@@ -230,7 +230,7 @@ class SqliteStore:
                 "it away to start empty."
             ) from error
 
-    def _load(self) -> Iterator[Event]:
+    def _load(self) -> Iterator[EngineEvent]:
         rows = self._rows
         yield from map(read_entity, rows("read_entities"))
         yield from map(read_rule, rows("read_rules"))
@@ -273,7 +273,7 @@ class _Batch:
         self.removed: dict[int, None] = {}
         self.sequences: dict[int, int] = {}
         self.duplicates: list[tuple[int, str, float]] = []
-        self.others: list[Event] = []
+        self.others: list[EngineEvent] = []
 
 
 _WRITERS: dict[type[Any], Callable[[SqliteStore, Any], None]] = {

@@ -5,7 +5,7 @@ commits them all or none.
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from pairbus.broker.engine.events import Event
+from pairbus.broker.engine.events import EngineEvent
 
 __all__ = ["MemoryStore", "Store"]
 
@@ -13,11 +13,11 @@ __all__ = ["MemoryStore", "Store"]
 class Store(Protocol):
     """Keeps what the engine decided."""
 
-    def load(self) -> Iterable[Event]:
+    def load(self) -> Iterable[EngineEvent]:
         """Everything that was committed, as events for `Namespace.replay`."""
         ...
 
-    def commit(self, events: Sequence[Event]) -> None:
+    def commit(self, events: Sequence[EngineEvent]) -> None:
         """Make a turn's events durable, or raise StoreError and keep none of them."""
         ...
 
@@ -29,10 +29,10 @@ class Store(Protocol):
 class MemoryStore:
     """Keeps nothing: a namespace for tests, gone with its process."""
 
-    def load(self) -> Iterable[Event]:
+    def load(self) -> Iterable[EngineEvent]:
         return ()
 
-    def commit(self, events: Sequence[Event]) -> None:
+    def commit(self, events: Sequence[EngineEvent]) -> None:
         """In memory the engine itself is the only copy."""
 
     def close(self) -> None:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pairbus.amqp.errors import NOT_FOUND
-from pairbus.client.sending.sessions import Key, Picture
+from pairbus.client.sending.sessions import SessionKey, SessionPicture
 from pairbus.clock import Clock
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import path_key, primary_name
 from pairbus.pump.errors import TransportError
 from pairbus.pump.meter import Meter
-from pairbus.pump.transport import Source
+from pairbus.pump.transport import BacklogSource
 from pairbus.pump.unwrapping import read_address
-from pairbus.sdk.side import Side
+from pairbus.sdk.side import SdkSide
 
 from .transport import open_transport
 
@@ -31,7 +31,7 @@ class BacklogView:
     """The backlog queues of one client, as something to be looked at now and then."""
 
     def __init__(
-        self, side: Side, queues: Sequence[str], *, name: str, records: Path | None, clock: Clock
+        self, side: SdkSide, queues: Sequence[str], *, name: str, records: Path | None, clock: Clock
     ) -> None:
         """What is billed is recorded under `records`, if that is given. Does no I/O."""
         self._side = side
@@ -42,7 +42,7 @@ class BacklogView:
             self._ledger = OperationLog(records, role="client", pair=name, clock=clock)
             self._meter = Meter(primary_name(side.parsed or side.endpoint), self._ledger)
 
-    async def look(self, wanted: set[Key] | None) -> Picture:
+    async def look(self, wanted: set[SessionKey] | None) -> SessionPicture:
         """See which sessions have messages; None wants all. In a large backlog, only until each of those that
         are wanted has been seen.
 
@@ -50,7 +50,7 @@ class BacklogView:
         """
         if self._ledger is not None:
             self._ledger.start()
-        picture = Picture()
+        picture = SessionPicture()
         transport = open_transport(self._side, timeout=_ANSWER_LIMIT)
         transport.meter = self._meter
         try:
@@ -67,7 +67,9 @@ class BacklogView:
             await transport.close()
         return picture
 
-    async def _look_at(self, queue: str, source: Source, picture: Picture, wanted: set[Key] | None) -> None:
+    async def _look_at(
+        self, queue: str, source: BacklogSource, picture: SessionPicture, wanted: set[SessionKey] | None
+    ) -> None:
         number = 0
         while picture.is_whole and (page := await source.peek(number, _PAGE)):
             number = page[-1].sequence_number + 1
@@ -77,7 +79,7 @@ class BacklogView:
                 except MalformedEnvelope:
                     continue  # a syphon buries it
                 if session is not None:
-                    picture.note(Key(path_key(path), session), queue, one.sequence_number)
+                    picture.note(SessionKey(path_key(path), session), queue, one.sequence_number)
             picture.looked_at += len(page)
             if wanted is not None and picture.looked_at > _ENOUGH and wanted <= picture.counts.keys():
                 picture.is_whole = False

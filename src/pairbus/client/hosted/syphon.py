@@ -31,7 +31,7 @@ from pairbus.options import SendAvailabilityOptions
 from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
 from pairbus.pump.pair import ResolvedSide
 from pairbus.pump.transport import Transport
-from pairbus.sdk.side import Side
+from pairbus.sdk.side import SdkSide
 from pairbus.timers import Timers
 
 from .transport import open_transport, pump_side
@@ -60,8 +60,8 @@ class HostedSyphon:
 
     def __init__(
         self,
-        primary: Side,
-        secondary: Side,
+        primary: SdkSide,
+        secondary: SdkSide,
         *,
         name: str,
         queues: Sequence[str],

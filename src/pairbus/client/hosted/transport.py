@@ -13,9 +13,9 @@ from azure.servicebus import TransportType
 
 from pairbus.pump import Side as PumpSide
 from pairbus.pump.amqp_transport import AmqpTransport
-from pairbus.pump.tokens import CredentialTokens, FixedToken, SasTokens, Token, TokenSource
+from pairbus.pump.tokens import CbsToken, CredentialTokens, FixedToken, SasTokens, TokenSource
 from pairbus.pump.transport import Transport
-from pairbus.sdk.side import Side
+from pairbus.sdk.side import SdkSide
 
 __all__ = ["open_transport", "pump_side"]
 
@@ -23,7 +23,7 @@ __all__ = ["open_transport", "pump_side"]
 _SDK_ONLY = ("http_proxy", "custom_endpoint_address", "ssl_context")
 
 
-def open_transport(side: Side, *, timeout: float) -> Transport:
+def open_transport(side: SdkSide, *, timeout: float) -> Transport:
     """A new transport; `timeout` is the deadline of one answer. Does no I/O."""
     resolved = pump_side(side).resolve()
     if not _needs_sdk(side):
@@ -33,7 +33,7 @@ def open_transport(side: Side, *, timeout: float) -> Transport:
     return SdkTransport(resolved, timeout=timeout, make_client=lambda: side.make_client(retry_total=0))
 
 
-def pump_side(side: Side) -> PumpSide:
+def pump_side(side: SdkSide) -> PumpSide:
     """The namespace in a pump's words."""
     verify = side.keywords.get("connection_verify")
     ca_file = verify if isinstance(verify, str) else None
@@ -42,7 +42,7 @@ def pump_side(side: Side) -> PumpSide:
     return PumpSide(host=side.address, token_source=_tokens(side.credential), ca_file=ca_file)
 
 
-def _needs_sdk(side: Side) -> bool:
+def _needs_sdk(side: SdkSide) -> bool:
     keywords = side.keywords
     return keywords.get("transport_type") is TransportType.AmqpOverWebsocket or any(
         keywords.get(name) is not None for name in _SDK_ONLY
@@ -61,7 +61,7 @@ class _KeyTokens:
     def __init__(self, credential: AzureNamedKeyCredential | AzureSasCredential) -> None:
         self._credential = credential
 
-    async def token(self, audience: str, now: float) -> Token:
+    async def token(self, audience: str, now: float) -> CbsToken:
         """A token for an audience."""
         if isinstance(self._credential, AzureSasCredential):
             return await FixedToken(self._credential.signature).token(audience, now)

@@ -23,12 +23,12 @@ from pairbus.options import EntityState, StateChange
 from pairbus.pairing.failures import Fate
 from pairbus.pairing.names import path_key
 
-from .observer import Observer, Route, Tally
+from .observer import Observer, RouteName, SendNote
 
 __all__ = ["ClientLedger"]
 
 # Sends that are alike in all that a bill asks for: path, route, queue, fate, minute.
-_Likeness = tuple[str, Route, "str | None", Fate, float]
+_Likeness = tuple[str, RouteName, "str | None", Fate, float]
 # So many notes take less than a millisecond to add up.
 _MOST_NOTES = 200
 
@@ -42,7 +42,7 @@ class ClientLedger(Observer):
         """`primary` and `secondary` are the names of the two namespaces."""
         self._log = log
         self._now = (clock or SystemClock()).now
-        self._notes: deque[tuple[float, Tally]] = deque()
+        self._notes: deque[tuple[float, SendNote]] = deque()
         self._adding = threading.Lock()
         log.before_flush = self._add_up
         self._primary = primary
@@ -66,7 +66,7 @@ class ClientLedger(Observer):
 
     # -- what is billed
 
-    def tallied(self, tally: Tally) -> None:
+    def tallied(self, tally: SendNote) -> None:
         notes = self._notes
         notes.append((self._now(), tally))
         if len(notes) >= _MOST_NOTES:

@@ -19,10 +19,19 @@ from pairbus.pairing.headroom import HeadroomNotice
 if TYPE_CHECKING:
     from pairbus.backlog.provisioner import ProvisioningReport
 
-__all__ = ["LogObserver", "Observer", "Observers", "Outcome", "Route", "Sending", "Tally", "Undertaking"]
+__all__ = [
+    "AttemptOutcome",
+    "LogObserver",
+    "Observer",
+    "Observers",
+    "RouteName",
+    "SendNote",
+    "Sending",
+    "Undertaking",
+]
 
-Route = Literal["primary", "backlog", "spool"]
-Outcome = Literal["ok", "failed", "unknown"]
+RouteName = Literal["primary", "backlog", "spool"]
+AttemptOutcome = Literal["ok", "failed", "unknown"]
 
 log = logging.getLogger("pairbus.client")
 
@@ -36,8 +45,8 @@ class Sending:
     """
 
     path: str
-    route: Route
-    outcome: Outcome
+    route: RouteName
+    outcome: AttemptOutcome
     messages: int
     size: int
     seconds: float
@@ -52,14 +61,14 @@ class Undertaking:
     operation: Literal["send", "schedule"]
     path: str
     messages: int
-    route: Route | None = None
+    route: RouteName | None = None
     state: EntityState = EntityState.HEALTHY
 
 
 #: An attempt that reached a namespace, as its bill sees it: path; route; backlog queue; fate, since what was
 #: refused is billed and what was never sent is not; messages; size of their bodies; sizes on the wire of
 #: those above 64 KB; whether they were scheduled by a request. A plain tuple: there is one for every send.
-Tally = tuple[str, Route, str | None, Fate, int, int, tuple[int, ...], bool]
+SendNote = tuple[str, RouteName, str | None, Fate, int, int, tuple[int, ...], bool]
 
 
 class Observer:
@@ -78,7 +87,7 @@ class Observer:
     def sent(self, sending: Sending) -> None:
         """An attempt to send has ended."""
 
-    def tallied(self, tally: Tally) -> None:
+    def tallied(self, tally: SendNote) -> None:
         """The same, as the bill sees it; not told of what goes to the spool."""
 
     def pinged(self, path: str, *, succeeded: bool, seconds: float) -> None:
@@ -173,7 +182,7 @@ class Observers:
             except Exception:
                 log.exception("an observer failed: %r", observer)
 
-    def tell_tally(self, tally: Tally) -> None:
+    def tell_tally(self, tally: SendNote) -> None:
         """Call each that counts sends."""
         for observer in self._of_tallies:
             try:

@@ -24,7 +24,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from pairbus.amqp.message import encode_data
-from pairbus.client.observers.observer import Observers, Outcome, Sending
+from pairbus.client.observers.observer import AttemptOutcome, Observers, Sending
 from pairbus.client.state.records import Records, RedirectRecord
 from pairbus.client.status import SendCounts
 from pairbus.options import SendAvailabilityOptions
@@ -35,10 +35,10 @@ from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, spl
 from pairbus.pairing.names import path_key
 from pairbus.pairing.rotation import Rotation
 from pairbus.sdk.graveyard import Graveyard
-from pairbus.sdk.side import SdkSender, Side
+from pairbus.sdk.side import SdkSender, SdkSide
 from pairbus.timers import Timers
 
-from .link import Operation, SendLink, fate_of
+from .link import SdkOperation, SendLink, fate_of
 from .message import (
     Message,
     body_bytes,
@@ -51,7 +51,7 @@ from .message import (
 )
 from .ticket import Ending, Ticket
 
-__all__ = ["Backlog"]
+__all__ = ["BacklogRoute"]
 
 log = logging.getLogger("pairbus.client")
 # Until a link has said otherwise: the Standard tier.
@@ -75,12 +75,12 @@ class _Parcel:
     session_id: str | None
 
 
-class Backlog:
+class BacklogRoute:
     """The backlog queues of one client."""
 
     def __init__(
         self,
-        side: Side,
+        side: SdkSide,
         queues: list[str],
         *,
         options: SendAvailabilityOptions,
@@ -218,7 +218,7 @@ class Backlog:
     async def _on_a_queue(
         self,
         path: str,
-        operation: Operation,
+        operation: SdkOperation,
         deadline: float | None,
         observe: _Observe | None = None,
     ) -> str:
@@ -240,7 +240,7 @@ class Backlog:
         self,
         queue: str,
         ticket: Ticket,
-        operation: Operation,
+        operation: SdkOperation,
         limit: float,
         deadline: float | None,
         observe: _Observe | None,
@@ -269,7 +269,7 @@ class Backlog:
         link: SendLink,
         ticket: Ticket,
         queue: str,
-        operation: Operation,
+        operation: SdkOperation,
         limit: float,
         deadline: float | None,
         observe: _Observe | None,
@@ -309,7 +309,7 @@ class Backlog:
                 message="The backlog did not take the message in the time given to the call."
             )
 
-    def _learning(self, queue: str, operation: Operation) -> Operation:
+    def _learning(self, queue: str, operation: SdkOperation) -> SdkOperation:
         """The operation, and before it the question how much the link takes, if nobody has asked yet."""
         if queue in self._limits:
             return operation
@@ -363,7 +363,7 @@ class Backlog:
         *,
         queue: str,
         ticket: Ticket,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         fate: Fate,
     ) -> None:
         observers = self._observers
@@ -415,7 +415,7 @@ async def _open_link(sender: SdkSender) -> None:
     await sender.__aenter__()
 
 
-def _outcome(ending: Ending | None, error: BaseException | None) -> Outcome:
+def _outcome(ending: Ending | None, error: BaseException | None) -> AttemptOutcome:
     if ending is Ending.DONE:
         return "ok"
     if ending is not Ending.FAILED or error is None:

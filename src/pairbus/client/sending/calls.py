@@ -6,24 +6,24 @@ from collections.abc import Coroutine
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from pairbus.client.observers.observer import Route
+from pairbus.client.observers.observer import RouteName
 from pairbus.sdk.side import SdkSender
 
 from .message import Message
 
 if TYPE_CHECKING:
-    from .entity import Entity
+    from .entity import PairedEntity
 
-__all__ = ["Call", "ReplayCall", "ScheduleCall", "SendCall"]
+__all__ = ["EntityCall", "ReplayCall", "ScheduleCall", "SendCall"]
 
 
-class Call(Protocol):
+class EntityCall(Protocol):
     """What a caller wants: done on the primary by `transmit`, or else by `redirect`."""
 
     operation: ClassVar[Literal["send", "schedule"]]
     messages: list[Message]
     #: The way that was taken last.
-    route: Route
+    route: RouteName
 
     @property
     def by_request(self) -> bool:
@@ -47,11 +47,11 @@ class SendCall:
     operation: ClassVar[Literal["send", "schedule"]] = "send"
     by_request = False
 
-    def __init__(self, entity: Entity, native: Any, messages: list[Message]) -> None:
+    def __init__(self, entity: PairedEntity, native: Any, messages: list[Message]) -> None:
         self._entity = entity
         self._native = native
         self.messages = messages
-        self.route: Route = "primary"
+        self.route: RouteName = "primary"
 
     async def transmit(self, sender: SdkSender) -> None:
         """Have the primary take them."""
@@ -78,12 +78,12 @@ class ScheduleCall:
     operation: ClassVar[Literal["send", "schedule"]] = "schedule"
     by_request = True
 
-    def __init__(self, entity: Entity, native: Any, messages: list[Message], *, when: datetime) -> None:
+    def __init__(self, entity: PairedEntity, native: Any, messages: list[Message], *, when: datetime) -> None:
         self._entity = entity
         self._native = native
         self._when = when
         self.messages = messages
-        self.route: Route = "primary"
+        self.route: RouteName = "primary"
 
     def transmit(self, sender: SdkSender) -> Coroutine[Any, Any, list[int]]:
         """Have the primary schedule them; their sequence numbers."""
@@ -105,12 +105,12 @@ class ReplayCall:
 
     operation: ClassVar[Literal["send", "schedule"]] = "send"
 
-    def __init__(self, entity: Entity, messages: list[Message], when: datetime | None) -> None:
+    def __init__(self, entity: PairedEntity, messages: list[Message], when: datetime | None) -> None:
         self._entity = entity
         self._when = when
         self.by_request = when is not None
         self.messages = messages
-        self.route: Route = "primary"
+        self.route: RouteName = "primary"
 
     def transmit(self, sender: SdkSender) -> Coroutine[Any, Any, object]:
         """Have the primary take them."""

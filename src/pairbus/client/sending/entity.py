@@ -30,17 +30,26 @@ from typing import TYPE_CHECKING, Any, cast
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.client.observers.observer import Outcome, Sending, Undertaking
-from pairbus.client.status import EntityStatus, new_counts
+from pairbus.client.observers.observer import AttemptOutcome, Sending, Undertaking
+from pairbus.client.status import PathStatus, new_counts
 from pairbus.options import EntityState
-from pairbus.pairing.failures import Action, Failure, Fate, Kind, Verdict, describe, is_idle_closure, judge
+from pairbus.pairing.failures import (
+    Action,
+    Failure,
+    FailureKind,
+    Fate,
+    Ruling,
+    describe,
+    is_idle_closure,
+    judge,
+)
 from pairbus.pairing.headroom import CERTAIN_ROOM, MAX_OVERHEAD
 from pairbus.pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
 from pairbus.sdk.side import LinkSettings, SdkSender
 from pairbus.timers import TimerHandle
 
-from .calls import Call
-from .link import Operation, SendLink, fate_of
+from .calls import EntityCall
+from .link import SdkOperation, SendLink, fate_of
 from .message import measure, weigh
 from .pinger import Pinger
 from .ticket import Ending, Ticket
@@ -50,16 +59,16 @@ if TYPE_CHECKING:
 
     from .message import Message
 
-__all__ = ["Entity"]
+__all__ = ["PairedEntity"]
 
 # Far longer than a healthy primary takes to answer.
 _PATIENCE = 1.0
-_UNANSWERED = Verdict(Action.COUNT_UNKNOWN, Kind.TIMEOUT)
+_UNANSWERED = Ruling(Action.COUNT_UNKNOWN, FailureKind.TIMEOUT)
 
-Perform = Callable[[Call, float | None], Coroutine[Any, Any, Any]]
+Perform = Callable[[EntityCall, float | None], Coroutine[Any, Any, Any]]
 
 
-class Entity:
+class PairedEntity:
     """The sender of one entity, shared by all who send to it."""
 
     def __init__(self, path: str, *, pair: Pair, is_topic: bool) -> None:
@@ -106,7 +115,7 @@ class Entity:
 
     # ------------------------------------------------------------- sending
 
-    async def _perform_observed(self, call: Call, timeout: float | None) -> Any:
+    async def _perform_observed(self, call: EntityCall, timeout: float | None) -> Any:
         undertaking = Undertaking(operation=call.operation, path=self.path, messages=len(call.messages))
         with self._observers.around(undertaking):
             try:
@@ -114,7 +123,7 @@ class Entity:
             finally:
                 undertaking.route, undertaking.state = call.route, self.health.state
 
-    async def _perform(self, call: Call, timeout: float | None) -> Any:
+    async def _perform(self, call: EntityCall, timeout: float | None) -> Any:
         deadline = None if timeout is None else self._timers.now() + timeout
         ticket = Ticket()
         while True:
@@ -144,14 +153,14 @@ class Entity:
             if action is Action.SPILL:
                 return await self._redirect(call, deadline)
 
-    async def _redirect(self, call: Call, deadline: float | None) -> Any:
+    async def _redirect(self, call: EntityCall, deadline: float | None) -> Any:
         if self._sessions is None:
             return await call.redirect(deadline)
         with self._sessions.redirecting(self.path, call.messages):
             return await call.redirect(deadline)
 
     async def _line_up(
-        self, link: SendLink, ticket: Ticket, call: Call, deadline: float | None
+        self, link: SendLink, ticket: Ticket, call: EntityCall, deadline: float | None
     ) -> Action | None:
         """Wait for the turn and try: None if it is done, else what to do next."""
         if link.is_busy:
@@ -215,13 +224,13 @@ class Entity:
     # ------------------------------------------------------------- one attempt
 
     async def _failed(
-        self, link: SendLink, ticket: Ticket, call: Call, *, ending: Ending, deadline: float | None
+        self, link: SendLink, ticket: Ticket, call: EntityCall, *, ending: Ending, deadline: float | None
     ) -> Action:
         if ticket.called_at is None:
             return self._left(ticket, ending)
         failure = None if ticket.error is None else describe(ticket.error)
         verdict = _UNANSWERED if failure is None else await self._judge(failure, deadline)
-        outcome: Outcome = "unknown" if verdict.action is Action.COUNT_UNKNOWN else "failed"
+        outcome: AttemptOutcome = "unknown" if verdict.action is Action.COUNT_UNKNOWN else "failed"
         self._observe(call, ticket, outcome, fate="unknown" if failure is None else failure.fate)
         if ending is Ending.ABANDONED:
             return Action.COUNT
@@ -230,13 +239,13 @@ class Entity:
             link.discard()
         return self._cope(link, ticket, verdict, deadline)
 
-    def _record(self, ticket: Ticket, verdict: Verdict, failure: Failure | None) -> None:
+    def _record(self, ticket: Ticket, verdict: Ruling, failure: Failure | None) -> None:
         now = self._timers.now()
         waited = now - (ticket.called_at or now)
         reason = f"no answer for {waited:.3g} s" if failure is None else failure.summary
         self.carry_out(self.health.record(ticket, verdict, now=now, reason=reason))
 
-    def _succeeded(self, link: SendLink, ticket: Ticket, call: Call) -> None:
+    def _succeeded(self, link: SendLink, ticket: Ticket, call: EntityCall) -> None:
         link.failures = 0
         if not self.pair.had_success:
             self.pair.reached()
@@ -245,7 +254,7 @@ class Entity:
             self.carry_out(effects)
         self._observe(call, ticket, "ok", fate="taken")
 
-    async def _judge(self, failure: Failure, deadline: float | None) -> Verdict:
+    async def _judge(self, failure: Failure, deadline: float | None) -> Ruling:
         had_success = self.pair.had_success
         verdict = judge(failure, self._options, had_success=had_success)
         if verdict.action is Action.ASK_BACKLOG:
@@ -253,7 +262,7 @@ class Entity:
             verdict = judge(failure, self._options, had_success=had_success, backlog_opened=opened)
         return verdict
 
-    def _cope(self, link: SendLink, ticket: Ticket, verdict: Verdict, deadline: float | None) -> Action:
+    def _cope(self, link: SendLink, ticket: Ticket, verdict: Ruling, deadline: float | None) -> Action:
         """After a failure that has been recorded: raise if the caller is to see it, else say what to do."""
         action, error = verdict.action, ticket.error
         self.pair.check()  # where the side has ended, this tells why
@@ -275,7 +284,7 @@ class Entity:
         link.rest(self._options.retry_delay_after(link.failures))
         return action
 
-    def _observe(self, call: Call, ticket: Ticket, outcome: Outcome, *, fate: Fate) -> None:
+    def _observe(self, call: EntityCall, ticket: Ticket, outcome: AttemptOutcome, *, fate: Fate) -> None:
         messages = call.messages
         count = len(messages)
         self.counts["primary"][outcome] += count
@@ -393,7 +402,7 @@ class Entity:
 
     # ------------------------------------------------------------- the rest
 
-    async def ask(self, operation: Operation, timeout: float | None) -> Any:
+    async def ask(self, operation: SdkOperation, timeout: float | None) -> Any:
         """Ask the primary for something that has no other way; it is tried once."""
         ticket = Ticket()
         limit = self._limit if timeout is None else min(self._limit, timeout)
@@ -445,9 +454,9 @@ class Entity:
             link.discard()
         return None
 
-    def status(self) -> EntityStatus:
+    def status(self) -> PathStatus:
         """A picture of this moment, in the time of the timers."""
-        return EntityStatus(
+        return PathStatus(
             health=self.health.status(),
             without_headroom=self.pair.headroom.count(self.path),
             sent={route: dict(counts) for route, counts in self.counts.items()},

@@ -34,7 +34,7 @@ from pairbus.timers import TimerHandle, Timers
 
 from .ticket import Ending, Ticket
 
-__all__ = ["Ending", "Operation", "SendLink", "Ticket", "fate_of"]
+__all__ = ["Ending", "SdkOperation", "SendLink", "Ticket", "fate_of"]
 
 
 # How soon the SDK is told again that nobody waits for it.
@@ -43,7 +43,7 @@ _REMINDER = 1.0
 _MOMENT = 0.25
 _OWN_CANCELLATION = "the SDK cancelled its own call"
 
-Operation = Callable[[SdkSender], Coroutine[Any, Any, Any]]
+SdkOperation = Callable[[SdkSender], Coroutine[Any, Any, Any]]
 
 
 def fate_of(ending: Ending | None, error: BaseException | None) -> Fate:
@@ -155,7 +155,7 @@ class SendLink:
     # ------------------------------------------------------------- with the turn
 
     async def call(
-        self, ticket: Ticket, operation: Operation, *, limit: float, deadline: float | None
+        self, ticket: Ticket, operation: SdkOperation, *, limit: float, deadline: float | None
     ) -> Ending:
         """Have the SDK do something, for at most `limit` seconds: DONE, FAILED, OUT_OF_TIME or ABANDONED.
 
@@ -195,7 +195,7 @@ class SendLink:
         if self._parting is not None and not self._parting.done():
             self._parting.set_result(None)
 
-    async def _call_in_place(self, ticket: Ticket, operation: Operation, sender: SdkSender) -> Ending:
+    async def _call_in_place(self, ticket: Ticket, operation: SdkOperation, sender: SdkSender) -> Ending:
         task = asyncio.current_task()
         assert task is not None
         cancelling = task.cancelling()
@@ -216,7 +216,7 @@ class SendLink:
         ticket.vacate()
         return Ending.DONE
 
-    async def _call_in_task(self, ticket: Ticket, operation: Operation) -> Ending:
+    async def _call_in_task(self, ticket: Ticket, operation: SdkOperation) -> Ending:
         waiter = ticket.waiter(self._loop)
         task = self._loop.create_task(self._perform(operation, waiter))
         try:
@@ -230,7 +230,7 @@ class SendLink:
             return ending
         return _read(ticket, task)
 
-    async def _perform(self, operation: Operation, waiter: asyncio.Future[Ending]) -> Any:
+    async def _perform(self, operation: SdkOperation, waiter: asyncio.Future[Ending]) -> Any:
         try:
             sender = self._sender
             if sender is None:
@@ -248,7 +248,7 @@ class SendLink:
         return self._is_idle_closure(ticket.error, called_at - self.last_success)
 
     async def run(
-        self, ticket: Ticket, operation: Operation, *, limit: float, deadline: float | None = None
+        self, ticket: Ticket, operation: SdkOperation, *, limit: float, deadline: float | None = None
     ) -> Ending:
         """Wait in line, make one call and pass the turn on."""
         if self.is_busy:

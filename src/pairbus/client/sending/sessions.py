@@ -38,7 +38,7 @@ from pairbus.timers import TimerHandle, Timers
 
 from .message import Message, session_of
 
-__all__ = ["Key", "Picture", "Sessions"]
+__all__ = ["SessionKey", "SessionPicture", "StayingSessions"]
 
 log = logging.getLogger("pairbus.client")
 # Rule 4: as many as a syphon moves within a moment; how soon the next look comes; how long sends wait at
@@ -48,7 +48,7 @@ _SOON = 0.5
 _LONGEST_HOLD = 5.0
 
 
-class Key(NamedTuple):
+class SessionKey(NamedTuple):
     """A session of a path, in the path's canonical form."""
 
     path: str
@@ -56,25 +56,25 @@ class Key(NamedTuple):
 
 
 @dataclass(slots=True)
-class Picture:
+class SessionPicture:
     """What a look has seen: how many messages of each session, and the first of them in each queue.
 
     `is_whole` is False where it ended early, since everybody who was looked for had been seen.
     """
 
-    counts: dict[Key, int] = field(default_factory=dict)
-    firsts: dict[Key, dict[str, int]] = field(default_factory=dict)
+    counts: dict[SessionKey, int] = field(default_factory=dict)
+    firsts: dict[SessionKey, dict[str, int]] = field(default_factory=dict)
     is_whole: bool = True
     looked_at: int = 0
 
-    def note(self, key: Key, queue: str, number: int) -> None:
+    def note(self, key: SessionKey, queue: str, number: int) -> None:
         """A message of this session was seen."""
         self.counts[key] = self.counts.get(key, 0) + 1
         self.firsts.setdefault(key, {}).setdefault(queue, number)
 
 
 #: Looks through the backlog, for these sessions or, if it is given none, for all.
-Look = Callable[[set[Key] | None], Awaitable[Picture]]
+Look = Callable[[set[SessionKey] | None], Awaitable[SessionPicture]]
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +86,7 @@ class _Stay:
     hold_ends: float = 0.0
 
 
-class Sessions:
+class StayingSessions:
     """The sessions of one client that stay on the backlog."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Sessions:
         self._is_spooled = is_spooled
         self._prefer = prefer
         #: The sessions that stay. Sends look at whether there are any.
-        self.staying: dict[Key, _Stay] = {}
+        self.staying: dict[SessionKey, _Stay] = {}
         self._has_adopted = True
         self._timer: TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -223,7 +223,7 @@ class Sessions:
                 del self.staying[key]
                 _release(stay)
 
-    def _note_seen(self, key: Key, stay: _Stay, picture: Picture) -> None:
+    def _note_seen(self, key: SessionKey, stay: _Stay, picture: SessionPicture) -> None:
         firsts, earlier = picture.firsts[key], stay.firsts
         stay.firsts = firsts
         is_coming_home = earlier is not None and earlier != firsts
@@ -239,10 +239,10 @@ class Sessions:
                 _release(stay)
 
 
-def _keys(path: str, messages: Sequence[Message]) -> list[Key]:
+def _keys(path: str, messages: Sequence[Message]) -> list[SessionKey]:
     canonical = path_key(path)
     found = {session for message in messages if (session := session_of(message)) is not None}
-    return [Key(canonical, session) for session in sorted(found)]
+    return [SessionKey(canonical, session) for session in sorted(found)]
 
 
 def _release(stay: _Stay) -> None:

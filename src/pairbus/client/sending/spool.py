@@ -41,7 +41,7 @@ from pairbus.timers import Timers
 
 from .message import Message, message_id_of
 
-__all__ = ["Rejected", "Replay", "Spool", "list_spooled"]
+__all__ = ["Replay", "Spool", "UnsendableRecord", "list_spooled"]
 
 log = logging.getLogger("pairbus.client")
 _FIRST_PAUSE = 1.0
@@ -53,7 +53,7 @@ Replay = Callable[[str, list[Message], datetime | None], Awaitable[None]]
 T = TypeVar("T")
 
 
-class Rejected(PairbusError):
+class UnsendableRecord(PairbusError):
     """What replaying raises for a record that can never be sent."""
 
 
@@ -207,7 +207,7 @@ class Spool:
         messages, about = unpack(record.packed)
         try:
             await replay(record.path, messages, about["scheduled_for"])
-        except Rejected as error:
+        except UnsendableRecord as error:
             place = await self._on_thread(partial(store.reject, data))
             ids = ", ".join(map(message_id_of, messages))
             log.error("messages that can never be sent were put aside in %s: %s (%s)", place, ids, error)

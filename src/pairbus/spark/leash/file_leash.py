@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from .epochs import Epochs
-from .leash import Held, Leash, LeashDirectory, Order
+from .leash import HeldPump, Leash, LeashDirectory, Order
 
 __all__ = ["ORDER_FILE", "PUMP_FILE", "STALE", "FileLeash", "read_document", "write_document"]
 
@@ -66,7 +66,7 @@ def read_document(path: Path) -> dict[str, Any] | None:
 class _Filed:
     """A pump that is held by its file."""
 
-    held: Held
+    held: HeldPump
     #: When its epoch ends; None if it has no end.
     ends: float | None
     beat: int

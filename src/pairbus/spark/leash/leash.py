@@ -37,7 +37,7 @@ from .epochs import Epochs
 
 __all__ = [
     "COUNTS",
-    "Held",
+    "HeldPump",
     "Leash",
     "LeashAddress",
     "LeashDirectory",
@@ -102,7 +102,7 @@ class Progress:
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class HeldPump:
     """A pump, and what it has told. One that is held by files has no writer."""
 
     seen: PumpSeen
@@ -149,7 +149,7 @@ class Leash:
         self._portal: Portal | None = None
         self._server: asyncio.Server | None = None
         self._order: Order = "run"
-        self._held: set[Held] = set()
+        self._held: set[HeldPump] = set()
         self._past: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self._waiting: dict[int, int] = {}
         self._faults: list[str] = []
@@ -296,22 +296,22 @@ class Leash:
         finally:
             self._let_go(held)
 
-    def _take_hold(self, hello: Mapping[str, Any], writer: asyncio.StreamWriter | None = None) -> Held:
-        held = Held(PumpSeen(*(hello[name] for name in PumpSeen._fields)), writer)
+    def _take_hold(self, hello: Mapping[str, Any], writer: asyncio.StreamWriter | None = None) -> HeldPump:
+        held = HeldPump(PumpSeen(*(hello[name] for name in PumpSeen._fields)), writer)
         self._held.add(held)
         return held
 
-    def _left(self, held: Held) -> float:
+    def _left(self, held: HeldPump) -> float:
         counts = self._progress().counts
         handled = counts["moved"] + counts["dead_lettered"]
         return self._epochs.left(held.seen.epoch, now=time.monotonic(), handled=handled)
 
-    def _let_go(self, held: Held) -> None:
+    def _let_go(self, held: HeldPump) -> None:
         self._held.discard(held)
         for name, count in held.counts.items():
             self._past[name] += count
 
-    def _listen(self, held: Held, said: Mapping[str, Any]) -> None:
+    def _listen(self, held: HeldPump, said: Mapping[str, Any]) -> None:
         if "fault" in said:
             self._faults.append(str(said["fault"]))
         if "counts" in said:

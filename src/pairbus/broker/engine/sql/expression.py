@@ -39,13 +39,13 @@ from .tree import (
     Membership,
     Negation,
     NewId,
-    Node,
     NullTest,
     Parameter,
     Property,
     PropertyCall,
     Scope,
     Sign,
+    SqlNode,
 )
 
 __all__ = [
@@ -77,7 +77,7 @@ def compile_predicate(expression: str, parameters: Parameters) -> Predicate:
     return _Compiler(parameters).predicate(parse_predicate(expression))
 
 
-def compile_value(node: Node, parameters: Parameters) -> Evaluator:
+def compile_value(node: SqlNode, parameters: Parameters) -> Evaluator:
     """Compile one value of an action; raises Refused where it is wrong."""
     return _Compiler(parameters).value(node)
 
@@ -99,7 +99,7 @@ class _Compiler:
 
     # -- predicates
 
-    def predicate(self, node: Node) -> Predicate:
+    def predicate(self, node: SqlNode) -> Predicate:
         match node:
             case Junction():
                 operands = [self.predicate(each) for each in node.operands]
@@ -168,7 +168,7 @@ class _Compiler:
 
     # -- values
 
-    def value(self, node: Node) -> Evaluator:
+    def value(self, node: SqlNode) -> Evaluator:
         match node:
             case Literal():
                 return _constant(node.value)

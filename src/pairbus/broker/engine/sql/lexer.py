@@ -14,7 +14,7 @@ from typing import Final
 from pairbus.amqp.errors import ARGUMENT_ERROR
 from pairbus.broker.engine.errors import Refused
 
-__all__ = ["MAX_EXPRESSION", "Token", "TokenKind", "malformed", "tokenize"]
+__all__ = ["MAX_EXPRESSION", "SqlToken", "TokenKind", "malformed", "tokenize"]
 
 # The service's own limit on the text of a filter or an action.
 MAX_EXPRESSION: Final = 1024
@@ -40,7 +40,7 @@ class TokenKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class SqlToken:
     """One word. ``text`` is a keyword in capitals, a name or string without its quotes, digits, or a sign."""
 
     kind: TokenKind
@@ -57,7 +57,7 @@ def malformed(problem: str, position: int, hint: str) -> Refused:
     return Refused(ARGUMENT_ERROR, text)
 
 
-def tokenize(expression: str) -> list[Token]:
+def tokenize(expression: str) -> list[SqlToken]:
     """Split the expression into tokens; the last is always of kind END."""
     if len(expression) > MAX_EXPRESSION:
         raise malformed(
@@ -65,7 +65,7 @@ def tokenize(expression: str) -> list[Token]:
             MAX_EXPRESSION,
             "Shorten it, or spread it over several rules.",
         )
-    tokens: list[Token] = []
+    tokens: list[SqlToken] = []
     position = 0
     while position < len(expression):
         if expression[position].isspace():
@@ -73,16 +73,16 @@ def tokenize(expression: str) -> list[Token]:
             continue
         token, position = _read_token(expression, position)
         tokens.append(token)
-    tokens.append(Token(TokenKind.END, "", position))
+    tokens.append(SqlToken(TokenKind.END, "", position))
     return tokens
 
 
-def _read_token(expression: str, start: int) -> tuple[Token, int]:
+def _read_token(expression: str, start: int) -> tuple[SqlToken, int]:
     first = expression[start]
     if first in CLOSING:
         text, end = _read_quoted(expression, start)
         kind = TokenKind.TEXT if first == "'" else TokenKind.DELIMITED_NAME
-        return Token(kind, text, start), end
+        return SqlToken(kind, text, start), end
     if first.isalpha():
         return _read_word(expression, start)
     if first == "@":
@@ -91,7 +91,7 @@ def _read_token(expression: str, start: int) -> tuple[Token, int]:
         return _read_number(expression, start)
     for symbol in SYMBOLS:
         if expression.startswith(symbol, start):
-            return Token(TokenKind.SYMBOL, symbol, start), start + len(symbol)
+            return SqlToken(TokenKind.SYMBOL, symbol, start), start + len(symbol)
     raise malformed(
         f"{first!r} has no meaning here", start, "Names with such characters are written in brackets: [a-b]."
     )
@@ -120,22 +120,22 @@ def _read_quoted(expression: str, start: int) -> tuple[str, int]:
     return text, end + 1
 
 
-def _read_word(expression: str, start: int) -> tuple[Token, int]:
+def _read_word(expression: str, start: int) -> tuple[SqlToken, int]:
     end = _end_of_word(expression, start)
     word = expression[start:end]
     if word.upper() in KEYWORDS:
-        return Token(TokenKind.KEYWORD, word.upper(), start), end
-    return Token(TokenKind.NAME, word, start), end
+        return SqlToken(TokenKind.KEYWORD, word.upper(), start), end
+    return SqlToken(TokenKind.NAME, word, start), end
 
 
-def _read_parameter(expression: str, start: int) -> tuple[Token, int]:
+def _read_parameter(expression: str, start: int) -> tuple[SqlToken, int]:
     end = _end_of_word(expression, start + 1)
     if end == start + 1:
         raise malformed("'@' has no name after it", start, "Write a parameter as @name.")
-    return Token(TokenKind.PARAMETER, expression[start + 1 : end], start), end
+    return SqlToken(TokenKind.PARAMETER, expression[start + 1 : end], start), end
 
 
-def _read_number(expression: str, start: int) -> tuple[Token, int]:
+def _read_number(expression: str, start: int) -> tuple[SqlToken, int]:
     end = _end_of_digits(expression, start)
     kind = TokenKind.INTEGER
     if expression.startswith(".", end):
@@ -150,7 +150,7 @@ def _read_number(expression: str, start: int) -> tuple[Token, int]:
     text = expression[start:end]
     if kind is TokenKind.DECIMAL and math.isinf(float(text)):
         raise malformed("the number is too large", start, "It must fit a 64-bit float.")
-    return Token(kind, text, start), end
+    return SqlToken(kind, text, start), end
 
 
 def _is_digit(character: str) -> bool:

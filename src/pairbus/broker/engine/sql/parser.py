@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .lexer import Token, TokenKind, malformed, tokenize
+from .lexer import SqlToken, TokenKind, malformed, tokenize
 from .tree import (
     Arithmetic,
     Comparison,
@@ -39,7 +39,6 @@ from .tree import (
     Membership,
     Negation,
     NewId,
-    Node,
     NullTest,
     Parameter,
     Property,
@@ -48,6 +47,7 @@ from .tree import (
     Scope,
     Set,
     Sign,
+    SqlNode,
     Statement,
 )
 
@@ -64,7 +64,7 @@ PREDICATES: Final = (Comparison, NullTest, Existence, Membership, Like, Negation
 FUNCTIONS: Final = frozenset({"newid", "property", "p"})
 
 
-def parse_predicate(expression: str) -> Node:
+def parse_predicate(expression: str) -> SqlNode:
     """Parse the text of a filter."""
     parser = _Parser(expression)
     start = parser.peek().position
@@ -79,7 +79,7 @@ def parse_statements(expression: str) -> tuple[Statement, ...]:
     return _Parser(expression).statements()
 
 
-def _require_predicate(node: Node, position: int) -> None:
+def _require_predicate(node: SqlNode, position: int) -> None:
     if isinstance(node, Literal) and isinstance(node.value, bool):
         return
     if isinstance(node, (*PREDICATES, Property, PropertyCall, Parameter)):
@@ -87,7 +87,7 @@ def _require_predicate(node: Node, position: int) -> None:
     raise malformed("a condition is expected, not a value", position, "Compare it with something: a = 1.")
 
 
-def _require_value(node: Node, position: int) -> None:
+def _require_value(node: SqlNode, position: int) -> None:
     if isinstance(node, PREDICATES):
         raise malformed("a value is expected, not a condition", position, "Join conditions with AND or OR.")
 
@@ -100,10 +100,10 @@ class _Parser:
 
     # -- tokens
 
-    def peek(self) -> Token:
+    def peek(self) -> SqlToken:
         return self._tokens[self._next]
 
-    def _take(self) -> Token:
+    def _take(self) -> SqlToken:
         token = self._tokens[self._next]
         if token.kind is not TokenKind.END:
             self._next += 1
@@ -150,10 +150,10 @@ class _Parser:
 
     # -- predicates
 
-    def predicate(self) -> Node:
+    def predicate(self) -> SqlNode:
         return self._junction(conjunction=False)
 
-    def _junction(self, *, conjunction: bool) -> Node:
+    def _junction(self, *, conjunction: bool) -> SqlNode:
         word = "AND" if conjunction else "OR"
         start = self.peek().position
         first = self._term() if conjunction else self._junction(conjunction=True)
@@ -168,7 +168,7 @@ class _Parser:
             operands.append(operand)
         return Junction(conjunction, tuple(operands))
 
-    def _term(self) -> Node:
+    def _term(self) -> SqlNode:
         if not self._took_keyword("NOT"):
             return self._test()
         self._enter()
@@ -178,7 +178,7 @@ class _Parser:
         self._leave()
         return Negation(operand)
 
-    def _test(self) -> Node:
+    def _test(self) -> SqlNode:
         start = self.peek().position
         left = self._sum()
         token = self.peek()
@@ -189,7 +189,7 @@ class _Parser:
             return self._keyword_test(left)
         return left
 
-    def _comparison(self, left: Node, start: int) -> Node:
+    def _comparison(self, left: SqlNode, start: int) -> SqlNode:
         _require_value(left, start)
         operator = self._take().text
         right_start = self.peek().position
@@ -200,7 +200,7 @@ class _Parser:
             raise malformed("comparisons do not chain", token.position, "Write a < b AND b < c.")
         return Comparison("<>" if operator == "!=" else operator, left, right)
 
-    def _keyword_test(self, left: Node) -> Node:
+    def _keyword_test(self, left: SqlNode) -> SqlNode:
         if self._took_keyword("IS"):
             negated = self._took_keyword("NOT")
             self._expect_keyword("NULL", "Write IS NULL or IS NOT NULL.")
@@ -214,7 +214,7 @@ class _Parser:
         escape = self._value() if self._took_keyword("ESCAPE") else None
         return Like(left, pattern, escape, negated, position)
 
-    def _membership(self, left: Node, *, negated: bool) -> Node:
+    def _membership(self, left: SqlNode, *, negated: bool) -> SqlNode:
         self._expect_symbol("(", "Write the choices as IN ('a', 'b').")
         choices = [self._value()]
         while self._took_symbol(","):
@@ -224,20 +224,20 @@ class _Parser:
 
     # -- values
 
-    def _value(self) -> Node:
+    def _value(self) -> SqlNode:
         start = self.peek().position
         node = self._sum()
         _require_value(node, start)
         return node
 
-    def _sum(self) -> Node:
+    def _sum(self) -> SqlNode:
         return self._chain(("+", "-"))
 
-    def _chain(self, operators: tuple[str, ...]) -> Node:
+    def _chain(self, operators: tuple[str, ...]) -> SqlNode:
         products = operators == ("+", "-")
         start = self.peek().position
         first = self._chain(("*", "/", "%")) if products else self._factor()
-        rest: list[tuple[str, Node]] = []
+        rest: list[tuple[str, SqlNode]] = []
         while self._follows(TokenKind.SYMBOL, *operators):
             _require_value(first, start)
             operator = self._take().text
@@ -247,7 +247,7 @@ class _Parser:
             rest.append((operator, operand))
         return Arithmetic(first, tuple(rest)) if rest else first
 
-    def _factor(self) -> Node:
+    def _factor(self) -> SqlNode:
         if not self._follows(TokenKind.SYMBOL, "+", "-"):
             return self._primary()
         negative = self._take().text == "-"
@@ -261,7 +261,7 @@ class _Parser:
         self._leave()
         return Sign(negative, operand)
 
-    def _integer(self, *, negative: bool) -> Node:
+    def _integer(self, *, negative: bool) -> SqlNode:
         token = self._take()
         value = int(token.text)
         if value > MAX_INTEGER + (1 if negative else 0):
@@ -270,7 +270,7 @@ class _Parser:
             )
         return Literal(-value if negative else value)
 
-    def _primary(self) -> Node:
+    def _primary(self) -> SqlNode:
         token = self.peek()
         if token.kind is TokenKind.INTEGER:
             return self._integer(negative=False)
@@ -289,14 +289,14 @@ class _Parser:
             hint = f"A property named like a keyword is written in brackets: [{token.text}]."
         raise malformed(f"{token} is not expected", token.position, hint)
 
-    def _simple(self, token: Token) -> Node:
+    def _simple(self, token: SqlToken) -> SqlNode:
         if token.kind is TokenKind.TEXT:
             return Literal(token.text)
         if token.kind is TokenKind.DECIMAL:
             return Literal(float(token.text))
         return Parameter(token.text, token.position)
 
-    def _parenthesis(self) -> Node:
+    def _parenthesis(self) -> SqlNode:
         self._take()
         self._enter()
         node = self.predicate()
@@ -304,14 +304,14 @@ class _Parser:
         self._leave()
         return node
 
-    def _existence(self) -> Node:
+    def _existence(self) -> SqlNode:
         self._take()
         self._expect_symbol("(", "Write EXISTS(property).")
         subject = self._property()
         self._expect_symbol(")", "EXISTS takes one property: EXISTS(property).")
         return Existence(subject)
 
-    def _call_or_property(self) -> Node:
+    def _call_or_property(self) -> SqlNode:
         token = self.peek()
         if token.kind is not TokenKind.NAME or not self._follows(TokenKind.SYMBOL, "(", ahead=1):
             return self._property()
@@ -345,7 +345,7 @@ class _Parser:
             token = self._take_name()
         return Property(scope, token.text, token.position)
 
-    def _take_name(self) -> Token:
+    def _take_name(self) -> SqlToken:
         token = self._take()
         if token.kind not in (TokenKind.NAME, TokenKind.DELIMITED_NAME):
             hint = 'Write a name, [a name] or "a name"; keywords need brackets.'

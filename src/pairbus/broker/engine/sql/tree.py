@@ -21,7 +21,6 @@ __all__ = [
     "Membership",
     "Negation",
     "NewId",
-    "Node",
     "NullTest",
     "Parameter",
     "Property",
@@ -30,6 +29,7 @@ __all__ = [
     "Scope",
     "Set",
     "Sign",
+    "SqlNode",
     "Statement",
 ]
 
@@ -61,7 +61,7 @@ class Property:
 class PropertyCall:
     """``property(expression)`` or ``p(expression)``: the name is known only when a message is there."""
 
-    name: Node
+    name: SqlNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +74,27 @@ class Sign:
     """Unary ``+`` or ``-``."""
 
     negative: bool
-    operand: Node
+    operand: SqlNode
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
     """``first op operand op operand …``, worked off from the left."""
 
-    first: Node
-    rest: tuple[tuple[str, Node], ...]
+    first: SqlNode
+    rest: tuple[tuple[str, SqlNode], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     operator: str
-    left: Node
-    right: Node
+    left: SqlNode
+    right: SqlNode
 
 
 @dataclass(frozen=True, slots=True)
 class NullTest:
-    operand: Node
+    operand: SqlNode
     negated: bool
 
 
@@ -105,23 +105,23 @@ class Existence:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    operand: Node
-    choices: tuple[Node, ...]
+    operand: SqlNode
+    choices: tuple[SqlNode, ...]
     negated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    operand: Node
-    pattern: Node
-    escape: Node | None
+    operand: SqlNode
+    pattern: SqlNode
+    escape: SqlNode | None
     negated: bool
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class Negation:
-    operand: Node
+    operand: SqlNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +129,10 @@ class Junction:
     """``AND`` (conjunction) or ``OR`` of two or more operands."""
 
     conjunction: bool
-    operands: tuple[Node, ...]
+    operands: tuple[SqlNode, ...]
 
 
-Node: TypeAlias = (
+SqlNode: TypeAlias = (
     Literal
     | Parameter
     | Property
@@ -153,7 +153,7 @@ Node: TypeAlias = (
 @dataclass(frozen=True, slots=True)
 class Set:
     subject: Property
-    value: Node
+    value: SqlNode
 
 
 @dataclass(frozen=True, slots=True)
