@@ -1,1 +1,1 @@
-"""Benchmarks of the embedded broker; ``python -m bench --help``."""
+"""Benchmarks of the embedded broker; `python -m bench --help`."""

@@ -1,4 +1,4 @@
-"""``python -m bench``: measure, print a table, write JSON.
+"""`python -m bench`: measure, print a table, write JSON.
 
 How it is measured
 1. All brokers run at once, each in a process of its own, and do nothing while another is measured. A round
@@ -38,7 +38,7 @@ Values = defaultdict[tuple[str, str], list[float]]
 
 
 class Bench:
-    """One run. ``values`` has each round's values by broker and quantity."""
+    """One run. `values` has each round's values by broker and quantity."""
 
     def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
         self._options = options
@@ -142,7 +142,7 @@ class Bench:
 
 
 def main() -> int:
-    """Measure; 1 with ``--check`` if a target was missed."""
+    """Measure; 1 with `--check` if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the embedded broker.")
     parser.add_argument("--rounds", type=int, default=7, help="rounds that count (default: 7)")
     parser.add_argument("--messages", type=int, default=20_000, help="pipelined messages a round")

@@ -1,4 +1,4 @@
-"""``python -m bench.aio``: the paired client for asyncio against the SDK's, on a healthy namespace; then what
+"""`python -m bench.aio`: the paired client for asyncio against the SDK's, on a healthy namespace; then what
 it costs by itself, what it does while failed over, and what outages leave behind.
 
 How it is measured
@@ -199,7 +199,7 @@ def _resident_kilobytes() -> float:
 
 
 def main() -> int:
-    """Measure; 1 with ``--check`` if a target was missed."""
+    """Measure; 1 with `--check` if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.aio", description="Measure the paired client.")
     parser.add_argument("--rounds", type=int, default=15, help="rounds that count (default: 15)")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long a round takes")

@@ -1,4 +1,4 @@
-"""``python -m bench.bill_job RECORDS OUT``: one run of `pairbus cost report` on a ledger, and what it took.
+"""`python -m bench.bill_job RECORDS OUT`: one run of `pairbus cost report` on a ledger, and what it took.
 
 It runs in a process of its own, so that the peak of its memory is its own. In local mode all of Spark, driver
 and executors, is one Java process: its peak and that of this interpreter are what the driver takes.

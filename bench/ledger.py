@@ -1,4 +1,4 @@
-"""``python -m bench.ledger``: what the ledger costs a sender, and what it takes to bill a large one.
+"""`python -m bench.ledger`: what the ledger costs a sender, and what it takes to bill a large one.
 
 How it is measured
 1. Two paired clients send to a broker in another process, one with a ledger and one without. They take turns
@@ -7,7 +7,7 @@ How it is measured
 2. One percent of a send is less than such a comparison can show on a busy machine. So the way from the end of
    a send to the sums of the ledger is also measured by itself, over many calls, with and without a ledger;
    the difference is set against the processor time of a send of the same round.
-3. A made-up ledger is billed as by ``pairbus cost report``, each size in a process of its own: from the first
+3. A made-up ledger is billed as by `pairbus cost report`, each size in a process of its own: from the first
    segment read to the page written. Memory is the peak of Java, which in local mode is driver and executors
    in one, and that of the Python interpreter.
 """
@@ -60,9 +60,6 @@ Clients = dict[str, PairedServiceBusClient]
 def _messages(count: int, body: bytes) -> Any:
     messages = [ServiceBusMessage(body, message_id=f"{number:032x}") for number in range(count)]
     return messages[0] if count == 1 else messages
-
-
-# --------------------------------------------------------------------------- what it costs a sender
 
 
 @asynccontextmanager
@@ -137,9 +134,6 @@ class SenderBench:
         self._report.figures.append(Figure(label, unit, tuple(values)))
 
 
-# --------------------------------------------------------------------------- what it takes to bill
-
-
 def bill(size: int, scratch: Path) -> dict[str, Any]:
     """Make a ledger of so many records, and bill it in another process."""
     records, out = scratch / f"records-{size}", scratch / f"out-{size}"
@@ -178,7 +172,7 @@ def measure_bills(options: argparse.Namespace, scratch: Path, report: Report) ->
 
 
 def main() -> int:
-    """Measure; 1 with ``--check`` if a target was missed."""
+    """Measure; 1 with `--check` if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.ledger", description="Measure the ledger.")
     parser.add_argument("--rounds", type=int, default=15, help="rounds that count (default: 15)")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long a round takes")

@@ -15,8 +15,8 @@ _SESSION_FIELD = 3  # of what follows the name in /proc/PID/stat: state, parent,
 def processor_seconds(session: int) -> float:
     """Seconds on a processor of all threads of all processes in a session that are alive.
 
-    A process that was started with ``start_new_session`` is a session with all that it starts. The
-    scheduler's own account is exact to the nanosecond; the one in ``stat`` counts ticks of 10 ms.
+    A process that was started with `start_new_session` is a session with all that it starts. The
+    scheduler's own account is exact to the nanosecond; the one in `stat` counts ticks of 10 ms.
     """
     return sum(_thread_seconds(thread) for process in _members(session) for thread in _threads(process))
 

@@ -1,4 +1,4 @@
-"""``python -m bench.pump``: the pump against a drain loop on the SDK, and over many queues.
+"""`python -m bench.pump`: the pump against a drain loop on the SDK, and over many queues.
 
 How it is measured
 1. The broker, with both namespaces in memory, runs in a process of its own. What is measured has this one.
@@ -250,7 +250,7 @@ def _figures(name: str, drained: list[Drained]) -> list[Figure]:
 
 
 def main() -> int:
-    """Measure; 1 with ``--check`` if a target was missed."""
+    """Measure; 1 with `--check` if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.pump", description="Measure the pump.")
     parser.add_argument("--rounds", type=int, default=5, help="rounds that count (default: 5)")
     parser.add_argument("--messages", type=int, default=40_000, help="messages that the pump drains")

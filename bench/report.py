@@ -20,7 +20,7 @@ _HEAD = ("what", "median", "low", "high", "unit")
 
 @dataclass(slots=True)
 class Report:
-    """All figures of a run. ``notes`` are for who reads the table."""
+    """All figures of a run. `notes` are for who reads the table."""
 
     settings: dict[str, object]
     figures: list[Figure] = field(default_factory=list)

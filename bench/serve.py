@@ -1,6 +1,6 @@
-"""A broker to measure, in a process of its own: ``python -m bench.serve STATUS_FILE [DATA_DIR]``.
+"""A broker to measure, in a process of its own: `python -m bench.serve STATUS_FILE [DATA_DIR]`.
 
-It is what ``pairbus broker`` runs, with one queue in it. At SIGUSR1 it writes again how many turns its store
+It is what `pairbus broker` runs, with one queue in it. At SIGUSR1 it writes again how many turns its store
 has committed, which nobody outside the process could know.
 """
 

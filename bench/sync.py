@@ -1,4 +1,4 @@
-"""``python -m bench.sync``: the paired client for threads against the SDK's, on a healthy namespace.
+"""`python -m bench.sync`: the paired client for threads against the SDK's, on a healthy namespace.
 
 How it is measured
 1. The broker runs in a process of its own, so that it does not share an interpreter with what is measured.
@@ -125,7 +125,7 @@ def connected(strings: tuple[str, str]) -> Iterator[dict[str, Send]]:
 
 
 def main() -> int:
-    """Measure; 1 with ``--check`` if a target was missed."""
+    """Measure; 1 with `--check` if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.sync", description="Measure the paired client.")
     parser.add_argument("--rounds", type=int, default=15, help="rounds that count (default: 15)")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long a round takes")

@@ -1,4 +1,4 @@
-"""``python -m bench.syphon``: what Spark adds to the pump.
+"""`python -m bench.syphon`: what Spark adds to the pump.
 
 How it is measured
 1. The broker, with both namespaces in memory, runs in a process of its own.
@@ -87,7 +87,7 @@ def compare(spark: Any, strings: Strings, queues: list[str], options: argparse.N
 
 
 def main() -> int:
-    """Measure; 1 with ``--check`` if a target was missed."""
+    """Measure; 1 with `--check` if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.syphon", description="Measure the syphon.")
     parser.add_argument("--rounds", type=int, default=3, help="rounds that count (default: 3)")
     parser.add_argument("--messages", type=int, default=40_000, help="messages of a drain")

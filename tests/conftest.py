@@ -1,6 +1,6 @@
 """Tests that need a tool beyond Python, and what happens where the tool is missing.
 
-A test asks for the tool by its fixture (``node``, ``java``, ``chromium``, ``connect``). Where it is not
+A test asks for the tool by its fixture (`node`, `java`, `chromium`, `connect`). Where it is not
 installed the test is left out at collection and listed at the end of the run, so that a machine with Python
 alone still checks all it can and nothing goes missing silently. With PAIRBUS_REQUIRE_ALL=1, as in CI, a
 missing tool is an error.
@@ -86,7 +86,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def install_node_packages() -> None:
-    """Run ``npm ci`` unless what is installed came from the same lock, or nothing has to be installed."""
+    """Run `npm ci` unless what is installed came from the same lock, or nothing has to be installed."""
     lock_file = NODE_PROJECT / "package-lock.json"
     if not lock_file.exists():
         return

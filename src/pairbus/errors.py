@@ -5,9 +5,9 @@
           ├── ConfigurationError    the caller's input is wrong; the text says how to mend it
           └── UnreachableError      something that the operation needs does not answer
 
-Packages add their own classes below ``PairbusError`` in their ``errors`` module. Spark ships exceptions
-between processes, so each of them must survive pickle. The default of ``Exception`` calls the class with
-``args``, which breaks as soon as a constructor takes anything but its own text; the root therefore restores
+Packages add their own classes below `PairbusError` in their `errors` module. Spark ships exceptions
+between processes, so each of them must survive pickle. The default of `Exception` calls the class with
+`args`, which breaks as soon as a constructor takes anything but its own text; the root therefore restores
 the object without calling it.
 """
 

@@ -1,6 +1,6 @@
 """What a user can set about a pair, and the words for what the pair tells back.
 
-Every option stands once, as a field of ``SendAvailabilityOptions``: its default, the values that are allowed
+Every option stands once, as a field of `SendAvailabilityOptions`: its default, the values that are allowed
 and one sentence that says what it does. Validation, error texts and the settings page are all read from
 there, so that they cannot disagree; so is the schema of the configuration file. Durations are float seconds.
 """
@@ -57,7 +57,7 @@ class EntityState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """One change of state of one entity: what ``on_state_change`` is called with."""
+    """One change of state of one entity: what `on_state_change` is called with."""
 
     path: str
     old: EntityState
@@ -66,7 +66,6 @@ class StateChange:
     reason: str
 
 
-# --------------------------------------------------------------------------- kinds of option
 # Each kind makes the metadata of a field: what the option means, the words for the allowed values, a check.
 
 _Metadata = dict[str, "_Rule"]
@@ -149,7 +148,7 @@ def _policies(meaning: str) -> _Metadata:
 class SendAvailabilityOptions:
     """How a pair keeps an application sending. Every option has a default that suits most applications.
 
-    The values are checked on construction: a value out of range raises ``ConfigurationError`` with the range
+    The values are checked on construction: a value out of range raises `ConfigurationError` with the range
     in its text. Durations are float seconds.
     """
 
@@ -350,22 +349,19 @@ class SendAvailabilityOptions:
 
     @property
     def attempt_timeout(self) -> float:
-        """``send_timeout``, never above ``failover_interval`` unless that is 0."""
+        """`send_timeout`, never above `failover_interval` unless that is 0."""
         if self.failover_interval > 0:
             return min(self.send_timeout, self.failover_interval)
         return self.send_timeout
 
     def retry_delay_after(self, failures: int) -> float:
-        """The pause before the next attempt of a send that has failed ``failures`` times."""
+        """The pause before the next attempt of a send that has failed `failures` times."""
         # Capped before the power is taken: a send held for an hour must not overflow a float.
         return min(self.retry_delay_max, self.retry_delay * 2.0 ** min(max(failures - 1, 0), 64))
 
     def ttl_policy_for(self, path: str) -> TtlPolicy:
         """The time-to-live policy of one entity."""
         return self.ttl_policies.get(path.strip("/").lower(), self.ttl_policy)
-
-
-# --------------------------------------------------------------------------- what cannot be
 
 
 def find_mistake(name: str, value: object) -> str | None:
@@ -394,9 +390,6 @@ def _shown(value: object) -> str:
     if isinstance(value, str) and not (len(value) <= _WORD and value.isprintable()):
         return "this text"
     return f"this {type(value).__name__}" if isinstance(value, Mapping | list) else repr(value)
-
-
-# --------------------------------------------------------------------------- for documents and schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ __all__ = ["Portal", "PortalClosed", "PortalReentered"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
-log = logging.getLogger("pairbus.portal")
+log = logging.getLogger(__name__)
 # What is cancelled may begin new work to clean up, which is cancelled in its turn; but not without end.
 _CANCEL_ROUNDS = 5
 

@@ -22,7 +22,7 @@ from pairbus.broker.engine.namespace import Namespace
 
 
 def send(namespace: Namespace, path: str, *, count: int, now: float, at: float | None = None) -> None:
-    """Send messages into the engine, scheduled ones if ``at`` is given."""
+    """Send messages into the engine, scheduled ones if `at` is given."""
     annotations = (
         {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(int(at * 1000))} if at is not None else {}
     )

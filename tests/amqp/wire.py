@@ -22,7 +22,7 @@ E = TypeVar("E")
 
 
 class Wire:
-    """A client and a server; ``pump`` carries bytes until both are silent."""
+    """A client and a server; `pump` carries bytes until both are silent."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Wire:
     def attach(
         self, session: Session, *, sender: bool, name: str = "link", credit: int = 0, settled: bool = False
     ) -> tuple[Link, Link]:
-        """A link that the client asks for and the server accepts; ``credit`` is granted by the server."""
+        """A link that the client asks for and the server accepts; `credit` is granted by the server."""
         link = session.attach(
             name=name,
             role_sender=sender,

@@ -37,7 +37,7 @@ def run(*arguments: str, variables: dict[str, str] | None = None) -> subprocess.
 
 
 def call(*arguments: str, variables: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """The same as ``run`` without the price of a process, for commands that neither log nor catch signals."""
+    """The same as `run` without the price of a process, for commands that neither log nor catch signals."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.delenv("PAIRBUS_READY_FILE", raising=False)

@@ -1,4 +1,4 @@
-"""``pairbus broker`` as a process: what it says, what it leaves, how it stops."""
+"""`pairbus broker` as a process: what it says, what it leaves, how it stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pairbus.toml``: what it may say, and how a mistake in it is told."""
+"""`pairbus.toml`: what it may say, and how a mistake in it is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pairbus config``: every mistake is told, the schema is that of the code, the example is right."""
+"""`pairbus config`: every mistake is told, the schema is that of the code, the example is right."""
 
 from __future__ import annotations
 
@@ -36,9 +36,6 @@ def check(text: str, *arguments: str, variables: dict[str, str] | None = None) -
     done = call("config", "check", "--json", *arguments, variables=variables)
     found = json.loads(done.stdout)["findings"]
     return done.returncode, [f"{one['severity']} {one['place']} {one['text']}" for one in found]
-
-
-# --------------------------------------------------------------------------- check
 
 
 def test_a_file_that_is_right_is_0() -> None:
@@ -111,9 +108,6 @@ def test_a_price_sheet_that_is_not_there_is_a_mistake_and_a_file_without_pairs_a
     assert (code, len(found)) == (1, 1)
     assert "none.toml cannot be read" in found[0]
     assert check("") == (0, ["warning  there is no pair; add [pairs.NAME]"])
-
-
-# --------------------------------------------------------------------------- schema and example
 
 
 def test_the_schema_in_the_documents_is_that_of_the_code() -> None:

@@ -19,7 +19,7 @@ ENDS = {"|", "<", ">", "&", ";", "||", "&&", ">>"}
 
 
 def command_lines(text: str) -> Iterator[list[str]]:
-    """The words of each ``pairbus …`` in lines of shell."""
+    """The words of each `pairbus …` in lines of shell."""
     for line in text.replace("\\\n", " ").splitlines():
         try:
             lexer = shlex.shlex(line.replace("2>", ">"), posix=True, punctuation_chars="|&;<>()")

@@ -1,4 +1,4 @@
-"""``pairbus fault`` and ``pairbus counters`` against a running broker."""
+"""`pairbus fault` and `pairbus counters` against a running broker."""
 
 from __future__ import annotations
 

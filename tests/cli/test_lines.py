@@ -85,9 +85,6 @@ def test_a_mistake_is_told_with_its_line(line: str, said: str) -> None:
     assert said in str(raised.value)
 
 
-# --------------------------------------------------------------------------- the feed
-
-
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
     ends = os.pipe()
@@ -152,9 +149,6 @@ async def test_a_mistake_comes_after_what_was_read_before_it(pipe: tuple[int, in
         assert [message["body"] for message in await feed.take(10)] == [b"one"]
         with pytest.raises(ConfigurationError, match="line 2: is not JSON"):
             await feed.take(10)
-
-
-# --------------------------------------------------------------------------- the tally
 
 
 def sending(route: RouteName, outcome: AttemptOutcome, messages: int) -> Sending:

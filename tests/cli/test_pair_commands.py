@@ -1,4 +1,4 @@
-"""``provision``, ``check``, ``send`` and ``status`` on a pair of embedded namespaces."""
+"""`provision`, `check`, `send` and `status` on a pair of embedded namespaces."""
 
 from __future__ import annotations
 
@@ -72,9 +72,6 @@ def scene(tmp_path: Path, pairbus_broker: Broker) -> Scene:
     return Scene(pairbus_broker, tmp_path)
 
 
-# --------------------------------------------------------------------------- provision
-
-
 def test_provision_creates_and_then_finds(scene: Scene) -> None:
     done = scene.call("provision", "--count", "3")
     assert (done.returncode, done.stderr) == (0, "")
@@ -136,9 +133,6 @@ def test_a_command_without_a_pair_is_2(
     assert len(done.stderr.splitlines()) == 1
 
 
-# --------------------------------------------------------------------------- check
-
-
 def test_check_tells_what_it_found(scene: Scene) -> None:
     scene.broker["contoso"].create_queue("orders")
     done = scene.call("check", "--outage", "3600", "--option", "backlog_queue_count=3")
@@ -161,8 +155,6 @@ def test_check_of_a_pair_that_is_down_is_3(scene: Scene) -> None:
     ] * 2
     assert report["capacity"] is None
 
-
-# --------------------------------------------------------------------------- send
 
 ROWS = [
     {"body": {"n": 1}, "message_id": "m1", "subject": "s", "application_properties": {"kind": "new"}},
@@ -270,9 +262,6 @@ def test_what_cannot_be_sent_is_told_with_what_was(
     assert said in done.stderr
     assert b"Traceback" not in done.stderr
     assert done.stdout.startswith(summed_up)
-
-
-# --------------------------------------------------------------------------- status
 
 
 def test_status_without_anybody_to_ask_is_3(scene: Scene, tmp_path: Path) -> None:

@@ -36,9 +36,6 @@ def counts(scene: Scene) -> list[int]:
     return [scene.secondary.message_count(queue) for queue in BACKLOG]
 
 
-# --------------------------------------------------------------------------- rotation
-
-
 async def test_a_sender_keeps_its_queue_and_many_senders_spread(still: Scene) -> None:
     client = still.client()
     chances = itertools.cycle([0.1, 0.9, 0.5, 0.4])
@@ -150,9 +147,6 @@ async def test_a_throttled_secondary_is_waited_for_and_no_queue_leaves(
     assert still.diary.rotations == []
 
 
-# --------------------------------------------------------------------------- pings
-
-
 async def test_pings_are_never_delivered_and_session_entities_take_them(
     still: Scene, manual_timers: ManualTimers
 ) -> None:
@@ -222,9 +216,6 @@ async def test_faulted_entities_may_go_on_to_the_backlog(still: Scene, manual_ti
     assert still.state() is FAULTED
     await sender.send_messages(text("kept"))
     assert still.backlog_ids() == ["kept"]
-
-
-# --------------------------------------------------------------------------- by hand
 
 
 async def test_a_failover_can_be_forced_and_undone(still: Scene, manual_timers: ManualTimers) -> None:
@@ -303,9 +294,6 @@ async def test_a_faulted_pair_refuses_every_send_and_wakes_those_that_wait(still
             await attempt
         assert caught.value.cause == "the disk is full"
     assert "the disk is full" in (client.status().fault or "")
-
-
-# --------------------------------------------------------------------------- options that count
 
 
 async def test_a_full_entity_spills_message_by_message_if_that_is_wanted(still: Scene) -> None:

@@ -227,9 +227,6 @@ async def test_a_client_that_is_not_started_hosts_nothing_and_closes(scene: Scen
     await client.close()
 
 
-# --------------------------------------------------------------------------- credentials and certificates
-
-
 SECRET = "a secret that the issuer shares with the namespace"
 ROLE = "Azure Service Bus Data Owner"
 

@@ -147,9 +147,6 @@ async def test_paths_differ_by_more_than_their_case(still: Scene) -> None:
     assert still.backlog_ids() == ["2"]
 
 
-# --------------------------------------------------------------------------- ids
-
-
 def nameless(**settings: Any) -> ServiceBusMessage:
     """A message without an id; the SDK gives one to each that is made, unless it is taken away."""
     message = ServiceBusMessage("body", **settings)
@@ -203,9 +200,6 @@ async def test_only_what_is_no_id_is_replaced(still: Scene, given: Any) -> None:
     message = AmqpAnnotatedMessage(data_body=b"1", properties={"message_id": given})
     await still.sender().send_messages(message)
     assert (still.ids() == ["0"]) == (given == 0)
-
-
-# --------------------------------------------------------------------------- schedules
 
 
 SOON = datetime.now(UTC) + timedelta(hours=1)

@@ -163,9 +163,6 @@ async def test_with_a_hosted_syphon_a_busy_session_comes_back_in_order(scene: Sc
         assert client.status().entities[0].sent["primary"]["ok"] >= 5
 
 
-# --------------------------------------------------------------------------- the rules, one by one
-
-
 class Backlog:
     """Something to look at."""
 

@@ -201,9 +201,6 @@ async def test_what_can_never_be_sent_is_put_aside_and_the_rest_goes_on(
     assert list((tmp_path / "spool").rglob("rejected.spool"))
 
 
-# --------------------------------------------------------------------------- the parts by themselves
-
-
 class Sink:
     """Takes what is replayed, or does not."""
 

@@ -108,9 +108,6 @@ async def test_with_an_interval_of_0_a_silent_peer_has_the_time_of_one_attempt(
     assert still.backlog_ids() == ["during"]
 
 
-# --------------------------------------------------------------------------- callers
-
-
 async def test_a_caller_gets_its_time_and_no_more(still: Scene, timers: ManualTimers) -> None:
     sender = still.sender()
     await sender.send_messages(text("before"))
@@ -187,9 +184,6 @@ async def test_in_raise_mode_the_caller_sees_the_failure_and_the_failover_comes_
     assert still.backlog_ids() == ["after"]
 
 
-# --------------------------------------------------------------------------- retries and rests
-
-
 async def test_a_dead_peer_is_knocked_at_once_a_rest_however_many_wait(
     still: Scene, timers: ManualTimers
 ) -> None:
@@ -253,9 +247,6 @@ async def test_throttling_counts_after_a_while_if_that_is_wanted(still: Scene, t
     assert still.backlog_ids() == ["during"]
 
 
-# --------------------------------------------------------------------------- pings
-
-
 async def test_the_first_ping_goes_out_with_the_failover_and_then_each_interval(
     still: Scene, timers: ManualTimers
 ) -> None:
@@ -301,9 +292,6 @@ async def test_a_ping_that_meets_silence_does_not_hold_up_the_failback(
     await timers.advance(1.0)
     await eventually(lambda: still.state() is HEALTHY, what="the failback, one interval after the ping")
     assert still.diary.pings == [False, True]
-
-
-# --------------------------------------------------------------------------- idle links
 
 
 async def test_a_link_that_was_closed_while_idle_is_opened_again_once_and_nobody_hears_of_it(

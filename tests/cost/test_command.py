@@ -1,4 +1,4 @@
-"""``pairbus cost estimate`` as people and programs use it."""
+"""`pairbus cost estimate` as people and programs use it."""
 
 from __future__ import annotations
 

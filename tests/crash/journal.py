@@ -71,7 +71,7 @@ class _Story:
 
 
 class Journal:
-    """Everything that was begun and confirmed; ``reached`` are the fates that a broker has confirmed."""
+    """Everything that was begun and confirmed; `reached` are the fates that a broker has confirmed."""
 
     def __init__(self) -> None:
         self._stories: dict[str, _Story] = {}
@@ -83,11 +83,11 @@ class Journal:
     # -- what clients do
 
     def begin(self, message_id: str, fate: Fate) -> int:
-        """Something that leads to ``fate`` is about to be tried; the number to confirm it by."""
+        """Something that leads to `fate` is about to be tried; the number to confirm it by."""
         return self._stories.setdefault(message_id, _Story()).course.begin(fate)
 
     def confirm(self, message_id: str, number: int, *, counted: bool = False) -> None:
-        """It was done, the broker says. ``counted`` if it raised the delivery count."""
+        """It was done, the broker says. `counted` if it raised the delivery count."""
         story = self._stories[message_id]
         story.course.confirm(number)
         self.reached.add(story.course.values[number])

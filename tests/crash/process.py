@@ -22,7 +22,7 @@ PATIENCE = 30.0
 
 
 class BrokerProcess:
-    """``pairbus broker``. It keeps its port over restarts, and its data directory if it is durable."""
+    """`pairbus broker`. It keeps its port over restarts, and its data directory if it is durable."""
 
     def __init__(self, directory: Path, *, durable: bool = True) -> None:
         self._ready_file = directory / "ready.json"
@@ -78,7 +78,7 @@ class BrokerProcess:
         return client
 
     def limit_files(self, size: int | None) -> None:
-        """Let no file of the running broker grow beyond ``size`` bytes, or as far as it likes."""
+        """Let no file of the running broker grow beyond `size` bytes, or as far as it likes."""
         assert self._process is not None
         _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (hard if size is None else size, hard))

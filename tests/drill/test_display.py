@@ -130,9 +130,6 @@ def test_a_drill_that_is_broken_off_gives_the_cursor_back() -> None:
     assert written.count(HIDE_CURSOR) == written.count(SHOW_CURSOR) == 1
 
 
-# --------------------------------------------------------------------------- line by line
-
-
 def test_a_log_has_a_line_for_everything_and_figures_now_and_then() -> None:
     stream = StringIO()
     result = make_result()
@@ -181,9 +178,6 @@ def test_a_log_says_what_failed() -> None:
     assert stream.getvalue() == "NOTHING PROVED: No messages were sent. The drill proves nothing.\n"
 
 
-# --------------------------------------------------------------------------- which one
-
-
 def test_a_terminal_is_drawn_on_and_everything_else_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     assert isinstance(open_display(StringIO(), is_terminal=True), LiveDisplay)
@@ -199,9 +193,6 @@ def test_rich_is_loaded_for_terminals_alone() -> None:
         "open_display(io.StringIO(), is_terminal=False)\nsys.exit('rich' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=50)
-
-
-# --------------------------------------------------------------------------- the trail
 
 
 def test_the_whole_drill_stays_in_view() -> None:

@@ -79,9 +79,6 @@ def failures(result: DrillResult) -> list[str]:
     return [f"{check.name}: {check.detail}" for check in result.checks if not check.passed]
 
 
-# --------------------------------------------------------------------------- the whole, on Spark
-
-
 # Java, three jobs and a drill of ten seconds; on a machine with other things to do, a multiple of it.
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("java")
@@ -113,8 +110,6 @@ def _check_books(result: dict[str, Any]) -> None:
     assert stages["send to the backlog"] >= to_backlog
     assert stages["receive from the primary"] == 100 + 50 + 2 * 60
 
-
-# --------------------------------------------------------------------------- without Spark
 
 BOTH_DOWN = f"""
 title = "Both sides are down"
@@ -258,8 +253,6 @@ def test_what_its_entity_has_no_room_for_is_put_aside_and_moved_later(played: Pl
     assert result.verdict.delivered == 120
 
 
-# --------------------------------------------------------------------------- the user's own application
-
 ORDERS = f"""
 title = "Orders are down"
 send_for = 6
@@ -320,9 +313,6 @@ def test_a_message_that_an_application_only_claims_to_have_sent_is_missing(tmp_p
     assert "order-7" in done.stdout
     result = json.loads((tmp_path / "pairbus-drill.json").read_text(encoding="utf-8"))
     assert (result["verdict"]["lost"], result["verdict"]["delivered"]) == (1, 9)
-
-
-# --------------------------------------------------------------------------- the command line
 
 
 @pytest.mark.parametrize(

@@ -207,9 +207,6 @@ def test_what_did_not_simply_arrive_is_told_in_a_line() -> None:
     )
 
 
-# --------------------------------------------------------------------------- colours
-
-
 def colours() -> list[dict[str, str]]:
     """The colours of the light page and those of the dark one."""
     style = resources.files("pairbus.drill").joinpath("drill.css").read_text(encoding="utf-8")

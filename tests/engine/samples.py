@@ -81,7 +81,7 @@ def namespace(limits: NamespaceLimits = RELAXED) -> Namespace:
 
 
 def queue(**settings: Any) -> tuple[Namespace, MessageQueue]:
-    """A namespace with one queue, ``orders``."""
+    """A namespace with one queue, `orders`."""
     space = namespace()
     return space, space.create_queue("orders", QueueSettings(**settings), START)
 

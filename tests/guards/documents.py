@@ -32,7 +32,7 @@ def mentioned_targets(text: str) -> set[str]:
 
 
 def mentioned_commands(text: str) -> set[str]:
-    """``pairbus fault set contoso refuse`` -> ``pairbus fault set``: the words before the arguments."""
+    """`pairbus fault set contoso refuse` -> `pairbus fault set`: the words before the arguments."""
     found = set()
     for line in _typed(text):
         words = re.match(r"pairbus((?: [a-z]+)*)", line)

@@ -17,7 +17,7 @@ def python_files(directory: Path) -> list[Path]:
 
 
 def module_name(path: Path) -> str:
-    """``src/pairbus/cli/__init__.py`` -> ``pairbus.cli``"""
+    """`src/pairbus/cli/__init__.py` -> `pairbus.cli`"""
     parts = path.relative_to(SRC).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

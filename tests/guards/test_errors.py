@@ -105,7 +105,7 @@ def test_exceptions_have_one_root_and_survive_pickle(cls: type[BaseException]) -
 
 
 class Keyworded(PairbusError):
-    """As awkward as they come: nothing of the constructor is in ``args``."""
+    """As awkward as they come: nothing of the constructor is in `args`."""
 
     def __init__(self, *, path: str, attempts: int) -> None:
         super().__init__(f"{path} failed {attempts} times")

@@ -63,6 +63,6 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """``pairbus --help`` answers in under 0.3 s, seen from its cause: what takes the time is not loaded."""
+    """`pairbus --help` answers in under 0.3 s, seen from its cause: what takes the time is not loaded."""
     loaded = modules_loaded_by("from pairbus.cli.main import main\nassert main(['--help']) == 0")
     assert loaded & HEAVY == {"click"}

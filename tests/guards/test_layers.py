@@ -74,7 +74,7 @@ MODULES = {module_name(path) for path in FILES}
 
 
 def imports_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and absolute name of each import in a file, inside functions and ``TYPE_CHECKING`` too."""
+    """Line and absolute name of each import in a file, inside functions and `TYPE_CHECKING` too."""
     package = module_name(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
@@ -90,7 +90,7 @@ def imports_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def room_of(module: str) -> str:
-    """``pairbus.broker.engine.queue`` -> ``broker``; the package itself is the facade."""
+    """`pairbus.broker.engine.queue` -> `broker`; the package itself is the facade."""
     return module.split(".")[1] if "." in module else FACADE
 
 

@@ -123,9 +123,6 @@ def test_every_row_is_on_the_disk_before_append_returns(
     assert synced[3:] == [b"directory"]
 
 
-# --------------------------------------------------------------------------- failures
-
-
 def test_a_write_that_fails_leaves_no_half_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = SegmentWriter(tmp_path, "rows")
     writer.append([{"n": 1}])
@@ -170,9 +167,6 @@ def test_bad_lines_are_counted(tmp_path: Path) -> None:
     path.write_bytes(b'{"n":1}\nnonsense\n[1]\n{"n":2}\n{"n":')
     read = read_segment(path)
     assert (read.rows, read.bad) == ([{"n": 1}, {"n": 2}], 3)
-
-
-# --------------------------------------------------------------------------- adoption
 
 
 def test_the_segment_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:

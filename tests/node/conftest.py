@@ -1,7 +1,7 @@
 """A test here looks at what one check of a script has seen.
 
-A module names its script as ``SCRIPT``. The script runs once for the module, against a durable namespace of
-its own, and ``test_one_message(seen)`` is given what the check "one message" saw.
+A module names its script as `SCRIPT`. The script runs once for the module, against a durable namespace of
+its own, and `test_one_message(seen)` is given what the check "one message" saw.
 """
 
 from __future__ import annotations

@@ -68,9 +68,6 @@ def as_the_sdk(properties: dict[Any, Any]) -> dict[Any, Any]:
     }
 
 
-# --------------------------------------------------------------------------- wrapping
-
-
 def test_only_what_is_set_becomes_an_alias() -> None:
     wrapped = wrap("orders", Natives())
     assert wrapped.aliases == {"x-ms-path": "orders"}
@@ -123,8 +120,6 @@ def test_a_message_without_an_id_gets_one() -> None:
     assert uuid.UUID(ensure_message_id(None)) != uuid.UUID(ensure_message_id(None))
 
 
-# --------------------------------------------------------------------------- round trip
-
 natives = st.builds(
     lambda session, ttl, scheduled: Natives(
         session_id=session,
@@ -166,9 +161,6 @@ def test_the_types_of_other_properties_are_not_touched() -> None:
         uuid.UUID,
         bytes,
     ]
-
-
-# --------------------------------------------------------------------------- time to live
 
 
 def test_pause_gives_the_full_time_anew() -> None:
@@ -240,9 +232,6 @@ def test_a_date_is_read_as_a_timestamp(moment: datetime) -> None:
     assert open_envelope({ALIAS_PATH: "q", ALIAS_SCHEDULED: moment}).natives.scheduled_ms == NOW + 5
 
 
-# --------------------------------------------------------------------------- malformed envelopes
-
-
 @pytest.mark.parametrize(
     ("envelope", "reason"),
     [
@@ -304,9 +293,6 @@ def test_nothing_but_a_malformed_envelope_is_ever_raised(envelope: dict[Any, Any
     assert opened.path
     assert opened.application_properties == {}
     assert opened.natives.ttl_ms is None or 0 <= opened.natives.ttl_ms < 2**32
-
-
-# --------------------------------------------------------------------------- compressed bodies
 
 
 @given(st.binary(max_size=3000))

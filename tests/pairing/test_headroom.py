@@ -103,9 +103,6 @@ def test_a_notice_speaks_to_people() -> None:
     )
 
 
-# --------------------------------------------------------------------------- batches
-
-
 @pytest.mark.parametrize(
     ("requested", "primary", "backlog", "expected"),
     [

@@ -66,9 +66,6 @@ def brought_to(state: EntityState, **options: Any) -> EntityHealth:
     return health
 
 
-# --------------------------------------------------------------------------- each row
-
-
 def give(health: EntityHealth, given: Input) -> tuple[Effect, ...]:
     """Make that input happen, at the time that it takes."""
     status = health.status()
@@ -136,9 +133,6 @@ def test_each_row_takes_its_steps(state: EntityState, given: Input) -> None:
 
 def test_every_step_is_used_by_a_row() -> None:
     assert {step for row in TABLE.values() for step in row.steps} == set(HealthStep)
-
-
-# --------------------------------------------------------------------------- the failover clock
 
 
 def test_the_clock_runs_from_the_beginning_of_the_attempt_that_fails() -> None:
@@ -314,9 +308,6 @@ def test_a_success_is_a_break_in_the_throttling() -> None:
     assert health.state is HEALTHY
 
 
-# --------------------------------------------------------------------------- pings
-
-
 def test_the_first_ping_goes_out_with_the_failover_and_then_one_an_interval() -> None:
     health = make(failover_interval=5, ping_primary_interval=60)
     health.begin("a", 100)
@@ -432,9 +423,6 @@ def test_a_ping_that_nobody_waits_for_is_ignored() -> None:
     assert health.ping_succeeded(1, 111) == ()
     assert health.state is FAILED_OVER
     assert changes(health.ping_succeeded(2, 112)) == [(FAILED_OVER, HEALTHY)]
-
-
-# --------------------------------------------------------------------------- by hand
 
 
 def test_a_forced_failover_is_not_undone_by_a_ping_at_once() -> None:

@@ -231,9 +231,6 @@ def test_a_side_that_is_down_is_unreachable_and_the_other_is_looked_at(
     assert still in [(one.severity, one.topic) for one in report.findings]
 
 
-# --------------------------------------------------------------------------- the depth of the backlog
-
-
 @pytest.mark.parametrize(
     ("policy", "fault", "trouble"), [("send", None, "not_permitted"), ("root", "refuse", "unreachable")]
 )

@@ -151,9 +151,6 @@ async def test_a_service_that_refuses_another_setting_is_quoted() -> None:
         assert queue_names(broker) == []
 
 
-# --------------------------------------------------------------------------- rights
-
-
 @pytest.mark.parametrize("policy", ["send", "listen"])
 async def test_without_manage_it_is_not_permitted_and_nothing_happens(broker: Broker, policy: str) -> None:
     report = await provisioner(broker, policy=policy).run()
@@ -175,9 +172,6 @@ async def test_keep_trying_ends_when_it_is_not_permitted(broker: Broker) -> None
     report = await provisioner(broker, policy="send", timers=timers).keep_trying(lambda report: None)
     assert report.state == "not_permitted"
     assert timers.waits == []
-
-
-# --------------------------------------------------------------------------- a secondary that is down
 
 
 @pytest.mark.parametrize("fault", ["refuse", "reset"])

@@ -200,9 +200,6 @@ def test_a_missing_message_holds_up_its_session_until_it_comes_or_is_gone() -> N
     assert lanes.plan(LOCK) == [Fetch([2])]
 
 
-# --------------------------------------------------------------------------- the model
-
-
 @dataclass
 class Model:
     """A backlog queue, its primary, and a shell that does what the lanes say, in any order, with faults."""

@@ -75,9 +75,6 @@ async def expect(tether: Tether, order: str) -> None:
             tether.changed.clear()
 
 
-# --------------------------------------------------------------------------- both kinds
-
-
 async def test_counts_of_pumps_add_up_and_outlive_them(leash: Leash) -> None:
     one, two = await connect(leash), await connect(leash, shard=1)
     one.tell(COUNTS)
@@ -176,9 +173,6 @@ async def test_a_command_finds_a_running_syphon_by_its_file(leash: Leash, tmp_pa
     assert not file.path.exists()
 
 
-# --------------------------------------------------------------------------- sockets
-
-
 async def test_without_the_token_nobody_gets_in(tmp_path: Path) -> None:
     with Leash(tmp_path) as leash:
         stranger = LeashAddress(leash.address.host, leash.address.port, "guess")
@@ -193,9 +187,6 @@ async def test_a_driver_out_of_reach_is_named_with_the_option_that_mends_it(tmp_
         await hold_leash(NOBODY, tmp_path, pump=PumpSeen(0, 0, 0, "here", 1), timed=False)
     with pytest.raises(UnreachableError):
         SocketPlannerTether(NOBODY).next_epoch()
-
-
-# --------------------------------------------------------------------------- files
 
 
 async def test_without_a_heartbeat_the_leash_is_cut(tmp_path: Path) -> None:

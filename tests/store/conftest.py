@@ -31,7 +31,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def failing_broker(
     tmp_path: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Broker, FailingStore]]:
-    """A durable broker on a thread of its own, and the store of its namespace ``contoso``."""
+    """A durable broker on a thread of its own, and the store of its namespace `contoso`."""
     monkeypatch.setattr("pairbus.broker.broker.SqliteStore", FailingStore)
     FailingStore.made.clear()
     with Broker({"contoso": 0}, data_dir=tmp_path, certificate=certificate) as broker:

@@ -12,7 +12,7 @@ from pairbus.broker.store.sqlite import SqliteStore
 
 
 class FailingStore(SqliteStore):
-    """Commits and loads as the real one does, unless told to fail. ``loads`` counts what was tried."""
+    """Commits and loads as the real one does, unless told to fail. `loads` counts what was tried."""
 
     made: ClassVar[list[FailingStore]] = []
 

@@ -112,9 +112,6 @@ def test_the_state_can_be_seen_and_forced(namespaces: Namespaces) -> None:
         assert namespaces.receive(1) == ["sent"]
 
 
-# --------------------------------------------------------------------------- life
-
-
 def test_making_a_client_starts_nothing_and_closing_it_ends_all(namespaces: Namespaces) -> None:
     client = namespaces.client()
     sender = client.get_queue_sender("orders")
@@ -197,8 +194,6 @@ def test_an_observer_that_calls_its_client_is_told_instead_of_stuck(namespaces: 
     assert namespaces.receive(2) == ["one", "two"]
 
 
-# --------------------------------------------------------------------------- threads
-
 THREADS = 16
 EACH = 25
 
@@ -242,9 +237,6 @@ def test_threads_that_begin_at_once_get_one_loop(namespaces: Namespaces) -> None
         for done in [pool.submit(begin) for _ in range(8)]:
             done.result(10.0)
     assert len(threads_of_clients()) == 1
-
-
-# --------------------------------------------------------------------------- names
 
 
 def test_the_package_offers_the_client_by_name() -> None:

@@ -146,9 +146,6 @@ def test_an_outage_shows_in_the_metrics(
     assert scrape.value("pairbus_state_changes_total", **labels, state="failed_over") == 1
 
 
-# --------------------------------------------------------------------------- the page
-
-
 def documented() -> dict[str, set[str]]:
     """The rows of the table: each metric with its labels."""
     rows = re.findall(r"^\| `(pairbus_\w+)` \| \w+ \| ([^|]*) \|", PAGE.read_text("utf-8"), re.MULTILINE)

@@ -91,11 +91,8 @@ def test_nothing_is_made_up_as_it_goes() -> None:
         assert "__getattribute__" not in vars(kind)
 
 
-# --------------------------------------------------------------------------- the SDK
-
-
 def parameters_of(member: Any) -> dict[str, inspect.Parameter]:
-    """By name, without `self` and without what is caught by ``**kwargs``."""
+    """By name, without `self` and without what is caught by `**kwargs`."""
     parameters = dict(inspect.signature(member).parameters)
     parameters.pop("self", None)
     return {

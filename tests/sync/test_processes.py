@@ -82,9 +82,6 @@ client.close()
     assert namespaces.receive(3) == ["before", "child", "after"]
 
 
-# --------------------------------------------------------------------------- the end
-
-
 def test_what_was_told_before_the_end_is_still_heard(namespaces: Namespaces) -> None:
     body = """
 def on_change(change):

@@ -1,8 +1,8 @@
 """Described lists with named fields: how they are read and written.
 
-A composite class is a slots dataclass with a descriptor and one ``FieldKind`` a field, in wire order. A
+A composite class is a slots dataclass with a descriptor and one `FieldKind` a field, in wire order. A
 missing or null field reads as the dataclass's default, which is the standard's. Kinds are strict: a field of
-a wrong type is the peer's fault and ends the connection with ``amqp:invalid-field``.
+a wrong type is the peer's fault and ends the connection with `amqp:invalid-field`.
 
 Trailing nulls are written, not trimmed: older releases of the Python SDK index into the raw field list.
 """
@@ -80,14 +80,14 @@ def composite(code: int, name: str, *kinds: FieldKind) -> Callable[[C], C]:
 
 
 def encode_composite(value: Composite) -> bytes:
-    """The described list of ``value``."""
+    """The described list of `value`."""
     out = bytearray()
     put_composite(out, value)
     return bytes(out)
 
 
 def put_composite(out: bytearray, value: Composite) -> None:
-    """Append the described list of ``value``; one without fields is list0."""
+    """Append the described list of `value`; one without fields is list0."""
     out += b"\x00\x53"
     out.append(value.CODE)
     content = bytearray()

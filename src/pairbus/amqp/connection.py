@@ -2,25 +2,25 @@
 
 Theory of operation
 
-1. The machine never reads, writes, sleeps or asks for the time. ``receive_data`` and ``tick`` take what
-   happened and return events; ``data_to_send`` takes out the bytes that wait. One class plays both roles.
+1. The machine never reads, writes, sleeps or asks for the time. `receive_data` and `tick` take what
+   happened and return events; `data_to_send` takes out the bytes that wait. One class plays both roles.
 2. A connection passes through its states from left to right and skips some, but never goes back:
 
        HANDSHAKE ──> OPEN ──> OPENED ──> CLOSE_SENT ──> CLOSED
 
-   ``_ALLOWED`` says which performatives may come in which state. All else is an errant frame. Protocol
+   `_ALLOWED` says which performatives may come in which state. All else is an errant frame. Protocol
    headers and SASL are the handshake's business.
-3. What the peer does wrong never raises out of the machine. Readers raise ``ProtocolError``, and
-   ``receive_data`` turns it into a close frame with that error and a ``Closed`` event. ``SessionViolation``
+3. What the peer does wrong never raises out of the machine. Readers raise `ProtocolError`, and
+   `receive_data` turns it into a close frame with that error and a `Closed` event. `SessionViolation`
    ends its session only.
-4. After ``Closed`` all input is ignored, and all calls do nothing. There is exactly one ``Closed``.
+4. After `Closed` all input is ignored, and all calls do nothing. There is exactly one `Closed`.
 5. Open, begin, end, close, detach and echoes are answered here, because there is only one right answer.
-   Whether a client may enter and a link may attach is the owner's to say (``sasl_outcome``, ``Link.accept``).
+   Whether a client may enter and a link may attach is the owner's to say (`sasl_outcome`, `Link.accept`).
 6. Bytes of the peer are held in two places only: one unfinished frame (bounded by max-frame-size) and
    unfinished messages (bounded by the limits). Each incoming frame is answered with a bounded number of
    bytes. An owner that stops reading while its peer does not read holds nothing but these.
 7. Output is a list of byte strings that are joined once when they are taken out, so a payload is copied once.
-8. Time-outs are compared with the ``now`` of the calls. We announce half of our idle time-out, as the
+8. Time-outs are compared with the `now` of the calls. We announce half of our idle time-out, as the
    standard advises, and send an empty frame when half of the peer's has passed with nothing to send.
 """
 
@@ -158,7 +158,7 @@ class Connection:
 
     @property
     def sessions(self) -> list[Session]:
-        """Sessions that have not ended; after ``Closed``, those that ended with it."""
+        """Sessions that have not ended; after `Closed`, those that ended with it."""
         return list(self._sessions.values())
 
     @property
@@ -171,13 +171,13 @@ class Connection:
         self._handshake.start()
 
     def open(self) -> None:
-        """Client: send open as soon as the handshake is over. ``Opened`` tells of the answer."""
+        """Client: send open as soon as the handshake is over. `Opened` tells of the answer."""
         self._open_wanted = True
         if self.state is ConnectionState.OPEN:
             self._send_open()
 
     def begin(self) -> Session:
-        """Begin a session; ``SessionBegun`` tells of the answer."""
+        """Begin a session; `SessionBegun` tells of the answer."""
         if not self.is_writable:
             raise UsageError(f"the connection is {self.state.value}; begin a session after Opened")
         remote_max = self.channel_max if self.remote_open is None else self.remote_open.channel_max
@@ -186,7 +186,7 @@ class Connection:
         return self._add_session(None)
 
     def close(self, error: AmqpError | None = None) -> None:
-        """Close; ``Closed`` follows when the peer has confirmed or its time is up."""
+        """Close; `Closed` follows when the peer has confirmed or its time is up."""
         if self.state is ConnectionState.HANDSHAKE:
             self._finish(error, local=True)  # no frame may be sent yet; the event comes with the next call
         elif self.state in (ConnectionState.OPEN, ConnectionState.OPENED):
@@ -218,7 +218,7 @@ class Connection:
 
     @property
     def next_deadline(self) -> float | None:
-        """When ``tick`` has something to do, if nothing else happens."""
+        """When `tick` has something to do, if nothing else happens."""
         if self.state is ConnectionState.CLOSED:
             return None
         candidates = (self._heartbeat_due(), self._idle_due(), self._close_deadline)
@@ -291,7 +291,7 @@ class Connection:
         return events
 
     def _read_frames(self, data: bytes, at: int) -> int:
-        """All whole frames from ``at`` on. The hot loop: the usual frames go straight to their inbox."""
+        """All whole frames from `at` on. The hot loop: the usual frames go straight to their inbox."""
         size_of_data, limit, events, inboxes = len(data), self.max_frame_size, self._events, self._inboxes
         while size_of_data - at >= HEAD_SIZE:
             size, shape, channel, performative, length, count, byte1, byte2 = read_head(data, at)
@@ -331,7 +331,7 @@ class Connection:
         return at
 
     def _read_frame(self, data: bytes, at: int) -> int:
-        """Any one frame, through the general codec; the place behind it, or ``at`` if it is not all there."""
+        """Any one frame, through the general codec; the place behind it, or `at` if it is not all there."""
         if self.state is ConnectionState.CLOSED or len(data) - at < HEADER_SIZE:
             self._needed = HEADER_SIZE
             return at
@@ -449,7 +449,7 @@ class Connection:
             self._ended_channels.add(session.remote_channel)
 
     def retire_inbox(self, session: Session) -> None:
-        """A session is no longer mapped: its frames take the way through ``_dispatch``."""
+        """A session is no longer mapped: its frames take the way through `_dispatch`."""
         if session.remote_channel is not None:
             self._inboxes.pop(session.remote_channel, None)
 

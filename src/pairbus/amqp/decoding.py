@@ -5,8 +5,8 @@ constructor, and returns the value and the place behind it: nothing is sliced bu
 
 What the peer claims is never believed before the bytes are there:
 1. a compound cannot have more elements than it has bytes, and no memory is set aside by its count;
-2. arrays of elements without width are cut short by ``MAX_ZERO_WIDTH``;
-3. nesting ends at ``MAX_DEPTH``.
+2. arrays of elements without width are cut short by `MAX_ZERO_WIDTH`;
+3. nesting ends at `MAX_DEPTH`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _f64 = struct.Struct(">d").unpack_from
 
 
 def decode(buffer: bytes, offset: int = 0) -> tuple[Any, int]:
-    """The value at ``offset`` and the place behind it."""
+    """The value at `offset` and the place behind it."""
     try:
         return _DECODERS[buffer[offset]](buffer, offset + 1, 0)
     except (IndexError, struct.error):
@@ -62,7 +62,7 @@ def decode(buffer: bytes, offset: int = 0) -> tuple[Any, int]:
 
 
 def decode_exactly(buffer: bytes, offset: int, end: int) -> Any:
-    """The value that fills ``buffer`` from ``offset`` to ``end``."""
+    """The value that fills `buffer` from `offset` to `end`."""
     value, reached = decode(buffer, offset)
     if reached != end:
         raise DecodeError("a value does not end where its bytes do")
@@ -70,7 +70,7 @@ def decode_exactly(buffer: bytes, offset: int, end: int) -> Any:
 
 
 def skip(buffer: bytes, offset: int = 0) -> int:
-    """The place behind the value at ``offset``, which is not looked into."""
+    """The place behind the value at `offset`, which is not looked into."""
     try:
         end = _skip(buffer, offset)
     except (IndexError, struct.error):

@@ -45,14 +45,14 @@ _BII = struct.Struct(">BII").pack
 
 
 def encode(value: Any) -> bytes:
-    """The AMQP encoding of ``value``."""
+    """The AMQP encoding of `value`."""
     out = bytearray()
     encode_into(out, value)
     return bytes(out)
 
 
 def encode_into(out: bytearray, value: Any) -> None:
-    """Append the encoding of ``value`` to ``out``."""
+    """Append the encoding of `value` to `out`."""
     try:
         (_ENCODERS.get(type(value)) or _encoder_of(type(value)))(out, value)
     except (struct.error, ValueError, OverflowError) as fault:
@@ -185,7 +185,7 @@ def put_symbol(out: bytearray, value: str) -> None:
 
 
 def _put_compound(out: bytearray, code: int, count: int, content: bytearray) -> None:
-    """``code`` is that of the 8 bit form; the 32 bit form's is 0x10 higher."""
+    """`code` is that of the 8 bit form; the 32 bit form's is 0x10 higher."""
     if count < 256 and len(content) < 255:
         out += _BBB(code, len(content) + 1, count)
     else:

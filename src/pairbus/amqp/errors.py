@@ -1,7 +1,7 @@
 """Faults of the AMQP layer, and the names under which faults travel.
 
 PairbusError
- ├── ProtocolError         the peer broke AMQP 1.0; ``condition`` and ``description`` go into our close frame
+ ├── ProtocolError         the peer broke AMQP 1.0; `condition` and `description` go into our close frame
  │    ├── DecodeError      its bytes are no AMQP value
  │    └── SessionViolation its fault ends one session, not the connection
  ├── EncodeError           a value of our own cannot be written as AMQP

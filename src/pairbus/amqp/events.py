@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SaslInitReceived:
-    """A client wants in; the owner answers with ``Connection.sasl_outcome``."""
+    """A client wants in; the owner answers with `Connection.sasl_outcome`."""
 
     mechanism: str
     initial_response: bytes | None = field(repr=False)
@@ -39,7 +39,7 @@ class SessionBegun:
 class LinkAttached:
     """The peer's attach has come.
 
-    ``link.initiated`` tells whether it answers ours. If not, the owner calls ``accept`` or ``refuse``. An
+    `link.initiated` tells whether it answers ours. If not, the owner calls `accept` or `refuse`. An
     answer without source and target is a refusal: the peer's detach with the reason follows.
     """
 
@@ -51,8 +51,8 @@ class LinkAttached:
 class LinkFlowed:
     """The peer's flow for a link, or a session window that opened again with credit left.
 
-    ``credit`` is what the sender may now send. An echo has been answered already. To ``drain`` on a link
-    where we send: send what there is, then call ``drained``. ``is_grant`` is false if only the window opened.
+    `credit` is what the sender may now send. An echo has been answered already. To `drain` on a link
+    where we send: send what there is, then call `drained`. `is_grant` is false if only the window opened.
     """
 
     link: Link
@@ -76,7 +76,7 @@ class TransferReceived:
 
 @dataclass(slots=True)
 class Settled:
-    """The peer's word on deliveries of one link; with ``settled`` false it waits for ours."""
+    """The peer's word on deliveries of one link; with `settled` false it waits for ours."""
 
     link: Link
     delivery_ids: list[int]
@@ -86,7 +86,7 @@ class Settled:
 
 @dataclass(slots=True)
 class LinkDetached:
-    """The link is over: the peer detached it, confirmed our detach, or broke it (then ``error`` is ours)."""
+    """The link is over: the peer detached it, confirmed our detach, or broke it (then `error` is ours)."""
 
     link: Link
     closed: bool
@@ -103,7 +103,7 @@ class SessionEnded:
 
 @dataclass(slots=True)
 class Closed:
-    """The connection is over: write out what waits and hang up. ``local``: it was our side that closed."""
+    """The connection is over: write out what waits and hang up. `local`: it was our side that closed."""
 
     error: AmqpError | None
     local: bool

@@ -5,15 +5,15 @@ some fifteen microseconds, and a broker in pure Python has fourteen for a whole 
 seventy thousand a second on a core.
 
 How:
-1. One ``struct`` call reads the frame header and the first bytes of the performative (``read_head``). They
+1. One `struct` call reads the frame header and the first bytes of the performative (`read_head`). They
    tell whether the frame has the usual shape: a described list of the 8 bit form.
 2. The fields that differ from frame to frame (handle, delivery ids, tag) are picked out by their
-   constructors, in ``Inbox.take_transfer`` and ``Inbox.take_disposition``: a call less counts there.
+   constructors, in `Inbox.take_transfer` and `Inbox.take_disposition`: a call less counts there.
 3. The fields behind them hardly ever differ. Their raw bytes are looked up in a memo of what such bytes meant
    last time, so flags and outcomes are decoded once, not a million times.
 4. Whatever has another shape goes through the general codec, and means the same.
-5. Frames are written by one ``struct`` call from a prefix and a suffix that are made once a link.
-6. Settlements of neighbours may leave as one frame (``SettledRun``).
+5. Frames are written by one `struct` call from a prefix and a suffix that are made once a link.
+6. Settlements of neighbours may leave as one frame (`SettledRun`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def learn_transfer(tail: bytes, count: int, transfer: Transfer) -> None:
 
 
 def learn_disposition(tail: bytes, count: int, disposition: Disposition) -> None:
-    """Remember what the fields behind ``last`` mean."""
+    """Remember what the fields behind `last` mean."""
     if len(tail) <= _MEMO_BYTES and _is_constant(disposition.state):
         if len(disposition_tails) >= _MEMO_SIZE:
             disposition_tails.clear()
@@ -119,7 +119,7 @@ def read_disposition_ids(data: bytes, at: int, byte1: int, byte2: int) -> tuple[
 
 
 def read_flow(data: bytes, at: int, end: int) -> Flow:
-    """The flow in a frame at ``at`` whose head is that of FLOW_LIST."""
+    """The flow in a frame at `at` whose head is that of FLOW_LIST."""
     try:
         fields = _read_plain_fields(data, at, end)
     except (IndexError, struct.error):
@@ -207,7 +207,7 @@ class TransferShape:
         ).pack
 
     def write(self, delivery_id: int, tag: bytes, size: int) -> bytes:
-        """The frame up to its payload of ``size`` bytes."""
+        """The frame up to its payload of `size` bytes."""
         return self.pack(self.overhead + size, self.head, delivery_id, self.mark, tag, self.tail)
 
 
@@ -254,5 +254,5 @@ class SettledRun:
 
 
 def disposition_prefix(channel: int, *, receiver: bool) -> bytes:
-    """What stands before ``first`` in a frame that ``pack_disposition`` finishes."""
+    """What stands before `first` in a frame that `pack_disposition` finishes."""
     return encode_frame(channel, Disposition(receiver, 0xFFFFFFFF, 0xFFFFFFFF, True, ACCEPTED))[:16]

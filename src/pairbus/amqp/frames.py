@@ -45,7 +45,7 @@ def check_header(size: int, doff: int, kind: int, *, limit: int, expected: int) 
 
 
 def decode_performative(data: bytes, offset: int, end: int) -> tuple[Any, int]:
-    """The performative at ``offset`` and the place where its payload begins."""
+    """The performative at `offset` and the place where its payload begins."""
     window = data[offset : min(end, offset + MAX_PERFORMATIVE)]
     value, reached = decode(window)
     if not isinstance(value, Described):

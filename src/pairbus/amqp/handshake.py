@@ -66,7 +66,7 @@ class Handshake:
             self._write(SASL_HEADER if self._sasl_due else AMQP_HEADER)
 
     def read(self, data: bytes, at: int, events: list[ProtocolEvent]) -> int:
-        """Take what can be taken and return the place behind it; ``needed`` says how much must come first."""
+        """Take what can be taken and return the place behind it; `needed` says how much must come first."""
         self.needed = 0
         size = len(data)
         while at < size:

@@ -2,7 +2,7 @@
 
 1. The window is opened again when half of it is used. It bounds frames in flight, not the peer: one that
    overruns it is not punished, since the Python SDK counts a message of many frames as one.
-2. A frame of the usual shape is read here field by field; ``fastframes`` has the reasons. Every other one
+2. A frame of the usual shape is read here field by field; `fastframes` has the reasons. Every other one
    takes the way through the general codec, which also fills the memos.
 """
 
@@ -59,7 +59,7 @@ class Inbox:
         small: int,
         events: list[ProtocolEvent],
     ) -> None:
-        """A transfer frame at ``at`` as ``fastframes.read_head`` saw it. The hottest lines of the package."""
+        """A transfer frame at `at` as `fastframes.read_head` saw it. The hottest lines of the package."""
         try:
             if code == 0x52:
                 handle, p = small, at + 16
@@ -137,7 +137,7 @@ class Inbox:
         byte2: int,
         events: list[ProtocolEvent],
     ) -> None:
-        """A disposition frame at ``at`` as ``fastframes.read_head`` saw it."""
+        """A disposition frame at `at` as `fastframes.read_head` saw it."""
         try:
             role, first, last, rest = fastframes.read_disposition_ids(data, at, byte1, byte2)
         except (IndexError, struct.error):  # fewer fields than usual, at the end of the bytes at hand

@@ -3,11 +3,11 @@
     ATTACH_SENT ──peer attaches──> ATTACHED ──either detaches──> DETACH_SENT ──the other detaches──> DETACHED
     ATTACH_RECEIVED ──accept or refuse──^
 
-1. ``credit`` is what the receiving side granted and the sending side has not used. The sender's own count is
-   the truth (part 2.6.7), so a grant is reckoned against ``delivery_count``.
+1. `credit` is what the receiving side granted and the sending side has not used. The sender's own count is
+   the truth (part 2.6.7), so a grant is reckoned against `delivery_count`.
 2. A receiver does not punish messages beyond its credit: the Python SDK sends without looking at it. What is
-   bounded is a message's size, by ``max_message_size`` and the allowance of the limits.
-3. ``settle`` writes one frame a delivery. Ranges would be shorter, but each coroutine that waits for its own
+   bounded is a message's size, by `max_message_size` and the allowance of the limits.
+3. `settle` writes one frame a delivery. Ranges would be shorter, but each coroutine that waits for its own
    settlement in the Python SDK sits out a read time-out if it came in somebody else's frame.
 4. Calls on a link that is over do nothing: its owner may learn of the end only a few events later.
 """
@@ -49,7 +49,7 @@ class LinkState(enum.Enum):
 
 
 class Link:
-    """One end of a link; made by ``Session.attach`` or by the peer's attach frame."""
+    """One end of a link; made by `Session.attach` or by the peer's attach frame."""
 
     __slots__ = (
         "_alive",
@@ -154,7 +154,7 @@ class Link:
         self.session.send(attach)
 
     def on_attach(self, attach: Attach, events: list[ProtocolEvent], *, crowded: bool) -> None:
-        """The peer's attach; ``crowded`` if the connection has all the links it may have."""
+        """The peer's attach; `crowded` if the connection has all the links it may have."""
         self.remote_attach = attach
         if not self.is_sender:
             self.delivery_count = attach.initial_delivery_count or 0
@@ -182,7 +182,7 @@ class Link:
         return self.credit
 
     def flow(self, credit: int, *, drain: bool = False, echo: bool = False) -> None:
-        """Receiving: grant exactly ``credit`` messages from now on."""
+        """Receiving: grant exactly `credit` messages from now on."""
         if self._alive and not self.is_sender:
             self.credit = credit
             self._drain = drain
@@ -228,7 +228,7 @@ class Link:
     def send(self, payload: bytes, *, tag: bytes, settled: bool = False, message_format: int = 0) -> int:
         """Send one message and return its delivery id; -1 if the link is over.
 
-        The owner minds ``sendable``; what is beyond the session's window waits until it opens.
+        The owner minds `sendable`; what is beyond the session's window waits until it opens.
         """
         if not self._alive:
             return -1
@@ -255,7 +255,7 @@ class Link:
         return delivery_id
 
     def shape(self, tag_size: int, message_format: int, *, settled: bool, more: bool) -> TransferShape:
-        """The frame of our transfers with a tag of that size; made once, then found by ``send``."""
+        """The frame of our transfers with a tag of that size; made once, then found by `send`."""
         key = tag_size << 34 | message_format << 2 | settled << 1 | more
         shape = self._shapes.get(key)
         if shape is None:
@@ -320,7 +320,7 @@ class Link:
     ) -> None:
         """Tell the peer the state of one delivery, in a frame of its own.
 
-        With ``joins`` neighbours of the same outcome may share one, which suits a peer that pipelines. Some
+        With `joins` neighbours of the same outcome may share one, which suits a peer that pipelines. Some
         clients wait longer for an answer that they share.
         """
         if not self._alive:
@@ -339,7 +339,7 @@ class Link:
     def settle_range(
         self, first: int, last: int, state: DeliveryState | None, *, settled: bool = True
     ) -> None:
-        """Tell the peer the state of deliveries ``first`` to ``last`` in one frame."""
+        """Tell the peer the state of deliveries `first` to `last` in one frame."""
         if self._alive:
             if settled:
                 self._unsettled.forget(first, last)

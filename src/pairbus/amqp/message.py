@@ -1,7 +1,7 @@
 """Messages: sections found in one pass, each decoded only when somebody asks.
 
 A broker keeps bodies and properties as the bytes that came, and rewrites header and annotations alone. So
-``scan`` walks over section headers, notes where each begins and ends, and looks into none.
+`scan` walks over section headers, notes where each begins and ends, and looks into none.
 """
 
 from __future__ import annotations

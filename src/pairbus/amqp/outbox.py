@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Outgoing:
-    """A message on its way out; ``written`` bytes of its payload are in frames already."""
+    """A message on its way out; `written` bytes of its payload are in frames already."""
 
     link: Link
     delivery_id: int
@@ -41,7 +41,7 @@ class Outbox:
 
     @property
     def is_clogged(self) -> bool:
-        """So much waits that no more should be sent; ``take_relief`` tells when that is over."""
+        """So much waits that no more should be sent; `take_relief` tells when that is over."""
         if self.bytes > self._session.limits.max_held_bytes:
             self._was_clogged = True
             return True

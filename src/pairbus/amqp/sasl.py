@@ -1,7 +1,7 @@
 """SASL: which mechanisms there are, and what their one message holds.
 
 All of them are over after the client's first message, so there is no challenge to answer. MSSBCBS is Service
-Bus's own: like ANONYMOUS it says nothing, and each link is then authorised by a token over ``$cbs``.
+Bus's own: like ANONYMOUS it says nothing, and each link is then authorised by a token over `$cbs`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ MASK = 0xFFFFFFFF
 
 
 def serial_gap(later: int, earlier: int) -> int:
-    """How far ``later`` is ahead of ``earlier``; negative if it is behind."""
+    """How far `later` is ahead of `earlier`; negative if it is behind."""
     gap = (later - earlier) & MASK
     return gap if gap < 0x80000000 else gap - 0x100000000
 
@@ -23,7 +23,7 @@ class NumberPool:
         self._next = 0
 
     def peek(self) -> int:
-        """The number that ``take`` would give."""
+        """The number that `take` would give."""
         return self._freed[0] if self._freed else self._next
 
     def take(self) -> int:

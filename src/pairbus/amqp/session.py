@@ -3,7 +3,7 @@
     BEGIN_SENT ──peer begins──> MAPPED ──either ends──> END_SENT ──the other ends──> ENDED
 
 1. Ids count transfer frames, not messages, and wrap at 32 bits. Delivery ids count messages.
-2. Outgoing: ``remote_window`` is how many frames the peer will still take. At zero, messages wait in the
+2. Outgoing: `remote_window` is how many frames the peer will still take. At zero, messages wait in the
    outbox and are written when a flow opens the window. The inbox minds the window of the other direction.
 3. A flow that asks for an echo is answered at once, for the session or for the link that it names.
 4. A frame for a handle that is not attached ends the session, not the connection. What the peer sends until
@@ -60,7 +60,7 @@ class SessionState(enum.Enum):
 
 
 class Session:
-    """One session; made by ``Connection.begin`` or by the peer's begin frame."""
+    """One session; made by `Connection.begin` or by the peer's begin frame."""
 
     def __init__(self, connection: Connection, channel: int) -> None:
         self.connection = connection

@@ -103,7 +103,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Array:
-    """Values of one type. ``element`` is their Python type; a ``descriptor`` describes each of them."""
+    """Values of one type. `element` is their Python type; a `descriptor` describes each of them."""
 
     items: tuple[Any, ...]
     element: type

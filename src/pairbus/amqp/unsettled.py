@@ -35,7 +35,7 @@ class Unsettled(dict[int, "Link"]):
             del self[delivery_id]
 
     def trim(self, limit: int) -> None:
-        """Forget the oldest beyond ``limit``: their peer has had its time."""
+        """Forget the oldest beyond `limit`: their peer has had its time."""
         surplus = len(self) - limit
         if surplus > 0:
             for delivery_id in list(self)[:surplus]:

@@ -35,7 +35,7 @@ class QueueDepth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogDepth:
-    """What all of them hold; ``trouble`` says why nobody knows, ``reason`` in words."""
+    """What all of them hold; `trouble` says why nobody knows, `reason` in words."""
 
     queues: tuple[QueueDepth, ...] = ()
     missing: tuple[str, ...] = ()

@@ -50,7 +50,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: ``topic`` groups findings, ``subject`` is what it is about."""
+    """One thing that was looked at: `topic` groups findings, `subject` is what it is about."""
 
     severity: Severity
     topic: str
@@ -65,9 +65,6 @@ class Capacity:
     free_bytes: int
     messages: int
     hours: float | None
-
-
-# --------------------------------------------------------------------------- names and options
 
 
 def judge_names(name: str, endpoint: Endpoint, *, count: int, entities: Sequence[str]) -> Iterator[Finding]:
@@ -92,9 +89,6 @@ def judge_options(options: SendAvailabilityOptions) -> Iterator[Finding]:
             "timeout or a shorter interval"
         )
         yield Finding("note", "hold", "failover_interval", text)
-
-
-# --------------------------------------------------------------------------- the backlog
 
 
 def judge_queues(report: ProvisioningReport) -> Iterator[Finding]:
@@ -152,9 +146,6 @@ def judge_capacity(capacity: Capacity, plan: Plan) -> Finding:
         return Finding("note", "capacity", "secondary", text)
     needed = f"an outage of {_duration(plan.outage)} needs more or larger backlog queues"
     return Finding("warning", "capacity", "secondary", f"{text}; {needed}")
-
-
-# --------------------------------------------------------------------------- entities of the primary
 
 
 def judge_duplicates(path: str, window: float | None, *, outage: float) -> Iterator[Finding]:

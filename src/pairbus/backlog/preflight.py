@@ -80,7 +80,7 @@ class Preflight:
         entities: Sequence[str] = (),
         limit: float = REQUEST_LIMIT,
     ) -> None:
-        """``entities`` are paths of the primary; without any, all are looked at that may be listed. ``limit``
+        """`entities` are paths of the primary; without any, all are looked at that may be listed. `limit`
         is for one request and for opening one link.
         """
         self._sides: dict[SideName, SdkSide] = {"primary": primary, "secondary": secondary}

@@ -4,9 +4,9 @@
    is reported; so are queues with an index beyond the count.
 2. This needs the Manage claim. Without it the report says so, and senders work all the same if the queues
    are there: they need the Send claim only.
-3. A secondary that does not answer is no error of this client: the report says so, and ``keep_trying`` asks
+3. A secondary that does not answer is no error of this client: the report says so, and `keep_trying` asks
    again after pauses that grow.
-4. Each request is told to ``on_request``, for the ledger, since the service bills it. A list concerns the
+4. Each request is told to `on_request`, for the ledger, since the service bills it. A list concerns the
    namespace itself, and is one request for each page.
 5. The service may not take the highest delivery count there is. Then the highest one that it takes is looked
    for, once, on the first queue that is created, and used for all.
@@ -59,7 +59,7 @@ OnRequest = Callable[[str, Fate], object]
 NAMESPACE = "$namespace"
 T = TypeVar("T")
 
-_log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 
 _INT32_MAX = 2**31 - 1
 #: What Azure's portal takes at most, and so the best guess for a service that refuses more.
@@ -123,7 +123,7 @@ class BacklogQueueReport:
 class ProvisioningReport:
     """What became of the backlog queues of a pair.
 
-    ``state``: *ready*, all are there; *pending*, some are not, and each says why; *unreachable*, the
+    `state`: *ready*, all are there; *pending*, some are not, and each says why; *unreachable*, the
     secondary did not answer; *not_permitted*, the credential lacks the Manage claim, so nobody knows.
     """
 
@@ -154,9 +154,9 @@ class Provisioner:
         random: Callable[[], float] = randomness.random,
         on_request: OnRequest | None = None,
     ) -> None:
-        """``open_administration`` makes a client for the secondary, ``primary`` begins the queues' names.
+        """`open_administration` makes a client for the secondary, `primary` begins the queues' names.
 
-        Without ``create`` it only looks. ``find_extra`` lists the namespace, one request for each hundred of
+        Without `create` it only looks. `find_extra` lists the namespace, one request for each hundred of
         its queues.
         """
         self._open_administration = open_administration
@@ -193,7 +193,7 @@ class Provisioner:
     ) -> ProvisioningReport:
         """Run until the queues are there, or it is clear that this credential may not see to them.
 
-        Each report is handed to ``on_report``. ``deadline`` is a time of the timers; the last report is
+        Each report is handed to `on_report`. `deadline` is a time of the timers; the last report is
         returned when it has passed.
         """
         timers = self._timers or LoopTimers(asyncio.get_running_loop())

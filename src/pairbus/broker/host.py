@@ -53,7 +53,7 @@ from .store.store import Store
 __all__ = ["NamespaceHost"]
 
 T = TypeVar("T")
-_log = logging.getLogger("pairbus.broker")
+log = logging.getLogger(__name__)
 # A message this much too large is still heard out and refused by itself, and its sender's link left alone: a
 # link that is gone tells the Python SDK nothing about the message.
 MESSAGE_ALLOWANCE = 32 << 20
@@ -114,7 +114,7 @@ class NamespaceHost:
         self._listener = Listener(address, port, choose=self._choose, tls=tls)
         self._listener.open()
         self._arm_timer()
-        _log.info("namespace listens", extra={"fields": {"namespace": self.name, "port": self.port}})
+        log.info("namespace listens", extra={"fields": {"namespace": self.name, "port": self.port}})
 
     @property
     def port(self) -> int:
@@ -180,7 +180,7 @@ class NamespaceHost:
         info = self.connections.close(peer.name, self.now())
         if info is not None:
             facts = {"namespace": self.name, "connection": peer.name, "container": info.container_id}
-            _log.info("connection closed", extra={"fields": facts})
+            log.info("connection closed", extra={"fields": facts})
         # What it held (a session, credit) may now be somebody else's.
         self._schedule_turn()
 
@@ -261,7 +261,7 @@ class NamespaceHost:
         return None
 
     def _refuse_turn(self, error: StoreError) -> None:
-        _log.error(
+        log.error(
             "commit failed, turn refused", extra={"fields": {"namespace": self.name, "reason": str(error)}}
         )
         refusal = AmqpError(
@@ -285,7 +285,7 @@ class NamespaceHost:
             self._unread = None
         except StoreError as error:
             self._unread = error
-            _log.error(
+            log.error(
                 "the store cannot be read", extra={"fields": {"namespace": self.name, "reason": str(error)}}
             )
 

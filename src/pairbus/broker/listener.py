@@ -29,7 +29,7 @@ from .faults.fault import LineState
 
 __all__ = ["Choose", "Direct", "Greeter", "Listener", "cut"]
 
-_log = logging.getLogger("pairbus.broker")
+log = logging.getLogger(__name__)
 _TLS_HANDSHAKE = 0x16
 # A client that connects and says nothing is let go after this long.
 FIRST_BYTE_TIMEOUT = 30.0
@@ -138,7 +138,7 @@ class Listener:
         except (BlockingIOError, ConnectionAbortedError):
             return  # whoever knocked has gone again
         except OSError as error:
-            _log.error("cannot accept", extra={"fields": {"port": self.port, "reason": str(error)}})
+            log.error("cannot accept", extra={"fields": {"port": self.port, "reason": str(error)}})
             self._loop.remove_reader(listening.fileno())
             self._loop.call_later(ACCEPT_PAUSE, self._accept_again, listening)
             return
@@ -185,7 +185,7 @@ class Listener:
                 ssl_handshake_timeout=TLS_TIMEOUT if encrypted else None,
             )
         except (OSError, ssl.SSLError) as error:
-            _log.info("handshake failed", extra={"fields": {"port": self.port, "reason": str(error)}})
+            log.info("handshake failed", extra={"fields": {"port": self.port, "reason": str(error)}})
             sock.close()
         except asyncio.CancelledError:
             sock.close()

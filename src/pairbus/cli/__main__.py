@@ -1,4 +1,4 @@
-"""``python -m pairbus.cli``: the command line without its installed script."""
+"""`python -m pairbus.cli`: the command line without its installed script."""
 
 from __future__ import annotations
 

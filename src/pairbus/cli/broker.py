@@ -1,4 +1,4 @@
-"""``pairbus broker``: embedded Service Bus namespaces in a process of their own."""
+"""`pairbus broker`: embedded Service Bus namespaces in a process of their own."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def offer_variables(ctx: click.Context, parameter: click.Parameter, incomplete: 
 
 
 def offer_options(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """``NAME=`` of each option of a pair, with its values where these can be listed."""
+    """`NAME=` of each option of a pair, with its values where these can be listed."""
     offers: list[str] = []
     for option in describe_options():
         words = {"boolean": ["true", "false"]}.get(option.schema["type"], option.schema.get("enum", [""]))

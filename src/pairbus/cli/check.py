@@ -1,4 +1,4 @@
-"""``pairbus check``: what would go wrong with a pair in an outage, found before it."""
+"""`pairbus check`: what would go wrong with a pair in an outage, found before it."""
 
 from __future__ import annotations
 

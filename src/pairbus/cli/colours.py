@@ -1,7 +1,7 @@
 """Colour, decided in one place: words for states and severities, on a terminal that wants it, nowhere else.
 
-The words say all that there is to say; colour only lets the eye find them. ``NO_COLOR``, set to anything,
-turns it off, and so does ``TERM=dumb``. What goes to a file or a pipe, JSON included, has none.
+The words say all that there is to say; colour only lets the eye find them. `NO_COLOR`, set to anything,
+turns it off, and so does `TERM=dumb`. What goes to a file or a pipe, JSON included, has none.
 """
 
 from __future__ import annotations

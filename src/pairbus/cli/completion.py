@@ -1,4 +1,4 @@
-"""``pairbus completion``: the script by which a shell completes command lines."""
+"""`pairbus completion`: the script by which a shell completes command lines."""
 
 from __future__ import annotations
 

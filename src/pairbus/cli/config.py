@@ -1,6 +1,6 @@
-"""``pairbus.toml``: pairs by name, their options and entities. It names secrets and never holds them.
+"""`pairbus.toml`: pairs by name, their options and entities. It names secrets and never holds them.
 
-    prices                              a price sheet for ``pairbus cost``; relative to the file
+    prices                              a price sheet for `pairbus cost`; relative to the file
 
     [options]                           for every pair: any option of SendAvailabilityOptions
 
@@ -17,8 +17,8 @@
     kind                                "queue" or "topic"
     ttl_policy                          "pause" or "deduct"
 
-There is one reader. It notes every mistake with its place and the nearest name, and goes on; ``load_config``
-refuses a file that has any, ``pairbus config check`` tells them all. Values are never quoted, short ones of
+There is one reader. It notes every mistake with its place and the nearest name, and goes on; `load_config`
+refuses a file that has any, `pairbus config check` tells them all. Values are never quoted, short ones of
 options apart: someone may have put a connection string where a name belongs.
 """
 
@@ -143,7 +143,7 @@ class Config:
 class Mistake:
     """What is wrong at one place of a file; the text does not repeat the place."""
 
-    #: The table, as TOML writes it: ``pairs.shop.options``; empty for the top of the file.
+    #: The table, as TOML writes it: `pairs.shop.options`; empty for the top of the file.
     table: str
     text: str
     #: The pair that it is about, or None if it concerns all.

@@ -1,4 +1,4 @@
-"""``pairbus config``: look a configuration file over, print its schema, and one to begin with."""
+"""`pairbus config`: look a configuration file over, print its schema, and one to begin with."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Remark:
 def review_config(
     reading: ConfigReading, environment: Mapping[str, str], *, pair: str | None = None, strict: bool = False
 ) -> list[Remark]:
-    """All that there is to say of a file, or of one pair of it. ``strict``: a variable must be set."""
+    """All that there is to say of a file, or of one pair of it. `strict`: a variable must be set."""
     config = reading.config
     remarks = [_of_mistake(mistake) for mistake in reading.mistakes]
     remarks += _prices(config)

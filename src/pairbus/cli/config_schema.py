@@ -1,6 +1,6 @@
-"""The JSON Schema of ``pairbus.toml``, for editors: written from the keys and rules that the reader has.
+"""The JSON Schema of `pairbus.toml`, for editors: written from the keys and rules that the reader has.
 
-``docs/pairbus.schema.json`` is what ``pairbus config schema`` prints; a test compares. Where the schema
+`docs/pairbus.schema.json` is what `pairbus config schema` prints; a test compares. Where the schema
 cannot say what the reader knows (two delays that contradict each other) it allows more.
 """
 

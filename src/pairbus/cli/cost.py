@@ -1,4 +1,4 @@
-"""``pairbus cost``: what it will cost, before anybody sends a bill, and what it did."""
+"""`pairbus cost`: what it will cost, before anybody sends a bill, and what it did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pairbus cost report``: what it did cost, from the ledger that clients and syphon have written."""
+"""`pairbus cost report`: what it did cost, from the ledger that clients and syphon have written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pairbus counters``: the billable operations that a running broker has counted."""
+"""`pairbus counters`: the billable operations that a running broker has counted."""
 
 from __future__ import annotations
 

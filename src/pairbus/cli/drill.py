@@ -1,4 +1,4 @@
-"""``pairbus drill``: an outage on two embedded namespaces, up to the verdict and the bill."""
+"""`pairbus drill`: an outage on two embedded namespaces, up to the verdict and the bill."""
 
 from __future__ import annotations
 

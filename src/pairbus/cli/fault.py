@@ -1,4 +1,4 @@
-"""``pairbus fault``: make a running broker misbehave, see what it does wrong, and heal it."""
+"""`pairbus fault`: make a running broker misbehave, see what it does wrong, and heal it."""
 
 from __future__ import annotations
 

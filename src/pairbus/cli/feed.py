@@ -51,7 +51,7 @@ class Feed:
         thread.start()
 
     async def take(self, limit: int) -> list[FedMessage]:
-        """What has been read, at least one and at most ``limit``; nothing at the end. Mistakes come last."""
+        """What has been read, at least one and at most `limit`; nothing at the end. Mistakes come last."""
         while not self._messages:
             if self._ended:
                 if self._error is not None:

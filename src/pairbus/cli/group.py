@@ -1,6 +1,6 @@
 """Groups of commands: one that knows the nearest name, and one whose commands are imported when needed.
 
-``pairbus --help`` has to answer at once, and the modules behind the commands pull in an event loop and TLS.
+`pairbus --help` has to answer at once, and the modules behind the commands pull in an event loop and TLS.
 The group therefore knows of each command its name, its one-line help and where to find it; the module is
 imported when the command runs or shows its own help. A test compares the help lines with the commands' own.
 """

@@ -1,7 +1,7 @@
 """Lines of a file or of standard input as messages to send.
 
-Plain lines are bodies. A JSON line is an object: its ``body`` (a text as it is, anything else as JSON) or
-``body_base64``, and whatever of ``FIELDS`` the message has.
+Plain lines are bodies. A JSON line is an object: its `body` (a text as it is, anything else as JSON) or
+`body_base64`, and whatever of `FIELDS` the message has.
 """
 
 from __future__ import annotations

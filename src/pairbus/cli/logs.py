@@ -1,6 +1,6 @@
 """Log lines of the commands, on standard error: readable, or one JSON object a line.
 
-The library logs an event as a short text and hands its facts over in ``extra={"fields": {…}}``; both formats
+The library logs an event as a short text and hands its facts over in `extra={"fields": {…}}`; both formats
 show them.
 """
 
@@ -44,7 +44,7 @@ def _plain(value: Any) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """``time level logger: text name=value …``"""
+    """`time level logger: text name=value …`"""
 
     def format(self, record: logging.LogRecord) -> str:
         facts = "".join(f" {name}={_plain(value)}" for name, value in _facts(record).items())

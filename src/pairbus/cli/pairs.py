@@ -1,4 +1,4 @@
-"""Which pair a command works on: named in ``pairbus.toml``, or by the names of two variables.
+"""Which pair a command works on: named in `pairbus.toml`, or by the names of two variables.
 
 Connection strings come out of environment variables alone. On a command line they would stand in the shell's
 history and in the list of processes.
@@ -93,7 +93,7 @@ class PairChoice:
     def resolve(
         self, *, state: Path | None = None, overrides: Mapping[str, Any] | None = None
     ) -> PairSettings:
-        """The pair, with its connection strings. ``overrides`` are options above all others."""
+        """The pair, with its connection strings. `overrides` are options above all others."""
         from pairbus.client.state.directory import default_state_dir  # late: help needs no clients
 
         chosen = self.configured()
@@ -149,7 +149,7 @@ class PairChoice:
 
 
 def pair_options(command: _F) -> _F:
-    """The options by which every command is told which pair it works on; it gets them as one ``choice``."""
+    """The options by which every command is told which pair it works on; it gets them as one `choice`."""
 
     @functools.wraps(command)
     def call(
@@ -226,7 +226,7 @@ def _parse_options(given: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _parse_value(text: str) -> Any:
-    """A value as TOML has it, or else a plain text: ``30``, ``true``, ``hold``."""
+    """A value as TOML has it, or else a plain text: `30`, `true`, `hold`."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -272,7 +272,7 @@ def parse_side(side: SideConfig, environment: Mapping[str, str]) -> ConnectionSt
 
 
 def endpoint_of_side(side: ConnectionString | Endpoint) -> Endpoint:
-    """The endpoint of what ``parse_side`` has found."""
+    """The endpoint of what `parse_side` has found."""
     from pairbus.pairing.names import ConnectionString
 
     return side.endpoint if isinstance(side, ConnectionString) else side

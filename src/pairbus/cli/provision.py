@@ -1,4 +1,4 @@
-"""``pairbus provision``: the backlog queues of a pair, once, with the Manage claim."""
+"""`pairbus provision`: the backlog queues of a pair, once, with the Manage claim."""
 
 from __future__ import annotations
 

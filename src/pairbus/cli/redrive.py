@@ -1,4 +1,4 @@
-"""``pairbus redrive``: dead letters of the backlog queues back into play."""
+"""`pairbus redrive`: dead letters of the backlog queues back into play."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pairbus send``: lines of a file or of standard input through the paired client."""
+"""`pairbus send`: lines of a file or of standard input through the paired client."""
 
 from __future__ import annotations
 

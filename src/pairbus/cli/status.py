@@ -1,4 +1,4 @@
-"""``pairbus status``: what running clients say of themselves, and what the secondary holds for them."""
+"""`pairbus status`: what running clients say of themselves, and what the secondary holds for them."""
 
 from __future__ import annotations
 

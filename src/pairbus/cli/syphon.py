@@ -1,4 +1,4 @@
-"""``pairbus syphon``: drain the backlog on Spark, see before what is there, and hold the running one."""
+"""`pairbus syphon`: drain the backlog on Spark, see before what is there, and hold the running one."""
 
 from __future__ import annotations
 
@@ -255,9 +255,6 @@ def _print_summary(summary: SyphonSummary) -> None:
     )
 
 
-# --------------------------------------------------------------------------- before anything moves
-
-
 @syphon.command(
     "plan",
     epilog=examples(
@@ -308,9 +305,6 @@ def _print_plan(plan: BacklogPlan) -> None:
         f"about {plan.seconds:,.0f} s at {plan.rate:,.0f} a second; {plan.operations:,} operations, "
         f"{plan.cost} {plan.currency} at most"
     )
-
-
-# --------------------------------------------------------------------------- holding a running one
 
 
 def _order(choice: PairChoice, state: Path | None, order: Order | None, *, as_json: bool) -> int:

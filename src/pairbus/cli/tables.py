@@ -22,7 +22,7 @@ def print_table(
 ) -> None:
     """Print the rows below their header, each column as wide as its longest cell.
 
-    ``numbers`` are the columns whose cells stand at the right.
+    `numbers` are the columns whose cells stand at the right.
     """
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]

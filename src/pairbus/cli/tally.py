@@ -1,4 +1,4 @@
-"""What ``pairbus send`` has sent, by the way that it went; drawn meanwhile where there is a terminal."""
+"""What `pairbus send` has sent, by the way that it went; drawn meanwhile where there is a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pairbus verify``: whether everything that was redirected has arrived, waits, or is missing."""
+"""`pairbus verify`: whether everything that was redirected has arrived, waits, or is missing."""
 
 from __future__ import annotations
 

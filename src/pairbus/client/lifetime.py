@@ -29,7 +29,7 @@ __all__ = ["Lifetime"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
-log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 # How long closing may take. The client has limits of its own, which come first; this one is for a loop that
 # something blocks.
 _CLOSE_LIMIT = 20.0

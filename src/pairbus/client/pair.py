@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pair"]
 
-log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 # What closing gives to a send that is under way, then to links that are being closed, then to the
 # application's callback.
 _CLOSE_GRACE = 2.0

@@ -24,7 +24,7 @@ from .errors import ClientClosedError
 
 __all__ = ["PARTNER_GRACE", "Sides"]
 
-log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 #: How long the partner of a side that has ended may stay open. The original's own figure.
 PARTNER_GRACE = 5.0
 

@@ -181,9 +181,6 @@ def _months(report: Report) -> str:
     return "<h2>Months</h2>" + _plain_table(("month", "operations", "cost", "hours", "base"), rows)
 
 
-# --------------------------------------------------------------------------- small parts
-
-
 def _table(what: str, shares: Sequence[Share], name_of: _NameOf) -> str:
     rows = [
         (

@@ -172,9 +172,6 @@ def money(amount: Decimal) -> str:
     return str(amount.quantize(_EXACT, rounding=ROUND_HALF_EVEN))
 
 
-# --------------------------------------------------------------------------- summing up
-
-
 def summarize(lines: Iterable[BillLine]) -> dict[str, list[Share]]:
     """Lines by pair, entity, stage and outage; the dearest first, and stages in their own order."""
     ways: dict[str, Callable[[BillLine], tuple[str, str, bool] | None]] = {

@@ -4,8 +4,8 @@
     PAIRBUS_DRILL_STATE                               a directory; as `state_dir` of the paired client it lets
                                                       the drill see states, routes and the bill
 
-It says on standard output what it did, a line each: ``sent ID`` or ``sent ID PATH`` when a send has returned,
-``refused ID`` when one has raised. Other lines are its own affair. If it names no id, every message that
+It says on standard output what it did, a line each: `sent ID` or `sent ID PATH` when a send has returned,
+`refused ID` when one has raised. Other lines are its own affair. If it names no id, every message that
 either namespace took counts as sent; then the drill cannot know of one that neither of them has.
 """
 

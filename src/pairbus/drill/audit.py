@@ -194,9 +194,6 @@ def _sum_up(
     )
 
 
-# --------------------------------------------------------------------------- order
-
-
 def _ways(sent: Iterable[SentMessage], queues: Mapping[_Key, str]) -> dict[_Key, str]:
     """By which way each message went: what was spooled comes later than what was not."""
     ways = {}

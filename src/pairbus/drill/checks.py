@@ -96,9 +96,6 @@ def _check_content(evidence: Evidence) -> Iterator[Check]:
     )
 
 
-# --------------------------------------------------------------------------- states
-
-
 def _check_states(evidence: Evidence) -> Iterator[Check]:
     expect = evidence.scenario.expect
     if not evidence.knows_states:
@@ -174,9 +171,6 @@ def _concerns(fault: FaultSpan, plan: EntityPlan) -> bool:
     return fault.namespace == PRIMARY and (
         fault.entity is None or path_key(fault.entity) == path_key(plan.path)
     )
-
-
-# --------------------------------------------------------------------------- the backlog
 
 
 def _check_backlog(evidence: Evidence) -> Iterator[Check]:

@@ -124,9 +124,6 @@ def pump_options(max_rate: float | None, *, drain: bool) -> PumpOptions:
     return PumpOptions(drain=drain, max_rate=max_rate, progress_interval=_PROGRESS)
 
 
-# --------------------------------------------------------------------------- without Spark
-
-
 class PumpEngine:
     """One pump in this process, for machines without Java."""
 

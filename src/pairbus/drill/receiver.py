@@ -26,7 +26,7 @@ from .scenario import EntityPlan
 
 __all__ = ["Receiver"]
 
-_log = logging.getLogger("pairbus.drill")
+log = logging.getLogger(__name__)
 # How long one receive waits for a message, and how long it may take to say that there is none.
 _WAIT = 0.5
 _LIMIT = 4.0
@@ -72,7 +72,7 @@ class Receiver:
             try:
                 await self._serve(client)
             except _LOST as error:
-                _log.debug("a receiver of %s lost its line: %s", self._node, error)
+                log.debug("a receiver of %s lost its line: %s", self._node, error)
             finally:
                 await _close(client)
             with suppress(TimeoutError):
@@ -138,4 +138,4 @@ async def _close(thing: ServiceBusClient | ServiceBusReceiver) -> None:
         async with asyncio.timeout(_CLOSE_LIMIT):
             await thing.close()
     except _LOST as error:
-        _log.debug("a receiver did not close cleanly: %s", error)
+        log.debug("a receiver did not close cleanly: %s", error)

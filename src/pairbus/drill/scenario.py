@@ -172,9 +172,6 @@ class Scenario:
         return next((one for one in self.entities if path_key(one.path) == key), None)
 
 
-# --------------------------------------------------------------------------- where they are
-
-
 def shipped_scenarios() -> tuple[str, ...]:
     """The names of those that come with the package, the default first."""
     names = sorted(
@@ -196,7 +193,7 @@ def shipped_text(name: str) -> str:
 
 
 def find_scenario(name: str, *, seed: int | None = None) -> Scenario:
-    """A shipped scenario by its name, or one of a file, which ends in ``.toml``."""
+    """A shipped scenario by its name, or one of a file, which ends in `.toml`."""
     if name.endswith(".toml"):
         return load_scenario(Path(name), seed=seed)
     return parse_scenario(shipped_text(name), name=name, where=name, seed=seed)
@@ -211,9 +208,6 @@ def load_scenario(file: Path, *, seed: int | None = None) -> Scenario:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file}: cannot be read: {error}") from None
     return parse_scenario(text, name=file.stem, where=str(file), seed=seed)
-
-
-# --------------------------------------------------------------------------- reading
 
 
 def parse_scenario(text: str, *, name: str, where: str, seed: int | None = None) -> Scenario:

@@ -185,9 +185,6 @@ def _write_count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-# --------------------------------------------------------------------------- small parts
-
-
 def _row(who: str, drawn: str, style: str = "") -> str:
     return f'<div class="row{f" {style}" if style else ""}">{who}<div class="plot">{drawn}</div></div>'
 

@@ -27,7 +27,7 @@ from .segment import SegmentWriter, adopt_segments
 
 __all__ = ["OperationLog", "OperationRecorder", "OperationSums"]
 
-_log = logging.getLogger("pairbus.ledger")
+log = logging.getLogger(__name__)
 #: How often sums are written: what a killed process may lose.
 EVERY = 10.0
 #: How often a writer with nothing to tell shows that it lives.
@@ -170,7 +170,7 @@ class OperationLog(OperationSums):
         try:
             self._segments.close()
         except OSError as error:
-            _log.warning("cannot close a segment of the ledger: %s", error)
+            log.warning("cannot close a segment of the ledger: %s", error)
 
     def flush(self, phase: str) -> None:
         """Write the sums, and a mark that all is written up to now. Rule 2."""
@@ -182,7 +182,7 @@ class OperationLog(OperationSums):
             self._segments.append(self._unwritten)
         except OSError as error:
             if not self._has_failed:  # once, not every few seconds
-                _log.error("cannot write the ledger; its sums are kept for another try: %s", error)
+                log.error("cannot write the ledger; its sums are kept for another try: %s", error)
             self._has_failed = True
         else:
             self._unwritten = []
@@ -212,7 +212,7 @@ class OperationLog(OperationSums):
         try:
             adopt_segments(self._segments.directory, KIND)
         except OSError as error:
-            _log.warning("cannot adopt the ledger of earlier processes: %s", error)
+            log.warning("cannot adopt the ledger of earlier processes: %s", error)
 
 
 def _values(key: _Key, numbers: list[int]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Segments: files of JSON lines that many processes write into one directory without knowing each other.
 
 Theory of operation
-1. A segment has one writer, which appends to it under a hidden name, ``.KIND-….jsonl.open``. When it is full
-   or old it is closed: renamed to ``KIND-….jsonl``. A closed segment never changes again, so that whoever
+1. A segment has one writer, which appends to it under a hidden name, `.KIND-….jsonl.open`. When it is full
+   or old it is closed: renamed to `KIND-….jsonl`. A closed segment never changes again, so that whoever
    reads closed segments sees whole files only, and hidden ones are passed over by every reader there is.
-2. A row is kept when ``append`` has returned: the bytes are in the file and the file has been fsynced. The
+2. A row is kept when `append` has returned: the bytes are in the file and the file has been fsynced. The
    directory is fsynced with each new name.
 3. A write that fails is taken back to the end of the last whole row. Where even that fails, or an fsync
    fails (after which nobody knows what is on the disk), the segment is left behind and the next row begins a
@@ -54,7 +54,7 @@ class SegmentWriter:
         clock: Clock | None = None,
         encode: Callable[[Any], bytes] | None = None,
     ) -> None:
-        """``directory`` is made with the first row; ``kind`` begins the name of each file; ``encode`` writes
+        """`directory` is made with the first row; `kind` begins the name of each file; `encode` writes
         a row as a line of JSON, with its newline.
         """
         if not kind.isalnum():  # a dash ends the kind in the file's name
@@ -197,9 +197,6 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-# --------------------------------------------------------------------------- what dead writers left behind
-
-
 def adopt_segments(directory: Path, kind: str) -> list[Path]:
     """Close the open segments whose writers are gone, and tell the names of those that hold rows."""
     adopted = []
@@ -247,9 +244,6 @@ def _cut_torn_line(descriptor: int) -> int:
         os.ftruncate(descriptor, end)
     os.fsync(descriptor)
     return end
-
-
-# --------------------------------------------------------------------------- reading
 
 
 @dataclass(frozen=True, slots=True)

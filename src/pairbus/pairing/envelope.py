@@ -9,25 +9,25 @@ Theory of operation
 
    | native property | alias | form |
    | --- | --- | --- |
-   | path | ``x-ms-path`` | string, always |
-   | session id | ``x-ms-sessionid`` | string, if set |
-   | time to live | ``x-ms-timetolive`` | AMQP long, 100 ns ticks, if set |
-   | scheduled enqueue time | ``x-ms-scheduledenqueuetimeutc`` | AMQP timestamp, if set |
+   | path | `x-ms-path` | string, always |
+   | session id | `x-ms-sessionid` | string, if set |
+   | time to live | `x-ms-timetolive` | AMQP long, 100 ns ticks, if set |
+   | scheduled enqueue time | `x-ms-scheduledenqueuetimeutc` | AMQP timestamp, if set |
 
-2. The rules know neither the SDK's messages nor AMQP sections. They read and give ``Natives``, five plain
+2. The rules know neither the SDK's messages nor AMQP sections. They read and give `Natives`, five plain
    values, and application properties as a mapping; the client and the pump each translate at their edge.
    Times are milliseconds here, not seconds: they are what stands on the wire, and must come back to the bit.
 3. A time to live brings an absolute expiry with it (the SDK sets both), so both are cleared and both are set
    anew. An absolute expiry without a time to live is a moment of the caller's choice and is left alone, and
    so is the creation time.
-4. Numbers among the aliases have a certain AMQP type: ``Long`` must be encoded as a long (the SDK writes a
-   plain int with 32 bits, which hold 214 seconds of ticks), ``TimestampMs`` as a timestamp.
+4. Numbers among the aliases have a certain AMQP type: `Long` must be encoded as a long (the SDK writes a
+   plain int with 32 bits, which hold 214 seconds of ticks), `TimestampMs` as a timestamp.
 5. Unwrapping checks types, for anybody may send to a queue. What cannot be unwrapped raises
-   ``MalformedEnvelope``, and its place is the dead letters.
+   `MalformedEnvelope`, and its place is the dead letters.
 6. A body that would not fit a backlog queue may be compressed for the stay. Then the message has one data
    section with the compressed bytes of its whole body as they stood on the wire (every body section and the
-   footer), and two more properties: ``x-pairbus-body-encoding``, always ``deflate``, and
-   ``x-pairbus-body-size``, an AMQP long, the size before.
+   footer), and two more properties: `x-pairbus-body-encoding`, always `deflate`, and
+   `x-pairbus-body-size`, an AMQP long, the size before.
 7. A user's property with one of these names is refused always, in any spelling of upper and lower case.
 """
 
@@ -124,8 +124,8 @@ class Wrapped:
 class Unwrapped:
     """What a message is to have at the primary.
 
-    ``application_properties`` are the user's own, untouched. ``body_size`` is set if the body has to be
-    expanded with ``expand_body``. What is ``expired`` under the policy is dead-lettered, not delivered stale.
+    `application_properties` are the user's own, untouched. `body_size` is set if the body has to be
+    expanded with `expand_body`. What is `expired` under the policy is dead-lettered, not delivered stale.
     """
 
     path: str
@@ -141,9 +141,6 @@ class CompressedBody:
 
     data: bytes
     markers: Aliases
-
-
-# --------------------------------------------------------------------------- wrapping
 
 
 def check_properties(application_properties: Mapping[Any, Any] | None) -> None:
@@ -163,7 +160,7 @@ def ensure_message_id(message_id: Any, new_id: Callable[[], str] = lambda: uuid.
 
 
 def wrap(path: str, natives: Natives) -> Wrapped:
-    """The envelope of a message for the entity ``path``."""
+    """The envelope of a message for the entity `path`."""
     aliases: Aliases = {ALIAS_PATH: path}
     if natives.session_id is not None:
         aliases[ALIAS_SESSION] = natives.session_id
@@ -176,9 +173,6 @@ def wrap(path: str, natives: Natives) -> Wrapped:
     return Wrapped(natives=Natives(expires_ms=expires_ms), aliases=aliases)
 
 
-# --------------------------------------------------------------------------- unwrapping
-
-
 def unwrap(
     application_properties: Mapping[Any, Any] | None,
     *,
@@ -189,8 +183,8 @@ def unwrap(
 ) -> Unwrapped:
     """What a message of a backlog queue was, with its time to live by the policy.
 
-    Keys and strings may be bytes, as the SDK gives them. ``enqueued_ms`` is when the backlog queue took the
-    message; ``expires_ms`` the absolute expiry that it has there, if any.
+    Keys and strings may be bytes, as the SDK gives them. `enqueued_ms` is when the backlog queue took the
+    message; `expires_ms` the absolute expiry that it has there, if any.
     """
     own, found = _sort_out(application_properties or {})
     path = _read_path(found)
@@ -310,9 +304,6 @@ def _type_of(value: Any) -> str:
     return "null" if value is None else type(value).__name__
 
 
-# --------------------------------------------------------------------------- bodies
-
-
 def compress_body(body: bytes) -> CompressedBody:
     """Compress the body sections of a message as they stand on the wire."""
     # The level trades CPU for size; 6 is zlib's own middle, and 256 KB take it a few milliseconds.
@@ -322,7 +313,7 @@ def compress_body(body: bytes) -> CompressedBody:
 
 
 def expand_body(data: bytes, body_size: int) -> bytes:
-    """The body sections that ``compress_body`` was given; ``body_size`` is what ``unwrap`` found."""
+    """The body sections that `compress_body` was given; `body_size` is what `unwrap` found."""
     inflater = zlib.decompressobj()
     try:
         # One byte more than promised shows that there is more, without unpacking a bomb.

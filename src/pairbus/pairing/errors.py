@@ -126,7 +126,7 @@ class ReservedPropertyError(ConfigurationError):
 class MalformedEnvelope(PairbusError):
     """A message of a backlog queue that cannot be unwrapped; its place is the dead letters."""
 
-    #: What stands in ``DeadLetterReason``; the description has the particulars.
+    #: What stands in `DeadLetterReason`; the description has the particulars.
     dead_letter_reason = "MalformedEnvelope"
 
     def __init__(self, reason: str) -> None:

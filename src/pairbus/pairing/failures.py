@@ -5,18 +5,18 @@ Theory of operation
 
 1. Outages count towards a failover, mistakes of the caller do not, throttling is a case of its own. The class
    of an SDK exception alone does not tell them apart: an unauthorised connection, a bad certificate and a
-   refused port are all ``ServiceBusConnectionError``. So an exception is first *described*: the names of its
+   refused port are all `ServiceBusConnectionError`. So an exception is first *described*: the names of its
    classes, the AMQP condition and the status code found in it or in what it wraps, the classes of its causes.
    The SDK is never imported here, which keeps the rules importable without it and testable without a network.
-2. ``ROWS`` is read from top to bottom; the first row of which every criterion fits gives the *kind*. Specific
+2. `ROWS` is read from top to bottom; the first row of which every criterion fits gives the *kind*. Specific
    rows stand above general ones: a certificate that cannot be verified is found before the connection error
    that it hides in.
-3. ``DECISIONS`` says what each kind leads to, and which option changes that.
+3. `DECISIONS` says what each kind leads to, and which option changes that.
 4. A failure with an unknown outcome may have been delivered all the same. The message then keeps its id, for
    duplicate detection, and the ledger counts it. The outcome is known only if the failure proves that nothing
    was taken: the connection was never made, or the broker answered with a refusal.
 5. Before the first success of a client, a connection error may be a mistyped host as well as an outage. The
-   verdict is then ``ASK_BACKLOG``: if a link to one of the pair's backlog queues opens, somebody has paired
+   verdict is then `ASK_BACKLOG`: if a link to one of the pair's backlog queues opens, somebody has paired
    before us, the names are right and it is an outage. Otherwise it is raised.
 """
 
@@ -304,9 +304,6 @@ _CLIENT_SIDE = _any("amqp:client-error", "amqp:unknown-error")
 _ON_THE_LINE = _any("AMQPException", "OSError", "ServiceBusConnectionError", "OperationTimeoutError")
 
 
-# --------------------------------------------------------------------------- judging
-
-
 def classify(failure: Failure) -> FailureKind:
     """The kind of the first row that fits; the last row fits everything."""
     return next(row.kind for row in ROWS if row.fits(failure))
@@ -321,8 +318,8 @@ def judge(
 ) -> Ruling:
     """What to do about a failed send to the primary.
 
-    ``had_success``: whether anything has succeeded on the primary with this client. ``backlog_opened``: the
-    answer to an earlier ``ASK_BACKLOG``; None as long as nobody has asked.
+    `had_success`: whether anything has succeeded on the primary with this client. `backlog_opened`: the
+    answer to an earlier `ASK_BACKLOG`; None as long as nobody has asked.
     """
     kind = classify(failure)
     decision = DECISIONS[kind]
@@ -357,7 +354,7 @@ def _throttled(failure: Failure, options: SendAvailabilityOptions) -> Ruling:
 def is_idle_closure(failure: Failure, options: SendAvailabilityOptions, *, idle_for: float) -> bool:
     """Whether a failure is a link that was closed while nobody used it, to be opened again once, at once.
 
-    The service closes links after ten idle minutes and firewalls drop connections sooner. ``idle_for`` is the
+    The service closes links after ten idle minutes and firewalls drop connections sooner. `idle_for` is the
     time between the last success on this very link and the beginning of the failed attempt; a link that was
     opened for the attempt has none, so a second failure in a row is never taken for an idle closure.
     """
@@ -366,8 +363,6 @@ def is_idle_closure(failure: Failure, options: SendAvailabilityOptions, *, idle_
         FailureKind.SERVICE,
     )
 
-
-# --------------------------------------------------------------------------- describing
 
 _CONDITION = re.compile(r"Error condition: ((?:amqp|com\.microsoft):[a-z:-]+)")
 _STATUS = re.compile(r"Status Code: ([0-9]{3})", re.IGNORECASE)

@@ -1,13 +1,13 @@
 """Sizes: whether a message that fits the primary also fits a backlog queue, envelope included.
 
-1. The envelope adds bytes: ``envelope_overhead`` says how many, from AMQP's own encodings. With the longest
+1. The envelope adds bytes: `envelope_overhead` says how many, from AMQP's own encodings. With the longest
    path and session id, every alias and the marks of a compressed body it is about 550. What clearing the
    native properties saves is not subtracted, since encoders write cleared fields in different ways: the
    figure is never too low.
 2. Whether a message fits is asked while all is well, so that an outage is not the first to find one that does
-   not. ``HeadroomWatch`` gives one notice an entity.
+   not. `HeadroomWatch` gives one notice an entity.
 3. What does not fit is compressed if that is allowed and enough, and refused by name and size otherwise.
-4. A batch grows by one envelope a message, so a full one must be split. ``split_batch`` plans that before
+4. A batch grows by one envelope a message, so a full one must be split. `split_batch` plans that before
    anything is sent: each message stands in one group, in order, or is named as too large.
 """
 
@@ -74,9 +74,6 @@ MAX_OVERHEAD = MARKER_BYTES + envelope_overhead(
 )
 
 
-# --------------------------------------------------------------------------- one message
-
-
 class Fit(Enum):
     """Whether a message can go to a backlog queue."""
 
@@ -86,10 +83,10 @@ class Fit(Enum):
 
 
 def judge_fit(size: int, overhead: int, *, backlog_limit: int, may_compress: bool) -> Fit:
-    """Whether a message of ``size`` bytes fits a backlog queue with its envelope.
+    """Whether a message of `size` bytes fits a backlog queue with its envelope.
 
-    For a message whose body has been compressed, ask again with its new size, ``MARKER_BYTES`` more of
-    overhead and ``may_compress=False``.
+    For a message whose body has been compressed, ask again with its new size, `MARKER_BYTES` more of
+    overhead and `may_compress=False`.
     """
     if size + overhead <= backlog_limit:
         return Fit.FITS
@@ -97,7 +94,7 @@ def judge_fit(size: int, overhead: int, *, backlog_limit: int, may_compress: boo
 
 
 def check_fit(path: str, *, message_id: str | None, size: int, overhead: int, backlog_limit: int) -> None:
-    """Raise ``MessageTooLargeForBacklog`` for a message that does not fit as it is."""
+    """Raise `MessageTooLargeForBacklog` for a message that does not fit as it is."""
     if size + overhead > backlog_limit:
         raise MessageTooLargeForBacklog(
             path, message_id=message_id, size=size + overhead, limit=backlog_limit
@@ -139,9 +136,6 @@ class HeadroomWatch:
     def count(self, path: str) -> int:
         """How many messages of the entity lacked headroom."""
         return self._counts.get(path, 0)
-
-
-# --------------------------------------------------------------------------- batches
 
 
 def batch_limit(requested: int | None, *, primary_limit: int, backlog_limit: int) -> int:

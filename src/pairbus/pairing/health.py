@@ -3,14 +3,14 @@
 Theory of operation
 -------------------
 
-1. The machine is the table ``TABLE``: (state, input) -> (state, steps). A pair that is not in it changes
+1. The machine is the table `TABLE`: (state, input) -> (state, steps). A pair that is not in it changes
    nothing. The picture in the documentation is drawn from it.
-2. Nothing here waits, sends or looks at a clock. Methods take ``now`` and return *effects*, data that say
-   what the shell around the SDK has to do. ``next_deadline`` says when to ``tick``. ``now`` must never step
+2. Nothing here waits, sends or looks at a clock. Methods take `now` and return *effects*, data that say
+   what the shell around the SDK has to do. `next_deadline` says when to `tick`. `now` must never step
    back, or a clock that is set would fail entities over; a shell that hands in a monotonic clock puts the
    time of day into the changes that it passes on.
 3. An *attempt* begins when a caller's message takes its place in the sender's FIFO, so that waiting behind a
-   silent peer counts. It ends with ``succeed`` or ``record``; a failover abandons those that have no answer,
+   silent peer counts. It ends with `succeed` or `record`; a failover abandons those that have no answer,
    and what an abandoned one reports later is ignored.
 4. The failover clock runs from the beginning of the first attempt that failed, counted, or is still without
    an answer. A success stops it: an attempt that began earlier is then taken to begin at that success, so a
@@ -18,13 +18,13 @@ Theory of operation
    success: an entity that is disabled, gone, full or not ours to use is not down, whatever became of the link
    to it, and the backlog would only hide what the caller has to see. Throttling holds the clock for those
    that wait, until the wait is over that the service asked for.
-5. With a ``failover_interval`` of 0 only a failure fails over, since every attempt is without an answer at
+5. With a `failover_interval` of 0 only a failure fails over, since every attempt is without an answer at
    first; what bounds a silent peer is then the shell's deadline for one attempt, which ends in a failure.
-6. The first ping goes out with the failover, the next ones each ``ping_primary_interval`` after the start of
-   the one before, earlier by a random part of ``ping_jitter`` and never later. There is one ping at a time.
+6. The first ping goes out with the failover, the next ones each `ping_primary_interval` after the start of
+   the one before, earlier by a random part of `ping_jitter` and never later. There is one ping at a time.
    A forced failover waits an interval before its first ping, or a healthy primary would undo it at once.
-7. ``PERMANENT_PINGS`` pings in a row with the same permanent error fault the entity. Pings go on: a good one,
-   or ``mark_healthy``, mends it.
+7. `PERMANENT_PINGS` pings in a row with the same permanent error fault the entity. Pings go on: a good one,
+   or `mark_healthy`, mends it.
 """
 
 from __future__ import annotations
@@ -127,9 +127,6 @@ TABLE: dict[tuple[EntityState, Input], Transition] = {
 }
 
 
-# --------------------------------------------------------------------------- effects
-
-
 class AbandonAttempts(NamedTuple):
     """Cancel these attempts, none of which has an answer: their messages take the route of this moment."""
 
@@ -183,14 +180,11 @@ class HealthStatus:
     pings: int
 
 
-# --------------------------------------------------------------------------- the machine
-
-
 class EntityHealth:
-    """The state of one entity for one client. Methods that take ``now`` return the effects to carry out."""
+    """The state of one entity for one client. Methods that take `now` return the effects to carry out."""
 
     def __init__(self, path: str, options: SendAvailabilityOptions, *, random: Callable[[], float]) -> None:
-        """``random`` gives numbers from 0 to below 1, as ``random.random`` does."""
+        """`random` gives numbers from 0 to below 1, as `random.random` does."""
         self.path = path
         self.state = EntityState.HEALTHY
         self._options = options
@@ -224,13 +218,13 @@ class EntityHealth:
 
     @property
     def next_deadline(self) -> float | None:
-        """When to call ``tick``, if nothing else happens before."""
+        """When to call `tick`, if nothing else happens before."""
         if self._ping_due is not None:
             return None if self._ping is not None else self._ping_due
         return self._fails_over_at()
 
     def fault(self) -> PrimaryEntityFault:
-        """What a send raises whose route is ``REFUSED``."""
+        """What a send raises whose route is `REFUSED`."""
         return PrimaryEntityFault(self.path, self._last_failure or self._reason)
 
     def status(self) -> HealthStatus:
@@ -263,9 +257,9 @@ class EntityHealth:
         return self._take(Input.ATTEMPT_SUCCEEDED, now, "a send succeeded")
 
     def record(self, attempt: Hashable, verdict: Ruling, *, now: float, reason: str) -> tuple[Effect, ...]:
-        """The attempt failed. ``reason`` is the failure in a line.
+        """The attempt failed. `reason` is the failure in a line.
 
-        A verdict of ``ASK_BACKLOG`` is not recorded: the attempt goes on until the question is answered.
+        A verdict of `ASK_BACKLOG` is not recorded: the attempt goes on until the question is answered.
         """
         if verdict.action is Action.ASK_BACKLOG:
             raise ValueError("record the verdict that answers ASK_BACKLOG, not the question")

@@ -1,13 +1,13 @@
 """Names: connection strings, the name of a primary, its backlog queues, and when two endpoints are one.
 
 Client, syphon and command line must agree on the names of the backlog queues to the letter, or messages wait
-where nobody looks. Hence one function, ``primary_name``, and no other place that forms these names. Its
+where nobody looks. Hence one function, `primary_name`, and no other place that forms these names. Its
 rules, in this order:
 
 1. a given alias;
-2. the field ``Namespace=`` of the connection string, which embedded namespaces write into theirs;
-3. the first label of the host name: ``contoso.servicebus.windows.net`` is ``contoso``;
-4. for an IP address or ``localhost``, host and port joined by dashes: ``127-0-0-1-5672``. A dot or a colon
+2. the field `Namespace=` of the connection string, which embedded namespaces write into theirs;
+3. the first label of the host name: `contoso.servicebus.windows.net` is `contoso`;
+4. for an IP address or `localhost`, host and port joined by dashes: `127-0-0-1-5672`. A dot or a colon
    of the address becomes a dash as well, so that the result is one label like any namespace's.
 
 Names are lower-cased, since host names and paths are case-insensitive.
@@ -85,7 +85,7 @@ class BacklogQueueName:
 
 
 def parse_connection_string(text: str) -> ConnectionString:
-    """Read ``Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…``; errors never quote the text."""
+    """Read `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…`; errors never quote the text."""
     values = _split_fields(text)
     emulator = values.get("usedevelopmentemulator", "") == "true"
     address = values.get("endpoint")
@@ -128,7 +128,7 @@ def _split_fields(text: str) -> dict[str, str]:
 
 
 def endpoint_of(address: str, *, emulator: bool = False) -> Endpoint:
-    """The endpoint of ``sb://host:port/``, ``host:port`` or ``host``."""
+    """The endpoint of `sb://host:port/`, `host:port` or `host`."""
     parts = urlsplit(address if "//" in address else f"//{address}")
     try:
         host, port = parts.hostname, parts.port
@@ -181,14 +181,14 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def backlog_queue_name(primary: str, index: int) -> str:
-    """``contoso/x-servicebus-transfer/0``; ``primary`` is what ``primary_name`` returned."""
+    """`contoso/x-servicebus-transfer/0`; `primary` is what `primary_name` returned."""
     if index < 0:
         raise ValueError(f"backlog queues are counted from 0, not {index}")
     return f"{primary}/{TRANSFER_SEGMENT}/{index}"
 
 
 def backlog_queue_names(primary: str, count: int) -> list[str]:
-    """The names of the backlog queues below ``count``, in order."""
+    """The names of the backlog queues below `count`, in order."""
     return [backlog_queue_name(primary, index) for index in range(count)]
 
 

@@ -5,7 +5,7 @@
 2. A queue that fails leaves the rotation for everybody: whoever had chosen it chooses another one with the
    next message.
 3. After a cool-down it may be chosen again. Senders that have moved on stay where they are.
-4. When none is left, choosing raises ``BacklogUnavailableError``. The error says when the next one returns.
+4. When none is left, choosing raises `BacklogUnavailableError`. The error says when the next one returns.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Rotation:
     """The backlog queues of one client."""
 
     def __init__(self, queues: Sequence[str], *, cool_down: float, random: Callable[[], float]) -> None:
-        """``random`` gives numbers from 0 to below 1, as ``random.random`` does."""
+        """`random` gives numbers from 0 to below 1, as `random.random` does."""
         if not queues:
             raise ValueError("a rotation needs at least one backlog queue")
         self._queues = {name: _Queue(name) for name in queues}

@@ -21,14 +21,14 @@ class BacklogNumbers:
         self._last = 0
 
     def take(self, count: int) -> list[int]:
-        """The next ``count`` numbers."""
+        """The next `count` numbers."""
         first = self._last
         self._last -= count
         return [first - offset for offset in range(1, count + 1)]
 
 
 def check_cancellable(numbers: Iterable[int]) -> None:
-    """Raise ``ScheduledInBacklogError`` if any of the numbers stands for a message of the backlog."""
+    """Raise `ScheduledInBacklogError` if any of the numbers stands for a message of the backlog."""
     in_backlog = [number for number in numbers if number < 0]
     if in_backlog:
         raise ScheduledInBacklogError(in_backlog)

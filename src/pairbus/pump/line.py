@@ -53,7 +53,7 @@ from .tokens import TokenSource
 
 __all__ = ["AmqpLine", "LinkListener", "Place"]
 
-_log = logging.getLogger("pairbus.pump")
+log = logging.getLogger(__name__)
 # Nothing heard for so long, and the peer is gone. It is told half of it and sends something in between.
 IDLE_TIMEOUT = 120.0
 # How often heart-beats are looked after: well within the idle time-outs of all services.
@@ -259,7 +259,7 @@ class AmqpLine(asyncio.Protocol):
             return
         error = task.exception()
         if error is not None:
-            _log.warning("a token could not be renewed: %s", error)
+            log.warning("a token could not be renewed: %s", error)
             self._renew_in(_RENEW_AGAIN, path)
 
     # -- the socket

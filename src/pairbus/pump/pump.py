@@ -26,7 +26,7 @@ from .transport import Transport
 
 __all__ = ["Pump", "open_transport"]
 
-_log = logging.getLogger("pairbus.pump")
+log = logging.getLogger(__name__)
 OpenTransport = Callable[[ResolvedSide, PumpOptions], Transport]
 
 
@@ -141,7 +141,7 @@ class Pump:
             raise
         for queue, result in zip(self._queues, results, strict=True):
             if isinstance(result, BaseException):
-                _log.error("the pump of a queue has failed: %s", queue, exc_info=result)
+                log.error("the pump of a queue has failed: %s", queue, exc_info=result)
                 raise result
 
     async def _watch(self, station: Station) -> None:

@@ -39,7 +39,7 @@ from .verdicts import Remedy, judge
 
 __all__ = ["QueuePump"]
 
-_log = logging.getLogger("pairbus.pump")
+log = logging.getLogger(__name__)
 # Rule 7: a message that somebody else had under lock is noticed so soon after it comes back.
 _LONGEST_QUIET = 1.0
 
@@ -438,4 +438,4 @@ class QueuePump:
         self._station.tally.queue_errors[self.queue] = str(error)
         # The first one of a row is news; a queue that stays away would fill the log.
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
-        _log.log(level, "a backlog queue cannot be read: %s: %s", self.queue, error)
+        log.log(level, "a backlog queue cannot be read: %s: %s", self.queue, error)

@@ -153,9 +153,6 @@ def _value(value: Any) -> Any:
             return value
 
 
-# --------------------------------------------------------------------------- out
-
-
 def to_annotated(payload: bytes) -> AmqpAnnotatedMessage:
     """A message of ours for the SDK to send."""
     sections = scan(payload)

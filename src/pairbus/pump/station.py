@@ -20,7 +20,7 @@ from .verdicts import Judgement, Remedy
 
 __all__ = ["Station"]
 
-_log = logging.getLogger("pairbus.pump")
+log = logging.getLogger(__name__)
 # How much of a second's worth is sent at once where there is a limit to the rate.
 _SLICE_SECONDS = 0.05
 # Messages in hand of all queues together, as far as a queue's least credit allows: some seconds of work.
@@ -101,7 +101,7 @@ class Station:
         if judgement.verdict is Remedy.BUSY or (judgement.is_strain and before is PathState.UP):
             self.limiter.trouble(self.monotonic())
         if before is PathState.UP:
-            _log.warning(
+            log.warning(
                 "a path does not take messages: %s",
                 judgement.reason,
                 extra={"fields": {"path": path, "reason": judgement.description}},
@@ -111,7 +111,7 @@ class Station:
         """Something is wrong that nobody can go on with, such as a full disk: end everything."""
         if self.failure is None:
             self.failure = error
-            _log.error("the pump ends: %s", error)
+            log.error("the pump ends: %s", error)
         self.stopped.set()
 
     async def close(self) -> None:

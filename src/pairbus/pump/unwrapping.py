@@ -148,9 +148,6 @@ def _unwrap(
     )
 
 
-# --------------------------------------------------------------------------- reading
-
-
 def _entries(data: bytes, start: int) -> tuple[int, int]:
     """Where the entries of a map begin, and how many values there are."""
     code = data[start]
@@ -303,9 +300,6 @@ def _plain(aliases: dict[str, Any]) -> Unwrapped | None:
         return unwrap(aliases, policy="pause", now_ms=0, enqueued_ms=0)
     except MalformedEnvelope:
         return None  # it is raised for each message anew, with its reason
-
-
-# --------------------------------------------------------------------------- writing
 
 
 def _write(

@@ -62,9 +62,9 @@ def open_administration(
 ) -> ServiceBusAdministrationClient:
     """An administration client for a connection string, or for a host name and its credential.
 
-    ``keywords`` are those of the SDK's messaging client, of which ``connection_verify``, ``http_proxy``,
-    ``logging_enable`` and ``user_agent`` mean something here too. The client connects with its first request;
-    close it, or use it with ``async with``.
+    `keywords` are those of the SDK's messaging client, of which `connection_verify`, `http_proxy`,
+    `logging_enable` and `user_agent` mean something here too. The client connects with its first request;
+    close it, or use it with `async with`.
     """
     settings = _settings(keywords or {})
     if isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
@@ -139,7 +139,7 @@ class _PlainTransport(AioHttpTransport):  # type: ignore[misc]  # the SDK loads 
 
 
 async def ask(request: Awaitable[T], *, limit: float = REQUEST_LIMIT) -> T:
-    """Await one request within a limit; what goes beyond it raises ``TimeoutError``."""
+    """Await one request within a limit; what goes beyond it raises `TimeoutError`."""
     async with asyncio.timeout(limit):
         return await request
 

@@ -20,7 +20,7 @@ from azure.core.exceptions import AzureError
 
 __all__ = ["Graveyard"]
 
-log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 # How long an SDK sender may take to close.
 CLOSE_LIMIT = 5.0
 

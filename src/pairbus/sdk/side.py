@@ -18,7 +18,7 @@ from .tls import with_shared_context
 
 __all__ = ["LinkSettings", "SdkSender", "SdkSide", "SideName"]
 
-log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 C = TypeVar("C", bound=ServiceBusClient)
 SideName = Literal["primary", "secondary"]
 

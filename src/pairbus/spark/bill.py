@@ -74,9 +74,9 @@ def bill_ledger(
     month: str | None = None,
     out: Path | None = None,
 ) -> BillRun:
-    """Take in what is new, and bill all that there is, or one month of it (``2026-11``).
+    """Take in what is new, and bill all that there is, or one month of it (`2026-11`).
 
-    With ``out`` the lines are written there, as Parquet and as CSV.
+    With `out` the lines are written there, as Parquet and as CSV.
     """
     terms = terms or BillTerms()
     intake = take_segments(spark, records)
@@ -129,9 +129,6 @@ def _report(
     )
 
 
-# --------------------------------------------------------------------------- what is small
-
-
 @dataclass(frozen=True, slots=True)
 class _Marks:
     outages: list[Outage]
@@ -166,9 +163,6 @@ def _small_table(spark: SparkSession, schema: pa.Schema, rows: Iterable[Sequence
     """A table that the driver sends along with the query, and that takes no job to make."""
     named = [dict(zip(schema.names, row, strict=True)) for row in rows]
     return F.broadcast(spark.createDataFrame(pa.Table.from_pylist(named, schema=schema)))
-
-
-# --------------------------------------------------------------------------- what is large
 
 
 def _usage(rows: DataFrame, month: str | None) -> DataFrame:
@@ -277,9 +271,6 @@ def _price(spark: SparkSession, sums: DataFrame, months: dict[str, MonthBill]) -
 
 def _product(number: Column, price: Column) -> Column:
     return (number.cast("decimal(18,0)") * price).cast("decimal(37,18)")
-
-
-# --------------------------------------------------------------------------- what comes out
 
 
 def _shares(lines: DataFrame) -> dict[str, list[Share]]:

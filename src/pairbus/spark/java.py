@@ -46,7 +46,7 @@ def check_java() -> None:
 
 
 def parse_java_version(text: str) -> int | None:
-    """``openjdk version "17.0.15"`` -> 17; the old counting, ``1.8.0``, -> 8."""
+    """`openjdk version "17.0.15"` -> 17; the old counting, `1.8.0`, -> 8."""
     found = _VERSION.search(text)
     if found is None:
         return None

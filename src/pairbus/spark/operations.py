@@ -3,7 +3,7 @@
 1. Closed segments never change. All that are there are read, each row is checked, and the days that they have
    rows of are written anew: what the day had, and what is new. A row that a day has already, by its id, is
    kept once. So a segment that comes late, comes again, or was half taken when a run died, does no harm.
-2. A day is written under a hidden name. The rename to ``operations-DAY-GENERATION.parquet`` makes it valid;
+2. A day is written under a hidden name. The rename to `operations-DAY-GENERATION.parquet` makes it valid;
    of a day the newest generation counts. Only then are segments and older generations removed.
 3. A line that cannot be read stays in the table as a bad row, with its text, so that it is shown in every
    report and not only in the first one.

@@ -3,7 +3,7 @@
 Compaction
 1. Closed segments never change, so what was read is what is there. The newest Parquet and all closed segments
    are read, one row is kept for each operation id, and the whole is written under a hidden name.
-2. The rename to ``receipts-GENERATION.parquet`` makes it valid. Only then are the segments and the older
+2. The rename to `receipts-GENERATION.parquet` makes it valid. Only then are the segments and the older
    generation removed. A crash in between leaves rows in two places, and readers keep one of them.
 3. One compaction runs at a time; another one that is asked for meanwhile has nothing to do.
 """

@@ -73,7 +73,7 @@ def open_session(
     is_short: bool = True,
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """A SparkSession. ``settings`` are Spark's own, above ours; ``is_short`` prefers a quick start.
+    """A SparkSession. `settings` are Spark's own, above ours; `is_short` prefers a quick start.
 
     Without a master it is one of Spark Connect where SPARK_REMOTE says so, and else one of this machine.
     """

@@ -97,9 +97,6 @@ def verify(
         keyed.unpersist()
 
 
-# --------------------------------------------------------------------------- the three sources
-
-
 def _load_redirects(spark: SparkSession, records: Sequence[Path]) -> DataFrame:
     closed: list[Path] = []
     fresh: list[dict[str, Any]] = []
@@ -146,9 +143,6 @@ def _peek(
     count = len(shards)
     rows = spark.range(0, count, 1, count).mapInArrow(peek_shards(pairs, shards, options), SEEN_DDL)
     return _normal(rows).localCheckpoint(eager=True)
-
-
-# --------------------------------------------------------------------------- judging
 
 
 def _judge(redirects: DataFrame, seen: DataFrame, handled: DataFrame) -> DataFrame:

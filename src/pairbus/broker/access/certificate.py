@@ -98,7 +98,7 @@ def _reason(error: Exception) -> str:
 def _serves(certificate: Certificate, now: float) -> bool:
     """Whether both files are there, belong together, fit our addresses and stay valid for a while.
 
-    Done with ``ssl`` alone, since importing ``cryptography`` takes longer than all the rest of a start.
+    Done with `ssl` alone, since importing `cryptography` takes longer than all the rest of a start.
     """
     try:
         server_context(certificate)

@@ -3,7 +3,7 @@
 A resource is a path inside the namespace. Scheme, host and port of a token's resource are left aside: a key
 belongs to one namespace, which is reached as 127.0.0.1, as localhost or by any name that leads here, and
 clients write the name that they used. Paths are compared without regard to case and segment by segment:
-``orders`` covers ``orders`` and ``orders/$DeadLetterQueue`` but not ``orders2``; the empty path covers the
+`orders` covers `orders` and `orders/$DeadLetterQueue` but not `orders2`; the empty path covers the
 namespace.
 """
 
@@ -30,7 +30,7 @@ _BARE_HOST: Final = re.compile(
 
 
 class TokenRejected(Refused):
-    """A token or a key that gives no grant. Its text quotes no secret; HTTP and $cbs answer ``status``."""
+    """A token or a key that gives no grant. Its text quotes no secret; HTTP and $cbs answer `status`."""
 
     def __init__(self, description: str) -> None:
         super().__init__(UNAUTHORIZED, description)
@@ -39,7 +39,7 @@ class TokenRejected(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Claims on a resource until a time (Unix seconds; infinity is for ever). ``subject`` says whose."""
+    """Claims on a resource until a time (Unix seconds; infinity is for ever). `subject` says whose."""
 
     claims: frozenset[Claim]
     expires_at: float

@@ -1,6 +1,6 @@
 """Shared access policies: names, keys and what their holders may do.
 
-A namespace has the policy ``RootManageSharedAccessKey`` with every right, ``send`` and ``listen`` with one
+A namespace has the policy `RootManageSharedAccessKey` with every right, `send` and `listen` with one
 each, and those that its owner adds. The keys of the first three are random and kept in a file, so that a
 connection string outlives restarts; those of the others come with every start, so that leaving one out takes
 it away.
@@ -72,7 +72,7 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str) -> Policy:
-        """Read ``NAME=KEY:send,listen,manage``: the first ``=`` and the last ``:`` separate."""
+        """Read `NAME=KEY:send,listen,manage`: the first `=` and the last `:` separate."""
         # What is wrong may be the key, so the text itself is never quoted.
         named, colon, rights = text.rpartition(":")
         name, equals, key = named.partition("=")
@@ -151,7 +151,7 @@ class Policies:
 
     @classmethod
     def load(cls, path: Path) -> Policies:
-        """Read policies from a file that ``save`` wrote."""
+        """Read policies from a file that `save` wrote."""
         try:
             loaded = cls([_from_dict(entry) for entry in json.loads(path.read_bytes())["policies"]])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:

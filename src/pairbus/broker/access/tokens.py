@@ -3,12 +3,12 @@
 Theory of operation:
 1. Three things give a grant: a shared access signature, made with the key of a policy; a JSON web token, if a
    key to verify it is configured; name and key of a policy by SASL PLAIN. Anything else raises
-   ``TokenRejected``, and nothing that a peer sends raises anything but that.
-2. A signature covers ``sr`` exactly as it stands in the token, quoted, then a newline, then ``se``. Clients
+   `TokenRejected`, and nothing that a peer sends raises anything but that.
+2. A signature covers `sr` exactly as it stands in the token, quoted, then a newline, then `se`. Clients
    quote differently, so the raw text is signed and only then decoded.
-3. ``sr`` names the resource; ``grants`` says how it is compared with an entity.
+3. `sr` names the resource; `grants` says how it is compared with an entity.
 4. Secrets are compared in constant time, and a policy that does not exist takes as long as a wrong key.
-5. Time is an argument. A grant ends at its ``expires_at``, which is infinite after SASL PLAIN.
+5. Time is an argument. A grant ends at its `expires_at`, which is infinite after SASL PLAIN.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""JSON web tokens, as a ``TokenCredential`` of a client brings them.
+"""JSON web tokens, as a `TokenCredential` of a client brings them.
 
 They count only when the namespace's owner has given a key to verify them. The key's type decides which
 algorithms are taken, never the token: a public key must not be usable as the secret of an HMAC. What they
-allow stands in their ``roles``, by the names of the service's built-in roles, for the whole namespace.
+allow stands in their `roles`, by the names of the service's built-in roles, for the whole namespace.
 """
 
 from __future__ import annotations

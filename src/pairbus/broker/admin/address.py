@@ -56,7 +56,7 @@ class ResourceAddress:
 
 
 def parse_address(target: str) -> ResourceAddress:
-    """Raises ``AdminRefused``: 404 on an unknown system resource, 400 on a query that makes no sense."""
+    """Raises `AdminRefused`: 404 on an unknown system resource, 400 on a query that makes no sense."""
     path, query_text = split_target(target)
     query = _parse_query(query_text)
     page = Page(skip=_number(query, "$skip", 0), top=min(_number(query, "$top", MAX_PAGE), MAX_PAGE))

@@ -1,6 +1,6 @@
 """The administration API: a request in, a response out, no I/O and no clock.
 
-What the engine refuses becomes an HTTP status and an ``Error`` document; the table below says which. Clients
+What the engine refuses becomes an HTTP status and an `Error` document; the table below says which. Clients
 tell some refusals apart by a sub-code in the text (40901 and 40301 mean more than their status), so each text
 begins with the plain one of its status.
 """
@@ -53,7 +53,7 @@ class AdminApi:
     def __init__(
         self, namespace: Namespace, *, authorize: Authorize | None = None, created_at: float | None = None
     ) -> None:
-        """``authorize`` raises any ``PairbusError`` to refuse a request; its text becomes that of a 401."""
+        """`authorize` raises any `PairbusError` to refuse a request; its text becomes that of a 401."""
         self._namespace = namespace
         self._authorize = authorize
         self._created_at = created_at

@@ -27,7 +27,7 @@ def read_authorization(description: XmlNode) -> str:
 
 
 def describe_authorization(text: str) -> XmlNode:
-    """The element for a text that ``read_authorization`` made."""
+    """The element for a text that `read_authorization` made."""
     rules = json.loads(text) if text else []
     return branch("AuthorizationRules", [_describe_rule(rule) for rule in rules])
 

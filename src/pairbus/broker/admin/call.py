@@ -28,11 +28,11 @@ class AdminCall:
 
     @property
     def is_update(self) -> bool:
-        """Clients send ``If-Match: *`` to change what is there; without it a PUT creates."""
+        """Clients send `If-Match: *` to change what is there; without it a PUT creates."""
         return "if-match" in self.request.headers
 
     def description(self, *names: str) -> XmlNode:
-        """What the ATOM entry in the body describes, which must be one of ``names``."""
+        """What the ATOM entry in the body describes, which must be one of `names`."""
         root = parse(self.request.body)
         content = root.find("content")
         if root.name != "entry" or content is None:

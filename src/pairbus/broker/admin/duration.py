@@ -1,4 +1,4 @@
-"""Durations and instants as .NET writes them: ``PT1M``, ``P3D``, ``P10675199DT2H48M5.4775807S``.
+"""Durations and instants as .NET writes them: `PT1M`, `P3D`, `P10675199DT2H48M5.4775807S`.
 
 The last is the longest duration that .NET knows, and stands for "for ever" throughout the API.
 """

@@ -19,7 +19,7 @@ def split_target(target: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """One HTTP request: ``headers`` with lower-case names, ``target`` (path and query) still quoted.
+    """One HTTP request: `headers` with lower-case names, `target` (path and query) still quoted.
 
     Headers and body hold tokens and keys, so neither shows in the representation.
     """
@@ -37,7 +37,7 @@ class HttpRequest:
 
     @property
     def token(self) -> str | None:
-        """What authorises the request: a SAS token, or a bearer token without the word ``Bearer``."""
+        """What authorises the request: a SAS token, or a bearer token without the word `Bearer`."""
         value = self.headers.get("authorization") or self.headers.get("servicebusauthorization")
         if value is None:
             return None

@@ -5,10 +5,10 @@
 2. The handler gives a response, or something to await. A response that is awaited holds the connection, and
    no deadline of ours runs meanwhile: whoever holds it decides (a commit, a fault that delays). Cancelling it
    drops the connection without an answer.
-3. A client has ``request_timeout`` for a whole request from its first byte, and ``idle_timeout`` between
+3. A client has `request_timeout` for a whole request from its first byte, and `idle_timeout` between
    requests; the first is answered with 408, the second closes in silence.
 4. After an error nobody knows where the next request begins. The answer is sent, the input is read and thrown
-   away for ``linger`` seconds (a reset on unread bytes could overtake the answer), then it closes.
+   away for `linger` seconds (a reset on unread bytes could overtake the answer), then it closes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class HttpLimits:
 
 
 class AdminHttp(asyncio.Protocol):
-    """Serves one connection. Bytes that were read before it took over go to ``data_received``."""
+    """Serves one connection. Bytes that were read before it took over go to `data_received`."""
 
     def __init__(self, handler: Handler, *, limits: HttpLimits | None = None) -> None:
         self._handler = handler

@@ -60,7 +60,7 @@ def branch(name: str, children: Sequence[XmlNode], attributes: Mapping[str, str]
 
 
 def parse(document: bytes) -> XmlNode:
-    """The root of a document; raises ``AdminRefused`` (400) on anything that is not harmless XML in UTF-8."""
+    """The root of a document; raises `AdminRefused` (400) on anything that is not harmless XML in UTF-8."""
     builder = _Builder()
     parser = expat.ParserCreate("utf-8", _SEPARATOR)
     parser.buffer_text = True

@@ -1,4 +1,4 @@
-"""Rules of subscriptions, between the engine's dataclasses and ``RuleDescription``."""
+"""Rules of subscriptions, between the engine's dataclasses and `RuleDescription`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def describe_rule(rule: Rule) -> XmlNode:
 
 
 def read_rule(description: XmlNode, *, name: str | None = None, created_at: float) -> Rule:
-    """The rule as described; ``name`` is that of the request's address, which counts for more."""
+    """The rule as described; `name` is that of the request's address, which counts for more."""
     return Rule(
         name=name or description.text_of("Name") or "$Default",
         filter=_read_filter(description.find("Filter")),

@@ -56,7 +56,7 @@ _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_par
 def read_settings(
     kind: type[SettingsType], description: XmlNode, current: EntitySettings | None = None
 ) -> SettingsType:
-    """Settings as described; those left out have their defaults. ``current`` is what an update replaces."""
+    """Settings as described; those left out have their defaults. `current` is what an update replaces."""
     known = _fields_of(kind)
     given: dict[str, Any] = {}
     if current is not None:

@@ -1,4 +1,4 @@
-"""Typed values of filters and actions: ``<Value i:type="d6p1:int">1</Value>``.
+"""Typed values of filters and actions: `<Value i:type="d6p1:int">1</Value>`.
 
 Each XML Schema type has a Python value that goes back to the same type; types that AMQP knows and XML Schema
 does not are written as their nearest neighbour, so that a rule that was made over AMQP can be listed.
@@ -46,7 +46,7 @@ _INTEGER_NAMES: Final = {python: name for name, (python, _, _) in _INTEGERS.item
 
 
 def read_pairs(node: XmlNode | None) -> dict[str, Any]:
-    """Keys and values below ``Properties`` or ``Parameters``; raises ``AdminRefused``."""
+    """Keys and values below `Properties` or `Parameters`; raises `AdminRefused`."""
     if node is None:
         return {}
     pairs = {}

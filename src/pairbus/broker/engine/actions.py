@@ -2,7 +2,7 @@
 
 Statements run in order and each sees what those before it did. The message itself is not touched. A value
 that is unknown is written as null. A property that had a numeric type keeps it while the new number fits:
-AMQP types would otherwise drift to ``long`` and ``double``.
+AMQP types would otherwise drift to `long` and `double`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ActionStep: TypeAlias = Callable[[ChangedMessage], ChangedMessage]
 
 @dataclass(frozen=True)
 class SqlAction:
-    """``SET property = value`` and ``REMOVE property``, one or more, separated by semicolons."""
+    """`SET property = value` and `REMOVE property`, one or more, separated by semicolons."""
 
     expression: str
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -70,7 +70,7 @@ class SqlAction:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> SqlAction:
-        """Give back the action whose ``to_dict`` this is."""
+        """Give back the action whose `to_dict` this is."""
         parameters = {name: from_plain(value) for name, value in plain["parameters"].items()}
         return cls(plain["expression"], parameters)
 

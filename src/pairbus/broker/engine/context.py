@@ -29,7 +29,7 @@ class Space:
 
 
 class Context:
-    """One a namespace. ``find`` and ``retire`` are the namespace's: look up a path, delete an idle entity."""
+    """One a namespace. `find` and `retire` are the namespace's: look up a path, delete an idle entity."""
 
     __slots__ = ("advanced", "alarms", "events", "find", "limits", "next_token", "ready", "retire")
 

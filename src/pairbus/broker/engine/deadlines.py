@@ -97,7 +97,7 @@ class Deadlines(Generic[DeadlineKey]):
 
 
 class Sleeper(ABC):
-    """Something that wants to be woken. ``alarm_at`` is when; only Alarms sets it."""
+    """Something that wants to be woken. `alarm_at` is when; only Alarms sets it."""
 
     __slots__ = ("alarm_at",)
 

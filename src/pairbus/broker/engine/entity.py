@@ -245,7 +245,7 @@ class Entity(Sleeper):
 
     @abstractmethod
     def _enqueue(self, message: StoredMessage, now: float, view: Incoming | None = None) -> None:
-        """Do with a message what the entity is there for. ``view`` is what filters may look at."""
+        """Do with a message what the entity is there for. `view` is what filters may look at."""
 
     def _advance(self) -> int:
         self.last_sequence += 1

@@ -1,7 +1,7 @@
 """How the engine says no.
 
     PairbusError
-     └── Refused      an operation that the engine refuses; ``condition`` is what the client sees
+     └── Refused      an operation that the engine refuses; `condition` is what the client sees
 
 The texts say what would be right, because the official SDKs show them to the application's author. The
 functions make the refusals that are raised in more than one place, so that each is worded once.

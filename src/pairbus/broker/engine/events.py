@@ -1,11 +1,11 @@
 """What happened, for a store to write down.
 
 1. An event names its entity by canonical path. Sub-queues have paths of their own
-   (``orders/$DeadLetterQueue``).
+   (`orders/$DeadLetterQueue`).
 2. Every event but the removals says the whole new value of one row: writing it twice does no harm.
-3. ``MessageStored`` holds the live record. A store that reads it at the end of a turn sees the record as it
+3. `MessageStored` holds the live record. A store that reads it at the end of a turn sees the record as it
    is then, and the later events of the same turn say the same again.
-4. ``EntityRemoved`` takes with it everything under its path: messages, sub-queues, rules, session states,
+4. `EntityRemoved` takes with it everything under its path: messages, sub-queues, rules, session states,
    duplicate history, numbers. A topic's subscriptions are removed by events of their own before it.
 5. Locks are not written: they end with the process.
 
@@ -48,7 +48,7 @@ class EntityKind(enum.Enum):
 
 
 class EntityPut(NamedTuple):
-    """An entity was created or updated. A subscription's path is ``topic/Subscriptions/name``."""
+    """An entity was created or updated. A subscription's path is `topic/Subscriptions/name`."""
 
     kind: EntityKind
     path: str

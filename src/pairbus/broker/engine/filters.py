@@ -100,7 +100,7 @@ class CorrelationFilter:
 
     @property
     def label(self) -> str | None:
-        """The older name of ``subject``."""
+        """The older name of `subject`."""
         return self.subject
 
     def fields(self) -> dict[str, str]:
@@ -133,7 +133,7 @@ def _has(properties: Mapping[str, Any], name: str, wanted: object) -> bool:
 
 @dataclass(frozen=True)
 class SqlFilter:
-    """Takes the messages for which an SQL expression is true. Parameters are named with or without ``@``."""
+    """Takes the messages for which an SQL expression is true. Parameters are named with or without `@`."""
 
     expression: str
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -166,7 +166,7 @@ Filter: TypeAlias = TrueFilter | FalseFilter | CorrelationFilter | SqlFilter
 
 
 def filter_from_dict(plain: Mapping[str, Any]) -> Filter:
-    """Give back the filter whose ``to_dict`` this is."""
+    """Give back the filter whose `to_dict` this is."""
     match plain["kind"]:
         case "true":
             return TrueFilter()

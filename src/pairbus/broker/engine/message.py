@@ -46,7 +46,7 @@ BROKER_ANNOTATIONS: Final = frozenset(
 
 
 class MessageState(enum.IntEnum):
-    """The numbers are those of ``x-opt-message-state``."""
+    """The numbers are those of `x-opt-message-state`."""
 
     ACTIVE = 0
     DEFERRED = 1

@@ -2,16 +2,16 @@
 
 Theory of operation:
 1. The engine is a value that changes by method calls. It does no I/O, starts nothing and asks no clock:
-   ``now`` is an argument, in Unix seconds, and should not go back.
+   `now` is an argument, in Unix seconds, and should not go back.
 2. An operation returns its result or raises Refused, and then nothing has changed but what was due by its
-   ``now`` anyway.
-3. What must be kept is said by events. ``take_events`` gives those since the last call; a server takes them
+   `now` anyway.
+3. What must be kept is said by events. `take_events` gives those since the last call; a server takes them
    once a turn, and lets nothing of the turn out before its store has written them.
-4. ``take_ready`` names the queues in which something became available since the last call. It may name one
+4. `take_ready` names the queues in which something became available since the last call. It may name one
    where there is nothing any more.
-5. ``tick`` does what is due, and ``next_deadline`` says when there may be something due next: never too
+5. `tick` does what is due, and `next_deadline` says when there may be something due next: never too
    late, sometimes too early.
-6. ``replay`` makes a fresh namespace from a store's rows or from a log of events; ``snapshot`` gives such
+6. `replay` makes a fresh namespace from a store's rows or from a log of events; `snapshot` gives such
    rows. Locks are gone after it.
 7. Who keeps an entity across turns must expect it to be deleted: it then refuses everything as not found.
 """
@@ -102,7 +102,7 @@ class Namespace:
         return self._context.take_ready()
 
     def replay(self, events: Iterable[EngineEvent], *, now: float = 0.0) -> None:
-        """Build from events. With ``now``, no entity counts as idle for the time before."""
+        """Build from events. With `now`, no entity counts as idle for the time before."""
         recovery = Recovery(self._directory, build=self._build, drop=self._drop)
         for event in events:
             recovery.apply(event)

@@ -1,7 +1,7 @@
 """A queue that messages are received from: a queue, a subscription, or a dead-letter sub-queue of either.
 
 Theory of operation:
-1. Every operation first does what is due by its ``now``: locks, sessions and messages end, scheduled
+1. Every operation first does what is due by its `now`: locks, sessions and messages end, scheduled
    messages are activated. So no operation sees a state older than its own time, whether the namespace has
    been ticked or not.
 2. Receive under peek-lock: the message with the smallest number that waits is locked and named by a fresh
@@ -157,7 +157,7 @@ class MessageQueue(LockableStock):
     def receive(
         self, limit: int, now: float, *, delete: bool = False, session: SessionLock | None = None
     ) -> list[Handout]:
-        """Take up to ``limit`` waiting messages, locked or deleted."""
+        """Take up to `limit` waiting messages, locked or deleted."""
         if now >= self.alarm_at:
             self.tick(now)
         self.accessed_at = now

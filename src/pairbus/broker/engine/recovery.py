@@ -1,9 +1,9 @@
 """From events back to entities, and from entities to the events that would make them.
 
-1. ``Recovery.apply`` does what an event says and tells nobody: no checks, no events. Events of a log and
+1. `Recovery.apply` does what an event says and tells nobody: no checks, no events. Events of a log and
    rows of a store are the same to it.
 2. A message comes back unlocked. The record of the event is copied, since its owner may live on.
-3. ``snapshot`` gives an entity before what is in it.
+3. `snapshot` gives an entity before what is in it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["Recovery", "describe", "snapshot"]
 
 
 class Recovery:
-    """Applies events to a namespace. ``build`` makes an entity from its event and ``drop`` removes one."""
+    """Applies events to a namespace. `build` makes an entity from its event and `drop` removes one."""
 
     def __init__(
         self,

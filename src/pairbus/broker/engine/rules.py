@@ -38,7 +38,7 @@ DEFAULT_RULE_NAME: Final = "$Default"
 
 @dataclass(frozen=True)
 class Rule:
-    """A named rule. ``created_at`` is in Unix seconds."""
+    """A named rule. `created_at` is in Unix seconds."""
 
     name: str = DEFAULT_RULE_NAME
     filter: Filter = field(default_factory=TrueFilter)
@@ -54,7 +54,7 @@ class Rule:
         return self.action.apply(message) if self.action is not None else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain form for a store: JSON can carry it, and ``from_dict`` gives back an equal rule."""
+        """Plain form for a store: JSON can carry it, and `from_dict` gives back an equal rule."""
         return {
             "name": self.name,
             "filter": self.filter.to_dict(),
@@ -64,6 +64,6 @@ class Rule:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Rule:
-        """Give back the rule whose ``to_dict`` this is."""
+        """Give back the rule whose `to_dict` this is."""
         action = SqlAction.from_dict(plain["action"]) if plain["action"] is not None else None
         return cls(plain["name"], filter_from_dict(plain["filter"]), action, plain["created_at"])

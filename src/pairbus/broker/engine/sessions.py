@@ -4,7 +4,7 @@
    the last of these.
 2. It is *available* while a message waits in it and nobody holds it. Available sessions are given out in
    the order in which they became so: a session that comes back goes to the end, so that none starves.
-3. A session's lock covers every message that was received under it; they are ``held``. When the lock
+3. A session's lock covers every message that was received under it; they are `held`. When the lock
    expires they go back with a delivery counted; when it is released, without.
 """
 

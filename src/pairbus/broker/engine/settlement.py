@@ -1,7 +1,7 @@
 """Locks on messages, and how they end.
 
 A lock has a token, which is all that a receiver has to show. The books of the tokens are here; what a
-settlement does to the message, and the table of the settlements, stands in ``queue``.
+settlement does to the message, and the table of the settlements, stands in `queue`.
 """
 
 from __future__ import annotations

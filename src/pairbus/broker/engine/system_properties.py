@@ -1,4 +1,4 @@
-"""The properties that SQL calls ``sys.…``: where each stands in a message, and which an action may set.
+"""The properties that SQL calls `sys.…`: where each stands in a message, and which an action may set.
 
 Names are those of the service's message class, in any case. A message is filtered when it arrives at the
 topic, so what only a delivery has (lock token, locked until) is not among them.
@@ -19,7 +19,7 @@ __all__ = ["SYSTEM_PROPERTIES", "Filterable", "SystemProperty", "identifier_text
 
 
 class Filterable(Protocol):
-    """What a filter looks at. Annotations are keyed by their AMQP names (``x-opt-…``)."""
+    """What a filter looks at. Annotations are keyed by their AMQP names (`x-opt-…`)."""
 
     @property
     def properties(self) -> Properties: ...
@@ -31,7 +31,7 @@ class Filterable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SystemProperty:
-    """One system property. ``field`` is the field of the AMQP properties that an action may set, if any."""
+    """One system property. `field` is the field of the AMQP properties that an action may set, if any."""
 
     name: str
     read: Callable[[Filterable], Any]

@@ -1,6 +1,6 @@
 """Lock tokens: random uuids, made for every delivery.
 
-``uuid.uuid4`` takes longer than all the rest of a delivery in the engine, most of it in a system call and
+`uuid.uuid4` takes longer than all the rest of a delivery in the engine, most of it in a system call and
 in the checks of the constructor's arguments. So the bits come from a generator of our own, seeded by the
 system, and the constructor is passed by. A token names a lock; it is no secret that protects one: who may
 settle is decided by claims.

@@ -1,8 +1,8 @@
 """Values of message properties and rule parameters: how they compare, and how they are written down.
 
-A value comes from AMQP (``pairbus.amqp.types``), from the administration API (``datetime``, ``timedelta``) or
+A value comes from AMQP (`pairbus.amqp.types`), from the administration API (`datetime`, `timedelta`) or
 from an SQL constant, so one number has many types. For comparison each value has a *kind*; values of
-different kinds do not compare at all. For the store a value becomes ``{"type": …, "value": …}``, which is
+different kinds do not compare at all. For the store a value becomes `{"type": …, "value": …}`, which is
 plain JSON and gives back the very type.
 """
 
@@ -162,7 +162,7 @@ def _name_and_plain(value: Any) -> tuple[str, Any]:
 
 
 def from_plain(plain: Mapping[str, Any]) -> Any:
-    """Give back the value that ``to_plain`` wrote down."""
+    """Give back the value that `to_plain` wrote down."""
     name, value = plain["type"], plain["value"]
     if name in _INTEGERS:
         return _INTEGERS[name](value)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FaultDesk"]
 
-_log = logging.getLogger("pairbus.broker")
+log = logging.getLogger(__name__)
 
 
 class FaultDesk:
@@ -70,4 +70,4 @@ class FaultDesk:
         self._host.review()
 
     def _tell(self, event: str, facts: dict[str, Any]) -> None:
-        _log.warning(event, extra={"fields": {"namespace": self._host.name, **facts}})
+        log.warning(event, extra={"fields": {"namespace": self._host.name, **facts}})

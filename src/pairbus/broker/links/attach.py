@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SessionWait", "attach_link"]
 
-_log = logging.getLogger("pairbus.broker")
+log = logging.getLogger(__name__)
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
 _TIMEOUT = Symbol("com.microsoft:timeout")
 _LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
@@ -53,7 +53,7 @@ def attach_link(peer: "Peer", event: LinkAttached) -> None:
             _attach_node(peer, event.link, address)
     except Refused as refused:
         fields = {"namespace": peer.host.name, "connection": peer.name, "condition": refused.condition}
-        _log.info("link refused", extra={"fields": {**fields, "reason": refused.description}})
+        log.info("link refused", extra={"fields": {**fields, "reason": refused.description}})
         event.link.refuse(AmqpError(refused.condition, refused.description, {}))
 
 
@@ -107,7 +107,7 @@ def _token_node(peer: "Peer") -> Service:
         status, reason = int(given.properties["status-code"]), given.properties["status-description"]
         if status >= 400:
             fields = {"namespace": host.name, "connection": peer.name, "status": status, "reason": reason}
-            _log.info("token refused", extra={"fields": fields})
+            log.info("token refused", extra={"fields": fields})
         return given
 
     return answer

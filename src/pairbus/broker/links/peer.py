@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Peer"]
 
-_log = logging.getLogger("pairbus.broker")
+log = logging.getLogger(__name__)
 # Azure closes a connection on which nothing was heard for four minutes.
 IDLE_TIMEOUT = 240.0
 MAX_FRAME_SIZE = 65536
@@ -192,7 +192,7 @@ class Peer(Direct):
         try:
             self.access.add(self.host.check_plain(event.initial_response or b""))
         except TokenRejected as rejected:
-            _log.warning("sasl refused", extra={"fields": {**self._fields(), "reason": str(rejected)}})
+            log.warning("sasl refused", extra={"fields": {**self._fields(), "reason": str(rejected)}})
             self._handle(self.machine.sasl_outcome(False))
             self._closing = True
         else:
@@ -204,7 +204,7 @@ class Peer(Direct):
         )
         if info is not None:
             facts = {**self._fields(), "container": info.container_id, "address": info.address}
-            _log.info("connection opened", extra={"fields": facts})
+            log.info("connection opened", extra={"fields": facts})
 
     def _on_session_begun(self, event: SessionBegun) -> None:
         """Sessions need nothing of ours."""
@@ -249,7 +249,7 @@ class Peer(Direct):
         error = event.error
         if event.local and error is not None:
             fields = {**self._fields(), "condition": error.condition, "reason": error.description}
-            _log.warning("connection ended by a protocol error", extra={"fields": fields})
+            log.warning("connection ended by a protocol error", extra={"fields": fields})
         self._closing = True
         self._drop_endpoints()
 

@@ -24,7 +24,7 @@ from .statements import load_migrations
 
 __all__ = ["APPLICATION_ID", "open_database", "store_error"]
 
-_log = logging.getLogger("pairbus.broker")
+log = logging.getLogger(__name__)
 # "Pbus", as the first script says it.
 APPLICATION_ID = 0x50627573
 # A broker that is being restarted may meet the last moments of the one before it.
@@ -111,7 +111,7 @@ def _migrate(database: sqlite3.Connection, path: Path) -> None:
     for number, script in enumerate(load_migrations()[version:], start=version + 1):
         if version:
             fields = {"store": str(path), "shape": number}
-            _log.info("store is brought up to date", extra={"fields": fields})
+            log.info("store is brought up to date", extra={"fields": fields})
         database.executescript(f"BEGIN EXCLUSIVE; {script} PRAGMA user_version = {number}; COMMIT;")
     if version < len(load_migrations()):
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

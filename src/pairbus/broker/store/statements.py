@@ -1,6 +1,6 @@
 """SQL that lives in files of its own, where it can be read, commented and highlighted.
 
-``sql/NNNN_what.sql`` bring a store from one shape to the next. ``sql/statements.sql`` holds everything else
+`sql/NNNN_what.sql` bring a store from one shape to the next. `sql/statements.sql` holds everything else
 as named blocks.
 """
 

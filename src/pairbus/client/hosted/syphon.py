@@ -38,7 +38,7 @@ from .transport import open_transport, pump_side
 
 __all__ = ["HostedSyphon"]
 
-log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 # The rest after a pump has failed; doubled with each further failure.
 _FIRST_REST = 1.0
 _LONGEST_REST = 300.0

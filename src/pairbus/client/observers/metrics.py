@@ -1,4 +1,4 @@
-"""Prometheus metrics of paired clients: ``observers=[PrometheusObserver()]``.
+"""Prometheus metrics of paired clients: `observers=[PrometheusObserver()]`.
 
 Every name and label stands once, in `FAMILIES`; the documentation is checked against it. Several clients may
 write to one registry: they share the metrics, and the label `pair` tells them apart.

@@ -33,7 +33,7 @@ __all__ = [
 RouteName = Literal["primary", "backlog", "spool"]
 AttemptOutcome = Literal["ok", "failed", "unknown"]
 
-log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen, which would make it three times as dear: one a send

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of paired clients: ``observers=[TracingObserver()]``.
+"""OpenTelemetry spans of paired clients: `observers=[TracingObserver()]`.
 
 Each call gets a span around everything that it takes: waiting for its turn, attempts, the way to the backlog.
 The span is current while the SDK sends, so that the SDK's own spans are its children and the messages carry

@@ -53,7 +53,7 @@ from .ticket import Ending, Ticket
 
 __all__ = ["BacklogRoute"]
 
-log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 # Until a link has said otherwise: the Standard tier.
 DEFAULT_LIMIT = 262_144
 # How many queues are asked whether somebody has paired before us.

@@ -154,9 +154,6 @@ def _copy(thing: T) -> T:
     return copy
 
 
-# --------------------------------------------------------------------------- the envelope
-
-
 def natives_of(message: Message, scheduled_for: datetime | None = None) -> Natives:
     """The native properties that the envelope deals with."""
     raw = raw_of(message)
@@ -205,9 +202,6 @@ def _typed(value: str | Long | TimestampMs) -> Any:
     if isinstance(value, TimestampMs):
         return {"TYPE": "TIMESTAMP", "VALUE": int(value)}
     return value
-
-
-# --------------------------------------------------------------------------- sizes
 
 
 def measure(message: Message) -> int:

@@ -43,7 +43,7 @@ from .message import Message, message_id_of
 
 __all__ = ["Replay", "Spool", "UnsendableRecord", "list_spooled"]
 
-log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 # So many records are sent before it is noted that they were; as many may be sent again after a crash.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 __all__ = ["Landmark"]
 
-log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 
 
 class Landmark:

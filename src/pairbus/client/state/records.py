@@ -1,6 +1,6 @@
 """Redirect records: what went to which backlog queue, so that a later check can name what is missing.
 
-``SegmentRecords`` keeps them on the disk of this machine. Sends that end at the same time share one fsync:
+`SegmentRecords` keeps them on the disk of this machine. Sends that end at the same time share one fsync:
 while one is under way, in a thread, the rows of all others gather for the next.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["KIND", "NoRecords", "Records", "RedirectRecord", "SegmentRecords"]
 #: The kind of segment that holds redirect records.
 KIND = "redirects"
 
-_log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,20 +134,20 @@ class SegmentRecords:
         try:
             adopted = adopt_segments(self._writer.directory, KIND)
         except OSError as error:
-            _log.warning("cannot adopt redirect records of earlier processes: %s", error)
+            log.warning("cannot adopt redirect records of earlier processes: %s", error)
             return
         if adopted:
-            _log.info("adopted redirect records of earlier processes: %d segments", len(adopted))
+            log.info("adopted redirect records of earlier processes: %d segments", len(adopted))
 
     def _write(self, rows: list[RedirectRecord]) -> None:
         try:
             self._writer.append(map(dataclasses.asdict, rows))
         except OSError as error:
             self.lost += len(rows)
-            _log.error("cannot write redirect records: %s", error, extra={"fields": {"lost": self.lost}})
+            log.error("cannot write redirect records: %s", error, extra={"fields": {"lost": self.lost}})
 
     def _close_segment(self) -> None:
         try:
             self._writer.close()
         except OSError as error:
-            _log.warning("cannot close a segment of redirect records: %s", error)
+            log.warning("cannot close a segment of redirect records: %s", error)

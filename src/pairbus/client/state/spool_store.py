@@ -30,7 +30,7 @@ from pathlib import Path
 
 __all__ = ["SpoolStore", "adopt_stores"]
 
-log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 _FRAME = struct.Struct(">II")
 # Read as a whole, and deleted as a whole: so much may lie on the disk beyond what is still to be sent.
 _FILE_BYTES = 4 * 1024 * 1024

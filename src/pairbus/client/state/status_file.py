@@ -1,4 +1,4 @@
-"""The status of a running client as a file, for whoever looks at it from outside: ``pairbus status``.
+"""The status of a running client as a file, for whoever looks at it from outside: `pairbus status`.
 
 The file appears and changes by rename, so that a reader sees one whole picture. It is written now and then,
 with every change at once, and removed when the client is closed. One that a killed process left behind is
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ClientPicture", "StatusFile", "read_status_files"]
 
-log = logging.getLogger("pairbus.client")
+log = logging.getLogger(__name__)
 #: How often the file is written while nothing changes.
 INTERVAL = 2.0
 # A change is written at once; what changes all the time is written this often at most.
@@ -40,9 +40,9 @@ _CLOSE_WAIT = 1.0
 
 
 class StatusFile(Observer):
-    """Keeps the status of one client in a file ``<pid>.json`` of a directory.
+    """Keeps the status of one client in a file `<pid>.json` of a directory.
 
-    It is an observer: changes of state and of the rotation are written at once. ``start`` and ``close`` are
+    It is an observer: changes of state and of the rotation are written at once. `start` and `close` are
     called on the client's event loop.
     """
 
@@ -57,7 +57,7 @@ class StatusFile(Observer):
         clock: Clock | None = None,
         interval: float = INTERVAL,
     ) -> None:
-        """Does no I/O. ``read`` takes the picture, on the event loop."""
+        """Does no I/O. `read` takes the picture, on the event loop."""
         self._directory = directory
         self._read = read
         self._clock = clock or SystemClock()
@@ -144,7 +144,7 @@ class StatusFile(Observer):
             self._failed = False
 
     def _take_name(self) -> Path:
-        """``<pid>.json``, unless another client of this process, or of another container, writes there."""
+        """`<pid>.json`, unless another client of this process, or of another container, writes there."""
         for number in itertools.count():
             suffix = f"-{number}" if number else ""
             path = self._directory / f"{os.getpid()}{suffix}.json"
@@ -156,12 +156,9 @@ class StatusFile(Observer):
         return path
 
 
-# --------------------------------------------------------------------------- reading
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientPicture:
-    """What one client wrote of itself. ``is_stale``: it has not for so long that it must be gone."""
+    """What one client wrote of itself. `is_stale`: it has not for so long that it must be gone."""
 
     pid: int
     host: str

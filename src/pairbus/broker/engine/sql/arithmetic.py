@@ -1,7 +1,7 @@
 """Arithmetic of rule expressions, as C# does it but without its exceptions.
 
 Integers are 64 bits wide and divide towards zero; with a float the result is a float, by IEEE 754. Strings
-are joined by ``+``. What has no result (other types, overflow, division of an integer by zero) is unknown,
+are joined by `+`. What has no result (other types, overflow, division of an integer by zero) is unknown,
 which is None: an expression must never fail because of what a message holds.
 """
 

@@ -5,11 +5,11 @@ Theory of operation:
    operation between types that do not go together. Nothing that a message holds makes a closure raise.
 2. Predicates are three-valued. AND is false if any operand is false, else unknown if any is unknown; OR is
    its mirror; NOT of unknown is unknown. A filter takes a message only when its predicate is true.
-3. Comparisons need two values of one kind (``typed_values``): a string compared with a number is unknown, for
-   ``=`` and for ``<>`` alike. Booleans, uuids and binaries have no order, so ``<`` between them is unknown.
+3. Comparisons need two values of one kind (`typed_values`): a string compared with a number is unknown, for
+   `=` and for `<>` alike. Booleans, uuids and binaries have no order, so `<` between them is unknown.
    Strings compare by code point and with regard to case.
-4. ``x IN (a, b)`` is ``x = a OR x = b`` and ``NOT IN`` its negation: an unknown choice can make it unknown.
-5. ``IS NULL`` and ``EXISTS`` are never unknown. They differ for a property that is there and holds null.
+4. `x IN (a, b)` is `x = a OR x = b` and `NOT IN` its negation: an unknown choice can make it unknown.
+5. `IS NULL` and `EXISTS` are never unknown. They differ for a property that is there and holds null.
 6. Names of properties, parameters, functions and keywords are found without regard to case.
 7. What can be known without a message is refused when the rule is made: syntax, system properties that do not
    exist, parameters without a value, escapes that are not one character.
@@ -83,7 +83,7 @@ def compile_value(node: SqlNode, parameters: Parameters) -> Evaluator:
 
 
 def find_system_property(subject: Property) -> SystemProperty:
-    """Find what ``sys.name`` means; raises Refused if it means nothing."""
+    """Find what `sys.name` means; raises Refused if it means nothing."""
     found = SYSTEM_PROPERTIES.get(subject.name.lower())
     if found is None:
         names = ", ".join(each.name for each in SYSTEM_PROPERTIES.values())

@@ -1,6 +1,6 @@
 """Words of the SQL that subscription rules are written in.
 
-An expression is at most ``MAX_EXPRESSION`` characters, so the lexer reads it whole. Every refusal names the
+An expression is at most `MAX_EXPRESSION` characters, so the lexer reads it whole. Every refusal names the
 position (counted from 1) and says how to mend the text, because the person who wrote it sees nothing else.
 """
 
@@ -41,7 +41,7 @@ class TokenKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SqlToken:
-    """One word. ``text`` is a keyword in capitals, a name or string without its quotes, digits, or a sign."""
+    """One word. `text` is a keyword in capitals, a name or string without its quotes, digits, or a sign."""
 
     kind: TokenKind
     text: str
@@ -52,7 +52,7 @@ class SqlToken:
 
 
 def malformed(problem: str, position: int, hint: str) -> Refused:
-    """Build (not raise) the refusal of an expression, so that callers write ``raise malformed(...)``."""
+    """Build (not raise) the refusal of an expression, so that callers write `raise malformed(...)`."""
     text = f"The SQL expression is malformed at position {position + 1}: {problem}. {hint}"
     return Refused(ARGUMENT_ERROR, text)
 

@@ -1,10 +1,10 @@
-"""Patterns of ``LIKE``: ``%`` is any text, ``_`` any one character.
+"""Patterns of `LIKE`: `%` is any text, `_` any one character.
 
 Rules:
-1. A pattern is cut at its ``%`` into pieces of fixed length. The first and the last are tied to the ends of
+1. A pattern is cut at its `%` into pieces of fixed length. The first and the last are tied to the ends of
    the text; each of the others is taken at the leftmost place where it fits. Leftmost is never wrong, since
    what follows may start anywhere later: there is no backtracking.
-2. A piece without ``_`` is found by ``str.find``; one with ``_`` by a regular expression without repetition.
+2. A piece without `_` is found by `str.find`; one with `_` by a regular expression without repetition.
    The work is then at most length of text times length of pattern, done in C.
 """
 
@@ -24,7 +24,7 @@ CACHED_PATTERNS: Final = 256
 
 
 class _Piece:
-    """Text between two ``%``; None stands for ``_``."""
+    """Text between two `%`; None stands for `_`."""
 
     __slots__ = ("_expression", "_plain", "length")
 

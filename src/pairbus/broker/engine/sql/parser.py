@@ -17,10 +17,10 @@ Grammar, the loosest binding first (capitals are keywords, case does not matter)
     statement  := SET property "=" sum | REMOVE property
 
 Rules:
-1. A predicate gives true, false or unknown; everything else gives a value. They do not mix: ``(a = 1) + 2``
-   and ``'x' AND b = 1`` are refused when the rule is made. A property or a parameter may stand for a
+1. A predicate gives true, false or unknown; everything else gives a value. They do not mix: `(a = 1) + 2`
+   and `'x' AND b = 1` are refused when the rule is made. A property or a parameter may stand for a
    predicate, since it may hold a boolean.
-2. ``sys`` and ``user`` are scopes only before a dot; elsewhere they are names like others.
+2. `sys` and `user` are scopes only before a dot; elsewhere they are names like others.
 3. Nesting is limited, because each level costs the parser stack.
 """
 

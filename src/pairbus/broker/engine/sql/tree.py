@@ -1,6 +1,6 @@
 """What the parser makes of an expression.
 
-Chains (``a AND b AND c``, ``1 + 2 + 3``) are one node with many operands, never a tree leaning to one side:
+Chains (`a AND b AND c`, `1 + 2 + 3`) are one node with many operands, never a tree leaning to one side:
 the depth of a tree is then the depth of its parentheses, which the parser limits, and nothing that walks a
 tree can run out of stack.
 """
@@ -59,19 +59,19 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class PropertyCall:
-    """``property(expression)`` or ``p(expression)``: the name is known only when a message is there."""
+    """`property(expression)` or `p(expression)`: the name is known only when a message is there."""
 
     name: SqlNode
 
 
 @dataclass(frozen=True, slots=True)
 class NewId:
-    """``newid()``"""
+    """`newid()`"""
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Unary ``+`` or ``-``."""
+    """Unary `+` or `-`."""
 
     negative: bool
     operand: SqlNode
@@ -79,7 +79,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """``first op operand op operand …``, worked off from the left."""
+    """`first op operand op operand …`, worked off from the left."""
 
     first: SqlNode
     rest: tuple[tuple[str, SqlNode], ...]
@@ -126,7 +126,7 @@ class Negation:
 
 @dataclass(frozen=True, slots=True)
 class Junction:
-    """``AND`` (conjunction) or ``OR`` of two or more operands."""
+    """`AND` (conjunction) or `OR` of two or more operands."""
 
     conjunction: bool
     operands: tuple[SqlNode, ...]
