@@ -19,9 +19,9 @@ from pairbus.amqp import Accepted, LinkFlowed, SaslClient, TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.broker import Broker, NamespaceHandle, OperationKind, QueueSettings
 from pairbus.clock import ManualClock
+from tests.broker.bus import eventually
+from tests.broker.raw import RawClient
 from tests.faults.links import Client
-from tests.sdk.bus import eventually
-from tests.sdk.raw import RawClient
 
 NEVER = 0.05  # how long a receive waits that finds nothing, in real time
 

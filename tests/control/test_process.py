@@ -18,8 +18,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pairbus.amqp import SaslClient
 from pairbus.broker import Broker, FaultPlan, Policy
 from pairbus.cli.logs import TextFormatter
+from tests.broker.raw import RawClient
 from tests.cli.process import PATIENCE, call, run, running_broker
-from tests.sdk.raw import RawClient
 
 KEY = "bm90IGZvciBvdGhlciBwZW9wbGUncyBleWVz"
 PLAN = """

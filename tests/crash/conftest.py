@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.sdk.hurry import HurriedLoop
+from tests.broker.hurry import HurriedLoop
 
 SEED = pytest.StashKey[int]()
 

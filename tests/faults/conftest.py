@@ -13,7 +13,7 @@ import pytest
 from pairbus.broker import Broker, NamespaceHandle
 from pairbus.broker.access.certificate import ensure_certificate
 from pairbus.clock import ManualClock
-from tests.sdk.hurry import HurriedLoop
+from tests.broker.hurry import HurriedLoop
 
 
 def pytest_asyncio_loop_factories(

@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import (
 from pairbus.broker import Broker, FaultKind, FaultPlan, NamespaceHandle, QueueSettings
 from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
-from tests.sdk.bus import eventually
+from tests.broker.bus import eventually
 
 from .links import Client, outcomes_of
 

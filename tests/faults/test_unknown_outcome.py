@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from pairbus.broker import Broker, NamespaceHandle, OperationKind, QueueSettings
 from pairbus.clock import ManualClock
-from tests.sdk.bus import eventually
+from tests.broker.bus import eventually
 
 from .links import Client, outcomes_of
 

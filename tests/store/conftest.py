@@ -10,7 +10,7 @@ import pytest
 
 from pairbus.broker import Broker
 from pairbus.broker.access.certificate import ensure_certificate
-from tests.sdk.hurry import HurriedLoop
+from tests.broker.hurry import HurriedLoop
 from tests.store.failing import FailingStore
 
 
