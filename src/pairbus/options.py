@@ -152,7 +152,7 @@ class SendAvailabilityOptions:
     in its text. Durations are float seconds.
     """
 
-    # ------------------------------------------------------------- the pair
+    # -- the pair
     backlog_queue_count: int = field(
         default=10,
         metadata=_whole(
@@ -166,7 +166,7 @@ class SendAvailabilityOptions:
             "applications without a Spark job."
         ),
     )
-    # ------------------------------------------------------------- failing over
+    # -- failing over
     failover_interval: float = field(
         default=60.0,
         metadata=_seconds(
@@ -220,7 +220,7 @@ class SendAvailabilityOptions:
             "without a change of state.",
         ),
     )
-    # ------------------------------------------------------------- which failures count
+    # -- which failures count
     throttle_wait: float = field(
         default=10.0,
         metadata=_seconds(
@@ -248,7 +248,7 @@ class SendAvailabilityOptions:
             "Send to the backlog what a full entity, or too many connections, refuses; otherwise it raises."
         ),
     )
-    # ------------------------------------------------------------- pings and failing back
+    # -- pings and failing back
     ping_primary_interval: float = field(
         default=60.0,
         metadata=_seconds(1.0, 1800.0, "The time between two pings of an entity that has failed over."),
@@ -286,7 +286,7 @@ class SendAvailabilityOptions:
             "or go on to the backlog.",
         ),
     )
-    # ------------------------------------------------------------- the backlog
+    # -- the backlog
     rotation_cool_down: float = field(
         default=60.0,
         metadata=_seconds(
@@ -324,7 +324,7 @@ class SendAvailabilityOptions:
             "not a backlog queue; otherwise it is refused."
         ),
     )
-    # ------------------------------------------------------------- both sides down
+    # -- both sides down
     enable_spool: bool = field(
         default=False,
         metadata=_flag(

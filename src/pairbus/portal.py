@@ -192,7 +192,7 @@ class Portal:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    # -- a call ----------------------------------------------------------------------------------------------
+    # -- a call
 
     def _carry(self, errand: _Errand[T], timeout: float | None) -> T:
         if self.is_here:
@@ -220,7 +220,7 @@ class Portal:
             return False
         return True
 
-    # -- the thread ------------------------------------------------------------------------------------------
+    # -- the thread
 
     def _begin(self, errand: _Errand[Any]) -> None:
         if not self._is_ending:

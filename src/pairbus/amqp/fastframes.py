@@ -61,7 +61,7 @@ transfer_tails: dict[bytes, tuple[int, int, bool]] = {}
 """Fields of a transfer behind its tag: count of all fields, message format, settled. Whole messages only."""
 
 disposition_tails: dict[bytes, tuple[int, bool, DeliveryState | None]] = {}
-"""Fields of a disposition behind ``last``: count of all fields, settled, state."""
+"""Fields of a disposition behind `last`: count of all fields, settled, state."""
 
 
 def learn_transfer(tail: bytes, count: int, transfer: Transfer) -> None:

@@ -48,7 +48,7 @@ class CodecLimits:
     """Bytes of unfinished multi-frame messages, over all links of a connection."""
 
     max_held_bytes: int = 4 << 20
-    """Payload that waits for a shut session window before ``Link.sendable`` says zero."""
+    """Payload that waits for a shut session window before `Link.sendable` says zero."""
 
     max_unsettled: int = 1 << 18
     """Deliveries a session remembers in each direction; beyond it the oldest are forgotten."""

@@ -98,7 +98,7 @@ class Broker:
         self._thread: int | None = None
         self._was_started = False
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- life
 
     def __enter__(self) -> "Broker":
         self._claim_start()
@@ -173,7 +173,7 @@ class Broker:
             shutil.rmtree(self._scratch)
         self._loop = None
 
-    # -- parts -----------------------------------------------------------------------------------------------
+    # -- parts
 
     def _make_certificate(self) -> Certificate:
         """Made when it is first asked for: whoever speaks no TLS need not wait for a key."""
@@ -219,8 +219,7 @@ class Broker:
             host = self._hosts[step.namespace]
             host.later(step.at, partial(host.fault_desk.take_step, step))
 
-    # -- use -------------------------------------------------------------------------------------------------
-    # --------
+    # -- use
 
     def __repr__(self) -> str:
         return f"<Broker of {', '.join(self._ports)}>"

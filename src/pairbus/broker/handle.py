@@ -104,7 +104,7 @@ class NamespaceHandle:
             for policy in self._host.policies
         }
 
-    # -- entities --------------------------------------------------------------------------------------------
+    # -- entities
 
     def create_queue(self, name: str, settings: QueueSettings | None = None) -> None:
         """Create a queue, with Azure's defaults unless told otherwise."""
@@ -155,7 +155,7 @@ class NamespaceHandle:
 
         return self._run(count)
 
-    # -- counters --------------------------------------------------------------------------------------------
+    # -- counters
 
     def counters(self) -> list[OperationTally]:
         """The counts of billable operations so far."""

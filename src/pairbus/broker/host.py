@@ -106,7 +106,7 @@ class NamespaceHost:
         self._listener: Listener | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- life
 
     def start(self, address: str, port: int, *, tls: Callable[[], ssl.SSLContext]) -> None:
         """Listen on `port`, 0 for any free one, on the running event loop."""
@@ -157,7 +157,7 @@ class NamespaceHost:
             raise StoreError(f"the store of {self.name} contradicts itself: {error}") from error
         return engine
 
-    # -- connections -----------------------------------------------------------------------------------------
+    # -- connections
 
     def _choose(self, first: bytes, transport: asyncio.Transport) -> asyncio.Protocol | Direct:
         if not first.startswith(b"AMQP") and first[:1].isalpha():
@@ -194,7 +194,7 @@ class NamespaceHost:
         self._appointments.make(self.monotonic() + seconds, act)
         self._arm_timer()
 
-    # -- receivers -------------------------------------------------------------------------------------------
+    # -- receivers
 
     def enlist(self, outbox: SendingEndpoint) -> None:
         """A receiver has attached."""
@@ -216,7 +216,7 @@ class NamespaceHost:
         """Attaches that wait for a session no longer do, because they are gone."""
         self._consumers.take_waits(chosen)
 
-    # -- the turn --------------------------------------------------------------------------------------------
+    # -- the turn
 
     def run(self, act: Callable[[Namespace, float], T]) -> T:
         """Do something to the engine, have its links reviewed, and commit before returning."""
@@ -289,7 +289,7 @@ class NamespaceHost:
                 "the store cannot be read", extra={"fields": {"namespace": self.name, "reason": str(error)}}
             )
 
-    # -- time ------------------------------------------------------------------------------------------------
+    # -- time
 
     def tick(self) -> None:
         """Let time pass: locks and messages expire, schedules come due, faults change, idle lines end."""
@@ -346,7 +346,7 @@ class NamespaceHost:
         self._timer_at = at
         self._timer = self._loop.call_at(at, self.tick)
 
-    # -- faults ----------------------------------------------------------------------------------------------
+    # -- faults
 
     def is_mute(self, path: str) -> bool:
         """Whether nothing that is asked of the entity, or of the whole namespace, is answered now."""
@@ -423,7 +423,7 @@ class NamespaceHost:
                     text = "The session lock has expired. Accept the session again."
                     peer.detach(endpoint, AmqpError(conditions.SESSION_LOCK_LOST, text, {}))
 
-    # -- tokens ----------------------------------------------------------------------------------------------
+    # -- tokens
 
     def check_token(self, token: str, path: str) -> Grant:
         """The grant that a token gives on `path`; raises TokenRejected."""

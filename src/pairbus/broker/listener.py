@@ -97,7 +97,7 @@ class Listener:
         for greeter in list(self.greeters):
             greeter.follow(line)
 
-    # -- listening -------------------------------------------------------------------------------------------
+    # -- listening
 
     def _listen(self) -> None:
         """Have a socket that listens as the line asks for."""
@@ -155,7 +155,7 @@ class Listener:
         if listening is self._listening and self.line is not LineState.BLACKHOLE:
             self._loop.add_reader(listening.fileno(), self._accept, listening)
 
-    # -- the first byte --------------------------------------------------------------------------------------
+    # -- the first byte
 
     def _watch(self, sock: socket.socket) -> None:
         self._unread[sock] = self._loop.call_later(FIRST_BYTE_TIMEOUT, self._forget, sock)

@@ -176,7 +176,7 @@ class PairedServiceBusClient:
 
         self._make_pair = make_pair
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- life
 
     async def start(self) -> None:
         """Begin: the backlog queues are seen to in the background, and no send waits for it."""
@@ -239,7 +239,7 @@ class PairedServiceBusClient:
         if getpid() != self.made_in:
             raise ForkedClientError(self.made_in, getpid())
 
-    # -- senders and receivers -------------------------------------------------------------------------------
+    # -- senders and receivers
 
     def get_queue_sender(
         self, queue_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
@@ -317,7 +317,7 @@ class PairedServiceBusClient:
             self._receiving = self._primary.make_client()
         return self._receiving
 
-    # -- state -----------------------------------------------------------------------------------------------
+    # -- state
 
     def status(self) -> PairStatus:
         """A picture of this moment: states, rotation, provisioning."""

@@ -52,7 +52,7 @@ class Lifetime:
         self._portal: Portal | None = None
         self._is_over = False
 
-    # -- calls -----------------------------------------------------------------------------------------------
+    # -- calls
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Have a coroutine function run on the loop, and wait for its result."""
@@ -93,7 +93,7 @@ class Lifetime:
                 _running.add(self)
             return self._portal
 
-    # -- the end ---------------------------------------------------------------------------------------------
+    # -- the end
 
     def close(self) -> bool:
         """Say farewell, end the loop and wait for it. False if that was done before or is not ours to do."""

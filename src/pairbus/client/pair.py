@@ -156,7 +156,7 @@ class Pair:
         if asyncio.get_running_loop() is not self.loop:
             raise WrongLoopError
 
-    # ------------------------------------------------------------- sending
+    # -- sending
 
     async def redirect(
         self,
@@ -244,7 +244,7 @@ class Pair:
         found_before = [queue for queue in self.backlog.queues if queue not in created]
         return await self.backlog.ask(found_before, deadline)
 
-    # ------------------------------------------------------------- the spool
+    # -- the spool
 
     async def _keep(
         self, spool: Spool, entity: PairedEntity, messages: list[Message], scheduled_for: datetime | None
@@ -277,7 +277,7 @@ class Pair:
                 raise UnsendableRecord(failure.summary) from error
             raise
 
-    # ------------------------------------------------------------- by hand
+    # -- by hand
 
     def fail_over(self, path: str, reason: str) -> None:
         """Send what is for `path` to the backlog from now on, until a ping succeeds."""
@@ -317,7 +317,7 @@ class Pair:
             for entity in self._entities.values():
                 entity.end()
 
-    # ------------------------------------------------------------- provisioning
+    # -- provisioning
 
     def _provisioned(self, report: ProvisioningReport) -> None:
         self._report = report
@@ -336,7 +336,7 @@ class Pair:
             return self._report.state
         return "not started" if self._provisioning is None else "pending"
 
-    # ------------------------------------------------------------- telling
+    # -- telling
 
     def notify(self, change: StateChange) -> None:
         """Tell everybody of a change; the rules count in monotonic time, people do not."""

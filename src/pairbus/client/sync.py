@@ -129,7 +129,7 @@ class PairedServiceBusClient:
         # Nothing of the above refers to this client: when nobody does any more, its loop ends with it.
         weakref.finalize(self, lifetime.leave).atexit = False
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- life
 
     def start(self) -> None:
         """Begin: the backlog queues are seen to in the background, and no send waits for it."""
@@ -162,7 +162,7 @@ class PairedServiceBusClient:
     ) -> None:
         self.close()
 
-    # -- senders and receivers -------------------------------------------------------------------------------
+    # -- senders and receivers
 
     def get_queue_sender(
         self, queue_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
@@ -229,7 +229,7 @@ class PairedServiceBusClient:
         self._lifetime.check()
         return self._receiving.client()
 
-    # -- state -----------------------------------------------------------------------------------------------
+    # -- state
 
     def status(self) -> PairStatus:
         """A picture of this moment: states, rotation, provisioning."""

@@ -104,7 +104,7 @@ class App:
         #: Whether it keeps its state where the drill can see it.
         self.tells_states = False
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- life
 
     async def start(self) -> None:
         """Start it, and wait until it says that it has sent something, or has kept still for a while."""
@@ -204,7 +204,7 @@ class App:
             process.kill()
             await process.wait()
 
-    # -- listening -------------------------------------------------------------------------------------------
+    # -- listening
 
     async def _listen(self, stream: asyncio.StreamReader) -> None:
         only = self._scenario.entities[0].path if len(self._scenario.entities) == 1 else ""
@@ -270,7 +270,7 @@ class App:
         for route in routes:
             routes[route] = sum(one.sent.get(path, {}).get(route, 0) for one in self._clients.values())
 
-    # -- accounting ------------------------------------------------------------------------------------------
+    # -- accounting
 
     def sent(self) -> Sequence[SentMessage]:
         """What it says it sent, with the paths that have become known."""

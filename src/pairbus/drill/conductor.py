@@ -147,7 +147,7 @@ class Conductor:
         else:
             self._tell("all is sent")
 
-    # -- faults ----------------------------------------------------------------------------------------------
+    # -- faults
 
     async def _play(self) -> None:
         """Break things as the scenario says, and when."""
@@ -188,7 +188,7 @@ class Conductor:
     def _last_fault_end(self) -> float:
         return max((step.at + (step.duration or 0.0) for step in self._scenario.faults.steps), default=0.0)
 
-    # -- one after the other ---------------------------------------------------------------------------------
+    # -- one after the other
 
     async def _settle(self) -> None:
         """Wait until all is well again, or for the moment at which the syphon is to begin."""
@@ -282,7 +282,7 @@ class Conductor:
             await asyncio.sleep(_LOOK_PAUSE)
         return True
 
-    # -- looking on ------------------------------------------------------------------------------------------
+    # -- looking on
 
     def _make_receivers(self) -> list[Receiver]:
         return [
@@ -350,7 +350,7 @@ class Conductor:
         self._message = text
         self._recorder.tell(text)
 
-    # -- judging ---------------------------------------------------------------------------------------------
+    # -- judging
 
     async def _judge(self) -> DrillResult:
         self._enter("verdict")

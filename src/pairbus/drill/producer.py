@@ -170,7 +170,7 @@ class Producer:
         is_healthy = all(one.health.state is EntityState.HEALTHY for one in status.entities)
         return is_healthy and (status.spool is None or status.spool.messages == 0)
 
-    # -- sending ---------------------------------------------------------------------------------------------
+    # -- sending
 
     async def _send_to(self, plan: EntityPlan) -> None:
         get = self.client.get_queue_sender if plan.kind == "queue" else self.client.get_topic_sender

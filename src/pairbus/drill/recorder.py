@@ -76,7 +76,7 @@ class Recorder:
         self._seen: set[tuple[str, int]] = set()
         self._missing: dict[tuple[str, str], set[str]] = {}
 
-    # -- time ------------------------------------------------------------------------------------------------
+    # -- time
 
     @property
     def began(self) -> float:
@@ -112,7 +112,7 @@ class Recorder:
         if self._phase:
             self.phases.append(Phase(name=self._phase, begins=self._phase_began, ends=now))
 
-    # -- sends -----------------------------------------------------------------------------------------------
+    # -- sends
 
     def begin_sends(self, messages: Sequence[SentMessage]) -> None:
         """A call begins that sends these."""
@@ -152,7 +152,7 @@ class Recorder:
     def _tally(self, path: str) -> EntityTally:
         return self.tallies[path_key(path)]
 
-    # -- arrivals --------------------------------------------------------------------------------------------
+    # -- arrivals
 
     def note_arrival(self, arrival: Arrival) -> None:
         """A receiver has a message; one that is only delivered again counts once."""
@@ -177,7 +177,7 @@ class Recorder:
         """The entity at which a message has arrived."""
         return self._paths.get(message_id)
 
-    # -- states, faults --------------------------------------------------------------------------------------
+    # -- states, faults
 
     def note_state(self, client: str, change: StateChange) -> None:
         """An entity has changed its state, as this client sees it."""
@@ -229,7 +229,7 @@ class Recorder:
         self._phase = ""
         self.states.sort(key=lambda span: (span.path, span.client, span.begins))
 
-    # -- the machine -----------------------------------------------------------------------------------------
+    # -- the machine
 
     def note_lateness(self, seconds: float) -> None:
         """Something that takes no time, and asks every part of the drill, took so long: the machine is busy
@@ -241,7 +241,7 @@ class Recorder:
         """By how much the machine was late between two moments."""
         return sum(seconds for at, seconds in self._lateness if begins <= at and at - seconds <= ends)
 
-    # -- sums ------------------------------------------------------------------------------------------------
+    # -- sums
 
     def take_sample(self, *, moved: int, backlog: int, spooled: int) -> Sample:
         """The sums at this moment."""

@@ -65,7 +65,7 @@ class DrillStage:
         """A namespace by the word that a scenario has for it."""
         return {PRIMARY: self.primary, SECONDARY: self.secondary}[name]
 
-    # -- faults ----------------------------------------------------------------------------------------------
+    # -- faults
 
     async def take_step(self, step: FaultStep) -> float | None:
         """Do what the scenario plans; how long it lasts, if that is known."""
@@ -83,7 +83,7 @@ class DrillStage:
         for side in (self.primary, self.secondary):
             await _aside(side.faults.clear)
 
-    # -- looking ---------------------------------------------------------------------------------------------
+    # -- looking
 
     async def backlog_depth(self) -> int:
         """How many messages lie in the backlog queues, dead letters aside."""

@@ -205,7 +205,7 @@ class EntityHealth:
         self._permanent: FailureKind | None = None
         self._permanent_pings = 0
 
-    # ------------------------------------------------------------- questions
+    # -- questions
 
     @property
     def route(self) -> Route:
@@ -241,7 +241,7 @@ class EntityHealth:
             pings=self._pings,
         )
 
-    # ------------------------------------------------------------- attempts
+    # -- attempts
 
     def begin(self, attempt: Hashable, now: float) -> tuple[Effect, ...]:
         """A message takes its place in the FIFO. If it must not, the effects say so at once."""
@@ -284,7 +284,7 @@ class EntityHealth:
         """The caller has given the attempt up (cancelled, or timed out while held): it tells nothing."""
         self._attempts.pop(attempt, None)
 
-    # ------------------------------------------------------------- time and pings
+    # -- time and pings
 
     def tick(self, now: float) -> tuple[Effect, ...]:
         """Do what is due; nothing, if nothing is."""
@@ -321,7 +321,7 @@ class EntityHealth:
             return ()
         return self._take(Input.PINGS_AGREED, now, f"{PERMANENT_PINGS} pings in a row: {reason}")
 
-    # ------------------------------------------------------------- by hand
+    # -- by hand
 
     def force_over(self, now: float, reason: str) -> tuple[Effect, ...]:
         """Fail over now, whatever the primary does; pings bring it back after an interval."""
@@ -331,7 +331,7 @@ class EntityHealth:
         """Send to the primary again, now."""
         return self._take(Input.MARKED_HEALTHY, now, reason)
 
-    # ------------------------------------------------------------- inside
+    # -- inside
 
     def _take(self, given: Input, now: float, reason: str, *, attempt: Hashable = None) -> tuple[Effect, ...]:
         """Look the input up, take the steps, change the state and tell of it."""

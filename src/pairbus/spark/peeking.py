@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +13,13 @@ from pairbus.backlog.survey import survey_queues
 from pairbus.pump import PumpOptions, PumpPair
 
 from .leash.epochs import Shard
+from .task import Batches
 
 __all__ = ["SEEN_DDL", "peek_shards"]
 
 SEEN_DDL = "message_id string, path string, is_dead boolean"
 _SEEN = pa.schema([("message_id", pa.string()), ("path", pa.string()), ("is_dead", pa.bool_())])
 _PAGE = 10_000
-Batches = Iterator[pa.RecordBatch]
 
 
 def peek_shards(

@@ -62,7 +62,7 @@ class AdminHttp(asyncio.Protocol):
         self._closing = False
         self._writable = True
 
-    # --- the transport's side -----------------------------------------------------------------------------
+    # -- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -99,7 +99,7 @@ class AdminHttp(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # --- from bytes to a request --------------------------------------------------------------------------
+    # -- from bytes to a request
 
     def _advance(self) -> None:
         try:
@@ -150,7 +150,7 @@ class AdminHttp(asyncio.Protocol):
         if size > self._limits.body_size:
             raise AdminRefused(413, f"A request body has at most {self._limits.body_size} bytes.")
 
-    # --- from the answer to bytes -------------------------------------------------------------------------
+    # -- from the answer to bytes
 
     def _answer(self) -> None:
         assert self._head is not None
@@ -213,7 +213,7 @@ class AdminHttp(asyncio.Protocol):
         if data and self._transport is not None:
             self._transport.write(data)
 
-    # --- ends ---------------------------------------------------------------------------------------------
+    # -- ends
 
     def _refuse(self, status: int, detail: str) -> None:
         if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:

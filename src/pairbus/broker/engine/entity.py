@@ -74,7 +74,7 @@ class Entity(Sleeper):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path!r}>"
 
-    # -- what every entity tells -------------------------------------------------------------------------
+    # -- what every entity tells
 
     @property
     def size_bytes(self) -> int:
@@ -95,7 +95,7 @@ class Entity(Sleeper):
         """Note that the entity is in use, for instance by a receiver that waits."""
         self.accessed_at = now
 
-    # -- sending -----------------------------------------------------------------------------------------
+    # -- sending
 
     def check_send(self) -> None:
         """Raise Refused if nothing can be sent here now."""
@@ -165,7 +165,7 @@ class Entity(Sleeper):
         copy.expires_at = self._earlier_expiry(message.expires_at, now)
         self._enqueue(copy, now)
 
-    # -- time --------------------------------------------------------------------------------------------
+    # -- time
 
     def tick(self, now: float) -> None:
         """Do all that is due: called by the namespace, and by every operation before it looks at anything."""
@@ -198,7 +198,7 @@ class Entity(Sleeper):
         if when < self.alarm_at:
             self._context.alarms.set(self, when)
 
-    # -- settings, end and recovery ----------------------------------------------------------------------
+    # -- settings, end and recovery
 
     def configure(self, settings: EntitySettings, now: float) -> None:
         """Obey these settings from now on. What is stored already keeps its expiry."""
@@ -241,7 +241,7 @@ class Entity(Sleeper):
         if message is not None:
             self._take_scheduled(message)
 
-    # -- inside ------------------------------------------------------------------------------------------
+    # -- inside
 
     @abstractmethod
     def _enqueue(self, message: StoredMessage, now: float, view: Incoming | None = None) -> None:

@@ -65,7 +65,7 @@ class Namespace:
         self._directory = Directory()
         self._context = Context(limits, next_token, find=self._directory.find, retire=self._retire)
 
-    # -- messages -----------------------------------------------------------------------------------
+    # -- messages
 
     def node(self, path: str) -> MessageQueue | Topic:
         """The queue, topic, subscription or sub-queue at a path, in any case, or Refused."""
@@ -83,7 +83,7 @@ class Namespace:
         """Drop scheduled messages: all of them, or none and raise Refused."""
         self._directory.node(path).cancel_scheduled(sequence_numbers, now)
 
-    # -- time and account ---------------------------------------------------------------------------
+    # -- time and account
 
     def tick(self, now: float) -> None:
         """Do everything that is due."""
@@ -115,7 +115,7 @@ class Namespace:
         """The events that would make this namespace as it is, locks aside. It must not change meanwhile."""
         return snapshot(self._directory)
 
-    # -- queues -------------------------------------------------------------------------------------
+    # -- queues
 
     def create_queue(self, name: str, settings: QueueSettings | None, now: float) -> MessageQueue:
         """Make a queue, or raise Refused."""
@@ -146,7 +146,7 @@ class Namespace:
         """All queues, sorted by name."""
         return self._directory.queues()
 
-    # -- topics -------------------------------------------------------------------------------------
+    # -- topics
 
     def create_topic(self, name: str, settings: TopicSettings | None, now: float) -> Topic:
         """Make a topic, or raise Refused."""
@@ -177,7 +177,7 @@ class Namespace:
         """All topics, sorted by name."""
         return self._directory.topics()
 
-    # -- subscriptions ------------------------------------------------------------------------------
+    # -- subscriptions
 
     def create_subscription(
         self,
@@ -226,7 +226,7 @@ class Namespace:
         """All subscriptions of a topic, sorted by name."""
         return self._directory.topic(topic).subscriptions
 
-    # -- rules --------------------------------------------------------------------------------------
+    # -- rules
 
     def create_rule(self, topic: str, subscription: str, rule: Rule, now: float) -> Rule:
         """Add a rule to a subscription, or raise Refused."""
@@ -264,7 +264,7 @@ class Namespace:
         """All rules of a subscription, sorted by name."""
         return self.get_subscription(topic, subscription).rules
 
-    # -- inside -------------------------------------------------------------------------------------
+    # -- inside
 
     def _check_new(self, name: str, settings: EntitySettings) -> None:
         check_path(name, self.limits)

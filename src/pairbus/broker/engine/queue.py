@@ -119,7 +119,7 @@ class MessageQueue(LockableStock):
         for queue in self.sub_queues():
             queue.remove()
 
-    # -- checks -------------------------------------------------------------------------------------
+    # -- checks
 
     def check_send(self) -> None:
         if self.parent is not None:
@@ -152,7 +152,7 @@ class MessageQueue(LockableStock):
                 "non-sessionful message receiver. Accept a session first."
             )
 
-    # -- receiving ----------------------------------------------------------------------------------
+    # -- receiving
 
     def receive(
         self, limit: int, now: float, *, delete: bool = False, session: SessionLock | None = None
@@ -235,7 +235,7 @@ class MessageQueue(LockableStock):
             raise message_not_found(number)
         return message
 
-    # -- sessions -----------------------------------------------------------------------------------
+    # -- sessions
 
     def accept_session(self, session_id: str | None, now: float) -> SessionLock | None:
         """Lock a session, or the next one that has messages; None if no session is available now."""
@@ -324,7 +324,7 @@ class MessageQueue(LockableStock):
             raise session_lock_lost(lock.session_id)
         return session
 
-    # -- counting -----------------------------------------------------------------------------------
+    # -- counting
 
     def counts(self) -> Counts:
         """How many messages there are, of which kind."""

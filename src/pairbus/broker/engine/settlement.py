@@ -46,7 +46,7 @@ class LockableStock(Stock):
         """Messages that receivers hold."""
         return len(self._locks)
 
-    # -- settling ----------------------------------------------------------------------------------------
+    # -- settling
 
     def complete(self, token: uuid.UUID, now: float) -> None:
         """The message is done with."""
@@ -108,7 +108,7 @@ class LockableStock(Stock):
         self._wake_at(until)
         return until
 
-    # -- the books ---------------------------------------------------------------------------------------
+    # -- the books
 
     def _lock(self, message: StoredMessage, until: float, held: MessageSession | None) -> Handout:
         token = self._context.next_token()
@@ -185,7 +185,7 @@ class LockableStock(Stock):
         if session.waiting:
             self._ready.add(self)
 
-    # -- time and end ------------------------------------------------------------------------------------
+    # -- time and end
 
     def _work_off(self, now: float) -> None:
         for number in self._lock_ends.pop_due(now):

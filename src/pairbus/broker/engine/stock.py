@@ -81,7 +81,7 @@ class Stock(Entity):
             self.sessions = MessageSessions()
         super().configure(settings, now)
 
-    # -- coming in ----------------------------------------------------------------------------------
+    # -- coming in
 
     def _enqueue(self, message: StoredMessage, now: float, view: Incoming | None = None) -> None:
         if self._forward_to is not None:
@@ -149,7 +149,7 @@ class Stock(Entity):
         if self.sessions is not None and message.session_id is not None:
             self.sessions.need(message.session_id).table.add(message)
 
-    # -- waiting ------------------------------------------------------------------------------------
+    # -- waiting
 
     def _stand(self, message: StoredMessage) -> None:
         sessions = self.sessions
@@ -189,7 +189,7 @@ class Stock(Entity):
         message = self.table.get(number)
         return message is not None and message.lock_token is None and message.state is MessageState.ACTIVE
 
-    # -- time ---------------------------------------------------------------------------------------
+    # -- time
 
     def _work_off(self, now: float) -> None:
         for number in self._expiries.pop_due(now):
@@ -222,7 +222,7 @@ class Stock(Entity):
                 description="The message expired and was dead lettered.",
             )
 
-    # -- leaving ------------------------------------------------------------------------------------
+    # -- leaving
 
     def _take_out(self, message: StoredMessage) -> None:
         """Remove a message that neither waits nor is locked any more."""
@@ -303,7 +303,7 @@ class Stock(Entity):
             )
         )
 
-    # -- forwarding ---------------------------------------------------------------------------------
+    # -- forwarding
 
     def _forward(self, message: StoredMessage, path: str, now: float) -> None:
         """Pass a message on at once. One that cannot be passed on goes to the transfer dead letters."""

@@ -67,7 +67,7 @@ def _address(event: LinkAttached) -> LinkAddress:
     return parse_address(raw)
 
 
-# -- $cbs and $management ------------------------------------------------------------------------------------
+# -- $cbs and $management
 
 
 def _attach_node(peer: "Peer", link: Link, address: LinkAddress) -> None:
@@ -138,7 +138,7 @@ def _held_session(peer: "Peer", queue: MessageQueue, session_id: str) -> Session
     )
 
 
-# -- entities ------------------------------------------------------------------------------------------------
+# -- entities
 
 
 def _attach_entity(peer: "Peer", event: LinkAttached, path: str) -> None:

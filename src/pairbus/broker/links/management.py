@@ -112,7 +112,7 @@ class ManagementNode:
             raise Refused(conditions.ARGUMENT_ERROR, "The body of a management request is a map.")
         return perform(self, {str(key): value for key, value in body.items()})
 
-    # -- messages --------------------------------------------------------------------------------------------
+    # -- messages
 
     def peek(self, body: Body) -> Found:
         count = _number(body, "message-count")
@@ -170,7 +170,7 @@ class ManagementNode:
         token = delivery.lock_token
         return {"message": payload} if token is None else {"lock-token": token, "message": payload}
 
-    # -- locks -----------------------------------------------------------------------------------------------
+    # -- locks
 
     def renew(self, body: Body) -> dict[str, Any]:
         queue, now = self._queue(), self.now()
@@ -200,7 +200,7 @@ class ManagementNode:
             description = _optional_text(body, "deadletter-description")
             queue.dead_letter(token, now, reason=reason, description=description, properties=properties)
 
-    # -- sessions --------------------------------------------------------------------------------------------
+    # -- sessions
 
     def renew_session(self, body: Body) -> dict[str, Any]:
         queue = self._queue()
@@ -230,7 +230,7 @@ class ManagementNode:
         )
         return {"skip": Int(skip + len(found)), "sessions-ids": Array(found, str)} if found else None
 
-    # -- rules -----------------------------------------------------------------------------------------------
+    # -- rules
 
     def add_rule(self, body: Body) -> dict[str, Any]:
         topic, subscription = self._subscription()
@@ -249,7 +249,7 @@ class ManagementNode:
         rules = self.engine.list_rules(topic, subscription)[skip : skip + top]
         return {"rules": [{"rule-description": encode_rule(rule)} for rule in rules]} if rules else None
 
-    # -- the entity ------------------------------------------------------------------------------------------
+    # -- the entity
 
     def _queue(self) -> MessageQueue:
         node = self.engine.node(self.path)

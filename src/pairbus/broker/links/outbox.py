@@ -98,7 +98,7 @@ class SendingEndpoint(LinkEndpoint):
         self._end_grant()
         self.link.drained()
 
-    # -- what the link tells ---------------------------------------------------------------------------------
+    # -- what the link tells
 
     def on_flow(self, event: LinkFlowed) -> None:
         if event.is_grant:
@@ -132,7 +132,7 @@ class SendingEndpoint(LinkEndpoint):
             self.queue.release_session(self.session, self._host.now())
             self.session = None
 
-    # -- inside ----------------------------------------------------------------------------------------------
+    # -- inside
 
     def _send(self, delivery: Handout) -> None:
         payload, token = render_delivery(delivery), delivery.lock_token

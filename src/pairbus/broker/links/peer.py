@@ -72,7 +72,7 @@ class Peer(Direct):
         self._mute = False
         self._closing = False
 
-    # -- the socket ------------------------------------------------------------------------------------------
+    # -- the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -178,7 +178,7 @@ class Peer(Direct):
             transport.resume_reading()
             self.host.touch(self)
 
-    # -- events of the machine -------------------------------------------------------------------------------
+    # -- events of the machine
 
     def _handle(self, events: list[ProtocolEvent]) -> None:
         for event in events:
@@ -253,7 +253,7 @@ class Peer(Direct):
         self._closing = True
         self._drop_endpoints()
 
-    # -- links -----------------------------------------------------------------------------------------------
+    # -- links
 
     def add(self, endpoint: LinkEndpoint) -> None:
         """Let `endpoint` stand behind its link."""

@@ -107,7 +107,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise store_error(f"the store {self._path}", error) from error
 
-    # -- writing ---------------------------------------------------------------------------------------------
+    # -- writing
 
     def _write(self, events: Sequence[EngineEvent]) -> None:
         """Sort a turn's events by how they are written. The order of the cases is that of their number."""
@@ -216,7 +216,7 @@ class SqliteStore:
     def _forget_duplicates(self, event: DuplicateForgotten) -> None:
         self._write_one("forget_duplicates", self._first_key(event.queue), event.until)
 
-    # -- reading ---------------------------------------------------------------------------------------------
+    # -- reading
 
     def load(self) -> Iterator[EngineEvent]:
         """Every row, as the event that would write it; raises StoreError."""

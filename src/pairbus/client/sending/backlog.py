@@ -150,7 +150,7 @@ class BacklogRoute:
         """Close all links; what waits for one is called away."""
         await asyncio.gather(*(link.close(grace) for link in self._links.values()))
 
-    # ------------------------------------------------------------- wrapping
+    # -- wrapping
 
     def _wrap(self, path: str, message: Message, scheduled_for: datetime | None) -> _Parcel:
         natives = natives_of(message, scheduled_for)
@@ -195,7 +195,7 @@ class BacklogRoute:
             batch.add_message(parcel.wrapped)
         return batch
 
-    # ------------------------------------------------------------- sending
+    # -- sending
 
     async def _send_group(
         self, path: str, group: tuple[Any, list[_Parcel]], deadline: float | None, counts: SendCounts
@@ -334,7 +334,7 @@ class BacklogRoute:
         )
         return ending is Ending.DONE
 
-    # ------------------------------------------------------------- the rotation
+    # -- the rotation
 
     def _remove(self, queue: str, link: SendLink, reason: str) -> None:
         now = self._timers.now()
@@ -354,7 +354,7 @@ class BacklogRoute:
             self._usable = usable
             self._observers.tell(lambda observer: observer.rotation_changed(usable, len(self.queues)))
 
-    # ------------------------------------------------------------- telling
+    # -- telling
 
     def _tell_sent(
         self,

@@ -113,7 +113,7 @@ class PairedEntity:
             open_sender, graveyard=self.pair.graveyard, timers=self._timers, is_idle_closure=is_idle
         )
 
-    # ------------------------------------------------------------- sending
+    # -- sending
 
     async def _perform_observed(self, call: EntityCall, timeout: float | None) -> Any:
         undertaking = Undertaking(operation=call.operation, path=self.path, messages=len(call.messages))
@@ -221,7 +221,7 @@ class PairedEntity:
             return
         self._record(ticket, _UNANSWERED, None)
 
-    # ------------------------------------------------------------- one attempt
+    # -- one attempt
 
     async def _failed(
         self, link: SendLink, ticket: Ticket, call: EntityCall, *, ending: Ending, deadline: float | None
@@ -319,7 +319,7 @@ class PairedEntity:
         if found:
             self._observers.tell(lambda observer: observer.oversized(self.path, found))
 
-    # ------------------------------------------------------------- effects
+    # -- effects
 
     def carry_out(self, effects: tuple[Effect, ...]) -> None:
         """Do what the health says is to be done."""
@@ -380,7 +380,7 @@ class PairedEntity:
         self._alarm = None
         self.carry_out(self.health.tick(self._timers.now()))
 
-    # ------------------------------------------------------------- pings
+    # -- pings
 
     def _ping_met(self, fate: Fate) -> None:
         self._observers.tell(lambda observer: observer.probed(self.path, fate))
@@ -400,7 +400,7 @@ class PairedEntity:
         reason = f"no answer within {self._pinger.limit:g} s" if failure is None else failure.summary
         self.carry_out(self.health.ping_failed(number, verdict, now=now, reason=reason))
 
-    # ------------------------------------------------------------- the rest
+    # -- the rest
 
     async def ask(self, operation: SdkOperation, timeout: float | None) -> Any:
         """Ask the primary for something that has no other way; it is tried once."""

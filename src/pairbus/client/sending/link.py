@@ -96,7 +96,7 @@ class SendLink:
         """How many wait or have the turn."""
         return len(self._waiting) + self.is_busy
 
-    # ------------------------------------------------------------- the line
+    # -- the line
 
     async def wait_turn(self, ticket: Ticket, deadline: float | None) -> Ending:
         """Wait in line, before `deadline`: TURN, OUT_OF_TIME or ABANDONED. Take no turn without `pass_turn`.
@@ -152,7 +152,7 @@ class SendLink:
             self._evacuation = None
         self.send_away()
 
-    # ------------------------------------------------------------- with the turn
+    # -- with the turn
 
     async def call(
         self, ticket: Ticket, operation: SdkOperation, *, limit: float, deadline: float | None
@@ -261,7 +261,7 @@ class SendLink:
         finally:
             self.pass_turn()
 
-    # ------------------------------------------------------------- rests
+    # -- rests
 
     def rest(self, seconds: float) -> None:
         """Let whoever has the turn wait before the next call."""
@@ -298,7 +298,7 @@ class SendLink:
         if self._resting is not None:
             self._resting.rested()
 
-    # ------------------------------------------------------------- the sender
+    # -- the sender
 
     def discard(self) -> None:
         """Use a new sender from now on; not while a call is under way."""
@@ -338,7 +338,7 @@ class SendLink:
         self._is_proven = False
         self.last_success = None
 
-    # ------------------------------------------------------------- the watchdog
+    # -- the watchdog
 
     def _set_watchdog(self, when: float) -> None:
         if self._watchdog is not None:

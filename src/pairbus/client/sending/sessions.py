@@ -116,7 +116,7 @@ class StayingSessions:
         self._is_closed = False
         self._last_error: str | None = None
 
-    # ------------------------------------------------------------- sends
+    # -- sends
 
     def stay_of(self, path: str, messages: Sequence[Message]) -> _Stay | None:
         """Why this call has to go to the backlog, if it has to; one that is held rather than others."""
@@ -155,7 +155,7 @@ class StayingSessions:
                 message="What the session has in the backlog did not come home in the time given to the call."
             )
 
-    # ------------------------------------------------------------- looks
+    # -- looks
 
     def start(self) -> None:
         """Rule 5."""

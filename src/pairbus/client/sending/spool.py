@@ -150,7 +150,7 @@ class Spool:
         self._held[path_key(path)] += messages
         self._size += size
 
-    # ------------------------------------------------------------- sending again
+    # -- sending again
 
     def start(self, replay: Replay, *, timers: Timers) -> None:
         """Begin to send what is here, and what processes left that are gone."""
@@ -226,7 +226,7 @@ class Spool:
                 record = _Record.from_bytes(data)
                 self._count(record.path, -record.messages, -len(data))
 
-    # ------------------------------------------------------------- on the thread
+    # -- on the thread
 
     async def _on_thread(self, act: Callable[[], T]) -> T:
         # Shielded: what has begun on the disk ends there, though its caller is cancelled.

@@ -59,7 +59,7 @@ class Ticket:
         self.is_abandoned = False
         self.called_at = None
 
-    # ------------------------------------------------------------- being called away
+    # -- being called away
 
     def end(self, ending: Ending) -> bool:
         """End what it waits for, if it waits. False if it does not."""
@@ -88,7 +88,7 @@ class Ticket:
         """The rest of its link is over."""
         self.end(Ending.RESTED)
 
-    # ------------------------------------------------------------- waiting
+    # -- waiting
 
     def waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Ending]:
         """What to await until somebody ends it."""

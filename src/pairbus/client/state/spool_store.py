@@ -144,7 +144,7 @@ class SpoolStore:
             self.directory.rmdir()
         os.close(self._lock)
 
-    # ------------------------------------------------------------- after a crash
+    # -- after a crash
 
     def load(self, visit: Callable[[bytes], str]) -> None:
         """Find the records of a process that is gone; `visit` is shown each, and tells whose it is."""
