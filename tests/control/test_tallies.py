@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.broker.connections import MOST_PROPERTIES, MOST_TEXT, Connections
-from pairbus.broker.counters import FORMER, UNIT_BYTES, Counters, OperationKind, OperationTally
+from pairbus.broker.counters import FORMER, Counters, OperationKind, OperationTally
+from pairbus.metering import UNIT_BYTES
 
 operations = st.lists(
     st.tuples(

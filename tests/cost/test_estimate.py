@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.cost import System, default_sheet, estimate
-from pairbus.cost.estimate import Estimate, Stage, units
+from pairbus.cost.estimate import Estimate, Stage
+from pairbus.metering import units
 
 SHEET = default_sheet()
 

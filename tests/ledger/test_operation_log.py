@@ -16,8 +16,9 @@ import pytest
 from pairbus.clock import ManualClock
 from pairbus.ledger import Ledger, OperationLog, adopt_segments, closed_segments, find_gaps, read_operations
 from pairbus.ledger.operation_log import HEARTBEAT
-from pairbus.ledger.operations import KIND, OutageMark, WriterMark, parse_row, sight_outages, size_class
+from pairbus.ledger.operations import KIND, OutageMark, WriterMark, parse_row, sight_outages
 from pairbus.ledger.segment import SegmentWriter
+from pairbus.metering import units
 
 NOON = 1_763_208_000.0  # a full hour
 
@@ -41,7 +42,7 @@ def test_operations_of_a_minute_are_one_row(tmp_path: Path) -> None:
     for _ in range(5):
         send(log, 2, size=100)
     send(log, unknown=1, count=0)
-    send(log, size=70_000, size_class=size_class(70_000))
+    send(log, size=70_000, size_class=units(70_000))
     clock.advance(60)
     send(log)
     log.flush("interval")

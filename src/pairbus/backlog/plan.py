@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from math import ceil
 from typing import Any
 
 from pairbus.cost import default_sheet
+from pairbus.metering import units
 from pairbus.pairing.names import path_key
 from pairbus.pump import PumpOptions
 from pairbus.sdk.administration import describe_trouble, judge_trouble
@@ -22,7 +22,6 @@ __all__ = ["BacklogPlan", "PathPlan", "plan_backlog"]
 _LIST_LIMIT = 120.0
 # Stands for the path of messages that have none.
 _NOWHERE = "(none)"
-_BILLED_PIECE = 65_536
 # A message that is moved is delivered, sent and completed.
 _OPERATIONS_EACH = 3
 
@@ -93,7 +92,7 @@ async def plan_backlog(backlog: Backlog, options: PumpOptions, *, rate: float, n
         path.messages += 1
         path.bytes += seen.bytes
         path.oldest = max(path.oldest, now - seen.enqueued)
-        plan.operations += _OPERATIONS_EACH * max(1, ceil(seen.bytes / _BILLED_PIECE))
+        plan.operations += _OPERATIONS_EACH * units(seen.bytes)
         if seen.reason is not None:
             reason = seen.reason.partition(":")[0]
             path.reasons[reason] = path.reasons.get(reason, 0) + 1

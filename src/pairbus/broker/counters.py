@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from pairbus.metering import UNIT_BYTES, units
+from pairbus.metering import units
 
-__all__ = ["FORMER", "NAMESPACE", "UNIT_BYTES", "Counters", "OperationKind", "OperationTally"]
+__all__ = ["FORMER", "NAMESPACE", "Counters", "OperationKind", "OperationTally"]
 
 # Stands for the entity where an operation concerns none: no entity can have this name.
 NAMESPACE = "$namespace"

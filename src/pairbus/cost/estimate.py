@@ -22,12 +22,12 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import Any
 
-from pairbus.metering import UNIT_BYTES, units
+from pairbus.metering import units
 
 from .sheet import PriceSheet
 from .system import System
 
-__all__ = ["UNIT_BYTES", "Alternative", "Estimate", "Stage", "StageCost", "estimate", "units"]
+__all__ = ["Alternative", "Estimate", "Stage", "StageCost", "estimate"]
 
 # The aliases and the path around a message in the backlog; about what they take for ordinary names.
 ENVELOPE_BYTES = 200

@@ -17,16 +17,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pairbus.metering import UNIT_BYTES
-from pairbus.metering import units as size_class
-
 from .segment import read_segment
 
 __all__ = [
     "BOUNDS",
     "KIND",
     "STAGES",
-    "UNIT_BYTES",
     "Gap",
     "Ledger",
     "Operation",
@@ -37,7 +33,6 @@ __all__ = [
     "parse_row",
     "read_operations",
     "sight_outages",
-    "size_class",
 ]
 
 #: The kind of segment that holds these records.

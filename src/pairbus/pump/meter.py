@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pairbus.ledger.operation_log import OperationRecorder
-from pairbus.ledger.operations import UNIT_BYTES, size_class
+from pairbus.metering import UNIT_BYTES, units
 
 __all__ = ["Meter"]
 
@@ -49,7 +49,7 @@ class Meter:
                 count=count,
                 unknown=unknown,
                 size=size,
-                size_class=size_class(size) if count + unknown == 1 else 1,
+                size_class=units(size) if count + unknown == 1 else 1,
             )
 
     def note_sizes(self, entity: str, kind: str, sizes: Sequence[int], *, known: bool = True) -> None:
@@ -61,7 +61,7 @@ class Meter:
         if max(sizes) > UNIT_BYTES:
             by_class = {}
             for size in sizes:
-                by_class.setdefault(size_class(size), []).append(size)
+                by_class.setdefault(units(size), []).append(size)
         for of_size, some in by_class.items():
             recorder.record(
                 self._namespace,

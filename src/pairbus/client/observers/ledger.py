@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pairbus.clock import Clock, SystemClock
 from pairbus.ledger.operation_log import OperationLog
-from pairbus.ledger.operations import size_class
+from pairbus.metering import units
 from pairbus.options import EntityState, StateChange
 from pairbus.pairing.failures import Fate
 from pairbus.pairing.names import path_key
@@ -80,7 +80,7 @@ class ClientLedger(Observer):
                 at, (path, route, queue, fate, messages, size, large, by_request) = self._notes.popleft()
                 key = (path, route, queue, fate, at // 60)
                 for each in large:
-                    self._add(key, 1, size=each, of_class=size_class(each))
+                    self._add(key, 1, size=each, of_class=units(each))
                 if by_request and route == "primary":
                     self.requested(path, fate)
                 found = sums.get(key)
