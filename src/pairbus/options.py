@@ -359,10 +359,6 @@ class SendAvailabilityOptions:
         # Capped before the power is taken: a send held for an hour must not overflow a float.
         return min(self.retry_delay_max, self.retry_delay * 2.0 ** min(max(failures - 1, 0), 64))
 
-    def ttl_policy_for(self, path: str) -> TtlPolicy:
-        """The time-to-live policy of one entity."""
-        return self.ttl_policies.get(path.strip("/").lower(), self.ttl_policy)
-
 
 def find_mistake(name: str, value: object) -> str | None:
     """What is wrong with the value of one option, in words, or None."""

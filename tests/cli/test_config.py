@@ -86,11 +86,7 @@ def test_everything_that_a_pair_can_have(file: Path, tmp_path: Path, monkeypatch
     options = settings.options
     assert (options.failover_interval, options.ping_primary_interval) == (5, 10.5)
     assert options.on_suspect == "raise"
-    assert [options.ttl_policy_for(path) for path in ("orders", "news", "mail")] == [
-        "deduct",
-        "deduct",
-        "pause",
-    ]
+    assert (options.ttl_policy, options.ttl_policies) == ("pause", {"orders": "deduct", "news": "deduct"})
     assert "c2VjcmV0" not in repr(settings)
 
 

@@ -21,10 +21,10 @@ from pairbus.cli.pictures import print_client
 from pairbus.client.hosted import transport
 from pairbus.client.state.status_file import read_status_files
 from pairbus.ledger import closed_segments, read_operations
-from pairbus.ledger.receipts import read_receipts
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pump.tokens import SasTokens
 from pairbus.testing import ManualTimers
+from tests.ledger.receipts import read_receipts
 
 from .scene import Scene, eventually, text
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.ledger.receipts import KIND, MemoryReceipts, Receipt, ReceiptLog, operation_id, read_receipts
+from pairbus.ledger.receipts import KIND, MemoryReceipts, Receipt, ReceiptLog, operation_id
 from pairbus.ledger.segment import SegmentWriter, adopt_segments, closed_segments
+
+from .receipts import read_receipts
 
 
 def receipt(number: int, outcome: str = "moved") -> Receipt:

@@ -26,7 +26,6 @@ from pairbus.pairing.envelope import (
     Unwrapped,
     check_properties,
     compress_body,
-    ensure_message_id,
     expand_body,
     unwrap,
     wrap,
@@ -110,14 +109,6 @@ def test_other_properties_are_not_refused() -> None:
     check_properties(None)
     check_properties({})
     check_properties({"x-ms-path-2": 1, "path": 2, b"\xff": 3, "": 4, "x-": 5})
-
-
-def test_a_message_without_an_id_gets_one() -> None:
-    assert ensure_message_id("mine") == "mine"
-    assert ensure_message_id(0) == 0
-    assert ensure_message_id(None, lambda: "new") == "new"
-    assert ensure_message_id("", lambda: "new") == "new"
-    assert uuid.UUID(ensure_message_id(None)) != uuid.UUID(ensure_message_id(None))
 
 
 natives = st.builds(

@@ -15,13 +15,11 @@ from pairbus.pairing.headroom import (
     BATCH_RESERVE,
     MARKER_BYTES,
     MAX_OVERHEAD,
-    Fit,
     HeadroomWatch,
     SplitPlan,
     batch_limit,
     check_fit,
     envelope_overhead,
-    judge_fit,
     split_batch,
 )
 
@@ -64,19 +62,6 @@ def test_the_overhead_is_what_the_encoding_adds(
     overhead = envelope_overhead(path, natives) + (MARKER_BYTES if compressed else 0)
     # The slack: a section that was there before, a small map, numbers below 128, which are encoded shorter.
     assert added <= overhead <= added + 12 + 7 * 2
-
-
-@pytest.mark.parametrize(
-    ("size", "may_compress", "fit"),
-    [
-        (LIMIT - 100, True, Fit.FITS),
-        (LIMIT - 99, True, Fit.COMPRESS),
-        (LIMIT - 99, False, Fit.REFUSE),
-        (LIMIT, True, Fit.COMPRESS),
-    ],
-)
-def test_a_message_fits_is_compressed_or_refused(size: int, may_compress: bool, fit: Fit) -> None:
-    assert judge_fit(size, 100, backlog_limit=LIMIT, may_compress=may_compress) is fit
 
 
 def test_a_refusal_names_message_and_size() -> None:

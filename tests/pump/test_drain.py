@@ -11,9 +11,10 @@ import pytest
 from pairbus.amqp.types import Int, Symbol, UInt
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings, TopicSettings
-from pairbus.ledger.receipts import ReceiptLog, read_receipts
+from pairbus.ledger.receipts import ReceiptLog
 from pairbus.ledger.segment import closed_segments
 from pairbus.pump import Pump, PumpOptions, PumpSummary
+from tests.ledger.receipts import read_receipts
 
 from .bench import Bench, backlog, envelope
 

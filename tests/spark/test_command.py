@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pairbus.ledger import closed_segments
-from pairbus.ledger.receipts import read_receipts
+from tests.ledger.receipts import read_receipts
 
 from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter
 

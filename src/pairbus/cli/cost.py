@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import fields, replace
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -205,7 +205,3 @@ def _budget(text: str | None) -> Decimal | None:
     except InvalidOperation:
         raise ConfigurationError(f"--budget is an amount of money, such as 120.50, not {text!r}") from None
     return amount
-
-
-# The options that describe a system are the fields of `System`, by name; a test holds the two equal.
-SYSTEM_OPTIONS = frozenset(entry.name for entry in fields(System))

@@ -23,7 +23,6 @@ class PriceSheet:
     currency: str
     as_of: date
     sources: tuple[str, ...]
-    basic_operations: Decimal
     standard_base_per_hour: Decimal
     standard_operations: Tiers
     standard_connections: Tiers
@@ -50,7 +49,6 @@ def parse_sheet(text: str) -> PriceSheet:
         currency=str(_get(document, "currency")),
         as_of=as_of,
         sources=tuple(str(source) for source in document.get("sources", [])),
-        basic_operations=_money(document, "basic.operations_per_million"),
         standard_base_per_hour=_money(document, "standard.base_per_hour"),
         standard_operations=_tiers(document, "standard.operations_per_million"),
         standard_connections=_tiers(document, "standard.connections"),

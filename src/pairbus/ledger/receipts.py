@@ -22,9 +22,9 @@ from typing import Any, Protocol, TypedDict
 
 from pairbus.clock import Clock
 
-from .segment import MAX_AGE, SegmentWriter, read_segment
+from .segment import MAX_AGE, SegmentWriter
 
-__all__ = ["KIND", "MemoryReceipts", "Receipt", "ReceiptLog", "Receipts", "operation_id", "read_receipts"]
+__all__ = ["KIND", "MemoryReceipts", "Receipt", "ReceiptLog", "Receipts", "operation_id"]
 
 #: The kind of segment that holds receipts.
 KIND = "receipts"
@@ -175,13 +175,3 @@ def _fail(batch: Sequence[tuple[Sequence[Receipt], asyncio.Future[None]]], error
     for _, done in batch:
         if not done.done():
             done.set_exception(error)
-
-
-def read_receipts(segments: Sequence[Path]) -> dict[str, Receipt]:
-    """The receipts of segments by operation id; of rows for one message the last one counts."""
-    found: dict[str, Receipt] = {}
-    for path in segments:
-        for row in read_segment(path).rows:
-            if isinstance(row.get("op"), str):
-                found[row["op"]] = row  # type: ignore[assignment]
-    return found

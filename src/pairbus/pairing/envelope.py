@@ -33,9 +33,8 @@ Theory of operation
 
 from __future__ import annotations
 
-import uuid
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -61,7 +60,6 @@ __all__ = [
     "Wrapped",
     "check_properties",
     "compress_body",
-    "ensure_message_id",
     "expand_body",
     "unwrap",
     "wrap",
@@ -152,11 +150,6 @@ def check_properties(application_properties: Mapping[Any, Any] | None) -> None:
         # Almost every name ends here: all reserved ones begin alike.
         if name is not None and name[:2] in ("x-", "X-") and name.lower() in RESERVED_NAMES:
             raise ReservedPropertyError(name)
-
-
-def ensure_message_id(message_id: Any, new_id: Callable[[], str] = lambda: uuid.uuid4().hex) -> Any:
-    """The id, or a new one if there is none: duplicate detection can only work on what has an id."""
-    return new_id() if message_id is None or message_id == "" else message_id
 
 
 def wrap(path: str, natives: Natives) -> Wrapped:

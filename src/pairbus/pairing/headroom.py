@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from .envelope import Aliases, Natives, compress_body, wrap
 from .errors import MessageTooLargeForBacklog
@@ -25,14 +24,12 @@ __all__ = [
     "CERTAIN_ROOM",
     "MARKER_BYTES",
     "MAX_OVERHEAD",
-    "Fit",
     "HeadroomNotice",
     "HeadroomWatch",
     "SplitPlan",
     "batch_limit",
     "check_fit",
     "envelope_overhead",
-    "judge_fit",
     "split_batch",
 ]
 
@@ -72,25 +69,6 @@ MARKER_BYTES = _alias_bytes(compress_body(b"").markers)
 MAX_OVERHEAD = MARKER_BYTES + envelope_overhead(
     "p" * 260, Natives(session_id="s" * 128, ttl_ms=1, expires_ms=1, scheduled_ms=1)
 )
-
-
-class Fit(Enum):
-    """Whether a message can go to a backlog queue."""
-
-    FITS = "fits"
-    COMPRESS = "fits perhaps, if its body is compressed"
-    REFUSE = "does not fit"
-
-
-def judge_fit(size: int, overhead: int, *, backlog_limit: int, may_compress: bool) -> Fit:
-    """Whether a message of `size` bytes fits a backlog queue with its envelope.
-
-    For a message whose body has been compressed, ask again with its new size, `MARKER_BYTES` more of
-    overhead and `may_compress=False`.
-    """
-    if size + overhead <= backlog_limit:
-        return Fit.FITS
-    return Fit.COMPRESS if may_compress else Fit.REFUSE
 
 
 def check_fit(path: str, *, message_id: str | None, size: int, overhead: int, backlog_limit: int) -> None:
