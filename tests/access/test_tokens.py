@@ -19,7 +19,6 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp.errors import UNAUTHORIZED
 from pairbus.broker.access.policies import ALL_CLAIMS, Claim, Policies, Policy, connection_string
 from pairbus.broker.access.tokens import (
     Grant,
@@ -29,6 +28,7 @@ from pairbus.broker.access.tokens import (
     check_token,
     resource_path,
 )
+from pairbus.conditions import UNAUTHORIZED
 
 NOW = 1_700_000_000.0
 KEY = "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0PT0="

@@ -13,7 +13,10 @@ from pairbus.amqp import (
     UsageError,
 )
 from pairbus.amqp.connection import ConnectionState
-from pairbus.amqp.errors import (
+from pairbus.amqp.frames import AMQP_HEADER, HEARTBEAT, encode_frame
+from pairbus.amqp.performatives import Attach, Begin, Close, Detach, End, Open
+from pairbus.amqp.types import Symbol
+from pairbus.conditions import (
     CONNECTION_FORCED,
     DECODE_ERROR,
     FRAMING_ERROR,
@@ -22,9 +25,6 @@ from pairbus.amqp.errors import (
     NOT_ALLOWED,
     RESOURCE_LIMIT,
 )
-from pairbus.amqp.frames import AMQP_HEADER, HEARTBEAT, encode_frame
-from pairbus.amqp.performatives import Attach, Begin, Close, Detach, End, Open
-from pairbus.amqp.types import Symbol
 from tests.amqp.peer import Peer
 from tests.amqp.wire import Wire
 

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from pairbus.amqp import Closed, LinkAttached, LinkDetached, SessionBegun, Settled, TransferReceived
 from pairbus.amqp.codec import encode
-from pairbus.amqp.errors import FRAMING_ERROR, NOT_IMPLEMENTED
 from pairbus.amqp.frames import AMQP_HEADER, HEARTBEAT, encode_frame
 from pairbus.amqp.performatives import ACCEPTED, Begin, Close, Open
 from pairbus.amqp.types import Described, ULong
+from pairbus.conditions import FRAMING_ERROR, NOT_IMPLEMENTED
 from tests.amqp.peer import Peer
 from tests.amqp.wire import Wire
 

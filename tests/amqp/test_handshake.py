@@ -12,9 +12,9 @@ from pairbus.amqp import (
     SaslInitReceived,
     SessionBegun,
 )
-from pairbus.amqp.errors import ILLEGAL_STATE, NOT_ALLOWED, UNAUTHORIZED
 from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
 from pairbus.amqp.performatives import Begin, Open, SaslInit, SaslOutcome, SaslResponse
+from pairbus.conditions import ILLEGAL_STATE, NOT_ALLOWED, UNAUTHORIZED
 from tests.amqp.wire import Wire
 
 

@@ -17,13 +17,6 @@ from pairbus.amqp import (
     TransferReceived,
     UsageError,
 )
-from pairbus.amqp.errors import (
-    DETACH_FORCED,
-    INVALID_FIELD,
-    MESSAGE_SIZE_EXCEEDED,
-    NOT_FOUND,
-    RESOURCE_LIMIT,
-)
 from pairbus.amqp.performatives import (
     ACCEPTED,
     RELEASED,
@@ -38,6 +31,7 @@ from pairbus.amqp.performatives import (
     Transfer,
 )
 from pairbus.amqp.types import Symbol, ULong
+from pairbus.conditions import DETACH_FORCED, INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_FOUND, RESOURCE_LIMIT
 from tests.amqp.peer import Peer
 from tests.amqp.wire import Wire
 

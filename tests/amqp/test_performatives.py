@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pairbus.amqp import performatives
 from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.composites import Composite, encode_composite, from_described, from_fields
-from pairbus.amqp.errors import INVALID_FIELD, DecodeError
+from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.performatives import (
     AmqpError,
     Attach,
@@ -29,6 +29,7 @@ from pairbus.amqp.performatives import (
     Transfer,
 )
 from pairbus.amqp.types import Described, Symbol, UByte, UInt, ULong
+from pairbus.conditions import INVALID_FIELD
 from tests.amqp.values import KEYS, SCALAR, TEXT
 
 CLASSES = [

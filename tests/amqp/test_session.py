@@ -15,7 +15,6 @@ from pairbus.amqp import (
     TransferReceived,
     UsageError,
 )
-from pairbus.amqp.errors import FRAMING_ERROR, HANDLE_IN_USE, RESOURCE_LIMIT, UNATTACHED_HANDLE
 from pairbus.amqp.performatives import (
     ACCEPTED,
     Accepted,
@@ -29,6 +28,7 @@ from pairbus.amqp.performatives import (
     Target,
     Transfer,
 )
+from pairbus.conditions import FRAMING_ERROR, HANDLE_IN_USE, RESOURCE_LIMIT, UNATTACHED_HANDLE
 from tests.amqp.peer import Peer
 from tests.amqp.wire import Wire
 

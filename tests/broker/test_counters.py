@@ -9,8 +9,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.broker import OperationKind
-from pairbus.broker.engine.message import PING_CONTENT_TYPE
 from pairbus.broker.engine.settings import QueueSettings
+from pairbus.words import PING_CONTENT_TYPE
 
 from .bus import Bus, eventually, opened, receive, receive_nothing
 

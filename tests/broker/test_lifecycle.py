@@ -15,8 +15,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
+from pairbus import conditions
 from pairbus.amqp import Closed, SaslClient
-from pairbus.amqp import errors as conditions
 from pairbus.broker import Broker
 from pairbus.broker.errors import BrokerError
 from pairbus.errors import ConfigurationError

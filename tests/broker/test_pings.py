@@ -9,8 +9,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessagingEntityDisabledError, ServiceBusError
 
 from pairbus.broker import OperationKind
-from pairbus.broker.engine.message import PING_CONTENT_TYPE
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings
+from pairbus.words import PING_CONTENT_TYPE
 
 from .bus import Bus, bodies, receive, receive_nothing
 

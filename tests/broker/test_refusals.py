@@ -8,7 +8,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, exceptions
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.broker import FaultKind, OperationKind
 
 from .bus import Bus, receive

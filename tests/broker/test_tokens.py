@@ -22,8 +22,8 @@ from azure.servicebus.exceptions import (
     ServiceBusConnectionError,
 )
 
+from pairbus import conditions
 from pairbus.amqp import Accepted, SaslClient
-from pairbus.amqp import errors as conditions
 from pairbus.amqp.message import encode_data
 from pairbus.broker import Broker, Policy
 from pairbus.broker.handle import NamespaceHandle

@@ -20,10 +20,11 @@ from pairbus.amqp.message import (
 )
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.message import PING_CONTENT_TYPE, Incoming, StoredMessage
+from pairbus.broker.engine.message import Incoming, StoredMessage
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import RELAXED, NamespaceLimits, QueueSettings
+from pairbus.words import PING_CONTENT_TYPE
 
 START = 1_000_000.0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from tests.engine.samples import START, message, namespace, queue, refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.broker.engine.settings import QueueSettings
 from tests.engine.samples import START, application_properties, bodies, message, queue, refused
 

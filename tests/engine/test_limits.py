@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import (

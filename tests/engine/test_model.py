@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import MessageState
 from pairbus.broker.engine.queue import Handout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.broker.engine.message import MessageState
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.topic import Topic

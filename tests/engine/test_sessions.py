@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock

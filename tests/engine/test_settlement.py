@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.amqp.message import scan
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import MessageState

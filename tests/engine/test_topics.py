@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from pairbus.broker.engine.settings import SubscriptionSettings, TopicSettings

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.broker.faults.board import Fault, FaultBoard
 from pairbus.broker.faults.fault import FAULT_ARGUMENTS, ClientAction, FaultKind, LineState
 from pairbus.errors import ConfigurationError

@@ -36,7 +36,7 @@ from pairbus.broker.engine.filters import (
     TrueFilter,
     filter_from_dict,
 )
-from pairbus.broker.engine.rules import DEFAULT_RULE_NAME, Rule, SqlAction
+from pairbus.broker.engine.rules import Rule, SqlAction
 from pairbus.broker.engine.typed_values import from_plain, to_plain
 
 from .sample import Sample, sample
@@ -130,7 +130,7 @@ def test_a_rule_is_a_value() -> None:
 
 def test_the_default_rule_takes_everything_and_changes_nothing() -> None:
     rule = Rule()
-    assert rule.name == DEFAULT_RULE_NAME == "$Default"
+    assert rule.name == "$Default"
     assert rule.matches(sample())
     assert rule.apply(sample()) is None
     assert Rule.from_dict(rule.to_dict()) == rule

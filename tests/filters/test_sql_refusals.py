@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp.errors import ARGUMENT_ERROR
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.filters import CorrelationFilter, SqlFilter
 from pairbus.broker.engine.rules import SqlAction
+from pairbus.conditions import ARGUMENT_ERROR
 
 # Expression, position (from 1), a word of the problem or the hint.
 FILTERS: list[tuple[str, int, str]] = [

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.amqp.message import Properties, encode_data, encode_properties, scan
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.clock import SystemClock
 from pairbus.ledger.receipts import MemoryReceipts
 from pairbus.pump import PumpOptions

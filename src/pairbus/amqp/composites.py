@@ -14,8 +14,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+from pairbus.conditions import INVALID_FIELD
+
 from . import encoding
-from .errors import INVALID_FIELD, DecodeError
+from .errors import DecodeError
 from .types import Array, Described, Symbol, Timestamp, ULong
 
 

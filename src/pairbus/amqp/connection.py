@@ -30,19 +30,17 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from . import frames
-from .errors import (
+from pairbus.conditions import (
     CONNECTION_FORCED,
     FRAMING_ERROR,
     ILLEGAL_STATE,
     NOT_ALLOWED,
     RESOURCE_LIMIT,
     UNAUTHORIZED,
-    DecodeError,
-    ProtocolError,
-    SessionViolation,
-    UsageError,
 )
+
+from . import frames
+from .errors import DecodeError, ProtocolError, SessionViolation, UsageError
 from .events import Closed, Opened, ProtocolEvent
 from .fastframes import (
     DISPOSITION_LIST,

@@ -8,9 +8,11 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from pairbus.conditions import FRAMING_ERROR, NOT_IMPLEMENTED
+
 from .codec import decode
 from .composites import Composite, class_of, encode_composite, from_fields
-from .errors import FRAMING_ERROR, NOT_IMPLEMENTED, DecodeError, ProtocolError
+from .errors import DecodeError, ProtocolError
 from .limits import MAX_PERFORMATIVE
 from .types import Described
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 
+from pairbus.conditions import ILLEGAL_STATE, NOT_ALLOWED, UNAUTHORIZED
+
 from . import frames
 from .composites import Composite
-from .errors import ILLEGAL_STATE, NOT_ALLOWED, UNAUTHORIZED, DecodeError, ProtocolError
+from .errors import DecodeError, ProtocolError
 from .events import ProtocolEvent, SaslInitReceived
 from .frames import AMQP_HEADER, HEADER_SIZE, SASL_FRAME, SASL_HEADER
 from .performatives import SaslInit, SaslMechanisms, SaslOutcome

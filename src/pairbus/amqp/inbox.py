@@ -11,8 +11,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from pairbus.conditions import UNATTACHED_HANDLE
+
 from . import fastframes
-from .errors import UNATTACHED_HANDLE, DecodeError, SessionViolation
+from .errors import DecodeError, SessionViolation
 from .events import ProtocolEvent, Settled, TransferReceived
 from .frames import HEADER_SIZE, decode_performative
 from .performatives import DeliveryState, Disposition, Transfer

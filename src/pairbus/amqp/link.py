@@ -17,7 +17,9 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
-from .errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT, ProtocolError
+from pairbus.conditions import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT
+
+from .errors import ProtocolError
 from .events import LinkAttached, LinkDetached, LinkFlowed, ProtocolEvent, TransferReceived
 from .fastframes import SHORT_SUFFIXES, TransferShape, disposition_prefix, pack_disposition
 from .outbox import Outgoing

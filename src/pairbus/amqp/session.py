@@ -16,16 +16,10 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pairbus.conditions import FRAMING_ERROR, HANDLE_IN_USE, RESOURCE_LIMIT, UNATTACHED_HANDLE
+
 from .composites import Composite
-from .errors import (
-    FRAMING_ERROR,
-    HANDLE_IN_USE,
-    RESOURCE_LIMIT,
-    UNATTACHED_HANDLE,
-    ProtocolError,
-    SessionViolation,
-    UsageError,
-)
+from .errors import ProtocolError, SessionViolation, UsageError
 from .events import LinkFlowed, ProtocolEvent, SessionBegun, SessionEnded
 from .frames import encode_frame
 from .inbox import Inbox

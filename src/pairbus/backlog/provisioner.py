@@ -32,6 +32,7 @@ from azure.core.exceptions import (
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
+from pairbus.metering import NAMESPACE
 from pairbus.pairing.failures import Fate
 from pairbus.pairing.names import backlog_queue_names, parse_backlog_queue_name
 from pairbus.sdk.administration import (
@@ -55,8 +56,6 @@ __all__ = [
 ProvisioningState = Literal["pending", "ready", "unreachable", "not_permitted"]
 #: What hears of each request: the entity that it was about, and what became of it.
 OnRequest = Callable[[str, Fate], object]
-#: Stands for the entity of a request that concerns none.
-NAMESPACE = "$namespace"
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pairbus.amqp.errors import NOT_FOUND, DecodeError
+from pairbus import words
+from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import (
     Header,
     MessageSections,
@@ -20,6 +21,7 @@ from pairbus.amqp.message import (
     encode_header,
     scan,
 )
+from pairbus.conditions import NOT_FOUND
 from pairbus.pairing.names import path_key
 from pairbus.pump import PumpOptions, PumpPair, TransportError
 from pairbus.pump.pump import open_transport
@@ -32,11 +34,9 @@ _AT_ONCE = 200
 _QUEUES_AT_ONCE = 16
 # The dead letters are on one place; when nothing comes for so long there is nothing more.
 _WAIT = 1.0
-_REASON = "DeadLetterReason"
-_ADDED = {_REASON, "DeadLetterErrorDescription"}
-# What queues have written on it. They write it anew.
-_POSTMARK = "x-opt-"
-_KEPT = {"x-opt-partition-key", "x-opt-via-partition-key"}
+_ADDED = {words.REASON, words.DESCRIPTION}
+# Of what the service has written on it, all but these it writes anew.
+_KEPT = {words.PARTITION_KEY, words.VIA_PARTITION_KEY}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ async def redrive(
 
 
 async def _redrive_queue(transport: Transport, queue: str, choice: DeadLetterChoice, done: Redriven) -> None:
-    source = transport.source(f"{queue}/$DeadLetterQueue")
+    source = transport.source(f"{queue}/{words.DEAD_LETTER_QUEUE}")
     destination = transport.destination(queue)
     held: dict[bytes, Delivery] = {}
     seen: set[int] = set()
@@ -155,8 +155,8 @@ def _read(delivery: Delivery) -> tuple[int, str, str, bytes | None]:
         payload = _as_it_was(sections)
     except DecodeError:
         return 0, "", "unreadable", None
-    number = int(annotations.get("x-opt-sequence-number", 0))
-    return number, str(properties.get("x-ms-path", "")), str(properties.get(_REASON, "unknown")), payload
+    number = int(annotations.get(words.SEQUENCE_NUMBER, 0))
+    return number, str(properties.get("x-ms-path", "")), str(properties.get(words.REASON, "unknown")), payload
 
 
 def _as_it_was(sections: MessageSections) -> bytes:
@@ -164,7 +164,7 @@ def _as_it_was(sections: MessageSections) -> bytes:
     annotations = {
         key: value
         for key, value in sections.annotations.items()
-        if not str(key).startswith(_POSTMARK) or str(key) in _KEPT
+        if not str(key).startswith(words.ANNOTATION_PREFIX) or str(key) in _KEPT
     }
     properties = {key: value for key, value in sections.application_properties.items() if key not in _ADDED}
     return b"".join(

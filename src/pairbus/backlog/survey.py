@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from pairbus.amqp.errors import NOT_FOUND, DecodeError
+from pairbus import words
+from pairbus.amqp.errors import DecodeError
+from pairbus.conditions import NOT_FOUND
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pump import PumpOptions, PumpPair, TransportError
 from pairbus.pump.pump import open_transport
@@ -19,7 +21,6 @@ from pairbus.pump.unwrapping import open_envelope, read_postmark
 __all__ = ["MessageSighting", "survey_queues"]
 
 _PAGE = 250
-_DEAD_LETTERS = "$DeadLetterQueue"
 # The largest message of the Standard tier; Premium takes more, if the entity says so.
 _STANDARD_SIZE = 262_144
 
@@ -47,7 +48,7 @@ async def survey_queues(
     """All messages of these queues, one page after the other; queues that are not there have none."""
     async with _secondary(pair, options) as transport:
         for queue in queues:
-            for path, is_dead in ((queue, False), (f"{queue}/{_DEAD_LETTERS}", True)):
+            for path, is_dead in ((queue, False), (f"{queue}/{words.DEAD_LETTER_QUEUE}", True)):
                 if is_dead and not dead_letters:
                     continue
                 async for one in _peek_all(transport, path):
@@ -94,7 +95,7 @@ def _sight(one: Peeked, queue: str, *, is_dead: bool, options: PumpOptions, now:
         elif size > _STANDARD_SIZE:
             reason = "too large for the Standard tier"
         if is_dead:
-            reason = str(sections.application_properties.get("DeadLetterReason") or "unknown")
+            reason = str(sections.application_properties.get(words.REASON) or "unknown")
     except (DecodeError, MalformedEnvelope) as error:
         reason = f"malformed: {error}"
     return MessageSighting(

@@ -15,10 +15,8 @@ from enum import StrEnum
 
 from pairbus.metering import units
 
-__all__ = ["FORMER", "NAMESPACE", "Counters", "OperationKind", "OperationTally"]
+__all__ = ["FORMER", "Counters", "OperationKind", "OperationTally"]
 
-# Stands for the entity where an operation concerns none: no entity can have this name.
-NAMESPACE = "$namespace"
 # Stands for the connection where it has been forgotten.
 FORMER = "former"
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.amqp.limits import CodecLimits as AmqpLimits
 from pairbus.amqp.performatives import AmqpError
 from pairbus.clock import Clock

@@ -19,6 +19,7 @@ from pairbus.client.state.records import KIND as REDIRECTS
 from pairbus.ledger import adopt_segments, closed_segments, read_segment
 from pairbus.pairing.envelope import ALIAS_PATH
 from pairbus.pairing.names import path_key
+from pairbus.words import DEAD_LETTER_QUEUE
 
 from .line import open_client
 from .messages import Resting
@@ -29,7 +30,6 @@ __all__ = ["peek_backlog", "peek_primary", "read_redirects", "read_spool"]
 #: How many messages lie at a path. What is empty is not looked at: a link takes the SDK a second.
 CountHeld = Callable[[str], int]
 
-_DEAD_LETTERS = "/$DeadLetterQueue"
 _AT_ONCE = 500
 # Far longer than a look at all queues takes; a deadline so that nothing waits for ever.
 _LIMIT = 60.0
@@ -46,7 +46,7 @@ async def peek_primary(
                 if held(node):
                     for receiver in await _receivers(client, plan, node):
                         found += [_resting(one, plan.path, node) for one in await _peek(receiver)]
-                if held(f"{node}{_DEAD_LETTERS}"):
+                if held(f"{node}/{DEAD_LETTER_QUEUE}"):
                     dead = _open(client, plan, node, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
                     found += [_resting(one, plan.path, node, is_dead=True) for one in await _peek(dead)]
     return found
@@ -60,7 +60,7 @@ async def peek_backlog(connection_string: str, queues: Sequence[str], held: Coun
             if held(queue):
                 for one in await _peek(client.get_queue_receiver(queue)):
                     found.append(_resting(one, _destination(one), queue))
-            if held(f"{queue}{_DEAD_LETTERS}"):
+            if held(f"{queue}/{DEAD_LETTER_QUEUE}"):
                 dead = client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
                 for one in await _peek(dead):
                     found.append(_resting(one, _destination(one), queue, is_dead=True))

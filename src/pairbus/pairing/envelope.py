@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pairbus import words
 from pairbus.options import TtlPolicy
 
 from .errors import MalformedEnvelope, ReservedPropertyError
@@ -86,7 +87,6 @@ _PATH_LIMIT = 260
 _SESSION_LIMIT = 128
 # A decompressed body can be as large as the largest message of any tier, and no larger.
 _BODY_LIMIT = 100 * 1024 * 1024
-_TIMESPAN = "com.microsoft:timespan"
 
 
 class Long(int):
@@ -251,7 +251,7 @@ def _read_ttl(found: dict[str, Any]) -> int | None:
         return None
     value = found[ALIAS_TTL]
     # Senders of the original feature wrote a described type, which some codecs hand on as it is.
-    if _text(getattr(value, "descriptor", None)) == _TIMESPAN:
+    if _text(getattr(value, "descriptor", None)) == words.TIMESPAN:
         value = getattr(value, "value", None)
     ticks = _read_whole(value, ALIAS_TTL, "a count of 100 ns ticks")
     # Rounded up: a lifetime below a millisecond must not become none at all.

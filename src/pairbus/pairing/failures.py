@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
+from pairbus import conditions
 from pairbus.options import SendAvailabilityOptions
 
 __all__ = [
@@ -178,25 +179,23 @@ ROWS: tuple[FailureRow, ...] = (
     ),
     FailureRow(FailureKind.TIMEOUT, classes=_any("OperationTimeoutError")),
     FailureRow(FailureKind.THROTTLED, classes=_any("ServiceBusServerBusyError")),
-    FailureRow(FailureKind.THROTTLED, conditions=_any("com.microsoft:server-busy")),
+    FailureRow(FailureKind.THROTTLED, conditions=_any(conditions.SERVER_BUSY)),
     FailureRow(FailureKind.THROTTLED, statuses=frozenset({429})),
     FailureRow(FailureKind.CALLER, classes=_any("MessageSizeExceededError")),
     FailureRow(FailureKind.FULL, classes=_any("ServiceBusQuotaExceededError")),
-    FailureRow(FailureKind.FULL, conditions=_any("amqp:resource-limit-exceeded")),
+    FailureRow(FailureKind.FULL, conditions=_any(conditions.RESOURCE_LIMIT)),
     FailureRow(FailureKind.MISSING, classes=_any("MessagingEntityNotFoundError")),
     FailureRow(FailureKind.MISSING, classes=_AUTHENTICATION, statuses=frozenset({404, 410})),
-    FailureRow(FailureKind.MISSING, conditions=_any("amqp:resource-deleted")),
+    FailureRow(FailureKind.MISSING, conditions=_any(conditions.RESOURCE_DELETED)),
     FailureRow(FailureKind.DISABLED, classes=_any("MessagingEntityDisabledError")),
-    FailureRow(FailureKind.DISABLED, conditions=_any("com.microsoft:entity-disabled")),
+    FailureRow(FailureKind.DISABLED, conditions=_any(conditions.ENTITY_DISABLED)),
     FailureRow(FailureKind.UNAUTHORIZED, classes=_any("ServiceBusAuthorizationError")),
-    FailureRow(
-        FailureKind.UNAUTHORIZED, conditions=_any("amqp:unauthorized-access", "com.microsoft:auth-failed")
-    ),
+    FailureRow(FailureKind.UNAUTHORIZED, conditions=_any(conditions.UNAUTHORIZED, conditions.AUTH_FAILED)),
     FailureRow(FailureKind.UNAUTHORIZED, statuses=frozenset({401, 403})),
     # A handshake that is cut behind a web-socket layer shows as a failed authentication.
     FailureRow(FailureKind.CONNECTION, classes=_AUTHENTICATION, causes=_any("OSError")),
     FailureRow(FailureKind.SERVICE, classes=_AUTHENTICATION, statuses=_SERVER_TROUBLE),
-    FailureRow(FailureKind.SERVICE, classes=_AUTHENTICATION, conditions=_any("amqp:internal-error")),
+    FailureRow(FailureKind.SERVICE, classes=_AUTHENTICATION, conditions=_any(conditions.INTERNAL_ERROR)),
     FailureRow(FailureKind.UNAUTHORIZED, classes=_AUTHENTICATION),
     FailureRow(
         FailureKind.UNAUTHORIZED, causes=_any("ClientAuthenticationError")
@@ -204,26 +203,26 @@ ROWS: tuple[FailureRow, ...] = (
     FailureRow(
         FailureKind.CALLER,
         conditions=_any(
-            "amqp:decode-error",
-            "amqp:frame-size-too-small",
-            "amqp:invalid-field",
-            "amqp:link:message-size-exceeded",
-            "amqp:not-allowed",
-            "amqp:not-implemented",
-            "amqp:precondition-failed",
-            "com.microsoft:argument-error",
-            "com.microsoft:argument-out-of-range",
-            "com.microsoft:precondition-failed",
+            conditions.DECODE_ERROR,
+            conditions.FRAME_SIZE_TOO_SMALL,
+            conditions.INVALID_FIELD,
+            conditions.MESSAGE_SIZE_EXCEEDED,
+            conditions.NOT_ALLOWED,
+            conditions.NOT_IMPLEMENTED,
+            conditions.PRECONDITION_FAILED,
+            conditions.ARGUMENT_ERROR,
+            conditions.ARGUMENT_OUT_OF_RANGE,
+            conditions.PRECONDITION,
         ),
     ),
-    FailureRow(FailureKind.TIMEOUT, conditions=_any("com.microsoft:timeout")),
+    FailureRow(FailureKind.TIMEOUT, conditions=_any(conditions.TIMEOUT)),
     FailureRow(
         FailureKind.SERVICE,
         conditions=_any(
-            "amqp:connection:forced",
-            "amqp:internal-error",
-            "com.microsoft:container-close",
-            "com.microsoft:operation-cancelled",
+            conditions.CONNECTION_FORCED,
+            conditions.INTERNAL_ERROR,
+            conditions.CONTAINER_CLOSE,
+            conditions.OPERATION_CANCELLED,
         ),
     ),
     # A connection that is not made in time was not made.
@@ -235,19 +234,19 @@ ROWS: tuple[FailureRow, ...] = (
     FailureRow(
         FailureKind.CONNECTION,
         conditions=_any(
-            "amqp:client-error",
-            "amqp:connection:framing-error",
-            "amqp:connection:redirect",
-            "amqp:illegal-state",
-            "amqp:link:detach-forced",
-            "amqp:link:redirect",
-            "amqp:link:stolen",
-            "amqp:session:errant-link",
-            "amqp:session:handle-in-use",
-            "amqp:session:unattached-handle",
-            "amqp:session:window-violation",
-            "amqp:socket-error",
-            "amqp:unknown-error",
+            conditions.CLIENT_ERROR,
+            conditions.FRAMING_ERROR,
+            conditions.CONNECTION_REDIRECT,
+            conditions.ILLEGAL_STATE,
+            conditions.DETACH_FORCED,
+            conditions.LINK_REDIRECT,
+            conditions.LINK_STOLEN,
+            conditions.ERRANT_LINK,
+            conditions.HANDLE_IN_USE,
+            conditions.UNATTACHED_HANDLE,
+            conditions.WINDOW_VIOLATION,
+            conditions.SOCKET_ERROR,
+            conditions.UNKNOWN_ERROR,
         ),
     ),
     FailureRow(FailureKind.CONNECTION, causes=_any("OSError", "ServiceRequestError", "ServiceResponseError")),
@@ -299,7 +298,7 @@ _NEVER_CONNECTED = _any("ConnectionRefusedError", "gaierror", "TokenAuthFailure"
 # The broker's answer to this very message. The SDK uses the same classes for a link that went away under it,
 # with conditions of its own making.
 _REFUSALS = _any("MessageException", "MessageSendFailed")
-_CLIENT_SIDE = _any("amqp:client-error", "amqp:unknown-error")
+_CLIENT_SIDE = _any(conditions.CLIENT_ERROR, conditions.UNKNOWN_ERROR)
 # Without one of these in it, an error was raised before anything was sent.
 _ON_THE_LINE = _any("AMQPException", "OSError", "ServiceBusConnectionError", "OperationTimeoutError")
 

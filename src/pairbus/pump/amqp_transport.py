@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions, words
 from pairbus.amqp.message import scan
 from pairbus.amqp.performatives import ACCEPTED, RELEASED, AmqpError, DeliveryState, Modified, Rejected
 from pairbus.amqp.types import Array, Int, Symbol, UInt
@@ -102,17 +102,17 @@ class AmqpTransport:
             clock=self._clock,
         )
         try:
-            cbs = await RequestLink.open(line, "$cbs", timeout=self.timeout)
+            cbs = await RequestLink.open(line, words.CBS, timeout=self.timeout)
         except BaseException:
             line.cut(UNANSWERED, "no $cbs links")
             raise
 
         async def put(audience: str, kind: str, token: str) -> None:
-            request = {"operation": "put-token", "type": kind, "name": audience}
+            request = {"operation": words.PUT_TOKEN, "type": kind, "name": audience}
             answer, _ = await cbs.ask(request, token, timeout=self.timeout)
-            status = answer.get("status-code")
+            status = answer.get(words.CBS_STATUS)
             if not isinstance(status, int) or not 200 <= status < 300:
-                raise _token_refusal(line, status, str(answer.get("status-description") or ""))
+                raise _token_refusal(line, status, str(answer.get(words.CBS_STATUS_TEXT) or ""))
 
         line.put_token = put
         return line
@@ -182,7 +182,9 @@ class AmqpSource:
     async def _open_management(self) -> RequestLink:
         async with self._transport.opening:
             line = await self._transport.line(self._queue)
-            return await RequestLink.open(line, f"{self._queue}/$management", timeout=self._transport.timeout)
+            return await RequestLink.open(
+                line, f"{self._queue}/{words.MANAGEMENT}", timeout=self._transport.timeout
+            )
 
     # -- receiving
 
@@ -221,7 +223,7 @@ class AmqpSource:
         return await self._settle(deliveries, RELEASED, "abandoned")
 
     async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Refusal:
-        info = {Symbol("DeadLetterReason"): reason, Symbol("DeadLetterErrorDescription"): description}
+        info = {Symbol(words.REASON): reason, Symbol(words.DESCRIPTION): description}
         state = Rejected(AmqpError(conditions.DEAD_LETTER, "", info))
         extra = {"deadletter-reason": reason, "deadletter-description": description}
         (outcome,) = await self._settle([delivery], state, "suspended", extra)
@@ -330,14 +332,14 @@ class AmqpSource:
 
     async def _ask(self, operation: str, body: dict[str, Any]) -> dict[str, Any]:
         link: RequestLink = await self._management.get()
-        request = {"operation": f"com.microsoft:{operation}"}
+        request = {"operation": f"{words.OPERATION_PREFIX}{operation}"}
         answer, found = await link.ask(
             request, body, timeout=self._transport.timeout, on_fate=self._note_request
         )
-        status = answer.get("statusCode")
+        status = answer.get(words.STATUS)
         if not isinstance(status, int) or not 200 <= status < 300:
-            condition = str(answer.get("errorCondition") or conditions.INTERNAL_ERROR)
-            raise TransportError(condition, f"{status}: {answer.get('statusDescription') or ''}")
+            condition = str(answer.get(words.STATUS_CONDITION) or conditions.INTERNAL_ERROR)
+            raise TransportError(condition, f"{status}: {answer.get(words.STATUS_TEXT) or ''}")
         return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
 
     def _note_request(self, fate: Fate, size: int) -> None:

@@ -19,6 +19,7 @@ from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import scan
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import path_key
+from pairbus.words import EXPIRED
 
 from .lanes import Lanes
 from .parcel import Parcel
@@ -31,7 +32,6 @@ __all__ = ["PEEK_PAGE", "Intake", "Stray"]
 
 PEEK_PAGE = 250
 # How the service calls a message whose time is over, and what we call one that cannot be opened.
-_EXPIRED = "TTLExpiredException"
 _MALFORMED = "MalformedEnvelope"
 # A lock is renewed when less than this part of its duration is left, within bounds.
 _MARGIN_PART = 0.25
@@ -86,7 +86,7 @@ class Intake:
         except (DecodeError, MalformedEnvelope) as error:
             return Stray(delivery, mark, None, _MALFORMED, str(error))
         if opened.expired:
-            return Stray(delivery, mark, opened, _EXPIRED, "The time to live ended in the backlog.")
+            return Stray(delivery, mark, opened, EXPIRED, "The time to live ended in the backlog.")
         self._hold(delivery, mark, opened, now, fetched)
         return None
 

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.amqp.connection import Connection
 from pairbus.amqp.errors import UsageError
 from pairbus.amqp.events import (

@@ -17,7 +17,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.amqp.errors import UsageError
 from pairbus.amqp.events import LinkAttached, LinkFlowed, Settled, TransferReceived
 from pairbus.amqp.link import Link

@@ -24,7 +24,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from math import ceil, inf
 from typing import Any, cast
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 
 from .burials import Burials
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError

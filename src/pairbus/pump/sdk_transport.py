@@ -22,7 +22,7 @@ from azure.servicebus import ServiceBusReceivedMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.amqp.message import scan
 from pairbus.pairing.failures import Fate, describe
 
@@ -57,7 +57,7 @@ _BY_CLASS = {
     "TypeError": conditions.ARGUMENT_ERROR,
 }
 # Conditions of the SDK's own making, which say no more than that something failed.
-_VAGUE = {"amqp:client-error", "amqp:unknown-error", "amqp:socket-error"}
+_VAGUE = {conditions.CLIENT_ERROR, conditions.UNKNOWN_ERROR, conditions.SOCKET_ERROR}
 
 
 def _as_error(error: BaseException) -> TransportError:

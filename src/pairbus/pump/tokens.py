@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from pairbus.words import SAS_TOKEN
+
 __all__ = ["CbsToken", "CredentialTokens", "FixedToken", "SasTokens", "TokenSource", "close_credential"]
 
 # As long as the SDKs ask for; tokens are renewed long before.
 SAS_LIFETIME = 3600.0
 _SCOPE = "https://servicebus.azure.net/.default"
-_SAS = "servicebus.windows.net:sastoken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class SasTokens:
         signature = quote(base64.b64encode(signed), safe="")
         name = quote(self.key_name, safe="")
         text = f"SharedAccessSignature sr={resource}&sig={signature}&se={expires}&skn={name}"
-        return CbsToken(text, _SAS, expires)
+        return CbsToken(text, SAS_TOKEN, expires)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class FixedToken:
     signature: str = field(repr=False)
 
     async def token(self, audience: str, now: float) -> CbsToken:
-        return CbsToken(self.signature, _SAS, now + SAS_LIFETIME)
+        return CbsToken(self.signature, SAS_TOKEN, now + SAS_LIFETIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class CredentialTokens:
     async def token(self, audience: str, now: float) -> CbsToken:
         ask = self.credential.get_token
         # The SDK tells credentials that sign for an audience by this attribute.
-        is_signed = getattr(self.credential, "token_type", b"jwt") in (_SAS, _SAS.encode())
+        is_signed = getattr(self.credential, "token_type", b"jwt") in (SAS_TOKEN, SAS_TOKEN.encode())
         scope = audience if is_signed else _SCOPE
         if inspect.iscoroutinefunction(ask):
             given = await ask(scope)
@@ -83,7 +84,7 @@ class CredentialTokens:
             if inspect.isawaitable(given):  # a coroutine function behind a decorator does not look like one
                 given = await given
         value = given.token.decode() if isinstance(given.token, bytes) else given.token
-        return CbsToken(value, _SAS if is_signed else "jwt", float(given.expires_on))
+        return CbsToken(value, SAS_TOKEN if is_signed else "jwt", float(given.expires_on))
 
     async def close(self) -> None:
         """Close the credential, if it is ours and can be closed."""

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from pairbus import words
 from pairbus.amqp.codec import decode, encode, skip
 from pairbus.amqp.errors import DecodeError, EncodeError
 from pairbus.amqp.message import Header, MessageSections, encode_header, encode_properties
@@ -30,16 +31,13 @@ from pairbus.pairing.names import path_key
 
 __all__ = ["OpenedEnvelope", "Postmark", "open_envelope", "read_address", "read_postmark"]
 
-_SCHEDULED = b"x-opt-scheduled-enqueue-time"
+_SCHEDULED = words.SCHEDULED_TIME.encode()
 # What a queue writes on a message. The partition key and the rest are the sender's and go on.
-_POSTMARKS = {
-    b"x-opt-sequence-number",
-    b"x-opt-enqueued-time",
-    b"x-opt-enqueue-sequence-number",
-    b"x-opt-locked-until",
-    b"x-opt-message-state",
-    b"x-opt-deadletter-source",
-}
+_POSTMARKS = {name.encode() for name in words.POSTMARKS}
+_SEQUENCE_NUMBER = words.SEQUENCE_NUMBER.encode()
+_ENQUEUED_TIME = words.ENQUEUED_TIME.encode()
+_LOCKED_UNTIL = words.LOCKED_UNTIL.encode()
+_MESSAGE_STATE = words.MESSAGE_STATE.encode()
 _DEFERRED = 1
 _RESERVED = {name.encode() for name in RESERVED_NAMES}
 _ALIASES_WITH_TIME = (b"x-ms-timetolive",)
@@ -185,7 +183,7 @@ class _StampShape:
         return Postmark(values[number], values[enqueued], values[locked] if locked > 0 else 0, b"", 0)
 
 
-_STAMPS = ("x-opt-sequence-number", "x-opt-enqueued-time", "x-opt-locked-until")
+_STAMPS = (words.SEQUENCE_NUMBER, words.ENQUEUED_TIME, words.LOCKED_UNTIL)
 _shapes: dict[int, _StampShape] = {}
 
 
@@ -215,13 +213,13 @@ def _read_entries(data: bytes) -> Postmark:
                 value, at = data[at + 1], at + 2
             else:
                 value, at = 0, skip(data, at)
-            if key == b"x-opt-sequence-number":
+            if key == _SEQUENCE_NUMBER:
                 number = value
-            elif key == b"x-opt-enqueued-time":
+            elif key == _ENQUEUED_TIME:
                 enqueued = value
-            elif key == b"x-opt-locked-until":
+            elif key == _LOCKED_UNTIL:
                 locked = value
-            elif key == b"x-opt-message-state":
+            elif key == _MESSAGE_STATE:
                 state = value
             elif key not in _POSTMARKS and key != _SCHEDULED:
                 own.append(data[begin:at])

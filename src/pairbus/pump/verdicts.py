@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 

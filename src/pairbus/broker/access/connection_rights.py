@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.broker.engine.errors import Refused
 
 from .tokens import Grant, entity_path

@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from pairbus.amqp.errors import UNAUTHORIZED
 from pairbus.broker.engine.errors import Refused
+from pairbus.conditions import UNAUTHORIZED
 
 from .policies import Claim
 

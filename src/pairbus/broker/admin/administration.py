@@ -7,10 +7,11 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from pairbus.broker.access.tokens import check_authorization
-from pairbus.broker.counters import NAMESPACE, OperationKind
+from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.subscription import subscription_path
 from pairbus.broker.faults.fault import ClientAction
+from pairbus.metering import NAMESPACE
 
 from . import AdminApi, AdminHttp, AdminRefused, HttpRequest, Response
 from .address import parse_address

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.errors import PairbusError

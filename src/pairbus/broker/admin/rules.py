@@ -14,6 +14,7 @@ from pairbus.broker.engine.filters import (
     TrueFilter,
 )
 from pairbus.broker.engine.rules import Rule
+from pairbus.words import DEFAULT_RULE
 
 from .atom import DESCRIPTION_SPACES
 from .duration import format_instant
@@ -51,7 +52,7 @@ def describe_rule(rule: Rule) -> XmlNode:
 def read_rule(description: XmlNode, *, name: str | None = None, created_at: float) -> Rule:
     """The rule as described; `name` is that of the request's address, which counts for more."""
     return Rule(
-        name=name or description.text_of("Name") or "$Default",
+        name=name or description.text_of("Name") or DEFAULT_RULE,
         filter=_read_filter(description.find("Filter")),
         action=_read_action(description.find("Action")),
         created_at=created_at,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 
 from .context import Context, Space
 from .deadlines import NEVER, Deadlines, Sleeper

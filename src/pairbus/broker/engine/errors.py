@@ -9,7 +9,7 @@ functions make the refusals that are raised in more than one place, so that each
 
 from __future__ import annotations
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.errors import PairbusError
 
 __all__ = ["Refused"]

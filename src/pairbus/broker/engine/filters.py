@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
-from pairbus.amqp.errors import ARGUMENT_ERROR
+from pairbus.conditions import ARGUMENT_ERROR
 
 from .actions import SqlAction
 from .errors import Refused

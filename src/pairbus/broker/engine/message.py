@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from pairbus import words
 from pairbus.amqp.message import (
     MessageSections,
     Properties,
@@ -26,23 +27,12 @@ from pairbus.amqp.message import (
     scan,
 )
 from pairbus.amqp.types import Symbol
+from pairbus.words import PING_CONTENT_TYPE, POSTMARKS
 
-__all__ = ["PING_CONTENT_TYPE", "Incoming", "MessageState", "StoredMessage", "View"]
+__all__ = ["Incoming", "MessageState", "StoredMessage", "View"]
 
-PING_CONTENT_TYPE: Final = "application/vnd.ms-servicebus-ping"
-SCHEDULED_TIME: Final = Symbol("x-opt-scheduled-enqueue-time")
-PARTITION_KEY: Final = Symbol("x-opt-partition-key")
-# What the broker alone says of a message; a sender's word on it is dropped.
-BROKER_ANNOTATIONS: Final = frozenset(
-    {
-        "x-opt-sequence-number",
-        "x-opt-enqueue-sequence-number",
-        "x-opt-enqueued-time",
-        "x-opt-locked-until",
-        "x-opt-message-state",
-        "x-opt-deadletter-source",
-    }
-)
+SCHEDULED_TIME: Final = Symbol(words.SCHEDULED_TIME)
+PARTITION_KEY: Final = Symbol(words.PARTITION_KEY)
 
 
 class MessageState(enum.IntEnum):
@@ -192,7 +182,7 @@ class Incoming:
         scheduled: float | None = None
         partition_key: str | None = None
         if annotations:
-            annotations = {key: annotations[key] for key in annotations if key not in BROKER_ANNOTATIONS}
+            annotations = {key: annotations[key] for key in annotations if key not in POSTMARKS}
             scheduled, partition_key = _scheduled(annotations), _partition_key(annotations)
         ttl_ms = header.ttl
         return cls(

@@ -21,7 +21,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 
 from .context import Context, Space
 from .directory import Directory

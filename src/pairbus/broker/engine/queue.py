@@ -31,6 +31,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pairbus import words
+
 from .context import Context, Space
 from .errors import (
     bad_argument,
@@ -85,8 +87,8 @@ class MessageQueue(LockableStock):
         self.parent = parent
         self._receives = True
         if parent is None:
-            self.dead_letters = self._sub_queue("$DeadLetterQueue", now)
-            self.transfer_dead_letters = self._sub_queue("$Transfer/$DeadLetterQueue", now)
+            self.dead_letters = self._sub_queue(words.DEAD_LETTER_QUEUE, now)
+            self.transfer_dead_letters = self._sub_queue(words.TRANSFER_DEAD_LETTER_QUEUE, now)
 
     def _sub_queue(self, name: str, now: float) -> MessageQueue:
         return MessageQueue(self._context, f"{self.path}/{name}", space=self.space, now=now, parent=self)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
+
+from pairbus.words import DEFAULT_RULE
 
 from .actions import ChangedMessage
 from .filters import (
@@ -19,7 +21,6 @@ from .filters import (
 )
 
 __all__ = [
-    "DEFAULT_RULE_NAME",
     "ChangedMessage",
     "CorrelationFilter",
     "FalseFilter",
@@ -32,15 +33,12 @@ __all__ = [
     "filter_from_dict",
 ]
 
-# The rule that a subscription gets when it is created without one; it takes everything.
-DEFAULT_RULE_NAME: Final = "$Default"
-
 
 @dataclass(frozen=True)
 class Rule:
     """A named rule. `created_at` is in Unix seconds."""
 
-    name: str = DEFAULT_RULE_NAME
+    name: str = DEFAULT_RULE
     filter: Filter = field(default_factory=TrueFilter)
     action: SqlAction | None = None
     created_at: float = 0.0

@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pairbus import words
+
 from .context import Context, Space
 from .deadlines import Deadlines
 from .errors import Refused, message_lock_lost, not_allowed, not_found, session_lock_lost
@@ -158,7 +160,7 @@ class LockableStock(Stock):
             self.bury(
                 message,
                 now,
-                reason="MaxDeliveryCountExceeded",
+                reason=words.TOO_MANY_DELIVERIES,
                 description=f"Message could not be consumed after {most} delivery attempts.",
             )
             return

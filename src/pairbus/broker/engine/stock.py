@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pairbus import words
+
 from .context import Context, Space
 from .deadlines import Deadlines
 from .entity import Entity
@@ -24,8 +26,6 @@ from .settings import EntitySettings, ReceivableSettings
 
 __all__ = ["Stock"]
 
-REASON: Final = "DeadLetterReason"
-DESCRIPTION: Final = "DeadLetterErrorDescription"
 # Lines shorter than this are not worth sweeping.
 FEW: Final = 64
 
@@ -218,7 +218,7 @@ class Stock(Entity):
             self.bury(
                 message,
                 now,
-                reason="TTLExpiredException",
+                reason=words.EXPIRED,
                 description="The message expired and was dead lettered.",
             )
 
@@ -278,9 +278,9 @@ class Stock(Entity):
         letter.dead_letter_source = self.path
         changes = dict(properties or {})
         if reason is not None:
-            changes[REASON] = reason
+            changes[words.REASON] = reason
         if description is not None:
-            changes[DESCRIPTION] = description
+            changes[words.DESCRIPTION] = description
         if changes:
             letter.change_application_properties(changes)
         return letter

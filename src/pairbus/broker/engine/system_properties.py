@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from pairbus import words
 from pairbus.amqp.message import Properties
 from pairbus.amqp.types import Timestamp
 
@@ -98,12 +99,12 @@ _ALL: Final = (
     SystemProperty("ExpiresAtUtc", lambda message: _timestamp(message.properties.absolute_expiry_time)),
     SystemProperty("TimeToLive", _read_time_to_live),
     SystemProperty("DeliveryCount", lambda _: 0),
-    _moment("EnqueuedTimeUtc", "x-opt-enqueued-time"),
-    _moment("ScheduledEnqueueTimeUtc", "x-opt-scheduled-enqueue-time"),
-    _annotation("SequenceNumber", "x-opt-sequence-number"),
-    _annotation("EnqueuedSequenceNumber", "x-opt-enqueue-sequence-number"),
-    _annotation("PartitionKey", "x-opt-partition-key"),
-    _annotation("ViaPartitionKey", "x-opt-via-partition-key"),
-    _annotation("DeadLetterSource", "x-opt-deadletter-source"),
+    _moment("EnqueuedTimeUtc", words.ENQUEUED_TIME),
+    _moment("ScheduledEnqueueTimeUtc", words.SCHEDULED_TIME),
+    _annotation("SequenceNumber", words.SEQUENCE_NUMBER),
+    _annotation("EnqueuedSequenceNumber", words.ENQUEUED_SEQUENCE_NUMBER),
+    _annotation("PartitionKey", words.PARTITION_KEY),
+    _annotation("ViaPartitionKey", words.VIA_PARTITION_KEY),
+    _annotation("DeadLetterSource", words.DEAD_LETTER_SOURCE),
 )
 SYSTEM_PROPERTIES: Final[Mapping[str, SystemProperty]] = {each.name.lower(): each for each in _ALL}

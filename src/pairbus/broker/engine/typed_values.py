@@ -15,9 +15,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from pairbus import words
 from pairbus.amqp import types as amqp
 from pairbus.amqp.codec import decode, encode
-from pairbus.amqp.errors import ARGUMENT_ERROR
+from pairbus.conditions import ARGUMENT_ERROR
 
 from .errors import Refused
 
@@ -108,11 +109,11 @@ def _microseconds(moment: datetime.datetime) -> int:
 def _described(value: amqp.Described) -> Comparable | None:
     """The three types that .NET clients describe, since AMQP lacks them."""
     descriptor, inner = value.descriptor, value.value
-    if descriptor == "com.microsoft:uri" and isinstance(inner, str):
+    if descriptor == words.URI and isinstance(inner, str):
         return "string", inner
-    if descriptor == "com.microsoft:timespan" and isinstance(inner, int):
+    if descriptor == words.TIMESPAN and isinstance(inner, int):
         return "duration", inner // TICKS_PER_MICROSECOND
-    if descriptor == "com.microsoft:datetime-offset" and isinstance(inner, int):
+    if descriptor == words.DATETIME_OFFSET and isinstance(inner, int):
         return "time", (inner - EPOCH_TICKS) // TICKS_PER_MICROSECOND
     return None
 

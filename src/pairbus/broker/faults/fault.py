@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.amqp.performatives import AmqpError
 from pairbus.broker.engine.names import fold
 from pairbus.errors import ConfigurationError

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import unquote
 
-__all__ = ["LinkAddress", "NodeKind", "parse_address"]
+from pairbus import words
 
-_MANAGEMENT = "$management"
+__all__ = ["LinkAddress", "NodeKind", "parse_address"]
 
 
 class NodeKind(Enum):
@@ -29,7 +29,7 @@ class LinkAddress:
     @property
     def resource(self) -> str:
         """What a token must be for. One for an entity covers its management node too, not the other way."""
-        return f"{self.path}/{_MANAGEMENT}" if self.kind is NodeKind.MANAGEMENT else self.path
+        return f"{self.path}/{words.MANAGEMENT}" if self.kind is NodeKind.MANAGEMENT else self.path
 
 
 def parse_address(raw: str) -> LinkAddress:
@@ -38,12 +38,12 @@ def parse_address(raw: str) -> LinkAddress:
     """
     path = entity_path(raw)
     lowered = path.lower()
-    if lowered == "$cbs":
+    if lowered == words.CBS:
         return LinkAddress(NodeKind.CBS, "")
-    if lowered == _MANAGEMENT:
+    if lowered == words.MANAGEMENT:
         return LinkAddress(NodeKind.MANAGEMENT, "")
-    if lowered.endswith("/" + _MANAGEMENT):
-        return LinkAddress(NodeKind.MANAGEMENT, path[: -len(_MANAGEMENT) - 1])
+    if lowered.endswith(f"/{words.MANAGEMENT}"):
+        return LinkAddress(NodeKind.MANAGEMENT, path[: -len(words.MANAGEMENT) - 1])
     return LinkAddress(NodeKind.ENTITY, path)
 
 

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions, words
 from pairbus.amqp.events import LinkAttached, LinkFlowed
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError, Source, Target
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["SessionWait", "attach_link"]
 
 log = logging.getLogger(__name__)
-SESSION_FILTER = Symbol("com.microsoft:session-filter")
-_TIMEOUT = Symbol("com.microsoft:timeout")
-_LOCKED_UNTIL = Symbol("com.microsoft:locked-until-utc")
-_BATCH_SIZE = Symbol("com.microsoft:max-message-batch-size")
+SESSION_FILTER = Symbol(words.SESSION_FILTER)
+_TIMEOUT = Symbol(words.LINK_TIMEOUT)
+_LOCKED_UNTIL = Symbol(words.LOCKED_UNTIL_TICKS)
+_BATCH_SIZE = Symbol(words.BATCH_SIZE)
 # How long "the next free session" is waited for when the client does not say; the SDKs' own operation time-
 # out.
 SESSION_WAIT = 60.0
@@ -104,7 +104,7 @@ def _token_node(peer: "Peer") -> Service:
 
     def answer(request: NodeRequest) -> Answer:
         given = node(request)
-        status, reason = int(given.properties["status-code"]), given.properties["status-description"]
+        status, reason = int(given.properties[words.CBS_STATUS]), given.properties[words.CBS_STATUS_TEXT]
         if status >= 400:
             fields = {"namespace": host.name, "connection": peer.name, "status": status, "reason": reason}
             log.info("token refused", extra={"fields": fields})

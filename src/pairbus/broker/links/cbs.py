@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from pairbus import words
 from pairbus.amqp.types import Int
 from pairbus.broker.access.tokens import Grant, TokenRejected
 from pairbus.broker.engine.errors import Refused
@@ -34,7 +35,7 @@ class TokenNode:
 
     def __call__(self, request: NodeRequest) -> Answer:
         operation = request.properties.get("operation")
-        if operation != "put-token":
+        if operation != words.PUT_TOKEN:
             return _answer(400, f"$cbs knows the operation put-token, not {operation!r}.")
         audience, token = request.properties.get("name"), request.body
         if not isinstance(audience, str) or not isinstance(token, str):
@@ -60,5 +61,5 @@ class TokenNode:
 
 
 def _answer(status: int, description: str) -> Answer:
-    properties: dict[str, Any] = {"status-code": Int(status), "status-description": description}
+    properties: dict[str, Any] = {words.CBS_STATUS: Int(status), words.CBS_STATUS_TEXT: description}
     return Answer(properties)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions, words
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.types import Array, Int, Symbol, Timestamp
 from pairbus.broker.counters import OperationKind
@@ -48,7 +48,6 @@ _DISPOSITIONS = {
     "defered": OperationKind.DEFER,  # the protocol's own spelling
     "suspended": OperationKind.DEAD_LETTER,
 }
-_PREFIX = "com.microsoft:"
 _SCHEDULE = "schedule-message"
 # Answers hold whole messages; a page of a peek ends here, whatever count was asked for.
 MOST_PEEKED_BYTES = 1024 * 1024
@@ -84,7 +83,7 @@ class ManagementNode:
     count: Count
 
     def __call__(self, request: NodeRequest) -> Answer:
-        name = str(request.properties.get("operation", "")).removeprefix(_PREFIX)
+        name = str(request.properties.get("operation", "")).removeprefix(words.OPERATION_PREFIX)
         # What it carries to be scheduled is counted as sends, not twice.
         self.count(OperationKind.MANAGEMENT, 0 if name == _SCHEDULE else request.size)
         try:
@@ -96,7 +95,7 @@ class ManagementNode:
                 Refused(conditions.ARGUMENT_ERROR, f"The request cannot be read: {error.description}")
             )
         # 204 tells the SDKs that a peek or a listing found nothing; any other success is a 200.
-        properties = {"statusCode": Int(204 if body is None else 200), "statusDescription": "OK"}
+        properties = {words.STATUS: Int(204 if body is None else 200), words.STATUS_TEXT: "OK"}
         return Answer(properties, body, delay=self.delay() if name == _SCHEDULE else 0.0)
 
     def _do(self, name: str, request: NodeRequest) -> Found:
@@ -294,9 +293,9 @@ _OPERATIONS: dict[str, tuple[_Operation, str]] = {
 
 def _refusal(refused: Refused) -> Answer:
     properties = {
-        "statusCode": Int(_STATUS.get(refused.condition, 400)),
-        "statusDescription": refused.description,
-        "errorCondition": Symbol(refused.condition),
+        words.STATUS: Int(_STATUS.get(refused.condition, 400)),
+        words.STATUS_TEXT: refused.description,
+        words.STATUS_CONDITION: Symbol(refused.condition),
     }
     return Answer(properties)
 

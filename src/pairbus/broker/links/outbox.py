@@ -16,6 +16,7 @@ Rules
 
 from typing import TYPE_CHECKING, Any
 
+from pairbus import words
 from pairbus.amqp.events import LinkFlowed, Settled
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import Accepted, AmqpError, DeliveryOutcome, Modified, Rejected, Released
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SendingEndpoint"]
 
-_REASON, _DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 _REJECTED_ECHO = Rejected(None)
 
 
@@ -191,7 +191,7 @@ def _dead_letter_info(error: AmqpError | None) -> tuple[str | None, str | None, 
     info = _changes(error.info) if error is not None else None
     if not info:
         return None, None, None
-    reason, description = info.pop(_REASON, None), info.pop(_DESCRIPTION, None)
+    reason, description = info.pop(words.REASON, None), info.pop(words.DESCRIPTION, None)
     return (
         None if reason is None else str(reason),
         None if description is None else str(description),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import (
     Closed,

@@ -6,7 +6,7 @@ slip of ours.
 
 from typing import Any
 
-from pairbus.amqp import errors as conditions
+from pairbus import conditions
 from pairbus.amqp.types import Described, Timestamp, ULong
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.filters import (

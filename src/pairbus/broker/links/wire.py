@@ -10,6 +10,7 @@ import struct
 from functools import lru_cache
 from typing import Any
 
+from pairbus import words
 from pairbus.amqp.codec import encode
 from pairbus.amqp.message import Header, encode_header
 from pairbus.amqp.types import Symbol
@@ -22,14 +23,14 @@ __all__ = ["DOTNET_EPOCH_TICKS", "dotnet_ticks", "milliseconds", "render_deliver
 DOTNET_EPOCH_TICKS = 621_355_968_000_000_000
 
 _NO_LOCK_ANNOTATIONS = b"\x00\x53\x71\xc1\x01\x00"  # an empty map: receive-and-delete has no lock token
-_LOCK_KEY = encode(Symbol("x-opt-lock-token")) + b"\x98"
+_LOCK_KEY = encode(Symbol(words.LOCK_TOKEN)) + b"\x98"
 _LOCK_ANNOTATIONS = b"\x00\x53\x71\xc1" + bytes([1 + len(_LOCK_KEY) + 16, 2]) + _LOCK_KEY
-_SEQUENCE = encode(Symbol("x-opt-sequence-number")) + b"\x81"
-_ENQUEUED = encode(Symbol("x-opt-enqueued-time")) + b"\x83"
-_LOCKED = encode(Symbol("x-opt-locked-until")) + b"\x83"
-_ENQUEUED_SEQUENCE = encode(Symbol("x-opt-enqueue-sequence-number")) + b"\x81"
-_STATE = encode(Symbol("x-opt-message-state"))
-_SOURCE = encode(Symbol("x-opt-deadletter-source"))
+_SEQUENCE = encode(Symbol(words.SEQUENCE_NUMBER)) + b"\x81"
+_ENQUEUED = encode(Symbol(words.ENQUEUED_TIME)) + b"\x83"
+_LOCKED = encode(Symbol(words.LOCKED_UNTIL)) + b"\x83"
+_ENQUEUED_SEQUENCE = encode(Symbol(words.ENQUEUED_SEQUENCE_NUMBER)) + b"\x81"
+_STATE = encode(Symbol(words.MESSAGE_STATE))
+_SOURCE = encode(Symbol(words.DEAD_LETTER_SOURCE))
 _long = struct.Struct(">q").pack
 _map32 = struct.Struct(">II").pack
 _STATE_NUMBERS = {MessageState.ACTIVE: 0, MessageState.DEFERRED: 1, MessageState.SCHEDULED: 2}

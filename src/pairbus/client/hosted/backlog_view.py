@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pairbus.amqp.errors import NOT_FOUND
 from pairbus.client.sending.sessions import SessionKey, SessionPicture
 from pairbus.clock import Clock
+from pairbus.conditions import NOT_FOUND
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import path_key, primary_name

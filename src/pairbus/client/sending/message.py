@@ -26,6 +26,7 @@ from azure.servicebus.amqp import (
 
 from pairbus.metering import UNIT_BYTES
 from pairbus.pairing.envelope import CompressedBody, Long, Natives, TimestampMs, Wrapped, check_properties
+from pairbus.words import SCHEDULED_TIME
 
 __all__ = [
     "Message",
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 Message = ServiceBusMessage | AmqpAnnotatedMessage
-_SCHEDULED = b"x-opt-scheduled-enqueue-time"
+_SCHEDULED = SCHEDULED_TIME.encode()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Larger than any message, so that a batch measures and never refuses.
 _MEASURING_LIMIT = 1 << 30

@@ -17,6 +17,7 @@ from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.failures import Fate
 from pairbus.sdk.side import SdkSender
 from pairbus.timers import Timers
+from pairbus.words import PING_CONTENT_TYPE
 
 from .link import SendLink, fate_of
 from .message import new_id
@@ -24,7 +25,6 @@ from .ticket import Ending, Ticket
 
 __all__ = ["PING_CONTENT_TYPE", "Pinger"]
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 _PING_LIFE = timedelta(seconds=1)
 
 

@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from pairbus.amqp.errors import ARGUMENT_ERROR
 from pairbus.broker.engine.errors import Refused
+from pairbus.conditions import ARGUMENT_ERROR
 
 __all__ = ["MAX_EXPRESSION", "SqlToken", "TokenKind", "malformed", "tokenize"]
 
