@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from pairbus.spark.leash.file_leash import ORDER_FILE, FileLeash, read_document,
 from pairbus.spark.leash.file_tether import FilePlannerTether, FileTether
 from pairbus.spark.leash.leash import Leash, LeashAddress, LeashDirectory, PumpSeen
 from pairbus.spark.leash.tether import ControlFile, SocketPlannerTether, Tether, ask_leash
+
+from .bus import until as until_now
 
 COUNTS = {"moved": 3, "dead_lettered": 1, "waiting": 2, "bytes": 300, "unknown": 0}
 NOBODY = LeashAddress("127.0.0.1", 9, "x")
@@ -48,17 +52,16 @@ def rows() -> list[Any]:
 
 @pytest.fixture
 def leash(make_leash: MakeLeash, tmp_path: Path, rows: list[Any]) -> Iterator[Leash]:
-    records = tmp_path / "records"
+    records = [tmp_path / "records", tmp_path / "of-another-pair"]
     with make_leash(records, epochs=Epochs(busy=50, longest=100), on_row=rows.append) as leash:
         yield leash
-    assert list(records.iterdir()) == [] if records.exists() else True, "nothing is left behind"
+    left = [path for directory in records if directory.exists() for path in directory.iterdir()]
+    assert left == [], "nothing is left behind"
 
 
-async def connect(
-    leash: Leash, *, records: Path | None = None, shard: int = 0, epoch: int = 1, timed: bool = False
-) -> Tether:
+async def connect(leash: Leash, *, shard: int = 0, epoch: int = 1, timed: bool = False) -> Tether:
     pump = PumpSeen(shard=shard, epoch=epoch, attempt=7, host="here", pid=1)
-    return await hold_leash(leash.place, records or leash.records, pump=pump, timed=timed)
+    return await hold_leash(leash.place, leash.records, pump=pump, timed=timed)
 
 
 async def until(condition: object) -> None:
@@ -122,7 +125,7 @@ async def test_last_words_are_heard_before_the_leash_has_settled(leash: Leash, r
 
 
 async def test_a_cut_leash_is_an_order_to_stop(make_leash: MakeLeash, tmp_path: Path) -> None:
-    with make_leash(tmp_path) as leash:
+    with make_leash([tmp_path]) as leash:
         tether = await connect(leash)
         place = leash.place
         await asyncio.to_thread(leash.__exit__, None, None, None)
@@ -138,9 +141,31 @@ async def test_a_pump_that_writes_elsewhere_is_refused(leash: Leash, tmp_path: P
     if isinstance(place, LeashDirectory):
         place = LeashDirectory(str(tmp_path / "elsewhere" / Path(place.directory).name))
     with pytest.raises(ConfigurationError, match="not the same directory"):
-        await hold_leash(place, tmp_path / "elsewhere", pump=PumpSeen(0, 1, 7, "here", 1), timed=False)
+        await hold_leash(place, [tmp_path / "elsewhere"] * 2, pump=PumpSeen(0, 1, 7, "here", 1), timed=False)
     accepted = await connect(leash)
     await accepted.close()
+
+
+async def test_one_directory_of_several_that_is_not_shared_is_refused(leash: Leash, tmp_path: Path) -> None:
+    records = [leash.records[0], tmp_path / "elsewhere"]
+    with pytest.raises(ConfigurationError, match=r"not the same directory on here"):
+        await hold_leash(leash.place, records, pump=PumpSeen(0, 1, 7, "here", 1), timed=False)
+
+
+def test_a_leash_that_lives_is_not_taken_for_forgotten(tmp_path: Path) -> None:
+    long_ago = time.time() - 2 * file_leash._FORGOTTEN
+    records = [tmp_path / "first", tmp_path / "second"]
+    forgotten = records[1] / ".leash-of-the-past"
+    forgotten.mkdir(parents=True)
+    os.utime(forgotten, (long_ago, long_ago))
+    with FileLeash(records) as leash:
+        mark = records[1] / leash.directory.name
+        os.utime(mark, (long_ago, long_ago))
+        leash.pause()
+        until_now(lambda: mark.stat().st_mtime > long_ago + 1)
+        with FileLeash(records[1:]):
+            assert mark.is_dir()
+        assert not forgotten.exists()
 
 
 async def test_the_planner_is_told_of_queues_until_the_stop_and_pumps_of_the_time_left(leash: Leash) -> None:
@@ -165,8 +190,10 @@ async def test_a_command_finds_a_running_syphon_by_its_file(leash: Leash, tmp_pa
     file.write(leash.address)
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
     tether = await connect(leash)
+    leash.trouble = "the disk is full"
     told = await asyncio.to_thread(ask_leash, file.read(), "pause")
     assert (told["order"], told["pumps"], leash.order) == ("pause", 1, "pause")
+    assert told["trouble"] == "the disk is full"
     await expect(tether, "pause")
     await tether.close()
     file.remove()
@@ -174,7 +201,7 @@ async def test_a_command_finds_a_running_syphon_by_its_file(leash: Leash, tmp_pa
 
 
 async def test_without_the_token_nobody_gets_in(tmp_path: Path) -> None:
-    with Leash(tmp_path) as leash:
+    with Leash([tmp_path]) as leash:
         stranger = LeashAddress(leash.address.host, leash.address.port, "guess")
         with pytest.raises(UnreachableError, match="token"):
             await asyncio.to_thread(ask_leash, stranger, "stop")
@@ -184,17 +211,17 @@ async def test_without_the_token_nobody_gets_in(tmp_path: Path) -> None:
 
 async def test_a_driver_out_of_reach_is_named_with_the_option_that_mends_it(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="--driver-host"):
-        await hold_leash(NOBODY, tmp_path, pump=PumpSeen(0, 0, 0, "here", 1), timed=False)
+        await hold_leash(NOBODY, [tmp_path], pump=PumpSeen(0, 0, 0, "here", 1), timed=False)
     with pytest.raises(UnreachableError):
         SocketPlannerTether(NOBODY).next_epoch()
 
 
 async def test_without_a_heartbeat_the_leash_is_cut(tmp_path: Path) -> None:
     """A killed driver leaves its order behind, and it says: run."""
-    with FileLeash(tmp_path) as leash:
+    with FileLeash([tmp_path]) as leash:
         leash.queues = [ServedQueue(0, "a")]
         tether = await FileTether.connect(
-            leash.place, pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=1.0
+            leash.place, leash.records, pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=1.0
         )
         planner = FilePlannerTether(leash.place, stale=1.0)
         await until(lambda: planner.next_epoch() == leash.queues)
@@ -209,12 +236,14 @@ async def test_without_a_heartbeat_the_leash_is_cut(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="sign of life"):
         await until(lambda: planner.next_epoch() is None)
     with pytest.raises(UnreachableError, match="does not answer"):
-        await FileTether.connect(leash.place, pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=0.2)
+        await FileTether.connect(
+            leash.place, leash.records, pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=0.2
+        )
     await tether.close()
 
 
 async def test_a_pump_without_a_sign_of_life_is_let_go_and_not_heard_again(tmp_path: Path) -> None:
-    with FileLeash(tmp_path, stale=STALE) as leash:
+    with FileLeash([tmp_path], stale=STALE) as leash:
         tether = await connect(leash)
         tether.tell(COUNTS)
         await until(lambda: leash.progress().counts["moved"] == 3)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pairbus.amqp.message import Header, Properties, encode_data, encode_header, encode_properties
+from pairbus.ledger import closed_segments, read_operations
 from pairbus.spark import PumpOptions, PumpPair, Syphon, load_receipts
 
 from .bus import OTHER_ENV, SECONDARY_ENV, Bus, Letter
@@ -47,7 +48,9 @@ def test_two_pairs_with_one_secondary_both_policies_and_rubbish(
         PumpOptions(ttl_policies={"quotes": "deduct"}),
     ]
     pairs = [pair, PumpPair.from_env(OTHER_ENV, SECONDARY_ENV)]
-    summary = Syphon(spark, pairs, state=tmp_path, options=options, shards=2).run(once=True)
+    records = [tmp_path / name / "records" for name in ("contoso", "fabrikam")]
+    job = tmp_path / "job"
+    summary = Syphon(spark, pairs, records=records, state=job, options=options, shards=2).run(once=True)
     for one in (bus, other):
         assert one.left() == 0
         assert one.dead_letters() == {
@@ -67,7 +70,13 @@ def test_two_pairs_with_one_secondary_both_policies_and_rubbish(
     moved = 2 * (100 + 50 + 2 + 1)
     assert (summary.moved, summary.dead_lettered, summary.waiting) == (moved, 8, 0)
     assert summary.is_complete
-    assert_receipts(spark, tmp_path / "records", moved=moved, dead=8)
-    rows = load_receipts(spark, tmp_path / "records").collect()
-    assert Counter(row["pair"] for row in rows) == {"contoso": moved // 2 + 4, "fabrikam": moved // 2 + 4}
-    assert all(row["backlog_queue"].startswith(f"{row['pair']}/") for row in rows)
+    for directory, name in zip(records, ("contoso", "fabrikam"), strict=True):
+        assert_receipts(spark, directory, moved=moved // 2, dead=4)
+        rows = load_receipts(spark, directory).collect()
+        assert Counter(row["pair"] for row in rows) == {name: moved // 2 + 4}
+        assert all(row["backlog_queue"].startswith(f"{name}/") for row in rows)
+        assert {one.pair for one in read_operations(closed_segments(directory, "operations")).operations} == {
+            name
+        }
+    assert summary.tables == tuple(str(path) for one in records for path in one.glob("receipts-*.parquet"))
+    assert not (job / "records").exists()

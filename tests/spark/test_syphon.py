@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon, SyphonError
+from pairbus.ledger.receipts import Receipt, ReceiptLog
+from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon, SyphonError, housekeeping, receipts, syphon
 
 from .bus import Bus, Letter, until
 from .traffic import (
@@ -110,6 +113,103 @@ def test_the_stream_pumps_epoch_after_epoch_pauses_resumes_and_stops(
     assert summary.moved == 210
     assert_whole(full_bus, [*first, *second, *third], is_once=True)
     assert_receipts(spark, tmp_path / "records", moved=210)
+
+
+def test_the_summary_counts_what_its_own_pumps_did_whatever_clocks_say(
+    spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_bus.put(letters(70))
+    # The driver is an hour ahead of the executors, and another pump an hour ahead of the driver.
+    monkeypatch.setattr(syphon, "time", SkewedTime(3600.0))
+    asyncio.run(write_receipts(tmp_path / "records", "another-pump", moved=time.time() + 7200.0))
+    summary = Syphon(spark, pair, state=tmp_path).run(once=True)
+    assert (summary.moved, summary.dead_lettered, summary.receipts) == (70, 0, 70)
+    assert summary.bytes == sum(one.bytes for one in summary.paths.values())
+    again = Syphon(spark, pair, state=tmp_path).run(once=True)
+    assert (again.moved, again.receipts, again.bytes) == (0, 0, 0)
+    assert_receipts(spark, tmp_path / "records", moved=75)
+
+
+class SkewedTime:
+    """The module `time` on a machine whose clock is wrong."""
+
+    def __init__(self, ahead: float) -> None:
+        self._ahead = ahead
+
+    def time(self) -> float:
+        return time.time() + self._ahead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+async def write_receipts(records: Path, writer: str, *, moved: float) -> None:
+    log = ReceiptLog(records, writer=writer)
+    rows: list[Receipt] = [
+        {
+            "op": f"{writer}:{number}",
+            "pair": "contoso",
+            "writer": writer,
+            "path": "orders",
+            "session": None,
+            "message_id": f"{writer}-{number}",
+            "backlog_queue": "contoso/x-servicebus-transfer/0",
+            "sequence_number": number,
+            "enqueued": moved,
+            "moved": moved,
+            "bytes": 1000,
+            "attempts": 1,
+            "outcome": "moved",
+            "reason": None,
+        }
+        for number in range(5)
+    ]
+    await log.append(rows)
+    await log.close()
+
+
+def test_a_compaction_that_fails_ends_nothing_and_is_tried_again(
+    spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def compact(*arguments: Any) -> receipts.Compaction:
+        tries.append(arguments)
+        if len(tries) in (1, 2):
+            raise OSError("no space left")
+        return receipts.compact_receipts(*arguments)
+
+    monkeypatch.setattr(syphon, "compact_receipts", compact)
+    monkeypatch.setattr(housekeeping, "FIRST_RETRY", 0.5)
+    monkeypatch.setattr(syphon, "Chore", partial(housekeeping.Chore, every=0.5))
+    full_bus.put(letters(70))
+    endless = Syphon(spark, pair, state=tmp_path, shards=2, busy_epoch=1.0, longest_epoch=2.0)
+    thread, done = run_in_background(endless)
+    until(lambda: endless.progress().trouble is not None)
+    assert endless.progress().trouble == "the compaction of receipts failed: OSError: no space left"
+    until(lambda: len(tries) > 2 and endless.progress().trouble is None)
+    full_bus.put(letters(70, prefix="later"))
+    until(lambda: full_bus.left() == 0)
+    endless.stop()
+    thread.join(60)
+    assert done[0].moved == 140
+    assert_receipts(spark, tmp_path / "records", moved=140)
+
+
+def test_a_last_compaction_that_fails_does_not_hide_what_was_done(
+    spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compact(*arguments: Any) -> receipts.Compaction:
+        raise OSError("no space left")
+
+    full_bus.put(letters(70))
+    with monkeypatch.context() as patch:
+        patch.setattr(syphon, "compact_receipts", compact)
+        summary = Syphon(spark, pair, state=tmp_path).run(once=True)
+    assert (summary.moved, summary.tables) == (70, ())
+    assert summary.notes == ("the compaction of receipts failed: OSError: no space left",)
+    Syphon(spark, pair, state=tmp_path).run(once=True)
+    assert_receipts(spark, tmp_path / "records", moved=70)
 
 
 def test_a_full_entity_lets_its_messages_wait_and_disturbs_nobody(

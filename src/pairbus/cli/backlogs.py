@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pairbus.errors import ConfigurationError
 
-from .config import DEFAULT_CONFIG, SideConfig, load_config
+from .config import DEFAULT_CONFIG, Config, SideConfig, load_config
 from .pairs import PairChoice, PairSettings
 
 if TYPE_CHECKING:
     from pairbus.pump import PumpOptions, Side
     from pairbus.spark import Backlog
 
-__all__ = ["ChosenBacklog", "choose_backlog", "choose_backlogs"]
+__all__ = ["ChosenBacklog", "choose_backlog", "choose_pairs", "job_state_dir"]
 
 TransportName = Literal["amqp", "sdk"]
 
@@ -66,14 +67,31 @@ def choose_backlog(
     return ChosenBacklog(backlog=backlog, options=options, settings=settings)
 
 
-def choose_backlogs(choice: PairChoice, *, all_pairs: bool) -> list[PairChoice]:
-    """The pair that is meant, or each one of the configuration file."""
-    if not all_pairs:
-        return [choice]
+def choose_pairs(choice: PairChoice) -> list[PairChoice]:
+    """Each pair of the configuration file."""
+    config = _config_of_all(choice)
+    if not config.pairs:
+        raise ConfigurationError(
+            f"{config.file} has no pairs: describe one as [pairs.NAME], or say --primary-env NAME "
+            "--secondary-env NAME instead of --all-pairs"
+        )
+    return [replace(choice, pair=name) for name in config.pairs]
+
+
+def job_state_dir(choice: PairChoice) -> Path:
+    """Where a job of all pairs keeps its control address and its checkpoint: it is named by the file that
+    describes it, which stays the same when pairs come and go.
+    """
+    from pairbus.client.state.directory import default_state_dir
+
+    path = str(_config_of_all(choice).file.absolute())
+    return default_state_dir(f"all-pairs-{sha256(path.encode()).hexdigest()[:12]}")
+
+
+def _config_of_all(choice: PairChoice) -> Config:
     if choice.pair or choice.primary_env or choice.secondary_env:
         raise ConfigurationError("--all-pairs excludes --pair, --primary-env and --secondary-env")
-    config = load_config(choice.config or DEFAULT_CONFIG)
-    return [replace(choice, pair=name) for name in config.pairs]
+    return load_config(choice.config or DEFAULT_CONFIG)
 
 
 def _side(config: SideConfig, settings: PairSettings) -> Side:

@@ -7,14 +7,14 @@ import dataclasses
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .backlogs import TransportName, choose_backlog, choose_backlogs
+from .backlogs import ChosenBacklog, TransportName, choose_backlog, choose_pairs, job_state_dir
 from .candidates import offer_entities
 from .examples import examples
 from .group import CommandGroup
@@ -42,7 +42,10 @@ _extra_option = click.option(
     "--include-extra", is_flag=True, help="Serve backlog queues beyond the count too."
 )
 _state_option = click.option(
-    "--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]"
+    "--state", type=_DIRECTORY, help="The state directory. [default: that of the pair, or of all pairs]"
+)
+_all_pairs_option = click.option(
+    "--all-pairs", is_flag=True, help="Every pair of the configuration file, in one job."
 )
 
 
@@ -67,7 +70,7 @@ def syphon() -> None:
     ),
 )
 @pair_options
-@click.option("--all-pairs", is_flag=True, help="Every pair of the configuration file, in one job.")
+@_all_pairs_option
 @click.option("--once", is_flag=True, help="End when the backlog is empty, instead of running until stopped.")
 @click.option(
     "--master",
@@ -134,13 +137,13 @@ def run_command(
             one,
             count=count,
             include_extra=include_extra,
-            state=state,
             paths=paths,
             transport=transport,
             max_rate=max_rate,
         )
-        for one in choose_backlogs(choice, all_pairs=all_pairs)
+        for one in (choose_pairs(choice) if all_pairs else [choice])
     ]
+    state = _state_of(choice, state, all_pairs=all_pairs)
     from pairbus.spark import Syphon, open_session  # late: help needs no Spark
 
     spark = open_session(master=master, app_name="pairbus-syphon", is_short=once)
@@ -148,8 +151,8 @@ def run_command(
         runner = Syphon(
             spark,
             [one.backlog for one in chosen],
-            records=records,
-            state=chosen[0].settings.state_dir,
+            records=_records_of_all(chosen, records) if all_pairs else records,
+            state=state,
             options=[one.options for one in chosen],
             shards=shards,
             driver_host=driver_host or "127.0.0.1",
@@ -163,6 +166,21 @@ def run_command(
     else:
         _print_summary(summary)
     return _FOUND if once and not summary.is_complete else 0
+
+
+def _state_of(choice: PairChoice, state: Path | None, *, all_pairs: bool) -> Path:
+    if state is not None:
+        return state
+    return job_state_dir(choice) if all_pairs else choice.resolve().state_dir
+
+
+def _records_of_all(chosen: Sequence[ChosenBacklog], records: Path | None) -> list[Path]:
+    """Each pair's receipts lie where `verify` and `cost report` of that pair look for them."""
+    from pairbus.client.state.directory import records_dir
+
+    if records is not None:
+        return [records / one.settings.name for one in chosen]
+    return [records_dir(one.settings.state_dir) for one in chosen]
 
 
 def _run(runner: Syphon, *, once: bool, as_json: bool) -> SyphonSummary:
@@ -222,6 +240,8 @@ class _ProgressLine:
             parts.append(f"{progress.waiting:,} waiting")
         if progress.order != "run":
             parts.append({"pause": "paused", "stop": "stopping"}[progress.order])
+        if progress.trouble:
+            parts.append(progress.trouble)
         return ", ".join(parts)
 
     def finish(self) -> None:
@@ -307,10 +327,10 @@ def _print_plan(plan: BacklogPlan) -> None:
     )
 
 
-def _order(choice: PairChoice, state: Path | None, order: Order | None, *, as_json: bool) -> int:
+def _order(choice: PairChoice, state: Path | None, order: Order, *, all_pairs: bool, as_json: bool) -> int:
     from pairbus.spark.leash.tether import ControlFile, ask_leash
 
-    directory = state or choice.resolve().state_dir
+    directory = _state_of(choice, state, all_pairs=all_pairs)
     told = ask_leash(ControlFile(directory).read(), order)
     if as_json:
         print_json(told)
@@ -319,33 +339,38 @@ def _order(choice: PairChoice, state: Path | None, order: Order | None, *, as_js
         click.echo(
             f"{words[told['order']]}; moved {told['counts']['moved']:,} so far, {told['pumps']} pumps at work"
         )
+        if told["trouble"]:
+            click.echo(told["trouble"])
     return 0
 
 
 @syphon.command("pause", epilog=examples("pairbus syphon pause --pair shop"))
 @pair_options
+@_all_pairs_option
 @_state_option
 @json_option
-def pause_command(*, choice: PairChoice, state: Path | None, as_json: bool) -> int:
+def pause_command(*, choice: PairChoice, all_pairs: bool, state: Path | None, as_json: bool) -> int:
     """Let the running syphon give back what it holds, and wait."""
-    return _order(choice, state, "pause", as_json=as_json)
+    return _order(choice, state, "pause", all_pairs=all_pairs, as_json=as_json)
 
 
 @syphon.command("resume", epilog=examples("pairbus syphon resume --pair shop"))
 @pair_options
+@_all_pairs_option
 @_state_option
 @json_option
-def resume_command(*, choice: PairChoice, state: Path | None, as_json: bool) -> int:
+def resume_command(*, choice: PairChoice, all_pairs: bool, state: Path | None, as_json: bool) -> int:
     """Let a paused syphon go on."""
-    return _order(choice, state, "run", as_json=as_json)
+    return _order(choice, state, "run", all_pairs=all_pairs, as_json=as_json)
 
 
 @syphon.command(
     "stop", epilog=examples("pairbus syphon stop --pair shop", "pairbus syphon stop --state state/shop")
 )
 @pair_options
+@_all_pairs_option
 @_state_option
 @json_option
-def stop_command(*, choice: PairChoice, state: Path | None, as_json: bool) -> int:
+def stop_command(*, choice: PairChoice, all_pairs: bool, state: Path | None, as_json: bool) -> int:
     """Stop the running syphon cleanly: nothing stays locked and nothing is sent twice."""
-    return _order(choice, state, "stop", as_json=as_json)
+    return _order(choice, state, "stop", all_pairs=all_pairs, as_json=as_json)

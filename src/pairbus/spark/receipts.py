@@ -11,11 +11,13 @@ Compaction
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.sql import Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pairbus.ledger import adopt_segments, closed_segments
@@ -24,9 +26,9 @@ from pairbus.ledger.receipts import KIND
 from .locks import hold_alone
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-__all__ = ["Compaction", "compact_receipts", "load_receipts"]
+__all__ = ["Compaction", "ReceiptCounts", "compact_receipts", "count_receipts", "load_receipts"]
 
 _SEGMENT_DDL = (
     "op string, pair string, writer string, path string, session string, message_id string, "
@@ -49,9 +51,33 @@ class Compaction:
     table: Path | None
 
 
+class ReceiptCounts(NamedTuple):
+    """Of messages, and the bytes of those that were moved."""
+
+    moved: int
+    dead_lettered: int
+    bytes: int
+
+
 def load_receipts(spark: SparkSession, records: Path) -> DataFrame:
     """All receipts below a directory, one row for each message that was handled."""
-    return _load(spark, _generations(records), closed_segments(records, KIND))
+    return _distinct(_load(spark, _generations(records), closed_segments(records, KIND)))
+
+
+def count_receipts(spark: SparkSession, records: Sequence[Path], *, run: str) -> ReceiptCounts:
+    """What the pumps of one run have done: the names of such writers begin with that of the run.
+
+    Names and not times tell whose a receipt is: machines differ in their clocks, and others write meanwhile.
+    """
+    for directory in records:
+        adopt_segments(directory, KIND)
+    rows = [_load(spark, _generations(one), closed_segments(one, KIND)) for one in records]
+    mine = _distinct(reduce(DataFrame.unionByName, rows).where(F.col("writer").startswith(run)))
+    moved = F.col("outcome") == "moved"
+    (told,) = mine.select(
+        F.count_if(moved), F.count_if(~moved), F.coalesce(F.sum(F.when(moved, F.col("bytes"))), F.lit(0))
+    ).collect()
+    return ReceiptCounts(*told)
 
 
 def _load(
@@ -67,8 +93,7 @@ def _load(
         frames.append(rows.where("op IS NOT NULL"))
     if not frames:
         return spark.createDataFrame([], _TABLE_DDL)
-    union = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-    return _distinct(union)
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
 def _read_segments(spark: SparkSession, segments: list[Path]) -> DataFrame:
@@ -98,7 +123,8 @@ def compact_receipts(spark: SparkSession, records: Path) -> Compaction:
                 segments=0, adopted=adopted, bad=0, table=generations[-1] if generations else None
             )
         seen = Observation()
-        table = _write_generation(_load(spark, generations, segments, seen), records, generations)
+        rows = _distinct(_load(spark, generations, segments, seen))
+        table = _write_generation(rows, records, generations)
         for path in segments:
             path.unlink()
         for old in generations:

@@ -44,7 +44,8 @@ class SyphonSummary:
     paths: Mapping[str, PathSummary] = field(default_factory=dict)
     queue_errors: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    table: str | None = None
+    #: Where receipts lie, a table for each directory of records.
+    tables: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:

@@ -16,6 +16,7 @@ Theory of operation
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
@@ -24,25 +25,25 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pairbus.backlog.discovery import Backlog, Discovery, discover
+from pairbus.client.state.directory import records_dir
 from pairbus.errors import ConfigurationError, PairbusError
 from pairbus.portal import Portal
 from pairbus.pump import PumpOptions, PumpPair
 
+from .housekeeping import Chore, describe_failure
 from .leash.ends import write_place
 from .leash.epochs import BUSY_EPOCH, LONGEST_EPOCH, Epochs, deal
 from .leash.file_leash import FileLeash
 from .leash.leash import Leash, Progress, PumpSeen
 from .leash.tether import ControlFile
 from .planner import PlanSource
-from .receipts import compact_receipts, load_receipts
+from .receipts import compact_receipts, count_receipts
 from .session import check_spark_version, is_remote
 from .summary import RunTally, SyphonSummary
 from .task import RESULT_DDL, ShardJob, pump_planned, pump_shards
@@ -53,12 +54,13 @@ if TYPE_CHECKING:
 
 __all__ = ["LeashKind", "Syphon", "SyphonError", "SyphonProgress"]
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 LeashKind = Literal["socket", "file"]
 _TICK = 0.2
 _REMOTE_SHARDS = 2
+_COMPACTION = "the compaction of receipts"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-# Receipts of a syphon that runs for ever are put together so often, and its queues are looked for anew.
-_HOUSEKEEPING = 900.0
 
 
 class SyphonError(PairbusError):
@@ -67,7 +69,9 @@ class SyphonError(PairbusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonProgress:
-    """How far it is. `total` is what lay in the backlog at the start, if that is known."""
+    """How far it is. `total` is what lay in the backlog at the start, if that is known; `trouble` is what
+    the driver cannot do at the moment, while messages go on.
+    """
 
     moved: int
     dead_lettered: int
@@ -77,6 +81,7 @@ class SyphonProgress:
     seconds: float
     pumps: int
     order: str
+    trouble: str | None = None
 
 
 class Syphon:
@@ -87,7 +92,7 @@ class Syphon:
         spark: SparkSession,
         pair: PumpPair | Backlog | Sequence[PumpPair | Backlog],
         *,
-        records: Path | str | None = None,
+        records: Path | str | Sequence[Path | str] | None = None,
         state: Path | str | None = None,
         options: PumpOptions | Sequence[PumpOptions] | None = None,
         shards: int | None = None,
@@ -97,9 +102,9 @@ class Syphon:
         longest_epoch: float = LONGEST_EPOCH,
     ) -> None:
         """`records` is a directory that driver and executors share, `state` one of the driver: checkpoint and
-        control address. `options` are for all pairs, or one for each. `driver_host` is an address of the
-        driver that executors can reach. `leash` says how pumps are held: by a socket of the driver, or by
-        files below `records`; by default by files in a session of Spark Connect. Does no I/O.
+        control address. `records` and `options` are for all pairs, or one for each. `driver_host` is an
+        address of the driver that executors can reach. `leash` says how pumps are held: by a socket of the
+        driver, or by files below `records`; by default by files in a session of Spark Connect. Does no I/O.
         """
         check_spark_version(spark.version, is_server=is_remote(spark))
         given = [pair] if isinstance(pair, PumpPair | Backlog) else list(pair)
@@ -111,7 +116,9 @@ class Syphon:
         self._pairs = tuple(replace(one.pair, name=one.name) for one in self._backlogs)
         self._options = _options_for(options, len(given))
         self._state = Path(state) if state is not None else None
-        self.records = _records_dir(records, self._state)
+        self.records = _records_for(records, self._state, len(given))
+        self._directories = tuple(dict.fromkeys(self.records))
+        self._run_id = secrets.token_hex(8)
         self._shards = shards
         self._is_remote = is_remote(spark)
         self._tally = RunTally()
@@ -126,8 +133,8 @@ class Syphon:
             self._tally.add([row])
 
         if kind == "file":
-            return FileLeash(self.records, epochs=epochs, on_row=add)
-        return Leash(self.records, host=driver_host, epochs=epochs, on_row=add)
+            return FileLeash(self._directories, epochs=epochs, on_row=add)
+        return Leash(self._directories, host=driver_host, epochs=epochs, on_row=add)
 
     # -- control, from any thread
 
@@ -160,10 +167,11 @@ class Syphon:
 
         `on_progress` is called about every second, in this thread. An interrupt stops cleanly and is raised.
         """
-        self._begun = time.time()
+        self._begun = time.monotonic()
         discovery = _discover(self._backlogs)
         self._total = discovery.active
-        self.records.mkdir(parents=True, exist_ok=True)
+        for directory in self._directories:
+            directory.mkdir(parents=True, exist_ok=True)
         control = None if self._state is None else ControlFile(self._state)
         with self._leash:
             if control is not None:
@@ -193,7 +201,8 @@ class Syphon:
         return ShardJob(
             pairs=self._pairs,
             options=options,
-            records=str(self.records),
+            records=tuple(str(one) for one in self.records),
+            run=self._run_id,
             leash=self._leash.place,
             timed=not drain,
         )
@@ -231,14 +240,18 @@ class Syphon:
             self._watch_query(self._start_query(checkpoint), reporter)
 
     def _watch_query(self, query: StreamingQuery, reporter: _Reporter) -> None:
-        housekeeping = time.monotonic() + _HOUSEKEEPING
+        now = time.monotonic()
+        chores = [
+            Chore("the search for backlog queues", self._find_queues, begun=now),
+            Chore(_COMPACTION, self._compact, begun=now),
+        ]
         try:
             while query.isActive and self._leash.order != "stop":
                 time.sleep(_TICK)
                 reporter.tick()
-                if time.monotonic() >= housekeeping:
-                    self._keep_house()
-                    housekeeping = time.monotonic() + _HOUSEKEEPING
+                for chore in chores:
+                    chore.tick(time.monotonic())
+                self._leash.trouble = "; ".join(one.trouble for one in chores if one.trouble) or None
         finally:
             self._leash.stop()
             self._end_query(query)
@@ -267,7 +280,7 @@ class Syphon:
     def _checkpoint(self) -> Iterator[str]:
         """A directory of Spark's driver: for a remote one, below what both share, and for this run only."""
         if self._is_remote:
-            shared = self.records / f".checkpoint-{secrets.token_hex(8)}"
+            shared = self.records[0] / f".checkpoint-{secrets.token_hex(8)}"
             try:
                 yield str(shared)
             finally:
@@ -284,11 +297,14 @@ class Syphon:
             time.sleep(_TICK / 4)
         query.stop()
 
-    def _keep_house(self) -> None:
-        with suppress(PairbusError, OSError):  # it is done again later
-            found = _discover(self._backlogs)
-            self._leash.queues = found.queues or self._leash.queues
-        compact_receipts(self._spark, self.records)
+    def _find_queues(self) -> None:
+        found = _discover(self._backlogs)
+        self._leash.queues = found.queues or self._leash.queues
+
+    def _compact(self) -> tuple[str, ...]:
+        """The tables that there are."""
+        done = [compact_receipts(self._spark, directory) for directory in self._directories]
+        return tuple(str(one.table) for one in done if one.table is not None)
 
     # -- telling
 
@@ -312,37 +328,37 @@ class Syphon:
             waiting=counts["waiting"],
             bytes=counts["bytes"],
             total=self._total,
-            seconds=time.time() - self._begun if self._begun else 0.0,
+            seconds=time.monotonic() - self._begun if self._begun else 0.0,
             pumps=progress.pumps,
             order=progress.order,
+            trouble=progress.trouble,
         )
 
     def _sum_up(self, discovery: Discovery) -> SyphonSummary:
         tally = self._tally
-        seconds = time.time() - self._begun
-        table = compact_receipts(self._spark, self.records).table
-        mine = load_receipts(self._spark, self.records).where(
-            F.col("moved") >= F.timestamp_seconds(F.lit(self._begun))
-        )
-        moved = F.col("outcome") == "moved"
-        told = mine.select(
-            F.count_if(moved).alias("moved"),
-            F.count_if(~moved).alias("dead_lettered"),
-            F.coalesce(F.sum(F.when(moved, F.col("bytes"))), F.lit(0)).alias("bytes"),
-        ).collect()[0]
+        seconds = time.monotonic() - self._begun
+        # Before the compaction, which keeps one row of a message that two runs have handled.
+        told = count_receipts(self._spark, self._directories, run=self._run_id)
+        tables: tuple[str, ...] = ()
+        notes = discovery.notes
+        try:
+            tables = self._compact()
+        except Exception as error:  # noqa: BLE001 - the messages have arrived; the next run does it again
+            notes += (describe_failure(_COMPACTION, error),)
+            log.warning("%s", notes[-1])
         return SyphonSummary(
-            moved=told["moved"],
-            dead_lettered=told["dead_lettered"],
+            moved=told.moved,
+            dead_lettered=told.dead_lettered,
             waiting=tally.waiting,
-            bytes=told["bytes"],
+            bytes=told.bytes,
             unknown=tally.unknown,
             seconds=seconds,
-            receipts=told["moved"] + told["dead_lettered"],
+            receipts=told.moved + told.dead_lettered,
             slowest_path=tally.slowest_path,
             paths=tally.paths,
             queue_errors=tally.queue_errors,
-            notes=discovery.notes,
-            table=None if table is None else str(table),
+            notes=notes,
+            tables=tables,
         )
 
 
@@ -358,8 +374,12 @@ def _discover(backlogs: Sequence[Backlog]) -> Discovery:
 def _options_for(given: PumpOptions | Sequence[PumpOptions] | None, count: int) -> tuple[PumpOptions, ...]:
     if given is None or isinstance(given, PumpOptions):
         return (given or PumpOptions(),) * count
+    return _for_each(given, count, what="options")
+
+
+def _for_each(given: Sequence[T], count: int, *, what: str) -> tuple[T, ...]:
     if len(given) != count:
-        raise ConfigurationError(f"give options for each of the {count} pairs, or one for all")
+        raise ConfigurationError(f"give {what} for each of the {count} pairs, or one for all")
     return tuple(given)
 
 
@@ -373,14 +393,17 @@ def _share(options: PumpOptions, shards: int, *, drain: bool) -> PumpOptions:
     )
 
 
-def _records_dir(given: Path | str | None, state: Path | None) -> Path:
-    if given is not None:
-        return Path(given).absolute()
-    if state is not None:
-        return (state / "records").absolute()
-    raise ConfigurationError(
-        "say where receipts are kept: records=, or state= for a directory of this machine"
-    )
+def _records_for(
+    given: Path | str | Sequence[Path | str] | None, state: Path | None, count: int
+) -> tuple[Path, ...]:
+    if given is None:
+        if state is None:
+            raise ConfigurationError(
+                "say where receipts are kept: records=, or state= for a directory of this machine"
+            )
+        given = records_dir(state)
+    each = (given,) * count if isinstance(given, Path | str) else _for_each(given, count, what="records")
+    return tuple(Path(one).absolute() for one in each)
 
 
 class _Action:

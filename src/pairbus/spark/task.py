@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +48,10 @@ class ShardJob:
     pairs: tuple[PumpPair, ...]
     #: One for each pair.
     options: tuple[PumpOptions, ...]
-    records: str
+    #: Where the receipts of each pair go.
+    records: tuple[str, ...]
+    #: Begins the names of all writers of receipts.
+    run: str
     leash: LeashPlace
     #: Whether shards end with their epoch.
     timed: bool
@@ -107,7 +111,8 @@ class _ShardRun:
     async def run(self, attempt: int) -> None:
         job = self.job
         pump = PumpSeen(self.shard.number, self.shard.epoch, attempt, socket.gethostname(), os.getpid())
-        tether = await hold_leash(job.leash, Path(job.records), pump=pump, timed=job.timed)
+        records = [Path(one) for one in dict.fromkeys(job.records)]
+        tether = await hold_leash(job.leash, records, pump=pump, timed=job.timed)
         try:
             await self._obey(tether)
             if tether.is_cut:
@@ -158,12 +163,14 @@ class _ShardRun:
             self._running[pair] = summary
             tether.tell(self._counts())
 
+        records = Path(self.job.records[pair])
+        writer = f"{self.job.run}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         pump = Pump(
             self.job.pairs[pair],
             [queue.name for queue in self.shard.queues if queue.pair == pair],
             options=replace(self.job.options[pair], run_for=left),
-            receipts=ReceiptLog(Path(self.job.records)),
-            ledger=OperationLog(Path(self.job.records), role="pump", pair=self.job.pairs[pair].label()),
+            receipts=ReceiptLog(records, writer=writer),
+            ledger=OperationLog(records, role="pump", pair=self.job.pairs[pair].label()),
             on_progress=tell,
             stop=stop,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from .file_tether import FilePlannerTether, FileTether
@@ -12,10 +13,10 @@ from .tether import PlannerTether, SocketPlannerTether, SocketTether, Tether
 __all__ = ["hold_leash", "open_planner", "read_place", "write_place"]
 
 
-async def hold_leash(place: LeashPlace, records: Path, *, pump: PumpSeen, timed: bool) -> Tether:
-    """Take hold of the leash as a pump; refused if `records` is not the directory that the driver means."""
+async def hold_leash(place: LeashPlace, records: Sequence[Path], *, pump: PumpSeen, timed: bool) -> Tether:
+    """Take hold of the leash as a pump; refused if `records` are not what the driver means."""
     if isinstance(place, LeashDirectory):
-        return await FileTether.connect(place, pump=pump, timed=timed)
+        return await FileTether.connect(place, records, pump=pump, timed=timed)
     return await SocketTether.connect(place, records, pump=pump, timed=timed)
 
 

@@ -1,8 +1,9 @@
 """The leash as files, for where executors cannot reach the driver: all of them share the records.
 
-1. The leash is a hidden directory below the records. The driver writes one file there, the *order*: run,
-   pause or stop, the queues that the planner deals out, and the pumps that it has seen with the time that
-   each has left. It writes it anew every second, with a number that grows: its heartbeat.
+1. The leash is a hidden directory below the records; where pairs have records of their own, below those of
+   the first, and the others have an empty one of that name. The driver writes one file there, the *order*:
+   run, pause or stop, the queues that the planner deals out, and the pumps that it has seen with the time
+   that each has left. It writes it anew every second, with a number that grows: its heartbeat.
 2. A pump writes one file of its own: who it is, what it has counted, what went wrong, and at its end what it
    has done. It begins when the order names it. That also proves that both mean the same directory.
 3. Files appear by rename, so that whoever reads one reads all of it. Nobody compares clocks of two machines:
@@ -21,7 +22,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,15 +80,17 @@ class FileLeash(Leash):
 
     def __init__(
         self,
-        records: Path,
+        records: Sequence[Path],
         *,
         epochs: Epochs | None = None,
         on_row: Callable[[Mapping[str, Any]], None] = lambda row: None,
         stale: float = STALE,
     ) -> None:
-        """`records` is the directory that driver and executors share."""
+        """`records` are the directories that driver and executors share."""
         super().__init__(records, epochs=epochs, on_row=on_row)
-        self.directory = records / f"{_PREFIX}{secrets.token_hex(8)}"
+        name = f"{_PREFIX}{secrets.token_hex(8)}"
+        self._marks = [directory / name for directory in records]
+        self.directory = self._marks[0]
         self._stale = stale
         self._filed: dict[str, _Filed] = {}
         # Those that were taken for dead; they are not heard again.
@@ -120,15 +123,17 @@ class FileLeash(Leash):
         if self._watcher is not None:
             await self._watcher
         await super()._close()
-        await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+        for mark in self._marks:
+            await asyncio.to_thread(shutil.rmtree, mark, ignore_errors=True)
 
     def _prepare(self) -> None:
-        self.records.mkdir(parents=True, exist_ok=True)
-        for left in self.records.glob(f"{_PREFIX}*"):
-            with suppress(OSError):
-                if (left / ORDER_FILE).stat().st_mtime < time.time() - _FORGOTTEN:
-                    shutil.rmtree(left)
-        self.directory.mkdir()
+        for mark in self._marks:
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            for left in mark.parent.glob(f"{_PREFIX}*"):
+                with suppress(OSError):
+                    if left.stat().st_mtime < time.time() - _FORGOTTEN:
+                        shutil.rmtree(left)
+            mark.mkdir()
 
     def _give(self, order: Order) -> None:
         super()._give(order)
@@ -194,9 +199,14 @@ class FileLeash(Leash):
                 for mark, filed in self._filed.items()
             },
         }
-        await asyncio.to_thread(write_document, self.directory / ORDER_FILE, document)
+        await asyncio.to_thread(self._publish, document)
 
     # -- on other threads
+
+    def _publish(self, order: Mapping[str, Any]) -> None:
+        write_document(self.directory / ORDER_FILE, order)
+        for mark in self._marks:  # or a later driver would take it for forgotten
+            os.utime(mark)
 
     def _read_pumps(self) -> dict[str, dict[str, Any]]:
         begin, end = PUMP_FILE.split("{mark}")

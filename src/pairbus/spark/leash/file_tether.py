@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
 
 from .file_leash import ORDER_FILE, PUMP_FILE, STALE, read_document, write_document
-from .leash import LeashDirectory, PumpSeen
+from .leash import LeashDirectory, PumpSeen, not_shared
 from .tether import PlannerTether, Tether
 
 __all__ = ["FilePlannerTether", "FileTether"]
@@ -65,11 +65,20 @@ class FileTether(Tether):
 
     @classmethod
     async def connect(
-        cls, place: LeashDirectory, *, pump: PumpSeen, timed: bool, stale: float = STALE
+        cls,
+        place: LeashDirectory,
+        records: Sequence[Path],
+        *,
+        pump: PumpSeen,
+        timed: bool,
+        stale: float = STALE,
     ) -> FileTether:
         """Show oneself, and wait until the driver has seen it."""
         tether = cls(place, {**pump._asdict(), "timed": timed}, stale=stale)
         await tether._find_order()
+        for directory in records:
+            if not await asyncio.to_thread((directory / tether._directory.name).is_dir):
+                raise ConfigurationError(not_shared(directory, pump.host))
         try:
             await tether._write()
             await tether._await_welcome()

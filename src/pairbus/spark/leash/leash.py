@@ -5,9 +5,10 @@ each pump connects to the driver and keeps the connection.
 
 1. Whoever connects says who it is in its first line, with the token of this leash; without that it hears
    nothing. Lines are JSON.
-2. A *pump* names a file that it has just written into the directory of records. It is let go on only if the
-   driver finds that file: receipts that the driver cannot see would be lost. Then the driver tells it to run,
-   to pause or to stop, and the pump tells its counts every second, and at its end what became of each path.
+2. A *pump* names a file that it has just written into each directory of records. It is let go on only if the
+   driver finds those files: receipts that the driver cannot see would be lost. Then the driver tells it to
+   run, to pause or to stop, and the pump tells its counts every second, and at its end what became of each
+   path.
 3. When a pump finds its leash cut, because the driver has died or cannot be reached, it ends cleanly: what it
    has in hand is settled or given back. Its task fails then, and Spark tries it again: if the driver is still
    there, the work goes on.
@@ -25,7 +26,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar
@@ -45,6 +46,7 @@ __all__ = [
     "Order",
     "Progress",
     "PumpSeen",
+    "not_shared",
     "read_line",
     "write_line",
 ]
@@ -94,11 +96,12 @@ class PumpSeen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What all pumps together have counted, and how many of them are at work."""
+    """What all pumps together have counted, how many of them are at work, and what the driver cannot do."""
 
     counts: Mapping[str, int]
     pumps: int
     order: Order
+    trouble: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +111,14 @@ class HeldPump:
     seen: PumpSeen
     writer: asyncio.StreamWriter | None = None
     counts: dict[str, int] = field(default_factory=dict)
+
+
+def not_shared(directory: Path, host: str) -> str:
+    """Why a pump there is of no use."""
+    return (
+        f"{directory} is not the same directory on {host} as on the driver; give --records a path that all "
+        "of them share"
+    )
 
 
 async def read_line(reader: asyncio.StreamReader) -> dict[str, Any] | None:
@@ -130,13 +141,13 @@ class Leash:
 
     def __init__(
         self,
-        records: Path,
+        records: Sequence[Path],
         *,
         host: str = "127.0.0.1",
         epochs: Epochs | None = None,
         on_row: Callable[[Mapping[str, Any]], None] = lambda row: None,
     ) -> None:
-        """`records` is the directory that pumps must share; `host` an address that executors can reach;
+        """`records` are the directories that pumps must share; `host` an address that executors can reach;
         `on_row` is called on a thread of the leash with the last words of each pump.
         """
         self.records = records
@@ -144,6 +155,8 @@ class Leash:
         self._epochs = epochs or Epochs()
         #: The queues that the planner deals out.
         self.queues: Sequence[ServedQueue] = ()
+        #: What the driver cannot do now, for whoever asks.
+        self.trouble: str | None = None
         self._on_row = on_row
         self._token = secrets.token_urlsafe(24)
         self._portal: Portal | None = None
@@ -243,7 +256,7 @@ class Leash:
         for held in self._held:
             for name, count in held.counts.items():
                 counts[name] += count
-        return Progress(counts, len(self._held), self._order)
+        return Progress(counts, len(self._held), self._order, self.trouble)
 
     def _give(self, order: Order) -> None:
         if self._order == "stop":
@@ -323,18 +336,16 @@ class Leash:
             self._on_row(said["row"])
 
     def _check_proof(self, hello: dict[str, Any]) -> str | None:
-        proof = self.records / Path(str(hello.get("proof"))).name
-        try:
-            shared = proof.read_text(encoding="ascii") == hello.get("mark")
-            proof.unlink()
-        except OSError:
-            shared = False
-        if shared:
-            return None
-        return (
-            f"{self.records} is not the same directory on {hello.get('host')} as on the driver; give "
-            "--records a path that all of them share"
-        )
+        for directory in self.records:
+            proof = directory / Path(str(hello.get("proof"))).name
+            try:
+                shared = proof.read_text(encoding="ascii") == hello.get("mark")
+                proof.unlink()
+            except OSError:
+                shared = False
+            if not shared:
+                return not_shared(directory, str(hello.get("host")))
+        return None
 
     async def _advise(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await read_line(reader) is not None:
@@ -345,5 +356,4 @@ class Leash:
         asked = hello.get("order")
         if asked in ("run", "pause", "stop"):
             self._give(asked)
-        progress = self._progress()
-        write_line(writer, {"order": self._order, "pumps": progress.pumps, "counts": dict(progress.counts)})
+        write_line(writer, asdict(self._progress()))

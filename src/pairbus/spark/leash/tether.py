@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -72,9 +72,9 @@ class SocketTether(Tether):
 
     @classmethod
     async def connect(
-        cls, address: LeashAddress, records: Path, *, pump: PumpSeen, timed: bool
+        cls, address: LeashAddress, records: Sequence[Path], *, pump: PumpSeen, timed: bool
     ) -> SocketTether:
-        """Connect, and prove that `records` is the directory that the driver means."""
+        """Connect, and prove that `records` are the directories that the driver means."""
         try:
             async with asyncio.timeout(_DEADLINE):
                 reader, writer = await asyncio.open_connection(address.host, address.port, limit=LINE_LIMIT)
@@ -85,21 +85,23 @@ class SocketTether(Tether):
             ) from None
         tether = cls(reader, writer)
         mark = secrets.token_hex(8)
-        proof = records / f".proof-{mark}"
-        _write_proof(proof, mark)
+        proofs = [directory / f".proof-{mark}" for directory in records]
         hello = {
             **pump._asdict(),
             "token": address.token,
             "role": "pump",
             "timed": timed,
-            "proof": proof.name,
+            "proof": f".proof-{mark}",
             "mark": mark,
         }
         try:
+            for proof in proofs:
+                _write_proof(proof, mark)
             await tether._introduce(hello)
         finally:
-            with suppress(OSError):
-                proof.unlink(missing_ok=True)
+            for proof in proofs:
+                with suppress(OSError):
+                    proof.unlink(missing_ok=True)
         return tether
 
     async def _introduce(self, hello: Mapping[str, Any]) -> None:
