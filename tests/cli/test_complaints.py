@@ -57,11 +57,14 @@ def test_wrong_input_is_told(tmp_path: Path, arguments: list[str], code: int, sa
     [
         ("pyspark", ["cost", "report", "--records", "."], "spark"),
         ("h11", ["broker", "--namespace", "a=0"], "broker"),
+        ("azure.identity", ["check", "--pair", "entra"], "identity"),
     ],
 )
 def test_a_library_that_is_not_installed_is_named_with_its_extra(
     tmp_path: Path, library: str, arguments: list[str], extra: str
 ) -> None:
+    hosts = 'primary_host = "a.example"\nsecondary_host = "b.example"\n'
+    (tmp_path / "pairbus.toml").write_text(f"[pairs.entra]\n{hosts}", encoding="utf-8")
     program = (
         f"import sys; sys.modules[{library!r}] = None\n"
         f"from pairbus.cli.main import main; sys.exit(main({arguments!r}))"
@@ -80,7 +83,9 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
 
 def test_every_library_of_an_extra_is_known() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    brought = {DISTRIBUTIONS.get(library, library): extra for library, extra in EXTRAS.items()}
+    brought = {
+        DISTRIBUTIONS.get(library, library.replace(".", "-")): extra for library, extra in EXTRAS.items()
+    }
     for extra, requirements in project["optional-dependencies"].items():
         for name in (re.split("[<>=]", requirement)[0].lower() for requirement in requirements):
             # What has brackets brings others, by an extra of its own.

@@ -20,11 +20,11 @@ from pairbus.pairing.failures import (
     FailureKind,
     Ruling,
     classify,
-    describe,
     is_idle_closure,
     judge,
     judge_backlog,
 )
+from pairbus.sdk.failures import describe
 
 OPTIONS = SendAvailabilityOptions()
 
@@ -161,7 +161,7 @@ def test_every_row_is_the_first_that_fits_something() -> None:
             causes=row.causes | row.classes,
             condition=next(iter(row.conditions), None),
             status=next(iter(row.statuses), None),
-            raised_in=next(iter(row.raised_in), None),
+            is_encoding=row.encoding,
         )
         assert ROWS.index(next(other for other in ROWS if other.fits(failure))) == index, row
 

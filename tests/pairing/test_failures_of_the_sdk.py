@@ -18,7 +18,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pairbus.pairing.failures import Failure, FailureKind, classify, describe
+from pairbus.pairing.failures import Failure, FailureKind, classify
+from pairbus.sdk.failures import describe
 
 KEY = "SharedAccessKeyName=root;SharedAccessKey=a2V5"
 

@@ -18,9 +18,10 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties, TopicProperties
 
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pairing.failures import FailureKind, classify, describe
+from pairbus.pairing.failures import FailureKind, classify
 from pairbus.pairing.names import parse_backlog_queue_name
 from pairbus.sdk.administration import REQUEST_LIMIT, Trouble, ask, describe_trouble, judge_trouble
+from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.side import SdkSide, SideName
 

@@ -19,6 +19,7 @@ UNREACHABLE = 3
 
 #: The extra that brings a library.
 EXTRAS = {
+    "azure.identity": "identity",
     "cryptography": "broker",
     "grpc": "connect",
     "h11": "broker",
@@ -58,7 +59,8 @@ def complain_of(error: Exception) -> Complaint | None:
 
 
 def _missing_library(error: ModuleNotFoundError) -> Complaint | None:
-    library = (error.name or "").partition(".")[0]
+    name = error.name or ""
+    library = name if name in EXTRAS else name.partition(".")[0]
     extra = EXTRAS.get(library)
     if extra is None:
         return None

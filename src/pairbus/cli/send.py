@@ -133,7 +133,8 @@ async def _send_batches(sender: PairedSender, waiting: deque[FedMessage], timeou
 
 def _told(path: str, error: Exception) -> PairbusError:
     """An error of the SDK in one line, with the exit code that it deserves."""
-    from pairbus.pairing.failures import FailureKind, classify, describe
+    from pairbus.pairing.failures import FailureKind, classify
+    from pairbus.sdk.failures import describe
 
     failure = describe(error)
     mends = {

@@ -18,10 +18,11 @@ from pairbus.backlog.provisioner import Provisioner, ProvisioningReport
 from pairbus.clock import Clock
 from pairbus.options import SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import BacklogUnavailableError, MessageTooLargeForBacklog
-from pairbus.pairing.failures import FailureKind, classify, describe
+from pairbus.pairing.failures import FailureKind, classify
 from pairbus.pairing.headroom import HeadroomWatch, batch_limit
 from pairbus.pairing.names import backlog_queue_names, path_key
 from pairbus.pairing.scheduling import BacklogNumbers, check_cancellable
+from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.side import SdkSender, SdkSide, SideName
 from pairbus.timers import LoopTimers, Timers

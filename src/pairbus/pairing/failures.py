@@ -5,9 +5,10 @@ Theory of operation
 
 1. Outages count towards a failover, mistakes of the caller do not, throttling is a case of its own. The class
    of an SDK exception alone does not tell them apart: an unauthorised connection, a bad certificate and a
-   refused port are all `ServiceBusConnectionError`. So an exception is first *described*: the names of its
-   classes, the AMQP condition and the status code found in it or in what it wraps, the classes of its causes.
-   The SDK is never imported here, which keeps the rules importable without it and testable without a network.
+   refused port are all `ServiceBusConnectionError`. So an exception is first *described*, by
+   `pairbus.sdk.failures`: the names of its classes, the AMQP condition and the status code found in it or in
+   what it wraps, the classes of its causes. The rules see the description alone, which keeps them importable
+   without the SDK and testable without a network.
 2. `ROWS` is read from top to bottom; the first row of which every criterion fits gives the *kind*. Specific
    rows stand above general ones: a certificate that cannot be verified is found before the connection error
    that it hides in.
@@ -22,8 +23,6 @@ Theory of operation
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
@@ -42,7 +41,6 @@ __all__ = [
     "Fate",
     "Ruling",
     "classify",
-    "describe",
     "is_idle_closure",
     "judge",
     "judge_backlog",
@@ -90,7 +88,7 @@ class Failure:
     causes: frozenset[str] = frozenset()
     condition: str | None = None
     status: int | None = None
-    raised_in: str | None = None
+    is_encoding: bool = False  # what the caller gave could not be encoded
     wait: float | None = None  # what a throttled answer asks for
     text: str = ""
     is_opening: bool = False  # it was raised while a link was being opened
@@ -146,7 +144,7 @@ class FailureRow(NamedTuple):
     conditions: frozenset[str] = frozenset()
     statuses: frozenset[int] = frozenset()
     causes: frozenset[str] = frozenset()
-    raised_in: frozenset[str] = frozenset()
+    encoding: bool = False
 
     def fits(self, failure: Failure) -> bool:
         return (
@@ -154,7 +152,7 @@ class FailureRow(NamedTuple):
             and (not self.conditions or failure.condition in self.conditions)
             and (not self.statuses or failure.status in self.statuses)
             and (not self.causes or not self.causes.isdisjoint(failure.causes))
-            and (not self.raised_in or failure.raised_in in self.raised_in)
+            and (not self.encoding or failure.is_encoding)
         )
 
 
@@ -255,7 +253,7 @@ ROWS: tuple[FailureRow, ...] = (
     FailureRow(
         FailureKind.CALLER,
         classes=_any("ServiceBusError"),
-        raised_in=_any("_encode", "_amqp_message", "message"),
+        encoding=True,
     ),
     FailureRow(
         FailureKind.CALLER,
@@ -361,107 +359,3 @@ def is_idle_closure(failure: Failure, options: SendAvailabilityOptions, *, idle_
         FailureKind.CONNECTION,
         FailureKind.SERVICE,
     )
-
-
-_CONDITION = re.compile(r"Error condition: ((?:amqp|com\.microsoft):[a-z:-]+)")
-_STATUS = re.compile(r"Status Code: ([0-9]{3})", re.IGNORECASE)
-_WAIT = re.compile(r"wait\s+(?:for\s+)?([0-9]+(?:\.[0-9]+)?)\s*s", re.IGNORECASE)
-_SECRET = re.compile(
-    r"(?i)\b(SharedAccessKey|SharedAccessSignature|sig|token|secret|password)\b(\s*[=:]\s*)[^\s;&,]+"
-)
-# Code of a throttled namespace, and the wait that the service documents for it.
-_THROTTLE_CODE, _THROTTLE_CODE_WAIT = "50009", 2.0
-# Nobody waits longer because of a number in a text.
-_LONGEST_WAIT = 300.0
-_TEXT_LIMIT = 300
-_CHAIN_LIMIT = 16
-
-
-def describe(error: BaseException) -> Failure:
-    """A description of an exception of the SDK, of the socket below it or of our own deadline."""
-    chain = list(_chain(error))
-    text = str(error)
-    return Failure(
-        classes=_class_names(error),
-        causes=frozenset(name for link in chain for name in _class_names(link)),
-        condition=_condition_of(chain, text),
-        status=_status_of(chain, text),
-        raised_in=_innermost_module(chain[-1]),
-        wait=_asked_wait(text),
-        text=_presentable(text),
-        is_opening=any(map(_passed_opening, chain)),
-    )
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it wraps, by the SDK's two attributes for it or as a cause."""
-    seen: set[int] = set()
-    pending = [error]
-    while pending and len(seen) < _CHAIN_LIMIT:
-        link = pending.pop(0)
-        if id(link) in seen:
-            continue
-        seen.add(id(link))
-        yield link
-        wrapped = (getattr(link, "inner_exception", None), getattr(link, "inner_error", None), link.__cause__)
-        pending.extend(inner for inner in wrapped if isinstance(inner, BaseException))
-
-
-def _class_names(error: BaseException) -> tuple[str, ...]:
-    return tuple(cls.__name__ for cls in type(error).__mro__ if cls is not object)
-
-
-def _condition_of(chain: list[BaseException], text: str) -> str | None:
-    for link in chain:
-        condition = getattr(link, "condition", None)
-        # The SDK's conditions are an enumeration of bytes.
-        condition = getattr(condition, "value", condition)
-        if isinstance(condition, bytes):
-            condition = condition.decode("ascii", "replace")
-        if isinstance(condition, str):
-            return condition
-    # Answers to management requests, such as scheduling, carry it in their text alone.
-    match = _CONDITION.search(text)
-    return match[1] if match else None
-
-
-def _status_of(chain: list[BaseException], text: str) -> int | None:
-    for link in chain:
-        status = getattr(link, "status_code", None)
-        if isinstance(status, int):
-            return status
-    match = _STATUS.search(text)
-    return int(match[1]) if match else None
-
-
-def _innermost_module(error: BaseException) -> str | None:
-    """The module, without its package, in which the error was raised."""
-    trace = error.__traceback__
-    if trace is None:
-        return None
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return str(trace.tb_frame.f_globals.get("__name__", "")).rpartition(".")[2]
-
-
-def _passed_opening(error: BaseException) -> bool:
-    """Whether the error came up through the SDK's function that opens a link."""
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_name == "_open":
-            return True
-        trace = trace.tb_next
-    return False
-
-
-def _presentable(text: str) -> str:
-    """One line, without secrets, not too long."""
-    line = _SECRET.sub(r"\1\2***", " ".join(text.split()))
-    return line if len(line) <= _TEXT_LIMIT else line[: _TEXT_LIMIT - 1] + "…"
-
-
-def _asked_wait(text: str) -> float | None:
-    match = _WAIT.search(text)
-    if match:
-        return min(float(match[1]), _LONGEST_WAIT)
-    return _THROTTLE_CODE_WAIT if _THROTTLE_CODE in text else None

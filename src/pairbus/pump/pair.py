@@ -23,14 +23,12 @@ from pairbus.pairing.names import (
     parse_connection_string,
     primary_name,
 )
+from pairbus.sdk.identity import default_credential
 
 from .line import Place
 from .tokens import CredentialTokens, FixedToken, SasTokens, TokenSource
 
 __all__ = ["PumpPair", "Side"]
-
-#: What `credential="default"` stands for.
-DEFAULT_CREDENTIAL = "azure.identity.aio:DefaultAzureCredential"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +121,9 @@ class ResolvedSide:
 
     def credential(self) -> Any:
         """A new credential of the class that the side names."""
-        name = DEFAULT_CREDENTIAL if self.side.credential == "default" else self.side.credential
+        name = self.side.credential
+        if name == "default":
+            return default_credential()
         module, _, attribute = name.partition(":")
         try:
             return getattr(importlib.import_module(module), attribute)()

@@ -24,7 +24,9 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus import conditions
 from pairbus.amqp.message import scan
-from pairbus.pairing.failures import Fate, describe
+from pairbus.pairing.failures import Fate
+from pairbus.sdk.failures import describe
+from pairbus.sdk.privates import is_settled_by_request
 
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .meter import Meter
@@ -229,7 +231,7 @@ class SdkSource:
         of_requests = [
             is_unknown
             for delivery, is_unknown in zip(deliveries, unknown, strict=True)
-            if delivery.handle._is_deferred_message  # type: ignore[attr-defined]
+            if is_settled_by_request(delivery.handle)
         ]
         meter.note(self._queue, "management", count=of_requests.count(False), unknown=of_requests.count(True))
 

@@ -11,12 +11,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from azure.core.exceptions import AzureError
+
+from .privates import connection_of, sever
 
 __all__ = ["Graveyard"]
 
@@ -43,7 +43,7 @@ class Graveyard:
     def bury(self, sender: Closable, *, after: asyncio.Task[Any] | None = None) -> None:
         """Close a sender, once the call that still runs on it has been cancelled."""
         # Looked up now: the SDK's own clean-up forgets the connection that it could not close.
-        connection = _connection_of(sender)
+        connection = connection_of(sender)
         burial = asyncio.get_running_loop().create_task(_close(sender, connection, after))
         self._burials.add(burial)
         burial.add_done_callback(self._burials.discard)
@@ -75,7 +75,7 @@ async def _close(sender: Closable, connection: Any, call: asyncio.Task[Any] | No
         # over its own attributes when a connection goes away while it closes.
         log.info("a link that was given up did not close: %s", error)
     finally:
-        _sever(connection or _connection_of(sender))
+        sever(connection or connection_of(sender))
         if call is not None:
             call.cancel()
 
@@ -83,34 +83,3 @@ async def _close(sender: Closable, connection: Any, call: asyncio.Task[Any] | No
 async def _cancel(call: asyncio.Task[Any]) -> None:
     call.cancel()
     await asyncio.wait({call})
-
-
-def _connection_of(sender: Closable) -> Any:
-    # The SDK has no public way to its connection, nor one to close it whatever the peer does.
-    return getattr(getattr(sender, "_handler", None), "_connection", None)
-
-
-def _sever(connection: Any) -> None:
-    """Cut what is still open of a connection of the SDK."""
-    transport = getattr(connection, "_transport", None)
-    stream = getattr(getattr(transport, "writer", None), "transport", None)
-    if stream is not None:
-        stream.abort()
-    websocket = getattr(transport, "session", None)
-    if websocket is not None and not websocket.closed:
-        _in_background(websocket.close())
-
-
-_closing: set[asyncio.Future[Any]] = set()
-
-
-def _in_background(work: Awaitable[Any]) -> None:
-    task = asyncio.ensure_future(work)
-    _closing.add(task)
-    task.add_done_callback(_forget)
-
-
-def _forget(task: asyncio.Future[Any]) -> None:
-    _closing.discard(task)
-    with contextlib.suppress(asyncio.CancelledError):
-        task.exception()

@@ -14,6 +14,7 @@ from pairbus.pairing.names import ConnectionString, Endpoint, endpoint_of, parse
 
 from .administration import open_administration
 from .credentials import for_event_loop
+from .privates import batch_keywords
 from .tls import with_shared_context
 
 __all__ = ["LinkSettings", "SdkSender", "SdkSide", "SideName"]
@@ -113,12 +114,8 @@ class SdkSide:
 
     @property
     def batch_keywords(self) -> dict[str, Any]:
-        """What a batch has to be made with, so that the SDK's senders of this side take it as it is.
-
-        The SDK has no public word for that. Without it, it makes another batch of the same messages.
-        """
-        transport = getattr(self._sdk_client(), "_amqp_transport", None)
-        return {} if transport is None else {"amqp_transport": transport}
+        """What a batch has to be made with, so that the SDK's senders of this side take it as it is."""
+        return batch_keywords(self._sdk_client())
 
     def open_sender(
         self, path: str, *, is_topic: bool = False, keywords: Mapping[str, Any] | None = None

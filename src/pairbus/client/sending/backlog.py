@@ -30,11 +30,13 @@ from pairbus.client.status import SendCounts
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.envelope import Natives, compress_body, wrap
 from pairbus.pairing.errors import BacklogUnavailableError
-from pairbus.pairing.failures import Action, Fate, describe, is_idle_closure, judge_backlog
+from pairbus.pairing.failures import Action, Fate, is_idle_closure, judge_backlog
 from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, split_batch
 from pairbus.pairing.names import path_key
 from pairbus.pairing.rotation import Rotation
+from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
+from pairbus.sdk.privates import largest_message
 from pairbus.sdk.side import SdkSender, SdkSide
 from pairbus.timers import Timers
 
@@ -316,9 +318,8 @@ class BacklogRoute:
 
         async def learn_and_perform(sender: SdkSender) -> Any:
             batch = await sender.create_message_batch()  # opens the link
-            # There is no public word for the largest single message, which Premium lets differ from a batch.
-            largest = getattr(sender, "_max_message_size_on_link", 0) or batch.max_size_in_bytes
-            self._limits[queue] = (int(largest), int(batch.max_size_in_bytes))
+            largest = largest_message(sender) or int(batch.max_size_in_bytes)
+            self._limits[queue] = (largest, int(batch.max_size_in_bytes))
             self.limit = min(message for message, _ in self._limits.values())
             self.batch_limit = min(batch for _, batch in self._limits.values())
             return await operation(sender)

@@ -39,12 +39,12 @@ from pairbus.pairing.failures import (
     FailureKind,
     Fate,
     Ruling,
-    describe,
     is_idle_closure,
     judge,
 )
 from pairbus.pairing.headroom import CERTAIN_ROOM, MAX_OVERHEAD
 from pairbus.pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
+from pairbus.sdk.failures import describe
 from pairbus.sdk.side import LinkSettings, SdkSender
 from pairbus.timers import TimerHandle
 

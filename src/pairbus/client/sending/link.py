@@ -27,7 +27,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from pairbus.pairing.failures import Fate, describe
+from pairbus.pairing.failures import Fate
+from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.side import SdkSender
 from pairbus.timers import TimerHandle, Timers

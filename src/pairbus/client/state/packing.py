@@ -44,8 +44,8 @@ def _parts(raw: AmqpAnnotatedMessage) -> dict[str, Any]:
     return {
         "kind": raw.body_type.value,
         "body": raw.body if is_value else list(raw.body),
-        "header": None if raw.header is None else vars(raw.header),
-        "properties": None if raw.properties is None else vars(raw.properties),
+        "header": None if raw.header is None else dict(raw.header.items()),
+        "properties": None if raw.properties is None else dict(raw.properties.items()),
         **{name: getattr(raw, name) for name in _SECTIONS},
     }
 

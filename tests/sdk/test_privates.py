@@ -1,0 +1,154 @@
+"""What we read of the SDK beyond its public API is still there, and means what we take it for.
+
+A test that fails here after a new version of the SDK names what broke; `pairbus.sdk.privates` says for each
+what the client does without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._pyamqp.aio._transport_async import WebSocketTransportAsync
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
+
+from pairbus.broker import Broker, NamespaceHandle, OperationKind
+from pairbus.sdk.privates import (
+    batch_keywords,
+    connection_of,
+    is_settled_by_request,
+    largest_message,
+    sever,
+    was_encoding,
+    was_opening,
+    wrapped_by,
+)
+
+# How long a message that is there may take to arrive.
+SOON = 10.0
+
+
+@pytest.fixture
+def namespace() -> Iterator[NamespaceHandle]:
+    with Broker({"contoso": 0}) as broker:
+        broker["contoso"].create_queue("orders")
+        yield broker["contoso"]
+
+
+@pytest.fixture
+async def client(namespace: NamespaceHandle) -> AsyncIterator[ServiceBusClient]:
+    async with ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client:
+        yield client
+
+
+async def test_a_batch_made_with_the_clients_keywords_is_sent_as_it_is(
+    namespace: NamespaceHandle, client: ServiceBusClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keywords = batch_keywords(client)
+    assert keywords, "the client has no _amqp_transport any more"
+    batch = ServiceBusMessageBatch(1000, **keywords)
+    batch.add_message(ServiceBusMessage("in a batch"))
+    made: list[object] = []
+    begin = ServiceBusMessageBatch.__init__
+
+    def note(self: Any, *args: Any, **given: Any) -> None:
+        made.append(self)
+        begin(self, *args, **given)
+
+    monkeypatch.setattr(ServiceBusMessageBatch, "__init__", note)
+    async with client.get_queue_sender("orders") as sender:
+        await sender.send_messages(batch)
+    assert made == [], "the sender has made another batch of the same messages"
+    assert namespace.message_count("orders") == 1
+
+
+async def test_an_open_sender_tells_its_largest_message(
+    namespace: NamespaceHandle, client: ServiceBusClient
+) -> None:
+    async with client.get_queue_sender("orders") as sender:
+        batch = await sender.create_message_batch()
+        assert largest_message(sender) >= batch.max_size_in_bytes, "no _max_message_size_on_link any more"
+
+
+async def test_a_message_fetched_by_its_number_is_settled_by_a_request(
+    namespace: NamespaceHandle, client: ServiceBusClient
+) -> None:
+    async with client.get_queue_sender("orders") as sender, client.get_queue_receiver("orders") as receiver:
+        await sender.send_messages(ServiceBusMessage("later"))
+        [message] = await receiver.receive_messages(max_wait_time=SOON)
+        assert not is_settled_by_request(message)
+        await receiver.defer_message(message)
+        assert message.sequence_number is not None
+        [deferred] = await receiver.receive_deferred_messages([message.sequence_number])
+        assert is_settled_by_request(deferred), "a fetched message has no _is_deferred_message any more"
+        requests = namespace.count(OperationKind.MANAGEMENT)
+        await receiver.complete_message(deferred)
+        assert namespace.count(OperationKind.MANAGEMENT) == requests + 1
+
+
+async def test_the_connection_of_a_sender_can_be_cut(
+    namespace: NamespaceHandle, client: ServiceBusClient
+) -> None:
+    sender = client.get_queue_sender("orders")
+    assert connection_of(sender) is None
+    await sender.send_messages(ServiceBusMessage("opens it"))
+    [seen] = namespace.connections()
+    assert seen.closed_at is None
+    connection = connection_of(sender)
+    assert connection is not None, "a sender has no _handler._connection any more"
+    sever(connection)
+    while namespace.connections()[0].closed_at is None:  # the test's time-out ends a vain wait
+        await asyncio.sleep(0.02)
+    await sender.close()
+
+
+async def test_a_websocket_keeps_its_session_where_it_is_cut() -> None:
+    transport = WebSocketTransportAsync("contoso.example", port=443)
+    assert hasattr(transport, "session"), "the session of a WebSocket is not called so any more"
+
+
+async def test_what_is_gone_is_done_without() -> None:
+    assert batch_keywords(object()) == {}
+    assert largest_message(object()) == 0
+    assert not is_settled_by_request(object())
+    assert connection_of(object()) is None
+    sever(None)
+    sever(object())
+
+
+def chain_of(error: BaseException) -> list[BaseException]:
+    chain = [error]
+    for link in chain:
+        chain += wrapped_by(link)
+    return chain
+
+
+async def test_a_refused_port_is_told_by_what_the_error_wraps_and_by_where_it_was_raised() -> None:
+    with socket.socket() as bound:  # bound and not listening: it refuses
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        text = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=root;SharedAccessKey=a2V5"
+        client = ServiceBusClient.from_connection_string(f"{text};UseDevelopmentEmulator=true", retry_total=0)
+        async with client:
+            with pytest.raises(ServiceBusError) as raised:
+                async with client.get_queue_sender("orders") as sender:
+                    await sender.send_messages(ServiceBusMessage("x"))
+    chain = chain_of(raised.value)
+    assert any(isinstance(link, ConnectionRefusedError) for link in chain), "inner_error is gone"
+    assert any(map(was_opening, chain)), "links are not opened by _open any more"
+    assert not any(map(was_encoding, chain))
+
+
+async def test_a_property_without_an_amqp_type_fails_where_it_is_encoded(
+    namespace: NamespaceHandle, client: ServiceBusClient
+) -> None:
+    unfit = ServiceBusMessage("x", application_properties={"what": object()})  # type: ignore[dict-item]
+    async with client.get_queue_sender("orders") as sender:
+        with pytest.raises(ServiceBusError) as raised:
+            await sender.send_messages(unfit)
+    assert was_encoding(chain_of(raised.value)[-1]), "the modules that encode have other names"
