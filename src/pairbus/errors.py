@@ -9,13 +9,21 @@ Packages add their own classes below `PairbusError` in their `errors` module. Sp
 between processes, so each of them must survive pickle. The default of `Exception` calls the class with
 `args`, which breaks as soon as a constructor takes anything but its own text; the root therefore restores
 the object without calling it.
+
+`show_value` says how an error shows a value that is wrong, so that no error shows a secret.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["ConfigurationError", "PairbusError", "UnreachableError"]
+__all__ = ["ConfigurationError", "PairbusError", "UnreachableError", "show_value"]
+
+# The longest text that errors quote: longer than any choice, shorter than any key.
+_WORD = 24
+# And the largest number: Python refuses to write one of some thousand digits.
+_BITS = 64
 
 
 def _restore(cls: type[PairbusError], args: tuple[Any, ...], state: dict[str, Any]) -> PairbusError:
@@ -38,3 +46,12 @@ class ConfigurationError(PairbusError):
 
 class UnreachableError(PairbusError):
     """A service, file or process that the operation needs is not there or does not answer."""
+
+
+def show_value(value: object) -> str:
+    """A value for an error text. A longer text may be a secret that was put in the wrong place."""
+    if isinstance(value, str) and not (len(value) <= _WORD and value.isprintable()):
+        return "this text"
+    if isinstance(value, int) and value.bit_length() > _BITS:
+        return "this number"
+    return f"this {type(value).__name__}" if isinstance(value, Mapping | list) else repr(value)

@@ -13,7 +13,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum
 from typing import Any, Literal, get_args
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, show_value
 
 __all__ = [
     "EntityState",
@@ -39,8 +39,6 @@ TtlPolicy = Literal["pause", "deduct"]
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
 _GIB = 1024**3
-# The longest text that errors quote: longer than any choice, shorter than any key.
-_WORD = 24
 
 
 class EntityState(Enum):
@@ -95,7 +93,7 @@ class _Rule:
         number = int if self.kind == "whole" else (int, float)
         if isinstance(value, bool) or not isinstance(value, number):
             return False
-        return math.isfinite(value) and self.low <= value <= self.high
+        return self.low <= value <= self.high and value != math.inf
 
     def _accepts_policies(self, value: object) -> bool:
         return isinstance(value, Mapping) and all(
@@ -366,7 +364,7 @@ def find_mistake(name: str, value: object) -> str | None:
     if rule.accepts(value):
         return None
     hint = "; give seconds as a number" if type(value).__name__ == "timedelta" else ""
-    return f"{name} must be {rule.allowed}, not {_shown(value)}{hint}"
+    return f"{name} must be {rule.allowed}, not {show_value(value)}{hint}"
 
 
 def find_conflict(values: Mapping[str, Any]) -> str | None:
@@ -379,13 +377,6 @@ def find_conflict(values: Mapping[str, Any]) -> str | None:
         f"retry_delay_max ({high:g} seconds) must not be below retry_delay ({low:g} seconds); raise the one "
         "or lower the other"
     )
-
-
-def _shown(value: object) -> str:
-    """A value for an error text. A longer text may be a secret that was put in the wrong place."""
-    if isinstance(value, str) and not (len(value) <= _WORD and value.isprintable()):
-        return "this text"
-    return f"this {type(value).__name__}" if isinstance(value, Mapping | list) else repr(value)
 
 
 @dataclass(frozen=True, slots=True)

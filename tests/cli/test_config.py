@@ -196,14 +196,22 @@ def test_every_mistake_is_noted_and_what_is_right_is_understood(tmp_path: Path) 
     assert [str(mistake) for mistake in reading.mistakes] == [
         "[options]: failover_interval must be 0 to 3600 seconds, not 'soon'",
         "[pairs.\"a.b\"]: 'secondry_env' is not known; did you mean 'secondary_env'?",
+        '[pairs."a.b"]: give one of secondary_env and secondary_host',
+        "[pairs.\"a.b\"]: state_dir must be a text that is not empty, not ''",
         "[pairs.\"a.b\".options]: 'ping_jiter' is not known; did you mean 'ping_jitter'?",
-        '[pairs."a.b".entities."x/y"]: kind must be "queue" or "topic"',
         '[pairs."a.b".options]: retry_delay_max (5 seconds) must not be below retry_delay (10 seconds); '
         "raise the one or lower the other",
-        '[pairs."a.b"]: give one of secondary_env and secondary_host',
-        '[pairs."a.b"]: state_dir must be a text that is not empty',
+        '[pairs."a.b".entities."x/y"]: kind must be "queue" or "topic", not \'pipe\'',
     ]
-    assert [mistake.pair for mistake in reading.mistakes] == [None] + ["a.b"] * 6
+    assert [mistake.place for mistake in reading.mistakes] == [
+        "options.failover_interval",
+        'pairs."a.b".secondry_env',
+        'pairs."a.b".secondary_env',
+        'pairs."a.b".state_dir',
+        'pairs."a.b".options.ping_jiter',
+        'pairs."a.b".options',
+        'pairs."a.b".entities."x/y".kind',
+    ]
     assert reading.config.pair("a.b").options == {"good_pings": 3, "retry_delay": 10}
     with pytest.raises(ConfigurationError, match=r"and 6 more; `pairbus config check` tells all"):
         load_config(path)

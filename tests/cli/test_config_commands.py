@@ -106,7 +106,7 @@ def test_what_a_pair_names_must_be_fit(line: str, said: str) -> None:
 def test_a_price_sheet_that_is_not_there_is_a_mistake_and_a_file_without_pairs_a_warning() -> None:
     code, found = check('prices = "none.toml"')
     assert (code, len(found)) == (1, 1)
-    assert "none.toml cannot be read" in found[0]
+    assert "none.toml: there is no such file" in found[0]
     assert check("") == (0, ["warning  there is no pair; add [pairs.NAME]"])
 
 

@@ -102,7 +102,10 @@ def test_a_pair_of_the_configuration_describes_the_system(
 
 @pytest.mark.parametrize(
     ("sheet", "complaint"),
-    [("nowhere.toml", "nowhere.toml cannot be read"), ("pairbus.toml", "lacks 'as_of'")],
+    [
+        ("nowhere.toml", "nowhere.toml: there is no such file"),
+        ("pairbus.toml", "pairbus.toml: as_of is missing"),
+    ],
 )
 def test_a_sheet_that_cannot_be_used_is_told_with_its_file(
     capsys: pytest.CaptureFixture[str], config: Path, sheet: str, complaint: str

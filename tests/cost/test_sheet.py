@@ -23,14 +23,22 @@ def test_the_sheet_that_comes_with_it_is_dated_and_names_its_sources() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ('base_per_hour = "0.013441"', "base_per_hour = 0.013441", "written as text"),
-        ('base_per_hour = "0.013441"', 'base_per_hour = "-1"', "below 0"),
-        ('base_per_hour = "0.013441"', 'base_per_hour = "cheap"', "is not a number"),
-        ('base_per_hour = "0.013441"', "", "lacks 'standard.base_per_hour'"),
-        ('{ up_to = "100", price = "0.80" }', '{ up_to = "10", price = "0.80" }', "rising"),
+        (
+            'base_per_hour = "0.013441"',
+            "base_per_hour = 0.013441",
+            r"\[standard\]: base_per_hour must be an amount .* written as text",
+        ),
+        ('base_per_hour = "0.013441"', 'base_per_hour = "-1"', "of 0 and up, .* not '-1'"),
+        ('base_per_hour = "0.013441"', 'base_per_hour = "cheap"', "must be an amount .* not 'cheap'"),
+        ('base_per_hour = "0.013441"', "", r"\[standard\]: base_per_hour is missing"),
+        (
+            '{ up_to = "100", price = "0.80" }',
+            '{ up_to = "10", price = "0.80" }',
+            "operations_per_million: graduated prices need rising",
+        ),
         ('    { price = "0.20" },\n', "", "last step without one"),
-        ("as_of = 2026-10-05", 'as_of = "yesterday"', "is a date"),
-        ('currency = "USD"', "currency = ", "not valid TOML"),
+        ("as_of = 2026-10-05", 'as_of = "yesterday"', "as_of must be a date, .* not 'yesterday'"),
+        ('currency = "USD"', "currency = ", "is not TOML"),
     ],
 )
 def test_what_is_wrong_with_a_sheet_is_said(old: str, new: str, complaint: str) -> None:
@@ -47,12 +55,15 @@ def test_a_system_is_described_by_the_names_of_its_fields() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("speed = 9", "speed, which it does not have; it has backlog_queues"),
+        ("speed = 9", "'speed' is not known; there are: pairs, entities"),
         ("pairs = 0", "pairs of namespaces\\) is 1 and up, not 0"),
         ("days = 40", "is 1 to 31, not 40"),
         ("rate = 'fast'", "not 'fast'"),
         ("batch_billing = 'somehow'", "per_message or per_batch"),
-        ("pairs = ", "not valid TOML"),
+        ("connections = 'many'", "is 0 and up, not 'many'"),
+        ("same_region = 1", "is False or True, not 1"),
+        ("rate = inf", "is 0 and up, not inf"),
+        ("pairs = ", "is not TOML"),
     ],
 )
 def test_what_is_wrong_with_a_system_is_said(text: str, complaint: str) -> None:

@@ -93,27 +93,27 @@ def step(**fields: Any) -> str:
     [
         ("seed = [1]", "whole number"),
         ("seed = true", "whole number"),
-        ("speed = 3", "not speed"),
-        ("fault = 3", r"\[\[fault\]\] tables"),
-        ("fault = [1]", r"\[\[fault\]\] tables"),
+        ("speed = 3", "'speed' is not known"),
+        ("fault = 3", r"list of tables, \[\[fault\]\]"),
+        ("fault = [1]", r"fault\[1\] must be a table"),
         ("[[fault]", "TOML"),
-        (step(at=None), "fault 1 of the plan needs at"),
-        (step() + "\n" + step(kind=None), "fault 2 of the plan needs kind"),
-        (step(at="-1"), "'at' of fault 1"),
-        (step(at="true"), "'at' of fault 1"),
-        (step(at="inf"), "'at' of fault 1"),
-        (step(at="nan"), "'at' of fault 1"),
-        (step(at="[1]"), "'at' of fault 1"),
-        (step(at="[1, 2, 3]"), "'at' of fault 1"),
-        (step(at='"soon"'), "'at' of fault 1"),
+        (step(at=None), r"\[\[fault\]\] 1: at is missing"),
+        (step() + "\n" + step(kind=None), r"\[\[fault\]\] 2: kind is missing"),
+        (step(at="-1"), r"\[\[fault\]\] 1: at must be a number of seconds"),
+        (step(at="true"), r"\[\[fault\]\] 1: at must be a number of seconds"),
+        (step(at="inf"), r"\[\[fault\]\] 1: at must be a number of seconds"),
+        (step(at="nan"), r"\[\[fault\]\] 1: at must be a number of seconds"),
+        (step(at="[1]"), r"\[\[fault\]\] 1: at must be a number of seconds"),
+        (step(at="[1, 2, 3]"), r"\[\[fault\]\] 1: at must be a number of seconds"),
+        (step(at='"soon"'), r"\[\[fault\]\] 1: at must be a number of seconds"),
         (step(**{"for": "0"}), "more than 0"),
-        (step(kind='"sulk"'), "there is no fault 'sulk'"),
-        (step(kind='"clear"', **{"for": "3"}), "does not know for"),
+        (step(kind='"sulk"'), "kind must be .* not 'sulk'"),
+        (step(kind='"clear"', **{"for": "3"}), "'for' is not known; there are: at, namespace, kind, entity"),
         (step(kind='"clear"', entity="3"), "path of a queue"),
         (step(entity="3"), "path of a queue"),
         (step(every="3"), "does not take 'every'"),
         (step(kind='"delay"', seconds='"long"'), "more than 0"),
-        (step(colour='"red"'), "does not know colour"),
+        (step(colour='"red"'), "'colour' is not known"),
     ],
 )
 def test_a_mistake_is_told_before_anything_happens(text: str, said: str) -> None:
@@ -123,13 +123,13 @@ def test_a_mistake_is_told_before_anything_happens(text: str, said: str) -> None
 
 def test_a_file_is_named_in_what_is_wrong_with_it(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
-    with pytest.raises(ConfigurationError, match=r"cannot read the fault plan .*plan\.toml"):
+    with pytest.raises(ConfigurationError, match=r"plan\.toml: there is no such file"):
         FaultPlan.load(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigurationError, match=r"plan\.toml.*UTF-8"):
         FaultPlan.load(path)
     path.write_text("speed = 3", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"plan\.toml.*not speed"):
+    with pytest.raises(ConfigurationError, match=r"plan\.toml: 'speed' is not known; did you mean 'seed'"):
         FaultPlan.load(path)
     path.write_text(PLAN, encoding="utf-8")
     assert FaultPlan.load(path, seed=3) == FaultPlan.parse(PLAN, seed=3)

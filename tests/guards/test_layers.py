@@ -15,7 +15,7 @@ from .sources import ROOT, SRC, module_name, python_files
 # What may know what: a room sees the rows above its own, never its neighbours in the same row.
 ROWS = (
     {"errors"},
-    {"options", "clock", "timers", "portal", "metering", "conditions", "words"},
+    {"options", "clock", "timers", "portal", "metering", "conditions", "words", "plumbing"},
     {"pairing", "amqp", "ledger", "cost"},
     {"sdk"},
     {"pump", "broker"},
@@ -147,6 +147,11 @@ def test_libraries_stay_in_their_rooms() -> None:
         if room_of(module_name(path)) not in HOMES.get(library, set())
     ]
     assert found == [], "say in HOMES which room a new library belongs to"
+
+
+def test_toml_is_parsed_in_one_place() -> None:
+    found = [module_name(path) for path in FILES for _, target in imports_of(path) if target == "tomllib"]
+    assert found == ["pairbus.plumbing.toml_tables"]
 
 
 def declared(*, dev: bool) -> set[str]:

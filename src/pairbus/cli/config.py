@@ -17,23 +17,21 @@
     kind                                "queue" or "topic"
     ttl_policy                          "pause" or "deduct"
 
-There is one reader. It notes every mistake with its place and the nearest name, and goes on; `load_config`
-refuses a file that has any, `pairbus config check` tells them all. Values are never quoted, short ones of
-options apart: someone may have put a connection string where a name belongs.
+Every mistake is noted with its place; `load_config` refuses a file that has any, `pairbus config check` tells
+them all. Longer texts are never quoted: someone may have put a connection string where a name belongs.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions, TtlPolicy, find_conflict, find_mistake
+from pairbus.plumbing.toml_tables import Mistake, TomlTable, name_nearest, parse_toml, read_text
 
 __all__ = [
     "DEFAULT_CONFIG",
@@ -46,7 +44,6 @@ __all__ = [
     "ConfigReading",
     "EntityConfig",
     "EntityKindName",
-    "Mistake",
     "PairConfig",
     "SideConfig",
     "check_variable_name",
@@ -61,7 +58,7 @@ DEFAULT_CONFIG = Path("pairbus.toml")
 
 EntityKindName = Literal["queue", "topic"]
 
-_OPTIONS = {entry.name for entry in fields(SendAvailabilityOptions)}
+_OPTIONS = tuple(entry.name for entry in fields(SendAvailabilityOptions))
 #: What a file may have, and what it means.
 TOP_KEYS = {
     "prices": "A price sheet for pairbus cost, relative to this file.",
@@ -118,11 +115,6 @@ class PairConfig:
     options: Mapping[str, Any]
     entities: tuple[EntityConfig, ...] = ()
 
-    @property
-    def place(self) -> str:
-        """Where the file has it."""
-        return f"[pairs.{_key(self.name)}]"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
@@ -134,23 +126,10 @@ class Config:
 
     def pair(self, name: str) -> PairConfig:
         if name not in self.pairs:
-            hint = _nearest(name, self.pairs) or f"; there are: {', '.join(self.pairs) or 'none'}"
-            raise ConfigurationError(f"{self.file}: there is no pair {name!r}{hint}")
+            raise ConfigurationError(
+                f"{self.file}: there is no pair {name!r}{name_nearest(name, self.pairs)}"
+            )
         return self.pairs[name]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mistake:
-    """What is wrong at one place of a file; the text does not repeat the place."""
-
-    #: The table, as TOML writes it: `pairs.shop.options`; empty for the top of the file.
-    table: str
-    text: str
-    #: The pair that it is about, or None if it concerns all.
-    pair: str | None = None
-
-    def __str__(self) -> str:
-        return f"[{self.table}]: {self.text}" if self.table else self.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,25 +159,24 @@ def load_config(file: Path) -> Config:
 
 def read_config(file: Path) -> ConfigReading:
     """Read a configuration file, and note whatever is wrong with it."""
-    try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigurationError(
-            f"{file}: there is no such file; `pairbus config example` prints one to begin with"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        mistake = Mistake(table="", text=f"is not TOML: {error}")
-        return ConfigReading(config=Config(file=file, pairs={}), mistakes=(mistake,))
-    return _Reader(file).read(found)
+    text = read_text(file, advice="; `pairbus config example` prints one to begin with")
+    top = parse_toml(text, where=str(file))
+    shared = _options(top.table("options"))
+    config = Config(
+        file=file,
+        prices=_path(top, "prices", file),
+        pairs={
+            name: _pair(name, table, shared=shared, file=file) for name, table in top.tables("pairs").items()
+        },
+    )
+    return ConfigReading(config=config, mistakes=tuple(top.mistakes))
 
 
 def make_options(values: Mapping[str, Any], *, where: str) -> SendAvailabilityOptions:
     """Options from plain values; a mistake is told with its place."""
     for name in values:
         if name not in _OPTIONS:
-            raise ConfigurationError(f"{where}: {_unknown(name, _OPTIONS)}")
+            raise ConfigurationError(f"{where}: {name!r} is not known{name_nearest(name, _OPTIONS)}")
     try:
         return SendAvailabilityOptions(**values)
     except ConfigurationError as error:
@@ -218,145 +196,59 @@ _NOT_A_VARIABLE = (
 )
 
 
-class _Reader:
-    """One pass through a file. Each method takes what is right, and notes the rest."""
+def _pair(name: str, table: TomlTable, *, shared: Mapping[str, Any], file: Path) -> PairConfig:
+    below = table.table("options")
+    own = _options(below)
+    policies = {**shared.get("ttl_policies", {}), **own.get("ttl_policies", {})}
+    entities = []
+    for path, entity in table.tables("entities").items():
+        policy = entity.choice("ttl_policy", get_args(TtlPolicy), None)
+        if policy is not None:
+            policies[path] = policy
+        entities.append(EntityConfig(path=path, kind=entity.choice("kind", get_args(EntityKindName), None)))
+    options = {**shared, **own} | ({"ttl_policies": policies} if policies else {})
+    if (conflict := find_conflict(options)) is not None:
+        below.note(conflict)
+    return PairConfig(
+        name=name,
+        primary=_side(table, "primary"),
+        secondary=_side(table, "secondary"),
+        primary_name=table.text("primary_name", None),
+        state_dir=_path(table, "state_dir", file),
+        certificate=_path(table, "certificate", file),
+        options=options,
+        entities=tuple(entities),
+    )
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._mistakes: list[Mistake] = []
-        self._pair: str | None = None
 
-    def read(self, found: Mapping[str, Any]) -> ConfigReading:
-        self._check_keys(found, TOP_KEYS, "")
-        shared = self._options(found, "options")
-        prices = self._path(found, "prices", "")
-        pairs = {}
-        for name, table in self._tables(found, "pairs", "").items():
-            self._pair = name
-            pairs[name] = self._read_pair(name, table, shared)
-        config = Config(file=self._file, pairs=pairs, prices=prices)
-        return ConfigReading(config=config, mistakes=tuple(self._mistakes))
+def _options(table: TomlTable) -> dict[str, Any]:
+    return table.checked(_OPTIONS, find_mistake)
 
-    def _read_pair(self, name: str, table: Mapping[str, Any], shared: Mapping[str, Any]) -> PairConfig:
-        where = f"pairs.{_key(name)}"
-        self._check_keys(table, PAIR_KEYS, where)
-        own = self._options(table, f"{where}.options")
-        policies = {**shared.get("ttl_policies", {}), **own.get("ttl_policies", {})}
-        entities = self._entities(table, where, policies)
-        options = {**shared, **own} | ({"ttl_policies": policies} if policies else {})
-        if (conflict := find_conflict(options)) is not None:
-            self._note(f"{where}.options", conflict)
-        return PairConfig(
-            name=name,
-            primary=self._side(table, "primary", where),
-            secondary=self._side(table, "secondary", where),
-            primary_name=self._text(table, "primary_name", where),
-            state_dir=self._path(table, "state_dir", where),
-            certificate=self._path(table, "certificate", where),
-            options=options,
-            entities=entities,
-        )
 
-    def _options(self, table: Mapping[str, Any], where: str) -> dict[str, Any]:
-        options = self._table(table, "options", where.rpartition(".")[0])
-        self._check_keys(options, _OPTIONS, where)
-        good = {}
-        for name, value in options.items():
-            if name not in _OPTIONS:
-                continue
-            if (mistake := find_mistake(name, value)) is not None:
-                self._note(where, mistake)
-            else:
-                good[name] = value
-        return good
+def _side(table: TomlTable, side: str) -> SideConfig:
+    env, host = f"{side}_env", f"{side}_host"
+    if (env in table) == (host in table):
+        table.note(f"give one of {env} and {host}", env)
+    return SideConfig(
+        env=_matching(table, env, VARIABLE_PATTERN, _NOT_A_VARIABLE),
+        host=_matching(table, host, HOST_PATTERN, "give a host name, such as contoso.servicebus.windows.net"),
+    )
 
-    def _entities(
-        self, table: Mapping[str, Any], where: str, policies: dict[str, Any]
-    ) -> tuple[EntityConfig, ...]:
-        entities = []
-        for path, entity in self._tables(table, "entities", where).items():
-            place = f"{where}.entities.{_key(path)}"
-            self._check_keys(entity, ENTITY_KEYS, place)
-            policy = self._choice(entity, "ttl_policy", get_args(TtlPolicy), place)
-            if policy is not None:
-                policies[path] = policy
-            kind = self._choice(entity, "kind", get_args(EntityKindName), place)
-            entities.append(EntityConfig(path=path, kind=kind))
-        return tuple(entities)
 
-    def _side(self, table: Mapping[str, Any], side: str, where: str) -> SideConfig:
-        env, host = f"{side}_env", f"{side}_host"
-        if (env in table) == (host in table):
-            self._note(where, f"give one of {env} and {host}")
-        return SideConfig(
-            env=self._matching(table, env, VARIABLE_PATTERN, where, _NOT_A_VARIABLE),
-            host=self._matching(
-                table, host, HOST_PATTERN, where, "give a host name, such as contoso.servicebus.windows.net"
-            ),
-        )
+def _matching(table: TomlTable, key: str, pattern: str, advice: str) -> str | None:
+    value = table.text(key, None)
+    if value is None or re.fullmatch(pattern, value):
+        return value
+    table.note(f"{key}: {advice}", key)
+    return None
 
-    def _matching(
-        self, table: Mapping[str, Any], key: str, pattern: str, where: str, advice: str
-    ) -> str | None:
-        value = self._text(table, key, where)
-        if value is None or re.fullmatch(pattern, value):
-            return value
-        self._note(where, f"{key}: {advice}")
+
+def _path(table: TomlTable, key: str, file: Path) -> Path | None:
+    value = table.text(key, None)
+    if value is None:
         return None
-
-    def _choice(self, table: Mapping[str, Any], key: str, choices: Collection[Any], where: str) -> Any | None:
-        value = table.get(key)
-        if value is None or (isinstance(value, str) and value in choices):
-            return value
-        words = " or ".join(f'"{choice}"' for choice in choices)
-        self._note(where, f"{key} must be {words}")
+    try:
+        return file.parent / Path(value).expanduser()
+    except RuntimeError:
+        table.note(f"{key} begins with the home of a user that there is not", key)
         return None
-
-    def _tables(self, table: Mapping[str, Any], key: str, where: str) -> dict[str, Mapping[str, Any]]:
-        """The tables below one, by name."""
-        below = f"{where}.{key}" if where else key
-        found = self._table(table, key, where)
-        for name, value in found.items():
-            if not isinstance(value, Mapping):
-                self._note(below, f"{name} must be a table")
-        return {name: value for name, value in found.items() if isinstance(value, Mapping)}
-
-    def _table(self, table: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-        value = table.get(key, {})
-        if isinstance(value, Mapping):
-            return value
-        self._note(where, f"{key} must be a table")
-        return {}
-
-    def _path(self, table: Mapping[str, Any], key: str, where: str) -> Path | None:
-        value = self._text(table, key, where)
-        return None if value is None else self._file.parent / Path(value).expanduser()
-
-    def _text(self, table: Mapping[str, Any], key: str, where: str) -> str | None:
-        value = table.get(key)
-        if value is None or (isinstance(value, str) and value):
-            return value
-        self._note(where, f"{key} must be a text that is not empty")
-        return None
-
-    def _check_keys(self, table: Mapping[str, Any], known: Collection[str], where: str) -> None:
-        for key in table:
-            if key not in known:
-                self._note(where, _unknown(key, known))
-
-    def _note(self, where: str, text: str) -> None:
-        self._mistakes.append(Mistake(table=where, text=text, pair=self._pair))
-
-
-def _key(name: str) -> str:
-    """A key as TOML writes it: in quotes where it is no bare word."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
-
-
-def _unknown(key: str, known: Collection[str]) -> str:
-    return f"{key!r} is not known{_nearest(key, known)}"
-
-
-def _nearest(name: str, known: Collection[str]) -> str:
-    found = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""

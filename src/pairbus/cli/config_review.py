@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.toml_tables import Mistake, write_heading
 
-from .config import Config, ConfigReading, Mistake, PairConfig
+from .config import Config, ConfigReading, PairConfig
 from .pairs import endpoint_of_side, parse_side
 from .prices import choose_sheet
 
@@ -45,12 +46,8 @@ def review_config(
 
 
 def _of_mistake(mistake: Mistake) -> Remark:
-    return Remark(
-        severity="error",
-        place=f"[{mistake.table}]" if mistake.table else "",
-        text=mistake.text,
-        pair=mistake.pair,
-    )
+    pair = str(mistake.table[1]) if mistake.table[:1] == ("pairs",) and len(mistake.table) > 1 else None
+    return Remark(severity="error", place=write_heading(mistake.table), text=mistake.text, pair=pair)
 
 
 def _prices(config: Config) -> Iterator[Remark]:
@@ -107,7 +104,8 @@ class _PairReview:
         return self._remark("error", text)
 
     def _remark(self, severity: Literal["error", "warning"], text: str) -> Remark:
-        return Remark(severity=severity, place=self.pair.place, text=text, pair=self.pair.name)
+        place = write_heading(("pairs", self.pair.name))
+        return Remark(severity=severity, place=place, text=text, pair=self.pair.name)
 
 
 def _trouble_with(certificate: Path) -> str | None:

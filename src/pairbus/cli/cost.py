@@ -13,6 +13,7 @@ import click
 from pairbus.cost import Estimate, PriceSheet, System, estimate, parse_system
 from pairbus.cost.estimate import Stage
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.toml_tables import read_text
 
 from .config import Config, find_config, make_options
 from .cost_report import report_command
@@ -111,7 +112,7 @@ def estimate_command(
     sheet = choose_sheet(prices, found)
     system = System() if pair is None else _system_of(pair, found)
     if system_file is not None:
-        system = parse_system(system_file.read_text(encoding="utf-8"), above=system)
+        system = parse_system(read_text(system_file), above=system, where=str(system_file))
     system = replace(system, **{name: value for name, value in given.items() if value is not None})
     month = estimate(system, sheet)
     if as_json:

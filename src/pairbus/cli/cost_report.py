@@ -12,6 +12,7 @@ import click
 
 from pairbus.cost import BillTerms, parse_system
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.toml_tables import read_text
 
 from .config import find_config
 from .examples import examples
@@ -80,7 +81,7 @@ def report_command(
         raise ConfigurationError(f"--month is written as 2026-11, not {month!r}")
     terms = BillTerms(copies=_copies(copies), same_region=same_region)
     sheet = choose_sheet(prices, find_config(choice.config))
-    system = None if system_file is None else parse_system(system_file.read_text(encoding="utf-8"))
+    system = None if system_file is None else parse_system(read_text(system_file), where=str(system_file))
     directory = _records(choice, state, records)
     from pairbus.cost.page import render_page
     from pairbus.spark import open_session  # late: help needs no Spark

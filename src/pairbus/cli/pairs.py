@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.toml_tables import parse_value
 
 from .candidates import offer_options, offer_pairs, offer_variables
 from .config import (
@@ -221,16 +221,8 @@ def _parse_options(given: tuple[str, ...]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise ConfigurationError(f"--option {text}: write NAME=VALUE, such as failover_interval=30")
-        values[name] = _parse_value(value)
+        values[name] = parse_value(value)
     return values
-
-
-def _parse_value(text: str) -> Any:
-    """A value as TOML has it, or else a plain text: `30`, `true`, `hold`."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def _address(side: SideConfig) -> SideAddress:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pairbus.cost import PriceSheet, default_sheet, parse_sheet
-from pairbus.errors import ConfigurationError
+from pairbus.plumbing.toml_tables import read_text
 
 from .config import Config
 
@@ -25,9 +25,4 @@ def choose_sheet(prices: Path | None, config: Config | None) -> PriceSheet:
     file = prices or (config.prices if config is not None else None)
     if file is None:
         return default_sheet()
-    try:
-        return parse_sheet(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"The price sheet {file} cannot be read: {error}") from None
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{file}: {error}") from None
+    return parse_sheet(read_text(file), where=str(file))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -10,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.toml_tables import TomlTable, parse_toml
 
 from .tiers import PriceStep, Tiers
 
@@ -36,64 +36,57 @@ def default_sheet() -> PriceSheet:
     return parse_sheet(resources.files(__package__).joinpath("prices.toml").read_text(encoding="utf-8"))
 
 
-def parse_sheet(text: str) -> PriceSheet:
-    """Read a sheet; ConfigurationError says what is missing or wrong."""
+def parse_sheet(text: str, *, where: str = "the price sheet") -> PriceSheet:
+    """Read a sheet; `ConfigurationError` says what is missing or wrong."""
+    top = parse_toml(text, where=where)
+    top.need("currency", "as_of")
+    standard, premium, bandwidth = (top.table(name) for name in ("standard", "premium", "bandwidth"))
+    sheet = PriceSheet(
+        currency=top.text("currency", ""),
+        as_of=top.take("as_of", date.min, _is_date, "a date, such as 2026-10-05"),
+        sources=top.texts("sources"),
+        standard_base_per_hour=_money(standard, "base_per_hour"),
+        standard_operations=_tiers(standard, "operations_per_million"),
+        standard_connections=_tiers(standard, "connections"),
+        premium_unit_per_hour=_money(premium, "messaging_unit_per_hour"),
+        geo_replication_per_gb=_money(premium, "geo_replication_per_gb"),
+        between_regions_per_gb=_money(bandwidth, "between_regions_per_gb"),
+    )
+    top.refuse()
+    return sheet
+
+
+def _money(table: TomlTable, key: str) -> Decimal:
+    table.need(key)
+    return _amount(table, key) or Decimal(0)
+
+
+def _tiers(table: TomlTable, key: str) -> Tiers:
+    table.need(key)
+    rows = table.rows(key)
+    steps = tuple(PriceStep(_amount(row, "up_to"), _money(row, "price")) for row in rows)
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"the price sheet is not valid TOML: {error}") from None
-    as_of = _get(document, "as_of")
-    if not isinstance(as_of, date):
-        raise ConfigurationError("'as_of' of the price sheet is a date, such as 2026-10-05")
-    return PriceSheet(
-        currency=str(_get(document, "currency")),
-        as_of=as_of,
-        sources=tuple(str(source) for source in document.get("sources", [])),
-        standard_base_per_hour=_money(document, "standard.base_per_hour"),
-        standard_operations=_tiers(document, "standard.operations_per_million"),
-        standard_connections=_tiers(document, "standard.connections"),
-        premium_unit_per_hour=_money(document, "premium.messaging_unit_per_hour"),
-        geo_replication_per_gb=_money(document, "premium.geo_replication_per_gb"),
-        between_regions_per_gb=_money(document, "bandwidth.between_regions_per_gb"),
-    )
+        return Tiers(steps)
+    except ConfigurationError as error:
+        table.note(f"{key}: {error}", key)
+        return Tiers((PriceStep(None, Decimal(0)),))
 
 
-def _get(document: dict[str, Any], name: str) -> Any:
-    value: Any = document
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    if value is None:
-        raise ConfigurationError(f"the price sheet lacks {name!r}")
-    return value
-
-
-def _money(document: dict[str, Any], name: str) -> Decimal:
-    amount = _decimal(_get(document, name), name)
-    if amount < 0:
-        raise ConfigurationError(f"{name} of the price sheet is below 0")
-    return amount
-
-
-def _tiers(document: dict[str, Any], name: str) -> Tiers:
-    rows = _get(document, name)
-    if not isinstance(rows, list):
-        raise ConfigurationError(f"{name} of the price sheet is a list of steps with 'up_to' and 'price'")
-    return Tiers(
-        tuple(
-            PriceStep(
-                None if row.get("up_to") is None else _decimal(row["up_to"], name),
-                _decimal(row.get("price"), name),
-            )
-            for row in rows
-        )
-    )
-
-
-def _decimal(value: Any, name: str) -> Decimal:
+def _amount(table: TomlTable, key: str) -> Decimal | None:
     # Text or whole numbers: a binary fraction such as 0.1 would not be the price that was meant.
+    found = table.take(key, None, _is_amount, 'an amount of 0 and up, written as text, such as "0.80"')
+    return None if found is None else Decimal(found)
+
+
+def _is_amount(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ConfigurationError(f'prices are written as text, such as "0.80": look at {name!r}')
+        return False
     try:
-        return Decimal(value)
+        amount = Decimal(value)
     except InvalidOperation:
-        raise ConfigurationError(f"{value!r} of {name!r} is not a number") from None
+        return False
+    return amount.is_finite() and amount >= 0
+
+
+def _is_date(value: Any) -> bool:
+    return isinstance(value, date)

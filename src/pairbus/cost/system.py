@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import tomllib
+import sys
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from pairbus.errors import ConfigurationError
+from pairbus.errors import ConfigurationError, show_value
+from pairbus.plumbing.toml_tables import parse_toml
 
 __all__ = ["System", "parse_system"]
 
 BatchBilling = Literal["per_message", "per_batch"]
+_ENDLESS = sys.float_info.max
 
 
-def _described(default: Any, meaning: str, *, low: float, high: float = float("inf")) -> Any:
+def _described(default: Any, meaning: str, *, low: float, high: float = _ENDLESS) -> Any:
     return field(default=default, metadata={"meaning": meaning, "low": low, "high": high})
 
 
@@ -38,48 +40,50 @@ class System:
     batch_size: int = _described(1, "messages that are sent together", low=1)
     batch_billing: BatchBilling = field(
         default="per_message",
-        metadata={"meaning": "how a batch bills, which is not documented: per_message or per_batch"},
-    )
-    connections: int | None = field(
-        default=None,
         metadata={
-            "meaning": "connections at the peak; left out: one for each client and entity, and the syphon's"
+            "meaning": "how a batch bills, which is not documented",
+            "choices": ("per_message", "per_batch"),
         },
+    )
+    connections: int | None = _described(
+        None, "connections at the peak; left out: one for each client and entity, and the syphon's", low=0
     )
     same_region: bool = field(
         default=False,
-        metadata={"meaning": "whether primary and secondary are in one region, where transfer is free"},
+        metadata={
+            "meaning": "whether primary and secondary are in one region, where transfer is free",
+            "choices": (False, True),
+        },
     )
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            _check(entry.name, getattr(self, entry.name), entry.metadata)
-        if self.batch_billing not in ("per_message", "per_batch"):
-            raise ConfigurationError(f"batch_billing is per_message or per_batch, not {self.batch_billing!r}")
+            if (mistake := _find_mistake(entry.name, getattr(self, entry.name))) is not None:
+                raise ConfigurationError(mistake)
 
     def without_outages(self) -> System:
         """The same system in a month in which nothing fails."""
         return replace(self, outages=0.0, outage_hours=0.0)
 
 
-def _check(name: str, value: Any, metadata: Any) -> None:
-    if "low" not in metadata:
-        return
-    low, high = metadata["low"], metadata["high"]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        upper = f" to {high:g}" if high != float("inf") else " and up"
-        raise ConfigurationError(f"{name} ({metadata['meaning']}) is {low:g}{upper}, not {value!r}")
+def _find_mistake(name: str, value: Any) -> str | None:
+    """What is wrong with the value of one field, in words, or None."""
+    entry = System.__dataclass_fields__[name]
+    rule = entry.metadata
+    if choices := rule.get("choices"):
+        fits = isinstance(value, type(choices[0])) and value in choices
+        allowed = " or ".join(str(choice) for choice in choices)
+    else:
+        low, high = rule["low"], rule["high"]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        fits = value is entry.default or (is_number and low <= value <= high)
+        allowed = f"{low:g} and up" if high == _ENDLESS else f"{low:g} to {high:g}"
+    return None if fits else f"{name} ({rule['meaning']}) is {allowed}, not {show_value(value)}"
 
 
-def parse_system(text: str, *, above: System | None = None) -> System:
+def parse_system(text: str, *, above: System | None = None, where: str = "the system") -> System:
     """Read a system from TOML text: the fields of `System` by their names. Others are those of `above`."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"the system is not valid TOML: {error}") from None
-    known = {entry.name for entry in fields(System)}
-    unknown = document.keys() - known
-    if unknown:
-        wrong, right = ", ".join(sorted(unknown)), ", ".join(sorted(known))
-        raise ConfigurationError(f"the system describes {wrong}, which it does not have; it has {right}")
-    return replace(above or System(), **document)
+    top = parse_toml(text, where=where)
+    found = top.checked([entry.name for entry in fields(System)], _find_mistake)
+    top.refuse()
+    return replace(above or System(), **found)

@@ -36,8 +36,7 @@ What is not of this form is refused with the place and the nearest name.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
@@ -45,10 +44,9 @@ from typing import Any, Literal
 
 from pairbus.broker.faults.plan import FaultPlan
 from pairbus.errors import ConfigurationError
-from pairbus.options import SendAvailabilityOptions
+from pairbus.options import SendAvailabilityOptions, find_mistake
 from pairbus.pairing.names import path_key
-
-from .toml_table import Table, nearest
+from pairbus.plumbing.toml_tables import TomlTable, name_nearest, parse_toml, read_text
 
 __all__ = [
     "DEFAULT",
@@ -70,21 +68,6 @@ SECONDARY = "secondary"
 #: The scenario that is played when none is named.
 DEFAULT = "namespace-down"
 
-_TOP = (
-    "title",
-    "story",
-    "seed",
-    "send_for",
-    "clients",
-    "options",
-    "entity",
-    "fault",
-    "syphon",
-    "expect",
-)
-_ENTITY = ("path", "kind", "subscriptions", "sessions", "duplicate_detection", "rate", "size", "batch")
-_SYPHON = ("at", "max_rate", "patience", "heal_after")
-_EXPECT = ("failover", "within", "back_within", "refused", "waiting", "spool", "put_aside")
 _OPTIONS = tuple(entry.name for entry in fields(SendAvailabilityOptions))
 # What a drill may last and send, so that a slip of the pen does not fill a machine.
 _LONGEST = 3600.0
@@ -187,7 +170,7 @@ def shipped_text(name: str) -> str:
     known = shipped_scenarios()
     if name not in known:
         raise ConfigurationError(
-            f"there is no scenario {name!r}{nearest(name, known)} (a file of your own ends in .toml)"
+            f"there is no scenario {name!r}{name_nearest(name, known)} (a file of your own ends in .toml)"
         )
     return (files("pairbus.drill") / "scenarios" / f"{name}.toml").read_text(encoding="utf-8")
 
@@ -201,143 +184,121 @@ def find_scenario(name: str, *, seed: int | None = None) -> Scenario:
 
 def load_scenario(file: Path, *, seed: int | None = None) -> Scenario:
     """A scenario of the user's own."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigurationError(f"{file}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file}: cannot be read: {error}") from None
-    return parse_scenario(text, name=file.stem, where=str(file), seed=seed)
+    return parse_scenario(read_text(file), name=file.stem, where=str(file), seed=seed)
 
 
 def parse_scenario(text: str, *, name: str, where: str, seed: int | None = None) -> Scenario:
     """Read a scenario; `seed` takes the place of its own."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{where}: is not TOML: {error}") from None
-    top = Table(document, where, known=_TOP)
+    top = parse_toml(text, where=where)
+    top.need("title")
+    title = top.text("title", "")
+    own_seed = top.whole("seed", 0, low=0, high=2**63 - 1)
+    chosen = own_seed if seed is None else seed
     send_for = top.number("send_for", 20.0, low=0.1, high=_LONGEST)
-    assert send_for is not None
-    chosen = top.whole("seed", 0, low=0, high=2**63 - 1) if seed is None else seed
-    options = _options(top)
-    entities = _entities(top)
-    if sum(one.messages(send_for) for one in entities) > _MOST_MESSAGES:
-        raise top.fail(f"sends more than {_MOST_MESSAGES:,} messages; lower rate or send_for")
-    return Scenario(
+    given, options = _options(top)
+    entities = tuple(_entity(table) for table in top.rows("entity"))
+    expect = top.table("expect")
+    scenario = Scenario(
         name=name,
-        title=top.text("title"),
-        story=" ".join(top.text("story", top.text("title")).split()),
+        title=title,
+        story=" ".join(top.text("story", title).split()),
         seed=chosen,
         send_for=send_for,
         clients=top.whole("clients", 1, low=1, high=50),
-        given_options=dict(top.raw("options", {})),
+        given_options=given,
         options=options,
         entities=entities,
-        faults=_faults(top, chosen, entities),
-        syphon=_syphon(top),
-        expect=_expectation(top, options, entities),
+        faults=FaultPlan.of(top, seed=chosen),
+        syphon=_syphon(top.table("syphon")),
+        expect=_expectation(expect, options),
     )
+    top.refuse()
+    _check_entities(top, scenario)
+    _check_faults(top, scenario)
+    _check_failover(expect, scenario)
+    top.refuse()
+    return scenario
 
 
-def _options(top: Table) -> SendAvailabilityOptions:
-    values = top.raw("options", {})
-    where = f"{top.where}: [options]"
-    Table(values, where, known=_OPTIONS)
+def _options(top: TomlTable) -> tuple[dict[str, Any], SendAvailabilityOptions]:
+    table = top.table("options")
+    given = table.checked(_OPTIONS, find_mistake)
     try:
-        return SendAvailabilityOptions(**values)
+        return given, SendAvailabilityOptions(**given)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{where}: {error}") from None
+        table.note(str(error))
+        return given, SendAvailabilityOptions()
 
 
-def _tables(top: Table, key: str) -> Sequence[Any]:
-    tables = top.raw(key, [])
-    if not isinstance(tables, list):
-        raise top.fail(f"{key} is written as [[{key}]], once for each")
-    return tables
-
-
-def _entities(top: Table) -> tuple[EntityPlan, ...]:
-    tables = _tables(top, "entity")
-    found = tuple(
-        _entity(Table(table, f"{top.where}: [[entity]] {number}", known=_ENTITY))
-        for number, table in enumerate(tables, start=1)
-    )
-    if not found:
-        raise top.fail("needs at least one [[entity]] with a path")
-    if len({path_key(one.path) for one in found}) < len(found):
-        raise top.fail("two [[entity]] tables have the same path")
-    return found
-
-
-def _entity(table: Table) -> EntityPlan:
-    kind = table.choice("kind", ("queue", "topic"), default="queue")
-    rate = table.number("rate", 20.0, low=0.1, high=100_000)
-    assert rate is not None
+def _entity(table: TomlTable) -> EntityPlan:
+    table.need("path")
     plan = EntityPlan(
-        path=table.text("path").strip("/"),
-        kind="queue" if kind == "queue" else "topic",
+        path=table.text("path", "").strip("/"),
+        kind=table.choice("kind", ("queue", "topic"), "queue"),
         subscriptions=table.texts("subscriptions"),
         sessions=table.whole("sessions", 0, low=0, high=1000),
         duplicate_detection=table.flag("duplicate_detection"),
-        rate=rate,
+        rate=table.number("rate", 20.0, low=0.1, high=100_000),
         size=table.whole("size", 256, low=0, high=200_000),
         batch=table.whole("batch", 1, low=1, high=1000),
     )
-    if kind == "topic" and not plan.subscriptions:
-        raise table.fail('a topic needs subscriptions, such as subscriptions = ["audit"]')
-    if kind == "queue" and plan.subscriptions:
-        raise table.fail('only a topic has subscriptions; say kind = "topic"')
+    if plan.kind == "topic" and "subscriptions" not in table:
+        table.note('a topic needs subscriptions, such as subscriptions = ["audit"]', "subscriptions")
+    if plan.kind == "queue" and plan.subscriptions:
+        table.note('only a topic has subscriptions; say kind = "topic"', "subscriptions")
     return plan
 
 
-def _faults(top: Table, seed: int, entities: Sequence[EntityPlan]) -> FaultPlan:
-    try:
-        plan = FaultPlan.of(top.raw("fault", []), seed=seed)
-        plan.check_namespaces((PRIMARY, SECONDARY))
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{top.where}: {error}") from None
-    known = [path for one in entities for path in (one.path, *one.nodes)]
-    keys = {path_key(path) for path in known}
-    for step in plan.steps:
-        if step.namespace == PRIMARY and step.entity is not None and path_key(step.entity) not in keys:
-            raise top.fail(f"a [[fault]] names the entity {step.entity!r}{nearest(step.entity, known)}")
-    return plan
-
-
-def _syphon(top: Table) -> SyphonPlan:
-    table = Table(top.raw("syphon", {}), f"{top.where}: [syphon]", known=_SYPHON)
-    patience = table.number("patience", 30.0, high=_LONGEST)
-    assert patience is not None
+def _syphon(table: TomlTable) -> SyphonPlan:
     return SyphonPlan(
         at=table.number("at", None, high=_LONGEST),
         max_rate=table.number("max_rate", None, low=1.0),
-        patience=patience,
+        patience=table.number("patience", 30.0, high=_LONGEST),
         heal_after=table.whole("heal_after", 0, low=0, high=1000),
     )
 
 
-def _expectation(top: Table, options: SendAvailabilityOptions, entities: Sequence[EntityPlan]) -> Expectation:
-    table = Table(top.raw("expect", {}), f"{top.where}: [expect]", known=_EXPECT)
-    paths = [one.path for one in entities]
-    failover = table.texts("failover")
-    for path in failover:
-        if path_key(path) not in map(path_key, paths):
-            raise table.fail(f"failover names the entity {path!r}{nearest(path, paths)}")
+def _expectation(table: TomlTable, options: SendAvailabilityOptions) -> Expectation:
     # What the client promises: see docs/promises.md.
     patience = options.failover_interval if options.failover_interval > 0 else options.send_timeout
-    within = table.number("within", patience + 1.0, high=_LONGEST)
-    back = table.number(
-        "back_within", options.ping_primary_interval * options.good_pings + 1.0, high=_LONGEST
-    )
-    assert within is not None
-    assert back is not None
     return Expectation(
-        failover=failover,
-        within=within,
-        back_within=back,
+        failover=table.texts("failover"),
+        within=table.number("within", patience + 1.0, high=_LONGEST),
+        back_within=table.number(
+            "back_within", options.ping_primary_interval * options.good_pings + 1.0, high=_LONGEST
+        ),
         refused=table.flag("refused"),
         waiting=table.flag("waiting"),
         spool=table.flag("spool"),
         put_aside=table.flag("put_aside"),
     )
+
+
+def _check_entities(top: TomlTable, scenario: Scenario) -> None:
+    found = scenario.entities
+    if not found:
+        top.note("needs at least one [[entity]] with a path", "entity")
+    if len({path_key(one.path) for one in found}) < len(found):
+        top.note("two [[entity]] tables have the same path", "entity")
+    if sum(one.messages(scenario.send_for) for one in found) > _MOST_MESSAGES:
+        top.note(f"sends more than {_MOST_MESSAGES:,} messages; lower rate or send_for", "send_for")
+
+
+def _check_faults(top: TomlTable, scenario: Scenario) -> None:
+    try:
+        scenario.faults.check_namespaces((PRIMARY, SECONDARY))
+    except ConfigurationError as error:
+        top.note(str(error), "fault")
+    known = [path for one in scenario.entities for path in (one.path, *one.nodes)]
+    keys = {path_key(path) for path in known}
+    for step in scenario.faults.steps:
+        if step.namespace == PRIMARY and step.entity is not None and path_key(step.entity) not in keys:
+            near = name_nearest(step.entity, known)
+            top.note(f"a [[fault]] names the entity {step.entity!r}{near}", "fault")
+
+
+def _check_failover(expect: TomlTable, scenario: Scenario) -> None:
+    paths = [one.path for one in scenario.entities]
+    for path in scenario.expect.failover:
+        if path_key(path) not in map(path_key, paths):
+            expect.note(f"failover names the entity {path!r}{name_nearest(path, paths)}", "failover")

@@ -15,15 +15,15 @@ namespace = "contoso"
 kind = "clear"              # with an entity: only what was set on that
 """
 
-import math
 import random
-import tomllib
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.toml_tables import TomlTable, parse_toml, read_text
 
 from .board import FaultBoard
 from .fault import FAULT_ARGUMENTS, FaultKind
@@ -31,9 +31,6 @@ from .fault import FAULT_ARGUMENTS, FaultKind
 __all__ = ["FaultPlan", "FaultStep"]
 
 CLEAR = "clear"
-_NEEDED = {"at", "namespace", "kind"}
-_FIELDS = _NEEDED | {"for", "entity", *FAULT_ARGUMENTS}
-_FIELDS_OF_CLEAR = _NEEDED | {"entity"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,36 +66,23 @@ class FaultPlan:
     @classmethod
     def load(cls, path: Path, *, seed: int | None = None) -> "FaultPlan":
         """Read a plan from a TOML file; `seed` takes the place of the file's own."""
-        try:
-            return cls.parse(path.read_text(encoding="utf-8"), seed=seed)
-        except OSError as error:
-            raise ConfigurationError(f"cannot read the fault plan {path}: {error.strerror}") from error
-        except UnicodeDecodeError:
-            raise ConfigurationError(f"{path}: the fault plan is not valid TOML: it is not UTF-8") from None
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{path}: {error}") from None
+        return cls.parse(read_text(path), seed=seed, where=str(path))
 
     @classmethod
-    def parse(cls, text: str, *, seed: int | None = None) -> "FaultPlan":
+    def parse(cls, text: str, *, seed: int | None = None, where: str = "the fault plan") -> "FaultPlan":
         """Read a plan from TOML text."""
-        try:
-            document = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigurationError(f"the fault plan is not valid TOML: {error}") from None
-        unknown = document.keys() - {"seed", "fault"}
-        if unknown:
-            wrong = ", ".join(sorted(unknown))
-            raise ConfigurationError(f"a fault plan has 'seed' and [[fault]] tables, not {wrong}")
-        return cls.of(document.get("fault", []), seed=_seed(document) if seed is None else seed)
+        top = parse_toml(text, where=where)
+        own_seed = top.take("seed", 0, _is_whole, "a whole number")
+        plan = cls.of(top, seed=own_seed if seed is None else seed)
+        top.refuse()
+        return plan
 
     @classmethod
-    def of(cls, tables: Any, *, seed: int) -> "FaultPlan":
-        """A plan of `[[fault]]` tables that were read already, as part of a larger file."""
-        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-            raise ConfigurationError("a fault plan is a list of [[fault]] tables")
+    def of(cls, top: TomlTable, *, seed: int) -> "FaultPlan":
+        """The plan of the `[[fault]]` tables of a larger file, which has to refuse what is noted."""
         chance = random.Random(seed)
-        steps = [_step(table, number, chance) for number, table in enumerate(tables, start=1)]
-        return cls(tuple(sorted(steps, key=lambda step: step.at)))
+        steps = (_step(table, chance) for table in top.rows("fault"))
+        return cls(tuple(sorted((step for step in steps if step is not None), key=lambda step: step.at)))
 
     def check_namespaces(self, known: Collection[str]) -> None:
         """Raise ConfigurationError if a step names a namespace that is not known."""
@@ -109,60 +93,52 @@ class FaultPlan:
                 )
 
 
-def _seed(document: dict[str, Any]) -> int:
-    seed = document.get("seed", 0)
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise ConfigurationError(f"the seed of a fault plan is a whole number, not {seed!r}")
-    return seed
-
-
-def _step(table: dict[str, Any], number: int, chance: random.Random) -> FaultStep:
-    where = f"fault {number} of the plan"
-    missing = _NEEDED - table.keys()
-    if missing:
-        raise ConfigurationError(f"{where} needs {', '.join(sorted(missing))}")
-    fields = _FIELDS_OF_CLEAR if table["kind"] == CLEAR else _FIELDS
-    unknown = table.keys() - fields
-    if unknown:
-        wrong, right = ", ".join(sorted(unknown)), ", ".join(sorted(fields))
-        raise ConfigurationError(f"{where} does not know {wrong}; it takes {right}")
+def _step(table: TomlTable, chance: random.Random) -> FaultStep | None:
+    """A step, if it can be made and would work."""
+    table.need("at", "namespace", "kind")
+    kind = table.choice("kind", (CLEAR, *FaultKind), None)
     step = FaultStep(
-        at=_pick(table["at"], f"'at' of {where}", chance),
-        namespace=str(table["namespace"]),
-        kind=str(table["kind"]),
-        entity=table.get("entity"),
-        duration=_pick(table["for"], f"'for' of {where}", chance) if "for" in table else None,
-        arguments={name: table[name] for name in FAULT_ARGUMENTS if name in table},
+        at=_pick(table, "at", chance) or 0.0,
+        namespace=table.text("namespace", ""),
+        kind=kind or "",
+        entity=table.take(
+            "entity", None, lambda value: isinstance(value, str), "the path of a queue or topic"
+        ),
+        duration=None if kind == CLEAR else _pick(table, "for", chance),
+        # What they may be depends on the kind; the rehearsal knows.
+        arguments={} if kind == CLEAR else table.checked(FAULT_ARGUMENTS, lambda name, value: None),
     )
-    _rehearse(step, where)
-    return step
+    return None if kind is None else _rehearse(step, table)
 
 
-def _rehearse(step: FaultStep, where: str) -> None:
+def _rehearse(step: FaultStep, table: TomlTable) -> FaultStep | None:
     """Do the step to an empty board: bad arguments show now, not in the middle of the night."""
-    if step.kind != CLEAR and step.kind not in set(FaultKind):
-        kinds = ", ".join(FaultKind)
-        raise ConfigurationError(
-            f"{where}: there is no fault {step.kind!r}; choose {CLEAR} or one of {kinds}"
-        )
     try:
         step.apply(FaultBoard(), 0.0)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{where}: {error}") from None
+        table.note(str(error))
+        return None
+    return step
 
 
-def _pick(value: Any, what: str, chance: random.Random) -> float:
-    bounds = value if isinstance(value, list) else [value, value]
-    if len(bounds) != 2 or not all(_is_time(bound) for bound in bounds):
-        raise ConfigurationError(f"{what} is a number of seconds, or two of them to pick a moment in between")
-    low, high = sorted(float(bound) for bound in bounds)
+def _pick(table: TomlTable, key: str, chance: random.Random) -> float | None:
+    allowed = "a number of seconds, or two of them to pick a moment in between"
+    value = table.take(key, None, _is_time_or_two, allowed)
+    if value is None:
+        return None
+    low, high = sorted(float(bound) for bound in (value if isinstance(value, list) else [value, value]))
     return low if low == high else chance.uniform(low, high)
 
 
+def _is_time_or_two(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) == 2 and all(map(_is_time, value))
+    return _is_time(value)
+
+
 def _is_time(value: Any) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and value >= 0
-        and not math.isinf(value)
-    )
+    return (_is_whole(value) or isinstance(value, float)) and 0 <= value <= sys.float_info.max
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,1 @@
+"""What every room needs and none should make for itself."""
