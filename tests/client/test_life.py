@@ -108,6 +108,21 @@ async def test_a_mistyped_host_raises_though_the_client_made_its_own_backlog_que
     assert still.diary.changes == []
 
 
+async def test_the_first_send_sets_the_pair_up(still: Scene, manual_timers: ManualTimers) -> None:
+    """Nobody has called `start` or opened a sender: an outage must find backlog queues all the same."""
+    for queue in BACKLOG:
+        still.secondary.delete_queue(queue)
+    sender = still.sender(failover_interval=30.0)
+    await sender.send_messages(text("before"))
+    await eventually(lambda: sender._client.status().provisioning == "ready")
+    still.primary.faults.set("refuse")
+    sending = still.begin(sender.send_messages(text("during")))
+    await eventually(lambda: bool(still.diary.changes))
+    await manual_timers.advance(30.0)
+    await sending
+    assert still.backlog_ids() == ["during"]
+
+
 @pytest.mark.parametrize("is_started", [True, False], ids=["provisioning", "not started"])
 async def test_a_client_that_starts_in_an_outage_sends(
     still: Scene, manual_timers: ManualTimers, is_started: bool

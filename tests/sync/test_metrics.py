@@ -168,7 +168,7 @@ import importlib, sys
 sys.modules.update({"prometheus_client": None, "opentelemetry": None})
 for name in ("metrics", "tracing"):
     try:
-        importlib.import_module(f"pairbus.client.{name}")
+        importlib.import_module(f"pairbus.client.observers.{name}")
     except ImportError as error:
         print(error)
 """

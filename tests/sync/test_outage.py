@@ -186,3 +186,15 @@ def test_failures_are_raised_at_once_where_that_is_wanted(namespaces: Namespaces
             sender.send_messages(ServiceBusMessage("during"))
         assert "servicebus" in type(raised.value).__module__
         assert state_of(client.status()) is S
+
+
+def test_the_first_send_sets_the_pair_up(namespaces: Namespaces) -> None:
+    for queue in BACKLOG:
+        namespaces.secondary.delete_queue(queue)
+    client = namespaces.client(options=FAST)
+    sender = client.get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("before"))
+    wait_until(lambda: client.status().provisioning == "ready")
+    namespaces.primary.faults.set("refuse")
+    sender.send_messages(ServiceBusMessage("during"))
+    assert namespaces.backlog() == 1

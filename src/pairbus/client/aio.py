@@ -179,12 +179,20 @@ class PairedServiceBusClient:
     # -- life
 
     async def start(self) -> None:
-        """Begin: the backlog queues are seen to in the background, and no send waits for it."""
+        """Begin: the backlog queues are seen to in the background, and no send waits for it.
+
+        Opening a sender does the same, and so does the first send.
+        """
+        self._begin()
+
+    def _begin(self) -> Pair:
+        """The pair at work, on the event loop that runs now. Nothing here waits."""
         pair = self.pair
         pair.check_loop()
         pair.start()
         if self._status_file is not None:
             self._status_file.start()
+        return pair
 
     async def close(self) -> None:
         """Close both sides, stop the pings, end what runs in the background.

@@ -132,7 +132,6 @@ class PairedSender:
         self._closed = True
 
     async def __aenter__(self) -> PairedSender:
-        await self._client.start()
         self._begin(None)
         return self
 
@@ -153,6 +152,7 @@ class PairedSender:
             raise ValueError("The timeout must be greater than 0.")
         pair.check()
         if self._entity is None:
+            self._client._begin()
             self._entity = pair.entity(self._path, is_topic=self._is_topic)
             self._entity.settings.take(
                 client_identifier=self._given_identifier, socket_timeout=self._socket_timeout

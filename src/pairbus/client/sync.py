@@ -132,7 +132,10 @@ class PairedServiceBusClient:
     # -- life
 
     def start(self) -> None:
-        """Begin: the backlog queues are seen to in the background, and no send waits for it."""
+        """Begin: the backlog queues are seen to in the background, and no send waits for it.
+
+        Opening a sender does the same, and so does the first send.
+        """
         self._lifetime.run(self._inner.start)
 
     def close(self) -> None:

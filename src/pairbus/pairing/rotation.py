@@ -5,12 +5,13 @@
 2. A queue that fails leaves the rotation for everybody: whoever had chosen it chooses another one with the
    next message.
 3. After a cool-down it may be chosen again. Senders that have moved on stay where they are.
-4. When none is left, choosing raises `BacklogUnavailableError`. The error says when the next one returns.
+4. One call tries each queue at most once: that is a *round*. When none is left, choosing raises
+   `BacklogUnavailableError`. The error says when the next one returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 from .errors import BacklogUnavailableError
@@ -53,13 +54,20 @@ class Rotation:
         self._choices: dict[Hashable, _Queue] = {}
         self._last_failure: str | None = None
 
-    def choose(self, sender: Hashable, now: float) -> str:
-        """The queue of this sender: the one that it had, as long as that is usable, or a new one."""
+    def choose(self, sender: Hashable, now: float, *, tried: Collection[str] = ()) -> str:
+        """The queue of this sender: the one that it had, as long as that is usable, or a new one.
+
+        None of those that were `tried` in this round, also if one of them may be used again meanwhile.
+        """
         chosen = self._choices.get(sender)
-        if chosen is None or not chosen.is_usable(now):
-            chosen = self._pick(now)
+        if chosen is None or not chosen.is_usable(now) or chosen.name in tried:
+            chosen = self._pick(now, tried)
             self._choices[sender] = chosen
         return chosen.name
+
+    def move(self, sender: Hashable, queue: str) -> None:
+        """Let a sender go on with this queue."""
+        self._choices[sender] = self._queues[queue]
 
     def prefer(self, sender: Hashable, queue: str) -> None:
         """Let a sender that has no queue yet begin with this one, where messages of its kind wait already."""
@@ -105,11 +113,17 @@ class Rotation:
             for entry in self._queues.values()
         ]
 
-    def _pick(self, now: float) -> _Queue:
-        usable = [entry for entry in self._queues.values() if entry.is_usable(now)]
+    def exhausted(self, now: float) -> BacklogUnavailableError:
+        """What a round ends with that has found no queue."""
+        returns = [entry.out_until for entry in self._queues.values() if entry.out_until is not None]
+        return BacklogUnavailableError(
+            len(self._queues),
+            retry_after=max(min(returns, default=now) - now, 0.0),
+            last_failure=self._last_failure,
+        )
+
+    def _pick(self, now: float, tried: Collection[str]) -> _Queue:
+        usable = [self._queues[name] for name in self.usable(now) if name not in tried]
         if not usable:
-            returns = min(entry.out_until for entry in self._queues.values() if entry.out_until is not None)
-            raise BacklogUnavailableError(
-                len(self._queues), retry_after=max(returns - now, 0.0), last_failure=self._last_failure
-            )
+            raise self.exhausted(now)
         return usable[int(self._random() * len(usable))]

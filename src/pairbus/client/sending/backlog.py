@@ -2,7 +2,9 @@
 
 1. All senders of a client share one link to each backlog queue, and one rotation.
 2. A queue that fails leaves the rotation, and all who wait for it choose another one, the failed message
-   first, until one takes it, the caller's time is over, or none is left.
+   first, until one takes it, the caller's time is over, or the round is: each queue was tried once, or
+   `send_timeout` and `_ROUND_REST` have gone by. Queues are behind one address, so where one does not answer
+   the links to all others are opened side by side, and the first that opens gets the message.
 3. A link tells how large a message it takes. Nothing is wrapped before one has, so that what is too large is
    known before it is sent.
 4. What is near that limit is measured; all else is known to fit by the size of its body.
@@ -14,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -60,9 +63,8 @@ log = logging.getLogger(__name__)
 DEFAULT_LIMIT = 262_144
 # How many queues are asked whether somebody has paired before us.
 _ASKED_QUEUES = 2
-# Where one queue does not answer the next ones are given less time, down to this: they are behind the same
-# address, and ten of them would take all of a caller's patience.
-_SHORTEST_LIMIT = 3.0
+# What a round may take beyond the time of one attempt.
+_ROUND_REST = 5.0
 
 # Hears of the queue, the ticket, and how the call ended: None if it was cancelled.
 _Observe = Callable[[str, Ticket, "Ending | None"], None]
@@ -75,6 +77,32 @@ class _Parcel:
     wrapped: AmqpAnnotatedMessage
     message_id: str
     session_id: str | None
+
+
+@dataclass(slots=True)
+class _Round:
+    """What one call wants done, which queues it has tried, and until when it may go on.
+
+    The time runs from its first attempt. Waiting in line takes none of it, nor does a throttled service.
+    """
+
+    operation: SdkOperation
+    deadline: float | None
+    observe: _Observe | None = None
+    ticket: Ticket = field(default_factory=Ticket)
+    tried: set[str] = field(default_factory=set)
+    ends: float = math.inf
+
+    def limit(self, now: float, send_timeout: float) -> float:
+        """How long the attempt may take that begins now."""
+        if self.ends == math.inf:
+            self.ends = now + send_timeout + _ROUND_REST
+        return min(send_timeout, self.ends - now)
+
+    @property
+    def stops_at(self) -> float:
+        """The end of the round, or of the caller's time if that is earlier."""
+        return self.ends if self.deadline is None else min(self.ends, self.deadline)
 
 
 class BacklogRoute:
@@ -112,6 +140,8 @@ class BacklogRoute:
         self._links: dict[str, SendLink] = {}
         self._limits: dict[str, tuple[int, int]] = {}
         self._usable = len(queues)
+        # Senders whose queue did not answer, until a link to another one is open.
+        self._openings: dict[str, asyncio.Future[None]] = {}
 
     async def send(
         self,
@@ -126,7 +156,7 @@ class BacklogRoute:
         returns. Where no queue is left in the middle of it, the error says how many were taken.
         """
         if not self._limits:
-            await self._on_a_queue(path, _open_link, deadline)
+            await self._on_a_queue(path, _Round(_open_link, deadline))
         parcels = [self._wrap(path, message, scheduled_for) for message in messages]
         taken = 0
         for group in self._groups(parcels):
@@ -139,8 +169,9 @@ class BacklogRoute:
 
     async def ask(self, queues: Sequence[str], deadline: float | None) -> bool:
         """Whether a link to one of these opens: then somebody has paired the namespaces before."""
-        asked = [self._open_one(queue, deadline) for queue in queues[:_ASKED_QUEUES]]
-        return any(await asyncio.gather(*asked))
+        limit = self._options.send_timeout
+        asked = [self._open(queue, Ticket(), limit, deadline) for queue in queues[:_ASKED_QUEUES]]
+        return Ending.DONE in await asyncio.gather(*asked)
 
     def wake(self) -> None:
         """Let all who wait look again: the client has been closed, or has faulted."""
@@ -214,75 +245,100 @@ class BacklogRoute:
                 fate = fate_of(ending, ticket.error)
                 self._tell_sent(path, parcels, queue=queue, ticket=ticket, outcome=outcome, fate=fate)
 
-        queue = await self._on_a_queue(path, transmit, deadline, observe)
+        queue = await self._on_a_queue(path, _Round(transmit, deadline, observe))
         await self._record(path, queue, parcels)
 
-    async def _on_a_queue(
-        self,
-        path: str,
-        operation: SdkOperation,
-        deadline: float | None,
-        observe: _Observe | None = None,
-    ) -> str:
+    async def _on_a_queue(self, path: str, wanted: _Round) -> str:
         """Have something done on a queue of the rotation; the queue that did it."""
-        ticket = Ticket()
-        unanswered = 0
+        sender = path_key(path)
         while True:
-            self._check(deadline)
             now = self._timers.now()
-            queue = self.rotation.choose(path_key(path), now)
-            limit = max(self._options.send_timeout / 2**unanswered, _SHORTEST_LIMIT)
-            ending = await self._try_queue(queue, ticket, operation, limit, deadline, observe)
+            self._check(wanted, now)
+            if sender in self._openings:
+                await self._wait_for_opening(sender, wanted)
+                continue
+            queue = self.rotation.choose(sender, now, tried=wanted.tried)
+            wanted.tried.add(queue)
+            ending = await self._try_queue(queue, wanted)
             if ending is Ending.DONE:
                 self._succeeded(queue)
                 return queue
-            unanswered += ending is Ending.OUT_OF_TIME
+            if ending is Ending.OUT_OF_TIME and wanted.stops_at > self._timers.now():
+                await self._open_others(sender, wanted)
 
-    async def _try_queue(
-        self,
-        queue: str,
-        ticket: Ticket,
-        operation: SdkOperation,
-        limit: float,
-        deadline: float | None,
-        observe: _Observe | None,
-    ) -> Ending:
+    async def _try_queue(self, queue: str, wanted: _Round) -> Ending:
         """One queue: DONE, or why another one has to be tried. Raises what is the caller's to see."""
-        link = self._link(queue)
+        link, ticket = self._link(queue), wanted.ticket
         ticket.begin()
         if link.is_busy:
-            ending = await link.wait_turn(ticket, deadline)
+            ending = await link.wait_turn(ticket, wanted.deadline)
             if ending is not Ending.TURN:
                 return ending
         link.is_busy = True
         try:
             while True:
-                ending = await link.rest_out(ticket, deadline)
+                began = self._timers.now()
+                ending = await link.rest_out(ticket, wanted.deadline)
                 if ending is not Ending.RESTED:
                     return ending
-                ending = await self._call(link, ticket, queue, operation, limit, deadline, observe)
+                wanted.ends += self._timers.now() - began
+                ending = await self._call(link, queue, wanted)
                 if ending is Ending.DONE or self._leaves(queue, link, ticket, ending):
                     return ending
         finally:
             link.pass_turn()
 
-    async def _call(
-        self,
-        link: SendLink,
-        ticket: Ticket,
-        queue: str,
-        operation: SdkOperation,
-        limit: float,
-        deadline: float | None,
-        observe: _Observe | None,
-    ) -> Ending:
+    async def _call(self, link: SendLink, queue: str, wanted: _Round) -> Ending:
+        ticket = wanted.ticket
+        limit = wanted.limit(self._timers.now(), self._options.send_timeout)
         ending: Ending | None = None
         try:
-            ending = await link.call(ticket, self._learning(queue, operation), limit=limit, deadline=deadline)
+            ending = await link.call(
+                ticket, self._learning(queue, wanted.operation), limit=limit, deadline=wanted.deadline
+            )
             return ending
         finally:  # also if the caller is cancelled: the message may have been taken
-            if ticket.called_at is not None and observe is not None:
-                observe(queue, ticket, ending)
+            if ticket.called_at is not None and wanted.observe is not None:
+                wanted.observe(queue, ticket, ending)
+
+    async def _open_others(self, sender: str, wanted: _Round) -> None:
+        """Open links to all queues that are left; the sender goes on with the first that opens."""
+        now = self._timers.now()
+        left = [queue for queue in self.rotation.usable(now) if queue not in wanted.tried]
+        loop = asyncio.get_running_loop()
+        self._openings[sender] = followers = loop.create_future()
+        opening = {loop.create_task(self._open_or_remove(queue, wanted.stops_at)): queue for queue in left}
+        pending = set(opening)
+        try:
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                opened = [opening[task] for task in done if task.result()]
+                if opened:
+                    self.rotation.move(sender, opened[0])
+                    return
+        finally:
+            for task in pending:
+                task.cancel()
+            del self._openings[sender]
+            followers.set_result(None)
+
+    async def _wait_for_opening(self, sender: str, wanted: _Round) -> None:
+        """Whoever was behind the failed message stays behind it, and follows it to its queue."""
+        ticket = wanted.ticket
+        waiter = ticket.waiter(asyncio.get_running_loop())
+        self._openings[sender].add_done_callback(lambda _: ticket.end(Ending.TURN))
+        timer = None if wanted.deadline is None else self._timers.call_at(wanted.deadline, ticket.expire)
+        try:
+            await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _open_or_remove(self, queue: str, ends: float) -> bool:
+        """Whether a link opens; a queue where it does not leaves the rotation."""
+        ticket = Ticket()
+        ending = await self._open(queue, ticket, ends - self._timers.now(), ends)
+        return ending is Ending.DONE or not self._leaves(queue, self._link(queue), ticket, ending)
 
     def _leaves(self, queue: str, link: SendLink, ticket: Ticket, ending: Ending) -> bool:
         """After a failed call: whether to try another queue; False to try this one again."""
@@ -304,12 +360,14 @@ class BacklogRoute:
         self._remove(queue, link, failure.summary)
         return True
 
-    def _check(self, deadline: float | None) -> None:
+    def _check(self, wanted: _Round, now: float) -> None:
         self._check_pair()
-        if deadline is not None and self._timers.now() >= deadline:
+        if wanted.deadline is not None and now >= wanted.deadline:
             raise OperationTimeoutError(
                 message="The backlog did not take the message in the time given to the call."
             )
+        if now >= wanted.ends:
+            raise self.rotation.exhausted(now)
 
     def _learning(self, queue: str, operation: SdkOperation) -> SdkOperation:
         """The operation, and before it the question how much the link takes, if nobody has asked yet."""
@@ -326,14 +384,9 @@ class BacklogRoute:
 
         return learn_and_perform
 
-    async def _open_one(self, queue: str, deadline: float | None) -> bool:
-        ending = await self._link(queue).run(
-            Ticket(),
-            self._learning(queue, _open_link),
-            limit=self._options.send_timeout,
-            deadline=deadline,
-        )
-        return ending is Ending.DONE
+    async def _open(self, queue: str, ticket: Ticket, limit: float, deadline: float | None) -> Ending:
+        operation = self._learning(queue, _open_link)
+        return await self._link(queue).run(ticket, operation, limit=limit, deadline=deadline)
 
     # -- the rotation
 
