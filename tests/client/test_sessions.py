@@ -16,6 +16,7 @@ from pairbus.client.sending.sessions import SessionKey, SessionPicture, StayingS
 from pairbus.ledger import closed_segments, read_operations
 from pairbus.pairing.errors import BacklogUnavailableError
 from pairbus.pump import Pump, PumpOptions, PumpPair
+from pairbus.stages import Stage
 from pairbus.testing import ManualTimers
 
 from .scene import BACKLOG, Scene, eventually, text
@@ -136,8 +137,13 @@ async def test_what_the_looks_cost_is_in_the_ledger(
     await eventually(lambda: client.pair.sessions._task is None)  # type: ignore[union-attr]
     await client.close()
     ledger = read_operations(closed_segments(tmp_path / "records", "operations"))
-    recorded = sum(one.count for one in ledger.operations if one.kind == "management")
-    assert recorded == bills.secondary.count(OperationKind.MANAGEMENT) == len(BACKLOG) + 1
+    asked = [one for one in ledger.operations if one.kind == "management"]
+    assert {(one.role, one.stage, one.namespace) for one in asked} == {
+        ("client", Stage.MANAGEMENT, "contoso-dr")
+    }
+    assert (
+        sum(one.count for one in asked) == bills.secondary.count(OperationKind.MANAGEMENT) == len(BACKLOG) + 1
+    )
 
 
 async def test_with_a_hosted_syphon_a_busy_session_comes_back_in_order(scene: Scene) -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from pairbus.cost import BillTerms, System, default_sheet, make_bill
 from pairbus.cost.bill import Bill
-from pairbus.cost.estimate import Stage
 from pairbus.cost.report import Share, bucket_for, forecast_stages, summarize
 from pairbus.cost.tiers import PriceStep, Tiers
 from pairbus.cost.usage import Outage, OutageBook, OutageSighting, Usage, merge_outages
+from pairbus.stages import Stage
 
 SHEET = default_sheet()
 NOON = int(datetime(2026, 11, 12, 12, tzinfo=UTC).timestamp())
@@ -184,7 +184,7 @@ def test_entities_add_up_whether_they_are_billed_apart_or_together(some: list[Us
 
 
 def shares_of(rows: Iterable[tuple[Stage, int]]) -> list[Share]:
-    return [Share(name=stage.value, units=units) for stage, units in rows]
+    return [Share(name=stage.words, units=units) for stage, units in rows]
 
 
 def test_a_forecast_is_for_the_days_that_have_records() -> None:

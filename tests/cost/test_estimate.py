@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.cost import System, default_sheet, estimate
-from pairbus.cost.estimate import Estimate, Stage
+from pairbus.cost.estimate import Estimate
 from pairbus.metering import units
+from pairbus.stages import Stage
 
 SHEET = default_sheet()
 

@@ -21,7 +21,7 @@ def test_there_are_examples() -> None:
 def test_a_month_costs_what_a_hand_reckons(file: Path) -> None:
     golden = tomllib.loads(file.read_text(encoding="utf-8"))
     reckoned = estimate(System(**golden["system"]), default_sheet())
-    assert {row.stage.value: row.operations for row in reckoned.stages if row.operations} == golden[
+    assert {row.stage.words: row.operations for row in reckoned.stages if row.operations} == golden[
         "operations"
     ]
     assert {name: Decimal(amount) for name, amount in golden["money"].items()} == {

@@ -11,10 +11,10 @@ import pytest
 from pairbus.cost import System
 from pairbus.cost.bill import make_bill
 from pairbus.cost.charts import Bar, Column, Shade, draw_bars, draw_timeline
-from pairbus.cost.estimate import Stage
 from pairbus.cost.page import render_page
 from pairbus.cost.report import Report, Span, report_of
 from pairbus.cost.usage import OutageSighting, merge_outages
+from pairbus.stages import Stage
 
 from .test_bill import NOON, SHEET, used
 

@@ -15,7 +15,7 @@ from .sources import ROOT, SRC, module_name, python_files
 # What may know what: a room sees the rows above its own, never its neighbours in the same row.
 ROWS = (
     {"errors"},
-    {"options", "clock", "timers", "portal", "metering", "conditions", "words", "plumbing"},
+    {"options", "clock", "timers", "portal", "metering", "stages", "conditions", "words", "plumbing"},
     {"pairing", "amqp", "ledger", "cost"},
     {"sdk"},
     {"pump", "broker"},

@@ -19,6 +19,7 @@ from pairbus.ledger.operation_log import HEARTBEAT
 from pairbus.ledger.operations import KIND, OutageMark, WriterMark, parse_row, sight_outages
 from pairbus.ledger.segment import SegmentWriter
 from pairbus.metering import units
+from pairbus.stages import Stage
 
 NOON = 1_763_208_000.0  # a full hour
 
@@ -33,7 +34,7 @@ def log_at(directory: Path, clock: ManualClock) -> OperationLog:
 
 
 def send(log: OperationLog, count: int = 1, **values: Any) -> None:
-    log.record("contoso", "orders", stage="send", kind="send", count=count, **values)
+    log.record("contoso", "orders", stage=Stage.SEND, kind="send", count=count, **values)
 
 
 def test_operations_of_a_minute_are_one_row(tmp_path: Path) -> None:
@@ -97,12 +98,13 @@ def test_what_a_full_disk_did_not_take_is_written_later_and_once(
 CHILD = """
     import os, signal, sys
     from pathlib import Path
+    from pairbus.stages import Stage
     from pairbus.ledger import OperationLog
     log = OperationLog(Path(sys.argv[1]), role="client", pair="contoso", writer="killed")
     log.flush("begin")
-    log.record("contoso", "orders", stage="send", kind="send", count=5)
+    log.record("contoso", "orders", stage=Stage.SEND, kind="send", count=5)
     log.flush("interval")
-    log.record("contoso", "orders", stage="send", kind="send", count=100)
+    log.record("contoso", "orders", stage=Stage.SEND, kind="send", count=100)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 

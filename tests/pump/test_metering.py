@@ -6,12 +6,16 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from pairbus.broker.counters import OperationKind
 from pairbus.ledger.operation_log import OperationSums
 from pairbus.pump import Pump, PumpOptions
+from pairbus.pump.meter import Meter
 from pairbus.pump.pair import ResolvedSide
 from pairbus.pump.pump import OpenTransport, open_transport
 from pairbus.pump.transport import Transport
+from pairbus.stages import Stage
 
 from .bench import Bench, envelope
 
@@ -61,7 +65,7 @@ async def test_exact_for_a_path_that_refuses(bench: Bench) -> None:
     for path in ("good", "bad"):
         bench.load(queue, [envelope(path, f"{path}{number}") for number in range(15)])
     bench.primary.faults.set("disabled", entity="bad")
-    sums = Sums()
+    sums = Sums(role="pump")
     options = PumpOptions(drain=True, drain_wait=0.5, first_back_off=0.2)
     summary = await metered(bench, queue, sums, options).run()
     assert (summary.moved, summary.waiting) == (15, 15)
@@ -81,7 +85,7 @@ async def test_a_long_poll_is_split_where_the_service_would_close_the_link(bench
         transport.longest_wait = 0.2
         return transport
 
-    sums = Sums()
+    sums = Sums(role="pump")
     pump = metered(bench, queue, sums, PumpOptions(poll=0.9), opening=open_impatient)
     running = asyncio.create_task(pump.run())
     async with asyncio.timeout(30):
@@ -98,3 +102,14 @@ async def test_a_long_poll_is_split_where_the_service_would_close_the_link(bench
     assert unknown == Cells()
     assert known["contoso-dr", queue, "empty_receive"] >= 6
     assert known == counted(bench)
+
+
+def test_what_a_client_does_is_not_booked_as_the_work_of_a_syphon() -> None:
+    """It peeks by the transports of a pump, and has no other business in the backlog."""
+    sums = Sums(role="client")
+    meter = Meter("contoso-dr", sums)
+    meter.note("q", "management", count=1)
+    for kind in ("delivery", "complete", "empty_receive"):
+        with pytest.raises(KeyError):
+            meter.note("q", kind, count=1)
+    assert [key[:4] for key in sums.take()] == [("contoso-dr", "q", Stage.MANAGEMENT, "management")]

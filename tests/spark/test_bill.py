@@ -19,16 +19,16 @@ import pairbus.spark
 from pairbus.cli.main import main
 from pairbus.cost import System, default_sheet
 from pairbus.cost.bill import BillTerms, make_bill
-from pairbus.cost.estimate import Stage
 from pairbus.cost.report import Report, Span, report_of
 from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.tiers import PriceStep, Tiers
 from pairbus.cost.usage import OutageSighting, Usage, merge_outages
 from pairbus.ledger import closed_segments, find_gaps, read_operations
-from pairbus.ledger.operations import KIND, STAGES, sight_outages
+from pairbus.ledger.operations import KIND, sight_outages
 from pairbus.ledger.segment import SegmentWriter
 from pairbus.spark.bill import bill_ledger
 from pairbus.spark.operations import take_segments
+from pairbus.stages import Stage
 
 # Each is some dozen jobs, the first of which Java runs uncompiled: seconds alone, a minute beside other work.
 pytestmark = pytest.mark.timeout(240)
@@ -74,7 +74,7 @@ def make_rows(seed: int = 7, operations: int = 600) -> Iterator[dict[str, Any]]:
         pair = dice.choice(["contoso", "fabrikam"])
         role = dice.choice(["client", "pump"])
         writer = f"{pair}-{role}-{dice.randrange(2)}"
-        stage = dice.choice(STAGES)
+        stage = dice.choice(list(Stage))
         yield {
             "row": "operation",
             "id": f"{writer}:{number:09d}",
@@ -123,7 +123,7 @@ def reference(records: Path) -> Report:
             role=one.role,
             namespace=one.namespace,
             entity=one.entity,
-            stage=Stage[one.stage.upper()],
+            stage=one.stage,
             kind=one.kind,
             minute=one.minute,
             outage=one.outage,

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from pairbus.cost import Estimate, PriceSheet, System, estimate, parse_system
-from pairbus.cost.estimate import Stage
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.toml_tables import read_text
+from pairbus.stages import Stage
 
 from .config import Config, find_config, make_options
 from .cost_report import report_command
@@ -132,7 +132,7 @@ def _print(month: Estimate, sheet: PriceSheet) -> None:
     print_table(
         ("STAGE", "OPERATIONS", month.currency, ""),
         [
-            (row.stage.value, f"{row.operations:,}", f"{row.cost:,.2f}", _bar(row.operations, most))
+            (row.stage.words, f"{row.operations:,}", f"{row.cost:,.2f}", _bar(row.operations, most))
             for row in month.stages
         ],
         numbers=(1, 2),

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import NamedTuple
 
-from .estimate import Stage
+from pairbus.stages import Stage
+
 from .sheet import PriceSheet
 from .usage import Outage, OutageBook, Usage, month_of
 
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 #: What goes from one region to the other.
-CROSSING = frozenset({Stage.BACKLOG_SEND, Stage.BACKLOG_RECEIVE})
+CROSSING = frozenset(stage for stage in Stage if stage.traits.crosses)
 _DIGITS = Decimal(1).scaleb(-18)
 _MILLION = Decimal(10**6)
 _GB = Decimal(10**9)

@@ -19,35 +19,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
-from enum import StrEnum
 from typing import Any
 
 from pairbus.metering import units
+from pairbus.stages import Stage
 
 from .sheet import PriceSheet
 from .system import System
 
-__all__ = ["Alternative", "Estimate", "Stage", "StageCost", "estimate"]
+__all__ = ["Alternative", "Estimate", "StageCost", "estimate"]
 
 # The aliases and the path around a message in the backlog; about what they take for ordinary names.
 ENVELOPE_BYTES = 200
 _GB = Decimal(10**9)
 _MILLION = Decimal(10**6)
 _CENT = Decimal("0.01")
-
-
-class Stage(StrEnum):
-    """What an operation is for."""
-
-    SEND = "send to the primary"
-    RECEIVE = "receive from the primary"
-    COMPLETE = "complete at the primary"
-    IDLE = "idle receives of the syphon"
-    BACKLOG_SEND = "send to the backlog"
-    BACKLOG_RECEIVE = "receive from the backlog"
-    BACKLOG_COMPLETE = "complete at the backlog"
-    PING = "pings"
-    MANAGEMENT = "requests of client and syphon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +101,7 @@ class Estimate:
             },
             "stages": [
                 {
-                    "stage": row.stage.value,
+                    "stage": row.stage.words,
                     "operations": row.operations,
                     "bytes": row.bytes,
                     "cost": _text(row.cost),
@@ -229,7 +215,7 @@ def _bandwidth(counted: dict[Stage, tuple[int, int]], system: System, sheet: Pri
     if system.same_region:
         return Decimal(0)
     # Senders and syphon stand beside the primary: what is redirected crosses over and comes back.
-    crossing = counted[Stage.BACKLOG_SEND][1] + counted[Stage.BACKLOG_RECEIVE][1]
+    crossing = sum(size for stage, (_, size) in counted.items() if stage.traits.crosses)
     return Decimal(crossing) / _GB * sheet.between_regions_per_gb
 
 

@@ -8,25 +8,16 @@ from decimal import Decimal
 from html import escape
 from importlib import resources
 
+from pairbus.stages import Stage, StageLook
+
 from .charts import Bar, Column, Shade, draw_bars, draw_pairs, draw_timeline
-from .estimate import Stage
 from .report import Report, Share
 
 __all__ = ["render_page"]
 
 _MOST_ENTITIES = 15
 _NameOf = Callable[[Share], str]
-# What is drawn alike on the time line: the normal way, the way through the backlog, what an outage asks, and
-# what is paid for nothing.
-_GROUPS = {
-    Stage.SEND: ("a", "sends to the primary"),
-    Stage.BACKLOG_SEND: ("b", "through the backlog"),
-    Stage.BACKLOG_RECEIVE: ("b", "through the backlog"),
-    Stage.BACKLOG_COMPLETE: ("b", "through the backlog"),
-    Stage.PING: ("d", "pings"),
-    Stage.IDLE: ("c", "idle receives and requests"),
-    Stage.MANAGEMENT: ("c", "idle receives and requests"),
-}
+_LOOKS = {stage.words: stage.traits.look for stage in Stage}
 
 
 def render_page(report: Report, *, now: float) -> str:
@@ -93,7 +84,7 @@ def _stages(report: Report) -> str:
     if not report.by_stage:
         return "<p>There are no records.</p>"
     bars = [
-        Bar(_stage_name(share), float(share.cost), _money(share.cost), _style_of(share))
+        Bar(_stage_name(share), float(share.cost), _money(share.cost), _LOOKS[share.name].style)
         for share in report.by_stage
     ]
     return (
@@ -121,20 +112,21 @@ def _entities(report: Report) -> str:
 
 
 def _timeline(report: Report) -> str:
-    order = list(_GROUPS)
-    ticks = sorted(
-        (tick for tick in report.timeline if tick.stage in _GROUPS), key=lambda t: order.index(t.stage)
-    )
-    if not ticks:
+    looks = [look for look in StageLook if look is not StageLook.DERIVED]
+    columns = [
+        Column(tick.at, tick.units, look.style, look.words)
+        for look in looks
+        for tick in report.timeline
+        if tick.stage.traits.look is look
+    ]
+    if not columns:
         return ""
-    columns = [Column(tick.at, tick.units, *_GROUPS[tick.stage]) for tick in ticks]
     last = max(column.at for column in columns) + report.step
     shades = [
         Shade(one.begins, last if one.ends is None else one.ends, "outage", f"outage: {one.name}")
         for one in report.outages
     ] + [Shade(gap.begins, gap.ends or last, "gap", f"gap: {gap.name}") for gap in report.gaps]
-    key = dict(dict.fromkeys(_GROUPS.values()))
-    legend = "".join(f'<span><i class="{style}"></i>{name}</span>' for style, name in key)
+    legend = "".join(f'<span><i class="{look.style}"></i>{look.words}</span>' for look in looks)
     legend += '<span><i class="outage"></i>outage</span>'
     legend += '<span><i class="gap"></i>gap in the records</span>'
     each = {60: "minute", 3600: "hour"}.get(report.step, "day")
@@ -162,7 +154,7 @@ def _outages(report: Report) -> str:
 def _forecast(report: Report) -> str:
     if not report.forecast:
         return ""
-    rows = [(row.stage.value, row.expected, row.billed) for row in report.forecast]
+    rows = [(row.stage.words, row.expected, row.billed) for row in report.forecast]
     return (
         '<h2>Forecast against bill</h2><p class="dim">operations of the days that have records</p>'
         '<div class="key"><span><i class="c"></i>forecast</span>'
@@ -208,12 +200,6 @@ def _plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _stage_name(share: Share) -> str:
     return f"{share.name} (derived)" if share.derived else share.name
-
-
-def _style_of(share: Share) -> str:
-    if share.derived:
-        return "c"
-    return next((style for stage, (style, _) in _GROUPS.items() if stage.value == share.name), "a")
 
 
 def _money(amount: Decimal) -> str:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
+from pairbus.stages import Stage
+
 from .bill import HOUR, Bill, BillLine, MonthBill
-from .estimate import Stage, estimate
+from .estimate import estimate
 from .sheet import PriceSheet
 from .system import System
 from .usage import Outage, Usage, month_of
@@ -161,7 +163,7 @@ class Report:
                 for gap in self.gaps
             ],
             "forecast": [
-                {"stage": row.stage.value, "expected": row.expected, "billed": row.billed}
+                {"stage": row.stage.words, "expected": row.expected, "billed": row.billed}
                 for row in self.forecast
             ],
         }
@@ -177,7 +179,7 @@ def summarize(lines: Iterable[BillLine]) -> dict[str, list[Share]]:
     ways: dict[str, Callable[[BillLine], tuple[str, str, bool] | None]] = {
         "pair": lambda line: (line.pair, line.pair, False),
         "entity": lambda line: (line.entity, line.pair, False),
-        "stage": lambda line: (line.stage.value, "", line.derived),
+        "stage": lambda line: (line.stage.words, "", line.derived),
         "outage": lambda line: (line.outage, line.pair, False) if line.outage is not None else None,
     }
     sums: dict[str, dict[tuple[str, str, bool], Share]] = {way: {} for way in ways}
@@ -204,7 +206,7 @@ def _plus(share: Share, line: BillLine) -> Share:
 def order_shares(shares: Iterable[Share], way: str) -> list[Share]:
     """As people want to read them."""
     if way == "stage":
-        order = [stage.value for stage in Stage]
+        order = [stage.words for stage in Stage]
         return sorted(shares, key=lambda share: (order.index(share.name), share.derived))
     if way == "outage":
         return sorted(shares, key=lambda share: share.name)
@@ -242,9 +244,9 @@ def forecast_stages(
     for share in by_stage:
         billed[share.name] = billed.get(share.name, 0) + share.units
     return [
-        Forecast(stage, expected.get(stage, 0), billed.get(stage.value, 0))
+        Forecast(stage, expected.get(stage, 0), billed.get(stage.words, 0))
         for stage in Stage
-        if expected.get(stage) or billed.get(stage.value)
+        if expected.get(stage) or billed.get(stage.words)
     ]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from .estimate import Stage
+from pairbus.stages import Stage
 
 __all__ = [
     "MOVING",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 #: What a pump does to a message that it moves.
-MOVING = frozenset({Stage.BACKLOG_RECEIVE, Stage.SEND, Stage.BACKLOG_COMPLETE})
+MOVING = frozenset(stage for stage in Stage if stage.traits.moves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from decimal import Decimal
 from pathlib import Path
 
 from pairbus.cost import BillTerms, PriceSheet, Report, make_bill
-from pairbus.cost.estimate import Stage
 from pairbus.cost.report import money, report_of
 from pairbus.cost.usage import OutageSighting, Usage, merge_outages
 from pairbus.ledger import Operation, adopt_segments, closed_segments, read_operations
@@ -46,7 +45,7 @@ def _usage(one: Operation) -> Usage:
         role=one.role,
         namespace=one.namespace,
         entity=one.entity,
-        stage=Stage[one.stage.upper()],
+        stage=one.stage,
         kind=one.kind,
         minute=one.minute,
         outage=one.outage,

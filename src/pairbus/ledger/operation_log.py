@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pairbus.clock import Clock, SystemClock
+from pairbus.stages import Role, Stage
 
 from .operations import KIND
 from .segment import SegmentWriter, adopt_segments
@@ -37,19 +38,24 @@ MAX_AGE = 600.0
 _CLOSE_WAIT = 5.0
 
 # namespace, entity, stage, kind, size class, minute, outage -> count, unknown, bytes
-_Key = tuple[str, str, str, str, int, int, "str | None"]
+_Key = tuple[str, str, Stage, str, int, int, "str | None"]
 _Sums = dict[_Key, list[int]]
 
 
 class OperationRecorder(Protocol):
     """Takes down what was done."""
 
+    @property
+    def role(self) -> Role:
+        """Who did it."""
+        ...
+
     def record(
         self,
         namespace: str,
         entity: str,
         *,
-        stage: str,
+        stage: Stage,
         kind: str,
         count: int = 0,
         unknown: int = 0,
@@ -67,7 +73,8 @@ class OperationRecorder(Protocol):
 class OperationSums:
     """Sums in memory, for tests and for whoever wants none on the disk."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, *, role: Role, clock: Clock | None = None) -> None:
+        self.role: Role = role
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._sums: _Sums = {}
@@ -77,7 +84,7 @@ class OperationSums:
         namespace: str,
         entity: str,
         *,
-        stage: str,
+        stage: Stage,
         kind: str,
         count: int = 0,
         unknown: int = 0,
@@ -112,18 +119,17 @@ class OperationLog(OperationSums):
         self,
         directory: Path,
         *,
-        role: str,
+        role: Role,
         pair: str,
         writer: str | None = None,
         clock: Clock | None = None,
         every: float = EVERY,
         max_age: float = MAX_AGE,
     ) -> None:
-        """Does no I/O. `role`: client or pump; `writer` is by default host, process, id."""
-        super().__init__(clock)
+        """Does no I/O. `writer` is by default host, process, id."""
+        super().__init__(role=role, clock=clock)
         self.writer = writer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._about = {"writer": self.writer, "pair": pair}
-        self._role = role
         self._every = every
         self._segments = SegmentWriter(directory, KIND, max_age=max_age, clock=clock)
         #: Called before sums are taken, on the thread that writes: whoever has some to add does it now.
@@ -201,8 +207,8 @@ class OperationLog(OperationSums):
         every = max(HEARTBEAT, self._every)
         return [
             *marks,
-            *(self._row("operation", {"role": self._role, **_values(key, sums[key])}) for key in sums),
-            self._row("writer", {"role": self._role, "phase": phase, "at": at, "every": every}),
+            *(self._row("operation", {"role": self.role, **_values(key, sums[key])}) for key in sums),
+            self._row("writer", {"role": self.role, "phase": phase, "at": at, "every": every}),
         ]
 
     def _row(self, kind: str, values: Mapping[str, Any]) -> dict[str, Any]:

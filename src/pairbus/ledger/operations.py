@@ -13,16 +13,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pairbus.stages import Role, Stage
+
+from .columns import columns_of
 from .segment import read_segment
 
 __all__ = [
     "BOUNDS",
     "KIND",
-    "STAGES",
+    "ROWS",
     "Gap",
     "Ledger",
     "Operation",
@@ -37,19 +40,6 @@ __all__ = [
 
 #: The kind of segment that holds these records.
 KIND = "operations"
-#: What an operation is for.
-STAGES = (
-    "send",
-    "receive",
-    "complete",
-    "idle",
-    "backlog_send",
-    "backlog_receive",
-    "backlog_complete",
-    "ping",
-    "management",
-)
-_ROLES = ("client", "pump")
 _YEAR_9999 = 253_402_300_000
 #: What numbers of a row may be. What is beyond them no minute can hold, and no sum or calendar could take.
 BOUNDS = {
@@ -68,11 +58,11 @@ class Operation:
 
     id: str
     writer: str
-    role: str
+    role: Role
     pair: str
     namespace: str
     entity: str
-    stage: str
+    stage: Stage
     kind: str
     size_class: int
     minute: int
@@ -134,37 +124,24 @@ class OutageSpan:
 
 
 LedgerRow = Operation | OutageMark | WriterMark
-_OF_KIND: dict[str, type[LedgerRow]] = {"operation": Operation, "outage": OutageMark, "writer": WriterMark}
-_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
-_NAMES = {kind: {field.name: str(field.type) for field in fields(made)} for kind, made in _OF_KIND.items()}
+#: What the rows of segments are, by what they call themselves.
+ROWS: Mapping[str, type[LedgerRow]] = {"operation": Operation, "outage": OutageMark, "writer": WriterMark}
+_COLUMNS = {kind: columns_of(made) for kind, made in ROWS.items()}
 
 
 def parse_row(row: Mapping[str, Any]) -> LedgerRow | None:
     """A row of a segment; None if it is none that can be billed."""
     kind = row.get("row")
-    names = _NAMES.get(kind) if isinstance(kind, str) else None
-    if names is None or not isinstance(kind, str):
+    columns = _COLUMNS.get(kind) if isinstance(kind, str) else None
+    if columns is None or not isinstance(kind, str):
         return None
-    values = {name: row.get(name) for name in names}
-    if not all(_fits(values[name], of) for name, of in names.items()):
+    try:
+        values = {name: column.take(row.get(name)) for name, column in columns.items()}
+    except ValueError:
         return None
-    made = _OF_KIND[kind](**values)  # type: ignore[arg-type]
-    return made if _is_sound(made) else None
-
-
-def _fits(value: Any, of: str) -> bool:
-    if of == "str | None":
-        return value is None or isinstance(value, str)
-    if of == "float":
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, _TYPES[of]) and (of == "bool" or not isinstance(value, bool))
-
-
-def _is_sound(row: LedgerRow) -> bool:
-    for name, (least, most) in BOUNDS.items():
-        if not least <= getattr(row, name, least) <= most:
-            return False
-    return not isinstance(row, Operation) or (row.stage in STAGES and row.role in _ROLES)
+    if any(name in values and not least <= values[name] <= most for name, (least, most) in BOUNDS.items()):
+        return None
+    return ROWS[kind](**values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,32 +10,24 @@ from collections.abc import Sequence
 
 from pairbus.ledger.operation_log import OperationRecorder
 from pairbus.metering import UNIT_BYTES, units
+from pairbus.stages import stages_by_kind
 
 __all__ = ["Meter"]
 
-# Where a pump does something tells what it is for: it sends to the primary and receives from the backlog.
-_STAGES = {
-    "send": "send",
-    "send_refused": "send",
-    "delivery": "backlog_receive",
-    "empty_receive": "idle",
-    "complete": "backlog_complete",
-    "abandon": "backlog_complete",
-    "defer": "backlog_complete",
-    "dead_letter": "backlog_complete",
-    "release": "backlog_complete",
-    "management": "management",
-}
-
 
 class Meter:
-    """The meter of one namespace; without a recorder it counts nothing."""
+    """The meter of one namespace; without a recorder it counts nothing.
 
-    __slots__ = ("_namespace", "_recorder", "is_on")
+    For whom is recorded tells what an operation is for: a pump sends to the primary and receives from the
+    backlog; by a transport, a client makes nothing but requests.
+    """
+
+    __slots__ = ("_namespace", "_recorder", "_stages", "is_on")
 
     def __init__(self, namespace: str = "", recorder: OperationRecorder | None = None) -> None:
         self._namespace = namespace
         self._recorder = recorder
+        self._stages = {} if recorder is None else stages_by_kind(recorder.role)
         self.is_on = recorder is not None
 
     def note(self, entity: str, kind: str, *, count: int = 0, unknown: int = 0, size: int = 0) -> None:
@@ -44,7 +36,7 @@ class Meter:
             self._recorder.record(
                 self._namespace,
                 entity,
-                stage=_STAGES[kind],
+                stage=self._stages[kind],
                 kind=kind,
                 count=count,
                 unknown=unknown,
@@ -66,7 +58,7 @@ class Meter:
             recorder.record(
                 self._namespace,
                 entity,
-                stage=_STAGES[kind],
+                stage=self._stages[kind],
                 kind=kind,
                 count=len(some) if known else 0,
                 unknown=0 if known else len(some),

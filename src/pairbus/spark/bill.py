@@ -20,12 +20,12 @@ from pyarrow import parquet
 from pyspark.sql import functions as F
 
 from pairbus.cost.bill import CROSSING, HOUR, BillTerms, Extent, MonthBill, price_months
-from pairbus.cost.estimate import Stage
 from pairbus.cost.report import Report, Share, Span, Tick, bucket_for, forecast_stages, order_shares
 from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.system import System
 from pairbus.cost.usage import MOVING, Outage, OutageSighting, first_minute, merge_outages
 from pairbus.ledger.operations import OutageMark, WriterMark, find_gaps, sight_outages
+from pairbus.stages import Stage
 
 from .operations import SegmentIntake, load_operations, take_segments
 
@@ -182,7 +182,7 @@ def _attribute(spark: SparkSession, usage: DataFrame, outages: Sequence[Outage])
     names = [(identity, one.name) for one in outages for identity in one.ids]
     by_id = _small_table(spark, _SIGHTINGS, names)
     by_time = _small_table(spark, _TENURES, _tenures(outages))
-    moving = (F.col("role") == "pump") & F.col("stage").isin(*(stage.name.lower() for stage in MOVING))
+    moving = (F.col("role") == "pump") & F.col("stage").isin(*(stage.value for stage in MOVING))
     is_of = (
         (F.col("pair") == F.col("of_pair"))
         & (F.col("minute") >= F.col("since"))
@@ -257,7 +257,7 @@ def _price(spark: SparkSession, sums: DataFrame, months: dict[str, MonthBill]) -
     prices = _small_table(
         spark, _PRICES, [(one.month, one.unit_price, one.byte_price) for one in months.values()]
     )
-    crossing = F.col("stage").isin(*(stage.name.lower() for stage in CROSSING))
+    crossing = F.col("stage").isin(*(stage.value for stage in CROSSING))
     carried = F.when(crossing, F.col("bytes")).otherwise(0)
     # Each product is exact. A sum of two that were 38 digits wide would lose the last one.
     cost = _product(F.col("units"), F.col("unit_price")) + _product(carried, F.col("byte_price"))
@@ -296,7 +296,7 @@ def _mask(columns: Sequence[str], names: Sequence[str]) -> int:
 def _share(row: Any, way: str) -> Share:
     names = _WAYS[way]
     return Share(
-        name=Stage[row["stage"].upper()].value if way == "stage" else row[way],
+        name=Stage[row["stage"].upper()].words if way == "stage" else row[way],
         pair=row["pair"] if "pair" in names else "",
         derived=row["derived"] if "derived" in names else False,
         cost=row["cost"],

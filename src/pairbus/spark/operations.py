@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from pairbus.ledger.operations import BOUNDS, KIND, STAGES
+from pairbus.ledger.operations import BOUNDS, KIND
 from pairbus.ledger.segment import adopt_segments, closed_segments
+from pairbus.stages import ROLES, Stage
 
 from .locks import hold_alone
 
@@ -162,7 +163,7 @@ def _is_sound() -> Column:
             if name in BOUNDS:
                 whole &= F.col(name).between(*BOUNDS[name])
         if kind == "operation":
-            whole &= F.col("stage").isin(*STAGES) & F.col("role").isin("client", "pump")
+            whole &= F.col("stage").isin(*Stage) & F.col("role").isin(*ROLES)
         sound |= F.coalesce(whole, F.lit(False))
     return sound
 

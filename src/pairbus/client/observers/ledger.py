@@ -22,6 +22,7 @@ from pairbus.metering import units
 from pairbus.options import EntityState, StateChange
 from pairbus.pairing.failures import Fate
 from pairbus.pairing.names import path_key
+from pairbus.stages import Stage
 
 from .observer import Observer, RouteName, SendNote
 
@@ -99,7 +100,7 @@ class ClientLedger(Observer):
         self._log.record(
             self._primary if is_primary else self._secondary,
             path if is_primary else queue or "",
-            stage="send" if is_primary else "backlog_send",
+            stage=Stage.SEND if is_primary else Stage.BACKLOG_SEND,
             kind="send_refused" if fate == "refused" else "send",
             count=messages if known else 0,
             unknown=0 if known else messages,
@@ -111,11 +112,11 @@ class ClientLedger(Observer):
 
     def probed(self, path: str, fate: Fate) -> None:
         if fate != "unsent":
-            self._record_one(path, "ping", "send_refused" if fate == "refused" else "ping", fate)
+            self._record_one(path, Stage.PING, "send_refused" if fate == "refused" else "ping", fate)
 
     def requested(self, path: str, fate: Fate) -> None:
         if fate != "unsent":
-            self._record_one(path, "management", "management", fate)
+            self._record_one(path, Stage.MANAGEMENT, "management", fate)
 
     def administered(self, entity: str, fate: Fate) -> None:
         if fate != "unsent":
@@ -123,13 +124,13 @@ class ClientLedger(Observer):
             self._log.record(
                 self._secondary,
                 entity,
-                stage="management",
+                stage=Stage.MANAGEMENT,
                 kind="admin",
                 count=int(known),
                 unknown=int(not known),
             )
 
-    def _record_one(self, path: str, stage: str, kind: str, fate: Fate) -> None:
+    def _record_one(self, path: str, stage: Stage, kind: str, fate: Fate) -> None:
         self._log.record(
             self._primary,
             path,

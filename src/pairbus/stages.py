@@ -1,0 +1,186 @@
+"""What a billable operation is for: every stage of a message's way, and all that is true of it, in one table.
+
+1. Ledger, meters, estimate, bill, page and docs/cost.md take from here which stages there are and in which
+   order; none of them has a list of its own.
+2. The value of a stage is its name in the ledger.
+3. Who does an operation, and of which kind it is, tell what it is for, where the role has one stage of this
+   kind; where it has several, whoever records it knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Literal, Self, get_args
+
+__all__ = ["ROLES", "Role", "Stage", "StageLook", "stages_by_kind"]
+
+#: Who does what is recorded: a client, or the pump of a syphon.
+Role = Literal["client", "pump"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+_SENDS = frozenset({"send", "send_refused"})
+_SETTLEMENTS = frozenset({"complete", "abandon", "defer", "dead_letter", "release"})
+
+
+class StageLook(Enum):
+    """What is drawn alike on the page, in the order of its layers: a class of `page.css`, and words."""
+
+    NORMAL = "a", "sends to the primary"
+    BACKLOG = "b", "through the backlog"
+    PINGS = "d", "pings"
+    # What is paid for nothing.
+    OVERHEAD = "c", "idle receives and requests"
+    # Not drawn over time: nobody recorded when it was done.
+    DERIVED = "c", "derived"
+
+    def __init__(self, style: str, words: str) -> None:
+        self.style = style
+        self.words = words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Traits:
+    """What is true of a stage. `by_client`, `by_pump`: the kinds of operations by which they do it."""
+
+    words: str
+    meaning: str
+    look: StageLook
+    by_client: frozenset[str] = frozenset()
+    by_pump: frozenset[str] = frozenset()
+    #: Each operation carries a message, and is billed by its size.
+    carries: bool = False
+    #: What it carries goes from one region to the other.
+    crosses: bool = False
+    #: Done to each message that a pump moves, and so part of the outage that had brought it there.
+    moves: bool = False
+    #: `pairbus cost estimate` has a number for it.
+    is_estimated: bool = True
+
+
+class Stage(StrEnum):
+    """What an operation is for."""
+
+    SEND = (
+        "send",
+        _Traits(
+            words="send to the primary",
+            meaning="the normal way, and the last step of the way through the backlog",
+            look=StageLook.NORMAL,
+            by_client=_SENDS,
+            by_pump=_SENDS,
+            carries=True,
+            moves=True,
+        ),
+    )
+    RECEIVE = (
+        "receive",
+        _Traits(
+            words="receive from the primary",
+            meaning="what your own receivers do; derived, see below",
+            look=StageLook.DERIVED,
+            carries=True,
+        ),
+    )
+    COMPLETE = (
+        "complete",
+        _Traits(
+            words="complete at the primary",
+            meaning="what your own receivers do; derived, see below",
+            look=StageLook.DERIVED,
+        ),
+    )
+    IDLE = (
+        "idle",
+        _Traits(
+            words="idle receives of the syphon",
+            meaning="receives that end empty",
+            look=StageLook.OVERHEAD,
+            by_pump=frozenset({"empty_receive"}),
+        ),
+    )
+    BACKLOG_SEND = (
+        "backlog_send",
+        _Traits(
+            words="send to the backlog",
+            meaning="a message while its entity is down",
+            look=StageLook.BACKLOG,
+            by_client=_SENDS,
+            carries=True,
+            crosses=True,
+        ),
+    )
+    BACKLOG_RECEIVE = (
+        "backlog_receive",
+        _Traits(
+            words="receive from the backlog",
+            meaning="a message that is moved",
+            look=StageLook.BACKLOG,
+            by_pump=frozenset({"delivery"}),
+            carries=True,
+            crosses=True,
+            moves=True,
+        ),
+    )
+    BACKLOG_COMPLETE = (
+        "backlog_complete",
+        _Traits(
+            words="complete at the backlog",
+            meaning="the end of a message that is moved, or is not",
+            look=StageLook.BACKLOG,
+            by_pump=_SETTLEMENTS,
+            moves=True,
+        ),
+    )
+    PING = (
+        "ping",
+        _Traits(
+            words="pings",
+            meaning="whether an entity is back, once an interval, entity and client",
+            look=StageLook.PINGS,
+            by_client=frozenset({"ping", "send_refused"}),
+        ),
+    )
+    MANAGEMENT = (
+        "management",
+        _Traits(
+            words="requests of client and syphon",
+            meaning="scheduling and cancelling; peeks and renewed locks; looking for backlog queues and "
+            "making them",
+            look=StageLook.OVERHEAD,
+            by_client=frozenset({"management", "admin"}),
+            by_pump=frozenset({"management"}),
+            is_estimated=False,
+        ),
+    )
+
+    traits: _Traits
+
+    def __new__(cls, name: str, traits: _Traits) -> Self:
+        made = str.__new__(cls, name)
+        made._value_ = name
+        made.traits = traits
+        return made
+
+    @property
+    def words(self) -> str:
+        """What people call it."""
+        return self.traits.words
+
+    @property
+    def is_derived(self) -> bool:
+        """What nobody records, since the application's own receivers do it."""
+        return not self.traits.by_client and not self.traits.by_pump
+
+    def kinds_of(self, role: Role) -> frozenset[str]:
+        """The kinds of operations by which a role does this."""
+        return self.traits.by_client if role == "client" else self.traits.by_pump
+
+
+def stages_by_kind(role: Role) -> dict[str, Stage]:
+    """What an operation of a role is for, by its kind; without the kinds that more than one stage has."""
+    found: dict[str, list[Stage]] = {}
+    for stage in Stage:
+        for kind in stage.kinds_of(role):
+            found.setdefault(kind, []).append(stage)
+    return {kind: stages[0] for kind, stages in found.items() if len(stages) == 1}

@@ -1,0 +1,63 @@
+"""What is told of a table outside of the code is what the table says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pairbus.broker.counters import OperationKind
+from pairbus.cost import System, default_sheet, estimate
+from pairbus.stages import ROLES, Stage, StageLook, stages_by_kind
+
+from .sources import ROOT, SRC
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown."""
+    names = list(head)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (names, ["---"] * len(names), *rows))
+
+
+def test_every_stage_stands_in_the_document_as_it_is() -> None:
+    doers = {"client": "client", "pump": "syphon"}
+    expected = table(
+        ("stage", "in the ledger", "what it is", "who does it"),
+        [
+            (
+                stage.words,
+                f"`{stage.value}`",
+                stage.traits.meaning,
+                ", ".join(doers[role] for role in ROLES if stage.kinds_of(role)) or "your receivers",
+            )
+            for stage in Stage
+        ],
+    )
+    text = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
+    assert expected in text, f"docs/cost.md has to have this table:\n{expected}"
+
+
+def test_every_stage_is_estimated_or_said_not_to_be() -> None:
+    found = [row.stage for row in estimate(System(), default_sheet()).stages]
+    assert found == [stage for stage in Stage if stage.traits.is_estimated]
+
+
+def test_every_stage_is_recorded_by_kinds_that_namespaces_count() -> None:
+    known = {kind.value for kind in OperationKind}
+    assert {kind for stage in Stage for role in ROLES for kind in stage.kinds_of(role)} <= known
+    # A meter has nothing but the kind to tell by.
+    assert stages_by_kind("pump").keys() == {kind for stage in Stage for kind in stage.kinds_of("pump")}
+
+
+def test_every_stage_is_drawn_unless_it_is_derived() -> None:
+    css = (SRC / "pairbus" / "cost" / "page.css").read_text(encoding="utf-8")
+    assert {look.style for look in StageLook} <= set(
+        re.findall(r"^\.(\w+) \{ fill:", css, flags=re.MULTILINE)
+    )
+    assert {stage for stage in Stage if stage.traits.look is StageLook.DERIVED} == {
+        stage for stage in Stage if stage.is_derived
+    }
+
+
+def test_a_stage_has_one_name() -> None:
+    assert [stage.name.lower() for stage in Stage] == [stage.value for stage in Stage]
+    assert len({stage.words for stage in Stage}) == len(Stage)
