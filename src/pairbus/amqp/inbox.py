@@ -178,7 +178,7 @@ class Inbox:
 
     def _settle(
         self,
-        unsettled: Unsettled,
+        unsettled: Unsettled[Link],
         first: int,
         last: int,
         settled: bool,

@@ -69,8 +69,8 @@ class Session:
         self.next_delivery_id = 0
         self.next_outgoing_id = 0
         self.remote_window = 0
-        self.unsettled_sent = Unsettled()
-        self.unsettled_received = Unsettled()
+        self.unsettled_sent = Unsettled[Link]()
+        self.unsettled_received = Unsettled[Link]()
         self._owner_told = False
         self._handles = NumberPool()
         self._by_handle: dict[int, Link] = {}

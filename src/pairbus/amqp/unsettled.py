@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from .serials import MASK, serial_gap
 
-if TYPE_CHECKING:
-    from .link import Link
+_Link = TypeVar("_Link")
 
 
-class Unsettled(dict[int, "Link"]):
+class Unsettled(dict[int, _Link]):
     """Delivery id to link, oldest first. A plain dict where it is hot, so that nothing stands in the way."""
 
     __slots__ = ()
@@ -30,7 +29,7 @@ class Unsettled(dict[int, "Link"]):
         for delivery_id in self.pick(first, last):
             del self[delivery_id]
 
-    def forget_link(self, link: Link) -> None:
+    def forget_link(self, link: _Link) -> None:
         for delivery_id in [key for key, owner in self.items() if owner is link]:
             del self[delivery_id]
 

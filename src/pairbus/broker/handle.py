@@ -5,7 +5,7 @@ is done.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from .access.policies import connection_string
 from .connections import ConnectionInfo
@@ -16,18 +16,28 @@ from .engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from .faults.board import Fault, FaultBoard, FaultKind
 from .host import NamespaceHost
 
-if TYPE_CHECKING:
-    from .broker import Broker
-
 __all__ = ["Faults", "NamespaceHandle"]
 
 T = TypeVar("T")
 
 
+class BrokerLoop(Protocol):
+    """What a handle needs of the broker."""
+
+    @property
+    def address(self) -> str:
+        """The address that it listens at."""
+        ...
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function on its event loop."""
+        ...
+
+
 class Faults:
     """The faults of one namespace."""
 
-    def __init__(self, broker: "Broker", host: NamespaceHost) -> None:
+    def __init__(self, broker: BrokerLoop, host: NamespaceHost) -> None:
         self._broker = broker
         self._host = host
 
@@ -74,7 +84,7 @@ class Faults:
 class NamespaceHandle:
     """One namespace of a running broker."""
 
-    def __init__(self, broker: "Broker", host: NamespaceHost) -> None:
+    def __init__(self, broker: BrokerLoop, host: NamespaceHost) -> None:
         self._broker = broker
         self._host = host
         self.name = host.name

@@ -9,10 +9,10 @@ from typing import TextIO
 
 from .picture import Display, DrillPicture
 from .result import DrillResult
-from .summary import judge, key_figures, sum_up, tell_rest
+from .summary import judge, sum_up, tell_figures, tell_rest
 from .wording import name_state
 
-__all__ = ["PlainDisplay", "open_display", "tell_figures"]
+__all__ = ["PlainDisplay", "open_display"]
 
 # How often the figures are told: often enough to see that it lives, seldom enough to read the log afterwards.
 _PAUSE = 2.5
@@ -81,11 +81,6 @@ class PlainDisplay:
         # A name with a line break in it must not look like a line of ours.
         self._stream.write(" ".join(line.splitlines()) + "\n")
         self._stream.flush()
-
-
-def tell_figures(result: DrillResult) -> str:
-    """The key figures in a line."""
-    return ", ".join(f"{figure.name} {figure.value}" for figure in key_figures(result))
 
 
 def _stamp(at: float) -> str:

@@ -16,6 +16,7 @@ __all__ = [
     "judge",
     "key_figures",
     "sum_up",
+    "tell_figures",
     "tell_rest",
 ]
 
@@ -139,6 +140,11 @@ def _cause_of(span: StateSpan, faults: tuple[FaultSpan, ...]) -> FaultSpan | Non
 def key_figures(result: DrillResult) -> list[Figure]:
     """What a reader with one minute wants to know."""
     return list(_figures(result))
+
+
+def tell_figures(result: DrillResult) -> str:
+    """The key figures in a line."""
+    return ", ".join(f"{figure.name} {figure.value}" for figure in key_figures(result))
 
 
 def _figures(result: DrillResult) -> Iterator[Figure]:
