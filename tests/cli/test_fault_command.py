@@ -12,9 +12,6 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusQuotaExceededError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from pairbus.broker import FaultKind
-from pairbus.cli.fault import KINDS
-
 from .process import call, running_broker
 
 
@@ -29,10 +26,6 @@ def ready_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def contoso(ready_file: Path) -> Iterator[dict[str, Any]]:
     yield json.loads(ready_file.read_text(encoding="utf-8"))["contoso"]
     assert call("fault", "clear", "contoso", "--ready-file", str(ready_file)).returncode == 0
-
-
-def test_the_kinds_of_the_help_are_those_of_the_broker() -> None:
-    assert set(KINDS) == {kind.value for kind in FaultKind}
 
 
 def test_set_list_clear(ready_file: Path, contoso: dict[str, Any]) -> None:

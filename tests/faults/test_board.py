@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus import conditions
-from pairbus.broker.faults.board import Fault, FaultBoard
-from pairbus.broker.faults.fault import FAULT_ARGUMENTS, ClientAction, FaultKind, LineState
+from pairbus.broker.faults.board import FaultBoard
+from pairbus.broker.faults.fault import Fault
 from pairbus.errors import ConfigurationError
+from pairbus.fault_kinds import ARGUMENTS, ClientAction, FaultKind, LineState
 
 NOW = 1_700_000_000.0
 LINES = {
@@ -27,9 +28,11 @@ ATTACHES = {ClientAction.ATTACH_SENDER, ClientAction.ATTACH_RECEIVER, ClientActi
 phases = st.floats(0.01, 10_000)
 
 
-def board_with(kind: FaultKind | str, **arguments: Any) -> FaultBoard:
+def board_with(
+    kind: FaultKind | str, *, entity: Any = None, duration: Any = None, **arguments: Any
+) -> FaultBoard:
     board = FaultBoard()
-    board.set(kind, now=NOW, **arguments)
+    board.set(kind, now=NOW, entity=entity, duration=duration, arguments=arguments)
     return board
 
 
@@ -151,8 +154,8 @@ def test_drop_loses_every_so_manieth_answer(every: int, sends: int) -> None:
 
 def test_each_drop_counts_for_itself_and_keeps_its_count_when_another_goes() -> None:
     board = FaultBoard()
-    board.set("drop", now=NOW, every=2, duration=5)
-    board.set("drop", now=NOW, every=3)
+    board.set("drop", now=NOW, duration=5, arguments={"every": 2})
+    board.set("drop", now=NOW, arguments={"every": 3})
     assert [board.drops("orders", NOW) for _ in range(4)] == [False, True, True, True]
     board.expire(NOW + 5)
     assert [board.drops("orders", NOW + 5) for _ in range(3)] == [False, True, False]
@@ -266,7 +269,7 @@ def test_flapping_too_ends_with_its_time(up: float, down: float, duration: float
 def test_while_it_is_up_a_flapping_line_lets_an_older_fault_be_seen() -> None:
     board = FaultBoard()
     board.set("silence", now=NOW)
-    board.set("flap", now=NOW, up=1, down=1)
+    board.set("flap", now=NOW, arguments={"up": 1, "down": 1})
     assert [board.line(NOW), board.line(NOW + 1)] == [LineState.REFUSE, LineState.SILENCE]
 
 
@@ -303,8 +306,9 @@ def test_while_it_is_up_a_flapping_line_lets_an_older_fault_be_seen() -> None:
 )
 def test_a_mistake_is_told_and_changes_nothing(kind: Any, arguments: dict[str, Any], said: str) -> None:
     board = FaultBoard()
+    entity, duration = arguments.pop("entity", None), arguments.pop("duration", None)
     with pytest.raises(ConfigurationError, match=said):
-        board.set(kind, now=NOW, **arguments)
+        board.set(kind, now=NOW, entity=entity, duration=duration, arguments=arguments)
     assert not board.any
 
 
@@ -322,14 +326,15 @@ anything = st.one_of(
 
 @given(
     kind=st.one_of(anything, st.sampled_from(FaultKind)),
-    values=st.dictionaries(st.sampled_from([*FAULT_ARGUMENTS, "entity", "duration"]), anything),
+    values=st.dictionaries(st.sampled_from([*ARGUMENTS, "entity", "duration"]), anything),
 )
 def test_whatever_is_given_is_a_good_fault_or_a_configuration_error(
     kind: Any, values: dict[str, Any]
 ) -> None:
     board = FaultBoard()
     try:
-        fault = board.set(kind, now=NOW, **values)
+        entity, duration = values.pop("entity", None), values.pop("duration", None)
+        fault = board.set(kind, now=NOW, entity=entity, duration=duration, arguments=values)
     except ConfigurationError:
         return
     json.dumps(fault.describe(), allow_nan=False)

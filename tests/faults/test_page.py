@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pairbus.broker import FaultKind, FaultPlan
-from pairbus.broker.faults.board import FaultBoard
+from pairbus.fault_kinds import KINDS
 from tests.guards.documents import code_blocks
 from tests.guards.sources import ROOT
 
@@ -41,14 +41,17 @@ def test_the_exceptions_are_those_that_the_tests_see() -> None:
     }
 
 
+def test_the_page_has_every_kind_and_no_other() -> None:
+    assert list(table_below("The kinds")) == [kind.value for kind in FaultKind]
+
+
 @pytest.mark.parametrize("kind", FaultKind)
 def test_every_kind_has_its_row_with_its_arguments_and_their_defaults(kind: FaultKind) -> None:
     row = table_below("The kinds")[kind.value]
     documented = dict(re.findall(r"`(\w+)` \(`?([^)`]*)`?\)", row[-1] if len(row) == 3 else ""))
-    known = FaultBoard().set(kind, now=0.0).describe()
-    own = {name: known[name] for name in known.keys() - {"kind", "entity", "since", "until"}}
     assert documented == {
-        name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in own.items()
+        argument.name: argument.default if isinstance(argument.default, str) else f"{argument.default:g}"
+        for argument in KINDS[kind].arguments
     }
 
 

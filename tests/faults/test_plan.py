@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.broker import FaultPlan
-from pairbus.broker.faults.board import FaultBoard, FaultKind
+from pairbus.broker.faults.board import FaultBoard
 from pairbus.broker.faults.plan import FaultStep
 from pairbus.errors import ConfigurationError
+from pairbus.fault_kinds import FaultKind
 
 PLAN = """
 seed = 7

@@ -1,12 +1,14 @@
 """Embedded Service Bus namespaces that the official SDKs take for the real thing."""
 
+from pairbus.fault_kinds import FaultKind
+
 from .access.policies import Policy
 from .broker import Broker
 from .connections import ConnectionInfo
 from .counters import OperationKind, OperationTally
 from .engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from .errors import BrokerError, ControlError, StoreError
-from .faults.board import Fault, FaultKind
+from .faults.fault import Fault
 from .faults.plan import FaultPlan
 from .handle import Faults, NamespaceHandle
 

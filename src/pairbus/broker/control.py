@@ -14,11 +14,10 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from pairbus.errors import ConfigurationError
+from pairbus.fault_kinds import ARGUMENTS
 
 from .admin import HttpRequest, Response
 from .errors import ControlError
-from .faults.board import FaultBoard
-from .faults.fault import FAULT_ARGUMENTS, Fault
 from .host import NamespaceHost
 
 __all__ = ["ControlApi", "ControlClient"]
@@ -62,14 +61,11 @@ class ControlApi:
         body = _body(request)
         host = self._host(body.pop("namespace", None))
         kind, entity, duration = body.pop("kind", None), body.pop("entity", None), body.pop("for", None)
-        arguments = {name: body.pop(name, None) for name in FAULT_ARGUMENTS}
+        arguments = {name: body.pop(name, None) for name in ARGUMENTS}
         if body:
             raise ConfigurationError(f"a fault does not take {', '.join(sorted(body))}")
-
-        def add(faults: FaultBoard, now: float) -> Fault:
-            return faults.set(kind, now=now, entity=entity, duration=duration, **arguments)
-
-        return {"namespace": host.name, **host.fault_desk.set(add).describe()}
+        fault = host.fault_desk.set(kind, entity=entity, duration=duration, arguments=arguments)
+        return {"namespace": host.name, **fault.describe()}
 
     def clear_faults(self, request: HttpRequest) -> Any:
         query = _query(request, "namespace", "entity")
@@ -169,9 +165,7 @@ class ControlClient:
             raise ConfigurationError(f"{path} is not a ready file: it has no control address") from None
 
     def set_fault(self, namespace: str, kind: str, *, arguments: Mapping[str, Any]) -> Any:
-        """Set a fault; `arguments` as the control address takes them (entity, for, seconds, condition, every,
-        up, down).
-        """
+        """Set a fault; `arguments` as the control address takes them: entity, for, and those of the kind."""
         return self._call("POST", "/faults", {"namespace": namespace, "kind": kind, **arguments})
 
     def clear_faults(self, namespace: str, entity: str | None = None) -> Any:

@@ -7,13 +7,15 @@ is done.
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from pairbus.fault_kinds import FaultKind
+
 from .access.policies import connection_string
 from .connections import ConnectionInfo
 from .counters import Counters, OperationKind, OperationTally
 from .engine.namespace import Namespace
 from .engine.rules import Rule
 from .engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
-from .faults.board import Fault, FaultBoard, FaultKind
+from .faults.fault import Fault
 from .host import NamespaceHost
 
 __all__ = ["Faults", "NamespaceHandle"]
@@ -56,21 +58,9 @@ class Faults:
         """Let something go wrong, for `duration` seconds or until cleared, on open connections as on new
         ones.
         """
-
-        def add(board: FaultBoard, now: float) -> Fault:
-            return board.set(
-                kind,
-                now=now,
-                entity=entity,
-                duration=duration,
-                seconds=seconds,
-                condition=condition,
-                every=every,
-                up=up,
-                down=down,
-            )
-
-        return self._broker.call(lambda: self._host.fault_desk.set(add))
+        given = {"seconds": seconds, "condition": condition, "every": every, "up": up, "down": down}
+        desk = self._host.fault_desk
+        return self._broker.call(lambda: desk.set(kind, entity=entity, duration=duration, arguments=given))
 
     def clear(self, entity: str | None = None) -> int:
         """End all faults of the namespace, or those of one entity; how many there were."""

@@ -26,6 +26,7 @@ from pairbus import conditions
 from pairbus.amqp.limits import CodecLimits as AmqpLimits
 from pairbus.amqp.performatives import AmqpError
 from pairbus.clock import Clock
+from pairbus.fault_kinds import ClientAction, LineState
 
 from .access.policies import Policies
 from .access.tokens import Grant, JwtKey, check_plain, check_token
@@ -40,7 +41,6 @@ from .engine.settings import NamespaceLimits
 from .errors import StoreError
 from .faults.board import FaultBoard
 from .faults.desk import FaultDesk
-from .faults.fault import ClientAction, LineState
 from .links.attach import SessionWait
 from .links.consumers import Consumers
 from .links.endpoint import LinkEndpoint

@@ -24,8 +24,9 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from pairbus.fault_kinds import LineState
+
 from .errors import BrokerError
-from .faults.fault import LineState
 
 __all__ = ["Choose", "Direct", "Greeter", "Listener", "cut"]
 

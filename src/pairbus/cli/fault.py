@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+
+from pairbus.fault_kinds import ARGUMENTS, KINDS
 
 from .candidates import offer_namespaces
 from .examples import examples
@@ -15,23 +18,11 @@ from .numbers import AT_LEAST_ONE, POSITIVE
 from .ready_file import connect, ready_file_option
 from .tables import json_option, print_json, print_table
 
-__all__ = ["KINDS", "fault"]
+__all__ = ["fault"]
 
-# What can be made to go wrong, in words for the help; a test keeps the names equal to those of the broker.
-KINDS = {
-    "refuse": "the port is closed, open connections are reset",
-    "reset": "every connection is reset as soon as it is accepted",
-    "silence": "bytes are taken, nothing is answered",
-    "blackhole": "connecting hangs, open connections are no longer read",
-    "delay": "sends are accepted and answered --seconds later",
-    "error": "operations are refused with --condition",
-    "busy": "operations are refused as throttled",
-    "token": "no token is accepted",
-    "disabled": "the entity answers as disabled",
-    "full": "the entity answers as full",
-    "drop": "every --every-th send is taken, its answer is lost",
-    "flap": "down for --down seconds, up for --up seconds, again and again",
-}
+# The type of an argument is that of its default.
+_TYPES = {float: POSITIVE, int: AT_LEAST_ONE, str: click.STRING}
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @click.group(
@@ -51,7 +42,20 @@ def fault() -> None:
 
 def _kinds_help() -> str:
     width = max(map(len, KINDS))
-    return "\b\n" + "\n".join(f"{name.ljust(width)}  {text}" for name, text in KINDS.items())
+    return "\b\n" + "\n".join(f"{kind.ljust(width)}  {traits.help}" for kind, traits in KINDS.items())
+
+
+def _argument_options(command: _F) -> _F:
+    """A flag for each argument in the table of faults."""
+    for name, takers in reversed(ARGUMENTS.items()):
+        told = [f"{kind}: {argument.help} ({_shown(argument.default)})" for kind, argument in takers.items()]
+        kind_of_value = _TYPES[type(next(iter(takers.values())).default)]
+        command = click.option(f"--{name}", type=kind_of_value, help=f"{'; '.join(told)}.")(command)
+    return command
+
+
+def _shown(default: float | int | str) -> str:
+    return default if isinstance(default, str) else f"{default:g}"
 
 
 @fault.command(
@@ -69,14 +73,10 @@ def _kinds_help() -> str:
     ),
 )
 @click.argument("namespace", shell_complete=offer_namespaces)
-@click.argument("kind", type=click.Choice(list(KINDS)), metavar="KIND")
+@click.argument("kind", type=click.Choice([kind.value for kind in KINDS]), metavar="KIND")
 @click.option("--entity", help="Only this queue, topic or subscription; without it the whole namespace.")
 @click.option("--for", "duration", type=POSITIVE, metavar="SECONDS", help="Heal by itself after this time.")
-@click.option("--seconds", type=POSITIVE, help="delay: how much later sends are answered (30).")
-@click.option("--condition", help="error: the AMQP condition (amqp:internal-error).")
-@click.option("--every", type=AT_LEAST_ONE, help="drop: lose the answer to every so-manieth send (10).")
-@click.option("--up", type=POSITIVE, help="flap: seconds of good behaviour (5).")
-@click.option("--down", type=POSITIVE, help="flap: seconds of refusal (5).")
+@_argument_options
 @ready_file_option
 @json_option
 def set_fault(
@@ -85,24 +85,12 @@ def set_fault(
     *,
     entity: str | None,
     duration: float | None,
-    seconds: float | None,
-    condition: str | None,
-    every: int | None,
-    up: float | None,
-    down: float | None,
     ready_file: Path,
     as_json: bool,
+    **arguments: Any,
 ) -> None:
     """Set a fault of KIND on NAMESPACE. Every kind works with no further argument."""
-    asked: dict[str, Any] = {
-        "entity": entity,
-        "for": duration,
-        "seconds": seconds,
-        "condition": condition,
-        "every": every,
-        "up": up,
-        "down": down,
-    }
+    asked = {"entity": entity, "for": duration, **arguments}
     given = {name: value for name, value in asked.items() if value is not None}
     answer = connect(ready_file).set_fault(namespace, kind, arguments=given)
     if as_json:

@@ -10,7 +10,7 @@ from pairbus.broker.access.tokens import check_authorization
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.subscription import subscription_path
-from pairbus.broker.faults.fault import ClientAction
+from pairbus.fault_kinds import ClientAction
 from pairbus.metering import NAMESPACE
 
 from . import AdminApi, AdminHttp, AdminRefused, HttpRequest, Response

@@ -13,12 +13,18 @@ Theory
 """
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 from pairbus.amqp.performatives import AmqpError
+from pairbus.fault_kinds import ClientAction, FaultKind, LineState
 
-from .fault import ClientAction, Fault, FaultKind, LineState, check_entity, make_fault
+from .fault import Fault, check_entity, make_fault
 
-__all__ = ["ClientAction", "Fault", "FaultBoard", "FaultKind", "LineState"]
+__all__ = ["FaultBoard"]
+
+_NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
 
 class FaultBoard:
@@ -38,15 +44,10 @@ class FaultBoard:
         now: float,
         entity: str | None = None,
         duration: float | None = None,
-        seconds: float | None = None,
-        condition: str | None = None,
-        every: int | None = None,
-        up: float | None = None,
-        down: float | None = None,
+        arguments: Mapping[str, Any] = _NO_ARGUMENTS,
     ) -> Fault:
         """Add a fault, for `duration` seconds or until cleared. Bad arguments raise ConfigurationError."""
-        given = {"seconds": seconds, "condition": condition, "every": every, "up": up, "down": down}
-        fault = make_fault(kind, now=now, entity=entity, duration=duration, arguments=given)
+        fault = make_fault(kind, now=now, entity=entity, duration=duration, arguments=arguments)
         self._faults.append(fault)
         self._sends.append(0)
         self.any = True

@@ -6,11 +6,13 @@ fault, a plan does, or time passes) and sees to it that open connections feel it
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pairbus.fault_kinds import FaultKind, LineState
+
 from .board import FaultBoard
-from .fault import Fault, LineState
+from .fault import Fault
 from .plan import FaultStep
 
 if TYPE_CHECKING:
@@ -30,9 +32,17 @@ class FaultDesk:
         self.line = LineState.UP  # what port and connections were last told
         self.next_change = math.inf  # in Unix time
 
-    def set(self, add: Callable[[FaultBoard, float], Fault]) -> Fault:
+    def set(
+        self,
+        kind: FaultKind | str,
+        *,
+        entity: str | None,
+        duration: float | None,
+        arguments: Mapping[str, Any],
+    ) -> Fault:
         """Add a fault; open connections feel it at once."""
-        fault = add(self._board, self._host.now())
+        now = self._host.now()
+        fault = self._board.set(kind, now=now, entity=entity, duration=duration, arguments=arguments)
         self._tell("fault set", fault.describe())
         self._changed()
         return fault

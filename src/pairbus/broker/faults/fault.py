@@ -6,174 +6,40 @@ A fault is data. It is asked about a moment (`now` is an argument) and answers; 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-from pairbus import conditions
 from pairbus.amqp.performatives import AmqpError
 from pairbus.broker.engine.names import fold
 from pairbus.errors import ConfigurationError
+from pairbus.fault_kinds import KINDS, ClientAction, FaultKind, FaultTraits, LineState, is_lasting
 
-__all__ = ["FAULT_ARGUMENTS", "ClientAction", "Fault", "FaultKind", "LineState", "make_fault"]
-
-
-class FaultKind(StrEnum):
-    """Everything that can be made to go wrong."""
-
-    REFUSE = "refuse"
-    RESET = "reset"
-    SILENCE = "silence"
-    BLACKHOLE = "blackhole"
-    DELAY = "delay"
-    ERROR = "error"
-    BUSY = "busy"
-    TOKEN = "token"
-    DISABLED = "disabled"
-    FULL = "full"
-    DROP = "drop"
-    FLAP = "flap"
+__all__ = ["Fault", "check_entity", "make_fault"]
 
 
-class LineState(StrEnum):
-    """What the line to a namespace, or to one entity, does at a moment."""
-
-    UP = "up"
-    REFUSE = "refuse"
-    RESET = "reset"
-    SILENCE = "silence"
-    BLACKHOLE = "blackhole"
-
-    @property
-    def is_mute(self) -> bool:
-        """Whether nothing is answered, though nothing is cut."""
-        return self in (LineState.SILENCE, LineState.BLACKHOLE)
-
-
-class ClientAction(StrEnum):
-    """What a client asks for, as far as faults tell one thing from another."""
-
-    ATTACH_SENDER = "attach_sender"
-    ATTACH_RECEIVER = "attach_receiver"
-    ATTACH_MANAGEMENT = "attach_management"
-    SEND = "send"
-    SCHEDULE = "schedule"
-    MANAGE = "manage"
-    ADMINISTER = "administer"
-
-
-_ATTACHING = frozenset(
-    {ClientAction.ATTACH_SENDER, ClientAction.ATTACH_RECEIVER, ClientAction.ATTACH_MANAGEMENT},
-)
-_SENDING = frozenset({ClientAction.SEND, ClientAction.SCHEDULE})
-_ON_LINKS = frozenset(ClientAction) - {ClientAction.ADMINISTER}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trait:
-    """What a kind of fault does: to the line, to what is asked, and to links that are open already.
-
-    One that withholds gives nothing to receivers that have asked for messages, and says nothing either.
-    """
-
-    line: LineState = LineState.UP
-    condition: str = ""
-    description: str = ""
-    refuses: frozenset[ClientAction] = frozenset()
-    severs: frozenset[ClientAction] = frozenset()
-    withholds: bool = False
-    arguments: frozenset[str] = frozenset()
-
-
-# An open sender has each of its sends refused and need not lose its link. A receiver asks for nothing more
-# once it has given credit, so that only a detach can tell it that something is wrong.
-_SEVERS_RECEIVERS = frozenset({ClientAction.ATTACH_RECEIVER})
-
-_TRAITS: dict[FaultKind, _Trait] = {
-    # The conditions of the first two concern the links of one entity; a namespace is cut off below AMQP.
-    FaultKind.REFUSE: _Trait(
-        line=LineState.REFUSE,
-        condition=conditions.DETACH_FORCED,
-        description="The entity is not reachable.",
-        refuses=_ON_LINKS,
-        severs=_ATTACHING,
-    ),
-    FaultKind.RESET: _Trait(
-        line=LineState.RESET,
-        condition=conditions.DETACH_FORCED,
-        description="The link was forcibly detached.",
-        refuses=_ON_LINKS,
-        severs=_ATTACHING,
-    ),
-    FaultKind.SILENCE: _Trait(line=LineState.SILENCE),
-    FaultKind.BLACKHOLE: _Trait(line=LineState.BLACKHOLE),
-    FaultKind.DELAY: _Trait(arguments=frozenset({"seconds"})),
-    FaultKind.ERROR: _Trait(
-        description="The service was unable to process the request.",
-        refuses=frozenset(ClientAction),
-        severs=_SEVERS_RECEIVERS,
-        arguments=frozenset({"condition"}),
-    ),
-    FaultKind.BUSY: _Trait(
-        condition=conditions.SERVER_BUSY,
-        description="The request was terminated because the namespace is being throttled. Error code: 50009. "
-        "Please wait 2 seconds and try again.",
-        refuses=frozenset(ClientAction),
-        # No link is lost: the Python SDK expects that of this condition, and would use a lost one for ever.
-        withholds=True,
-    ),
-    FaultKind.TOKEN: _Trait(
-        condition=conditions.UNAUTHORIZED,
-        description="The token is not accepted: the token service is not available.",
-        refuses=frozenset(ClientAction),
-        severs=_SEVERS_RECEIVERS,
-    ),
-    FaultKind.DISABLED: _Trait(
-        condition=conditions.ENTITY_DISABLED,
-        description="Messaging entity is currently disabled.",
-        refuses=_SENDING | {ClientAction.ATTACH_SENDER, ClientAction.ATTACH_RECEIVER},
-        severs=_SEVERS_RECEIVERS,
-    ),
-    FaultKind.FULL: _Trait(
-        condition=conditions.RESOURCE_LIMIT,
-        description="The maximum entity size has been reached or exceeded.",
-        refuses=_SENDING,
-    ),
-    FaultKind.DROP: _Trait(arguments=frozenset({"every"})),
-    FaultKind.FLAP: _Trait(
-        line=LineState.REFUSE,
-        condition=conditions.DETACH_FORCED,
-        description="The entity is not reachable.",
-        refuses=_ON_LINKS,
-        severs=_ATTACHING,
-        arguments=frozenset({"up", "down"}),
-    ),
-}
-FAULT_ARGUMENTS = tuple(sorted(frozenset[str]().union(*(trait.arguments for trait in _TRAITS.values()))))
-
-DEFAULT_DELAY = 30.0  # longer than an impatient sender waits, shorter than the SDK's 60 s
-DEFAULT_EVERY = 10
-DEFAULT_FLAP = 5.0
-# A port that opens and closes faster than this would do nothing else any more.
-SHORTEST_PHASE = 0.01
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Fault:
-    """One thing that goes wrong. Every kind works with its defaults alone."""
+    """One thing that goes wrong. Arguments that its kind does not take are left empty."""
 
     kind: FaultKind
     since: float
     entity: str | None = None
     until: float = math.inf
-    seconds: float = DEFAULT_DELAY
-    condition: str = conditions.INTERNAL_ERROR
-    every: int = DEFAULT_EVERY
-    up: float = DEFAULT_FLAP
-    down: float = DEFAULT_FLAP
-    _key: str = field(init=False, repr=False, compare=False, default="")
+    seconds: float = 0.0
+    condition: str = ""
+    every: int = 0
+    up: float = 0.0
+    down: float = 0.0
+    _key: str = field(init=False, compare=False, default="")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_key", fold(self.entity or ""))
+
+    def __repr__(self) -> str:
+        return f"Fault({', '.join(f'{name}={value!r}' for name, value in self.describe().items())})"
+
+    @property
+    def _traits(self) -> FaultTraits:
+        return KINDS[self.kind]
 
     def is_over(self, now: float) -> bool:
         """Whether the fault's time has run out."""
@@ -197,12 +63,12 @@ class Fault:
         """What this fault does to the line at `now`."""
         if self.kind is FaultKind.FLAP and not self._phase(now)[0]:
             return LineState.UP
-        return _TRAITS[self.kind].line
+        return self._traits.line
 
     @property
     def is_of_the_line(self) -> bool:
         """Whether it is the line that this fault disturbs, rather than answers."""
-        return _TRAITS[self.kind].line is not LineState.UP
+        return self._traits.line is not LineState.UP
 
     def next_change(self, now: float) -> float:
         """When, after `now`, this fault ends or, flapping, next changes its mind."""
@@ -212,29 +78,28 @@ class Fault:
 
     def refusal(self, operation: ClientAction, now: float) -> AmqpError | None:
         """The error that `operation` is answered with, if this fault refuses it."""
-        return self._error(now) if operation in _TRAITS[self.kind].refuses else None
+        return self._error(now) if operation in self._traits.refuses else None
 
     def severance(self, operation: ClientAction, now: float) -> AmqpError | None:
         """The error with which an open link of that sort is detached, if this fault does not let it be."""
-        return self._error(now) if operation in _TRAITS[self.kind].severs else None
+        return self._error(now) if operation in self._traits.severs else None
 
     @property
     def withholds(self) -> bool:
         """Whether open receivers get nothing."""
-        return _TRAITS[self.kind].withholds
+        return self._traits.withholds
 
     def describe(self) -> dict[str, Any]:
         """The fault as plain values, for JSON; only the arguments that its kind knows."""
         shown: dict[str, Any] = {"kind": self.kind.value, "entity": self.entity, "since": self.since}
         shown["until"] = None if math.isinf(self.until) else self.until
-        shown.update({name: getattr(self, name) for name in sorted(_TRAITS[self.kind].arguments)})
+        shown.update((argument.name, getattr(self, argument.name)) for argument in self._traits.arguments)
         return shown
 
     def _error(self, now: float) -> AmqpError | None:
         if self.is_of_the_line and self.line(now) is LineState.UP:
             return None
-        trait = _TRAITS[self.kind]
-        return AmqpError(trait.condition or self.condition, trait.description, {})
+        return AmqpError(self._traits.condition or self.condition, self._traits.description, {})
 
     def _phase(self, now: float) -> tuple[bool, float]:
         """Flapping: whether it is down at `now`, and when that ends.
@@ -267,13 +132,14 @@ def make_fault(
     chosen = _known_kind(kind)
     given = {name: value for name, value in arguments.items() if value is not None}
     for name, value in given.items():
-        _check_argument(chosen, name, value)
-    if duration is not None and not _is_positive(duration):
+        KINDS[chosen].check(chosen, name, value)
+    if duration is not None and not is_lasting(duration):
         raise ConfigurationError(
             f"a fault lasts more than 0 seconds, not {duration!r}; leave the time out to keep it"
         )
     until = math.inf if duration is None else now + duration
-    return Fault(kind=chosen, since=now, entity=check_entity(entity), until=until, **given)
+    values = {argument.name: argument.default for argument in KINDS[chosen].arguments} | given
+    return Fault(kind=chosen, since=now, entity=check_entity(entity), until=until, **values)
 
 
 def check_entity(entity: Any) -> str | None:
@@ -295,33 +161,3 @@ def _known_kind(kind: Any) -> FaultKind:
         raise ConfigurationError(
             f"there is no fault {kind!r}; choose one of {', '.join(FaultKind)}"
         ) from None
-
-
-def _check_argument(kind: FaultKind, name: str, value: Any) -> None:
-    allowed = _TRAITS[kind].arguments
-    if name not in allowed:
-        takes = f"takes {' and '.join(sorted(allowed))}" if allowed else "takes no argument of its own"
-        raise ConfigurationError(f"the fault {kind} does not take {name!r}: it {takes}")
-    if name == "condition":
-        if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
-            raise ConfigurationError(
-                f"condition of the fault {kind} is the name of an AMQP error, such as "
-                f"{conditions.INTERNAL_ERROR}, not {value!r}"
-            )
-    elif name == "every" and not (isinstance(value, int) and _is_positive(value)):
-        raise ConfigurationError(f"every of the fault {kind} must be a whole number from 1 on, not {value!r}")
-    elif not _is_positive(value):
-        raise ConfigurationError(f"{name} of the fault {kind} must be more than 0 seconds, not {value!r}")
-    elif name in ("up", "down") and value < SHORTEST_PHASE:
-        raise ConfigurationError(f"{name} of the fault {kind} is at least {SHORTEST_PHASE} s, not {value!r}")
-
-
-def _is_positive(value: Any) -> bool:
-    return (
-        isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and _is_moderate(value)
-    )
-
-
-def _is_moderate(value: float) -> bool:
-    """Whether sums with this number stay numbers. A hundred years are for ever enough."""
-    return value <= 100 * 366 * 86400.0

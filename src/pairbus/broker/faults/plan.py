@@ -8,7 +8,7 @@ namespace = "contoso"
 kind = "refuse"
 for = [5.0, 10.0]           # leave it out to keep the fault
 entity = "orders"           # leave it out for the whole namespace
-                            # and what the kind takes: seconds, condition, every, up, down
+                            # and what the kind takes by the table in `pairbus.fault_kinds`
 [[fault]]
 at = 30
 namespace = "contoso"
@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.errors import ConfigurationError
+from pairbus.fault_kinds import ARGUMENTS, FaultKind
 from pairbus.plumbing.toml_tables import TomlTable, parse_toml, read_text
 
 from .board import FaultBoard
-from .fault import FAULT_ARGUMENTS, FaultKind
 
 __all__ = ["FaultPlan", "FaultStep"]
 
@@ -49,7 +49,9 @@ class FaultStep:
         if self.kind == CLEAR:
             faults.clear(self.entity)
         else:
-            faults.set(self.kind, now=now, entity=self.entity, duration=self.duration, **self.arguments)
+            faults.set(
+                self.kind, now=now, entity=self.entity, duration=self.duration, arguments=self.arguments
+            )
 
     def describe(self) -> dict[str, Any]:
         """The step as plain values, for the log."""
@@ -106,7 +108,7 @@ def _step(table: TomlTable, chance: random.Random) -> FaultStep | None:
         ),
         duration=None if kind == CLEAR else _pick(table, "for", chance),
         # What they may be depends on the kind; the rehearsal knows.
-        arguments={} if kind == CLEAR else table.checked(FAULT_ARGUMENTS, lambda name, value: None),
+        arguments={} if kind == CLEAR else table.checked(ARGUMENTS, lambda name, value: None),
     )
     return None if kind is None else _rehearse(step, table)
 

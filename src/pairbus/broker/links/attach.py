@@ -16,7 +16,7 @@ from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
 from pairbus.broker.engine.settings import QueueSettings, TopicSettings
 from pairbus.broker.engine.topic import Topic
-from pairbus.broker.faults.fault import ClientAction
+from pairbus.fault_kinds import ClientAction
 
 from .address import LinkAddress, NodeKind, parse_address
 from .cbs import TokenNode

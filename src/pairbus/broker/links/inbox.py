@@ -13,7 +13,7 @@ from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
-from pairbus.broker.faults.fault import ClientAction
+from pairbus.fault_kinds import ClientAction
 
 from .endpoint import LinkEndpoint
 

@@ -19,7 +19,7 @@ from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import Handout, MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
-from pairbus.broker.faults.fault import ClientAction
+from pairbus.fault_kinds import ClientAction
 
 from .requests import Answer, NodeRequest
 from .rule_codec import decode_rule, encode_rule

@@ -30,8 +30,8 @@ from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError, Target
 from pairbus.broker.access.connection_rights import Access
 from pairbus.broker.access.tokens import TokenRejected
-from pairbus.broker.faults.fault import LineState
 from pairbus.broker.listener import Direct, cut
+from pairbus.fault_kinds import LineState
 
 from .attach import attach_link
 from .endpoint import LinkEndpoint
