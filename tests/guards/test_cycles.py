@@ -12,8 +12,8 @@ import pytest
 from .sources import module_name
 from .test_layers import FILES, MODULES, imports_of
 
-# What remains, and may only become less: imports for types alone, or inside a function, that close a circle of
-# modules. All are parts that know the whole they belong to, and call it back.
+# What remains, and may only become less: imports for types alone, or inside a function, that close a circle
+# of modules. All are parts that know the whole they belong to, and call it back.
 CLOSING = {
     # A link belongs to a session, a session to a connection; events name them.
     "amqp": {
