@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.drill.page import render_drill
+from pairbus.drill.report.page import render_drill
 from pairbus.drill.result import DrillResult
 
 from .sample import BEGAN, make_failed, make_result, make_wide

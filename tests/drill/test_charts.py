@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pairbus.drill.areas import Layer, draw_areas, round_up
-from pairbus.drill.lanes import draw_fault_lane, draw_state_lane, group_lanes, is_troubled
+from pairbus.drill.report.areas import Layer, draw_areas, round_up
+from pairbus.drill.report.lanes import draw_fault_lane, draw_state_lane, group_lanes, is_troubled
+from pairbus.drill.report.series import MOST_SLOTS, Slots, levels_of, make_slots, rates_of, sums_of
+from pairbus.drill.report.time_axis import TimeAxis, draw_axis
+from pairbus.drill.report.wording import write_money, write_seconds
 from pairbus.drill.result import FaultSpan, Sample, StateSpan
-from pairbus.drill.series import MOST_SLOTS, Slots, levels_of, make_slots, rates_of, sums_of
-from pairbus.drill.time_axis import TimeAxis, draw_axis
-from pairbus.drill.wording import write_money, write_seconds
 
 NONE = Sample(
     at=0.0,

@@ -12,11 +12,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from pairbus.drill.display import PlainDisplay, open_display
-from pairbus.drill.live import LiveDisplay
 from pairbus.drill.picture import Display
+from pairbus.drill.report.display import PlainDisplay, open_display
+from pairbus.drill.report.live import LiveDisplay
+from pairbus.drill.report.trail import Trail, draw_spark
 from pairbus.drill.result import DrillResult
-from pairbus.drill.trail import Trail, draw_spark
 
 from .sample import make_empty, make_failed, make_pictures, make_result, make_wide
 
@@ -189,7 +189,7 @@ def test_a_terminal_is_drawn_on_and_everything_else_written_to(monkeypatch: pyte
 
 def test_rich_is_loaded_for_terminals_alone() -> None:
     code = (
-        "import sys, io\nfrom pairbus.drill.display import open_display\n"
+        "import sys, io\nfrom pairbus.drill.report.display import open_display\n"
         "open_display(io.StringIO(), is_terminal=False)\nsys.exit('rich' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=50)

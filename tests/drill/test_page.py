@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pairbus.drill.page import render_drill
+from pairbus.drill.report.page import render_drill
+from pairbus.drill.report.summary import fates_of, find_failover, find_outage, sum_up, tell_rest
+from pairbus.drill.report.timeline import find_end
 from pairbus.drill.result import DrillResult, FaultSpan, StateSpan
-from pairbus.drill.summary import fates_of, find_failover, find_outage, sum_up, tell_rest
-from pairbus.drill.timeline import find_end
 
 from .sample import BEGAN, make_empty, make_failed, make_healthy, make_result, make_wide
 
@@ -209,7 +209,7 @@ def test_what_did_not_simply_arrive_is_told_in_a_line() -> None:
 
 def colours() -> list[dict[str, str]]:
     """The colours of the light page and those of the dark one."""
-    style = resources.files("pairbus.drill").joinpath("drill.css").read_text(encoding="utf-8")
+    style = resources.files("pairbus.drill.report").joinpath("drill.css").read_text(encoding="utf-8")
     blocks = re.findall(r":root \{(.*?)\}", style, flags=re.DOTALL)
     return [dict(re.findall(r"--([\w-]+): #(\w+);", block)) for block in blocks]
 

@@ -139,7 +139,7 @@ def _open_display(*, is_quiet: bool) -> Display:
         from pairbus.drill.picture import NoDisplay
 
         return NoDisplay()
-    from pairbus.drill.display import open_display
+    from pairbus.drill.report.display import open_display
 
     return open_display(sys.stdout, is_terminal=sys.stdout.isatty())
 
@@ -164,7 +164,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _write_report(result: DrillResult, report: Path) -> None:
-    from pairbus.drill.page import render_drill
+    from pairbus.drill.report.page import render_drill
 
     report.write_text(render_drill(result, now=time.time()), encoding="utf-8")
     beside = report.with_suffix(".json")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .result import DrillResult, FaultSpan, StateSpan
+from pairbus.drill.result import DrillResult, FaultSpan, StateSpan
+
 from .wording import count_of, name_state, write_rate, write_seconds, write_sum
 
 __all__ = [

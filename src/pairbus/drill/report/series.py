@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .result import Sample
+from pairbus.drill.result import Sample
 
 __all__ = ["Slots", "levels_of", "make_slots", "rates_of", "sums_of"]
 

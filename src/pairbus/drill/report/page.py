@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from html import escape
 from importlib import resources
 
+from pairbus.drill.result import DrillResult
+
 from .findings import render_bill, render_checks, render_fates, render_options
-from .result import DrillResult
 from .summary import judge, key_figures, sum_up, tell_rest
 from .timeline import render_timeline
 from .wording import count_of, write_seconds

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from .result import Phase
+from pairbus.drill.result import Phase
+
 from .wording import write_seconds
 
 __all__ = ["TimeAxis", "draw_axis", "draw_backdrop", "draw_phases", "frame", "stretch", "write_inside"]

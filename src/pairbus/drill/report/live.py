@@ -16,8 +16,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from .picture import DrillPicture, EntityPicture
-from .result import DrillResult
+from pairbus.drill.picture import DrillPicture, EntityPicture
+from pairbus.drill.result import DrillResult
+
 from .summary import judge, sum_up, tell_figures, tell_rest
 from .trail import Trail, draw_spark
 from .wording import name_state, write_rate, write_seconds

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .result import Cost, CostLine, DrillResult, EntityResult, MessageFate, Unaccounted
+from pairbus.drill.result import Cost, CostLine, DrillResult, EntityResult, MessageFate, Unaccounted
+
 from .summary import fates_of
 from .time_axis import frame
 from .wording import count_of, write_money, write_seconds

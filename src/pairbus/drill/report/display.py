@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TextIO
 
-from .picture import Display, DrillPicture
-from .result import DrillResult
+from pairbus.drill.picture import Display, DrillPicture
+from pairbus.drill.result import DrillResult
+
 from .summary import judge, sum_up, tell_figures, tell_rest
 from .wording import name_state
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from pairbus.drill.result import DrillResult, Sample
+
 from .areas import Layer, draw_areas
 from .lanes import STATES, draw_fault_lane, draw_state_lane, group_lanes, is_troubled
-from .result import DrillResult, Sample
 from .series import Slots, levels_of, make_slots, rates_of, sums_of
 from .time_axis import TimeAxis, draw_axis, draw_backdrop, draw_phases
 from .wording import count_of, write_rate, write_seconds

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .result import FaultSpan, StateSpan
+from pairbus.drill.result import FaultSpan, StateSpan
+
 from .time_axis import TimeAxis, frame, write_inside
 from .wording import name_state, write_seconds
 
