@@ -15,7 +15,7 @@ import signal
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus import SendAvailabilityOptions
+from pairbus import PairbusError, SendAvailabilityOptions
 from pairbus.aio import PairedServiceBusClient
 
 QUEUE = "orders"
@@ -28,7 +28,12 @@ async def main() -> None:
     client = PairedServiceBusClient.from_connection_strings(
         os.environ["PAIRBUS_DRILL_PRIMARY"],
         os.environ["PAIRBUS_DRILL_SECONDARY"],
-        options=SendAvailabilityOptions(failover_interval=2, ping_primary_interval=1, backlog_queue_count=4),
+        options=SendAvailabilityOptions(
+            failover_interval=2,
+            ping_primary_interval=1,
+            backlog_queue_count=4,
+            enable_spool=True,  # while both sides are down, orders wait on this machine
+        ),
         state_dir=os.environ["PAIRBUS_DRILL_STATE"],
     )
     async with client, client.get_queue_sender(QUEUE) as sender:
@@ -38,7 +43,7 @@ async def main() -> None:
             order = f"order-{number:05}"
             try:
                 await sender.send_messages(ServiceBusMessage(f"one of {order}", message_id=order))
-            except ServiceBusError:
+            except (ServiceBusError, PairbusError):  # neither the SDK nor the pair could take it
                 print("refused", order, QUEUE, flush=True)
             else:
                 print("sent", order, QUEUE, flush=True)

@@ -26,6 +26,8 @@ from tests.cli.process import call
 from tests.guards.sources import ROOT
 
 COMMAND = [sys.executable, "-m", "pairbus.cli", "drill"]
+# Each is an application to drill.
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # Times that only a machine at a standstill exceeds: what is tested here is what becomes of messages.
 PATIENT = "within = 60\nback_within = 60\n"
 
@@ -272,17 +274,40 @@ failover = ["orders"]
 {PATIENT}"""
 
 
-@pytest.mark.timeout(120)  # an interpreter more, and the ten seconds of a drill
-def test_an_application_is_drilled_by_what_it_says(tmp_path: Path) -> None:
-    (tmp_path / "orders.toml").write_text(ORDERS, encoding="utf-8")
-    app = f"{sys.executable} {ROOT / 'examples' / 'shop.py'}"
-    done = command("orders.toml", "--no-spark", "--json", "--app", app, cwd=tmp_path, timeout=110)
-    result = json.loads(done.stdout)
+# For a while no namespace takes a message.
+BOTH_DOWN = f"""{ORDERS.replace("send_for = 6", "send_for = 10").replace("for = 4", "for = 8")}
+[[fault]]
+at = 5
+namespace = "secondary"
+kind = "refuse"
+for = 2
+"""
+
+
+def drill_example(example: Path, scenario: str, at: Path) -> dict[str, Any]:
+    (at / "orders.toml").write_text(scenario, encoding="utf-8")
+    app = f"{sys.executable} {example}"
+    done = command("orders.toml", "--no-spark", "--json", "--app", app, cwd=at, timeout=110)
+    result: dict[str, Any] = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, ""), result["checks"]
-    (orders,) = result["entities"]
-    assert orders["to_backlog"] == result["drain"]["moved"] > 0
-    assert orders["failovers"] == 1
+    assert result["drain"]["moved"] > 0
     assert result["verdict"]["delivered"] == result["verdict"]["sent"] > 20
+    return result
+
+
+@pytest.mark.timeout(120)  # an interpreter more, and the ten seconds of a drill
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_application_is_drilled_by_what_it_says(tmp_path: Path, example: Path) -> None:
+    (orders,) = drill_example(example, ORDERS, tmp_path)["entities"]
+    assert orders["to_backlog"] > 0
+    assert orders["failovers"] == 1
+
+
+@pytest.mark.timeout(120)  # as above
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_application_outlives_an_outage_of_both_sides(tmp_path: Path, example: Path) -> None:
+    (orders,) = drill_example(example, BOTH_DOWN, tmp_path)["entities"]
+    assert orders["to_spool"] > 0
 
 
 LIAR = """
