@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,21 +26,23 @@ def held(number: int, path: str = "p", session: str | None = "s", *, until: floa
     return HeldMessage(number, path, session, 100, until)
 
 
-def make(**options: float) -> tuple[Lanes, Destinations]:
+def make(**options: float) -> tuple[Lanes[HeldMessage], Destinations]:
     destinations = Destinations(first=1.0, longest=8.0)
-    return Lanes(destinations, margin=5.0, lock_duration=LOCK), destinations
+    return Lanes[HeldMessage](destinations, margin=5.0, lock_duration=LOCK), destinations
 
 
-def arrive(lanes: Lanes, *numbers: int, session: str | None = "s", until: float = 1000.0) -> None:
+def arrive(
+    lanes: Lanes[HeldMessage], *numbers: int, session: str | None = "s", until: float = 1000.0
+) -> None:
     for number in numbers:
         lanes.arrive(held(number, session=session, until=until))
 
 
-def sends(steps: list[LaneStep]) -> list[list[int]]:
+def sends(steps: list[LaneStep[HeldMessage]]) -> list[list[int]]:
     return [[one.number for one in unit] for step in steps if isinstance(step, Send) for unit in step.units]
 
 
-def only(steps: list[LaneStep], kind: type[LaneStep]) -> LaneStep:
+def only(steps: list[LaneStep[HeldMessage]], kind: type[Any]) -> Any:
     (found,) = (step for step in steps if isinstance(step, kind))
     return found
 
@@ -101,7 +104,7 @@ def test_a_path_that_is_down_is_tried_with_its_first_message_and_the_rest_follow
 
 def test_back_off_doubles_and_one_queue_alone_tries() -> None:
     lanes, destinations = make()
-    other = Lanes(destinations, lock_duration=LOCK)
+    other = Lanes[HeldMessage](destinations, lock_duration=LOCK)
     lanes.note_deferred(1, "p", None)
     other.note_deferred(7, "p", None)
     destinations.failed("p", DOWN, 0.0)
@@ -218,8 +221,8 @@ class Model:
 
     def __post_init__(self) -> None:
         self.destinations = Destinations(first=1.0, longest=4.0)
-        self.lanes = Lanes(self.destinations, margin=5.0, lock_duration=LOCK)
-        self.under_way: list[LaneStep] = []
+        self.lanes = Lanes[HeldMessage](self.destinations, margin=5.0, lock_duration=LOCK)
+        self.under_way: list[LaneStep[HeldMessage]] = []
         self.completing: list[HeldMessage] = []
         self.unsettled: set[int] = set()
 
@@ -279,7 +282,7 @@ class Model:
             step = self.under_way.pop(self.chance.randrange(len(self.under_way)))
             getattr(self, f"do_{type(step).__name__.lower()}")(step)
 
-    def do_send(self, step: Send) -> None:
+    def do_send(self, step: Send[HeldMessage]) -> None:
         for unit in step.units:
             if any(one.locked_until <= self.now for one in unit):
                 self.lanes.unsent(unit, self.now)  # as the shell does, which looks at the lock once more
@@ -305,7 +308,7 @@ class Model:
                 self.destinations.failed(step.path, why, self.now)
                 self.lanes.refused(unit, why)
 
-    def do_defer(self, step: Defer) -> None:
+    def do_defer(self, step: Defer[HeldMessage]) -> None:
         for one in step.messages:
             if self.settle(one):
                 self.deferred.add(one.number)
@@ -313,7 +316,7 @@ class Model:
             else:
                 self.lanes.lost(one, self.now)
 
-    def do_bury(self, step: Bury) -> None:
+    def do_bury(self, step: Bury[HeldMessage]) -> None:
         for one in step.messages:
             if self.settle(one):
                 self.deferred.discard(one.number)
@@ -322,7 +325,7 @@ class Model:
             else:
                 self.lanes.lost(one, self.now)
 
-    def do_renew(self, step: Renew) -> None:
+    def do_renew(self, step: Renew[HeldMessage]) -> None:
         for one in step.messages:
             if self.settle(one):
                 self.locks[one.number] = self.now + LOCK

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import scan
@@ -51,7 +51,7 @@ class Stray(NamedTuple):
 class Intake:
     """Takes in what comes from one queue."""
 
-    def __init__(self, lanes: Lanes, pace: Pace, station: Station) -> None:
+    def __init__(self, lanes: Lanes[Parcel], pace: Pace, station: Station) -> None:
         self.unsettled: set[int] = set()  # moved, and the completion failed
         self._lanes = lanes
         self._pace = pace
@@ -79,7 +79,7 @@ class Intake:
                 return Stray(delivery, mark, is_moved=True)
             held = self._lanes.in_hand(mark.sequence_number)
             if held is not None:
-                cast(Parcel, held).delivery = delivery
+                held.delivery = delivery
                 held.locked_until = mark.locked_until_ms / 1000
                 return None
             opened = open_envelope(sections, mark, policy_of=self._options.policy_of, now_ms=now_ms)

@@ -33,9 +33,10 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Generic
 
 from .destinations import Condition, Destinations, PathState
-from .steps import Bury, HeldMessage, LaneStep, StepList
+from .steps import Bury, H, LaneStep, StepList
 from .verdicts import Judgement, Remedy
 
 __all__ = ["Lanes"]
@@ -50,10 +51,10 @@ _Key = tuple[str, str | None]
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _Lane(Generic[H]):
     path: str
     session_id: str | None
-    waiting: list[HeldMessage] = field(default_factory=list)
+    waiting: list[H] = field(default_factory=list)
     deferred: list[int] = field(default_factory=list)
     missing: dict[int, float] = field(default_factory=dict)  # number -> when it is looked for
     fetching: set[int] = field(default_factory=set)
@@ -75,7 +76,7 @@ class _Lane:
         return first
 
 
-class Lanes:
+class Lanes(Generic[H]):
     """The lanes of one backlog queue."""
 
     def __init__(
@@ -91,12 +92,14 @@ class Lanes:
         self.margin = margin
         self.lock_duration = lock_duration
         self.batch_bytes = batch_bytes
-        self._lanes: dict[_Key, _Lane] = {}
-        self._by_path: dict[str, dict[_Lane, None]] = {}
-        self._lane_of: dict[int, _Lane] = {}  # deferred, missing and fetched numbers
-        self._dirty: dict[_Lane, None] = {}
-        self._troubled: dict[_Lane, None] = {}  # lanes that something keeps waiting which may end by itself
-        self._in_hand: dict[int, HeldMessage] = {}
+        self._lanes: dict[_Key, _Lane[H]] = {}
+        self._by_path: dict[str, dict[_Lane[H], None]] = {}
+        self._lane_of: dict[int, _Lane[H]] = {}  # deferred, missing and fetched numbers
+        self._dirty: dict[_Lane[H], None] = {}
+        self._troubled: dict[
+            _Lane[H], None
+        ] = {}  # lanes that something keeps waiting which may end by itself
+        self._in_hand: dict[int, H] = {}
         self.held = 0
         self.held_bytes = 0
         destinations.listen(self.touch)
@@ -133,7 +136,7 @@ class Lanes:
         """When `plan` may have something to do though nothing has happened; infinity if never."""
         return min((self._due(lane, now) for lane in self._troubled), default=inf)
 
-    def _due(self, lane: _Lane, now: float) -> float:
+    def _due(self, lane: _Lane[H], now: float) -> float:
         due = min(lane.missing.values(), default=inf)
         condition = self._destinations.look(lane.path, now)
         is_held_up = condition.state in (PathState.DOWN, PathState.PAUSED, PathState.TRYING)
@@ -143,13 +146,13 @@ class Lanes:
             due = min(due, min(held.locked_until for held in lane.waiting) - self.margin)
         return due
 
-    def in_hand(self, number: int) -> HeldMessage | None:
+    def in_hand(self, number: int) -> H | None:
         """The message of this number, if we hold it: then another delivery of it only brings a new lock."""
         return self._in_hand.get(number)
 
     # -- what the shell tells
 
-    def arrive(self, held: HeldMessage) -> None:
+    def arrive(self, held: H) -> None:
         """A message has come, from the queue or by its number."""
         lane = self._lane(held.path, held.session_id)
         if held.number in self._lane_of:
@@ -175,35 +178,35 @@ class Lanes:
             self._lane_of[number] = lane
             self._dirty[lane] = None
 
-    def moved(self, messages: Iterable[HeldMessage]) -> None:
+    def moved(self, messages: Iterable[H]) -> None:
         """The primary has taken these; they are completed or about to be."""
         for held in messages:
             self._let_go(held)
 
     buried = moved
 
-    def refused(self, messages: Sequence[HeldMessage], judgement: Judgement) -> None:
+    def refused(self, messages: Sequence[H], judgement: Judgement) -> None:
         """The primary has not taken these, which were one unit."""
         lane = self._lane(messages[0].path, messages[0].session_id)
         if judgement.verdict is Remedy.POISON and len(messages) > 1:
             lane.singly = len(messages)
         self._keep_waiting(messages)
 
-    def put_aside(self, messages: Iterable[HeldMessage]) -> None:
+    def put_aside(self, messages: Iterable[H]) -> None:
         """These are deferred now."""
         for held in messages:
             lane = self._let_go(held)
             insort(lane.deferred, held.number)
             self._lane_of[held.number] = lane
 
-    def renewed(self, held: HeldMessage, locked_until: float) -> None:
+    def renewed(self, held: H, locked_until: float) -> None:
         """A lock was renewed."""
         held.locked_until = locked_until
         lane = self._lane(held.path, held.session_id)
         lane.away -= 1
         self._wait(lane, held)
 
-    def lost(self, held: HeldMessage, now: float) -> None:
+    def lost(self, held: H, now: float) -> None:
         """A lock has ended: the message is the queue's again."""
         lane = self._let_go(held)
         if held.was_deferred:
@@ -239,12 +242,12 @@ class Lanes:
             del lane.missing[number], self._lane_of[number]
         self._dirty[lane] = None
 
-    def unsent(self, messages: Sequence[HeldMessage], now: float) -> None:
+    def unsent(self, messages: Sequence[H], now: float) -> None:
         """These, which were one unit, were not sent after all; perhaps they were a try."""
         self._destinations.give_up_try(messages[0].path, now)
         self._keep_waiting(messages)
 
-    def _keep_waiting(self, messages: Sequence[HeldMessage]) -> None:
+    def _keep_waiting(self, messages: Sequence[H]) -> None:
         lane = self._lane(messages[0].path, messages[0].session_id)
         for held in messages:
             lane.away -= 1
@@ -264,9 +267,9 @@ class Lanes:
         """Look at the lanes of a path again."""
         self._dirty.update(self._by_path.get(path, {}))
 
-    def take_waiting(self) -> list[HeldMessage]:
+    def take_waiting(self) -> list[H]:
         """Hand out everything that waits, to be given back: the pump stops."""
-        taken: list[HeldMessage] = []
+        taken: list[H] = []
         for lane in self._lanes.values():
             taken += lane.waiting
             # What was put aside before is so again when it is given back.
@@ -281,11 +284,11 @@ class Lanes:
 
     # -- what is to be done
 
-    def plan(self, now: float) -> list[LaneStep]:
+    def plan(self, now: float) -> list[LaneStep[H]]:
         """The steps that may be taken now."""
         for lane in [lane for lane in self._troubled if self._due(lane, now) <= now]:
             self._dirty[lane] = None
-        steps = StepList()
+        steps: StepList[H] = StepList()
         dirty, self._dirty = self._dirty, {}
         for lane in dirty:
             self._plan_lane(lane, now, steps)
@@ -297,7 +300,7 @@ class Lanes:
                 self._troubled.pop(lane, None)
         return steps.merged()
 
-    def _plan_lane(self, lane: _Lane, now: float, steps: StepList) -> None:
+    def _plan_lane(self, lane: _Lane[H], now: float, steps: StepList[H]) -> None:
         overdue = [number for number, due in lane.missing.items() if due <= now]
         if overdue:
             steps.recheck += overdue
@@ -314,7 +317,7 @@ class Lanes:
         elif not self._is_pause(condition, lane, now):
             self._take(lane, len(lane.waiting), steps.defer)
 
-    def _is_pause(self, condition: Condition, lane: _Lane, now: float) -> bool:
+    def _is_pause(self, condition: Condition, lane: _Lane[H], now: float) -> bool:
         """Whether what waits may stay in hand: the path is only paused, and no lock is about to end."""
         if condition.state is not PathState.PAUSED and not condition.is_gentle:
             return False
@@ -323,13 +326,13 @@ class Lanes:
         return all(held.locked_until - now > self.margin for held in lane.waiting)
 
     @staticmethod
-    def _is_tryable(lane: _Lane) -> bool:
+    def _is_tryable(lane: _Lane[H]) -> bool:
         if lane.away or lane.fetching or not (lane.deferred or lane.waiting):
             return False
         first = lane.deferred[0] if lane.deferred else lane.waiting[0].number
         return lane.session_id is None or not lane.missing or first < min(lane.missing)
 
-    def _plan_try(self, lane: _Lane, now: float, steps: StepList) -> None:
+    def _plan_try(self, lane: _Lane[H], now: float, steps: StepList[H]) -> None:
         """Try the path with the first message of this lane; all others are put aside, or wait, meanwhile."""
         if lane.away or lane.fetching:
             return
@@ -337,7 +340,7 @@ class Lanes:
             if lane.waiting[0].locked_until - now <= self.margin:
                 self._take(lane, 1, steps.renew)
                 return
-            unit: list[HeldMessage] = []
+            unit: list[H] = []
             self._take(lane, 1, unit)
             lane.tries = False  # whatever comes of it, the next try is claimed anew
             steps.send(lane.path, unit)
@@ -349,15 +352,15 @@ class Lanes:
             lane.tries = False
             self._destinations.give_up_try(lane.path, now)
 
-    def _plan_burial(self, lane: _Lane, why: Judgement, steps: StepList) -> None:
-        found: list[HeldMessage] = []
+    def _plan_burial(self, lane: _Lane[H], why: Judgement, steps: StepList[H]) -> None:
+        found: list[H] = []
         self._take(lane, len(lane.waiting), found)
         if found:
             steps.bury.append(Bury(found, why))
         if lane.deferred and not lane.fetching:
             self._fetch(lane, FETCH_MESSAGES, steps)
 
-    def _plan_sends(self, lane: _Lane, now: float, steps: StepList) -> None:
+    def _plan_sends(self, lane: _Lane[H], now: float, steps: StepList[H]) -> None:
         lane.tries = False
         is_next = lane.session_id is None or not lane.missing or lane.deferred[:1] < [min(lane.missing)]
         if lane.deferred and is_next and not lane.fetching and len(lane.waiting) < FETCH_MESSAGES:
@@ -382,23 +385,23 @@ class Lanes:
                 steps.renew += tired
             return
         if lane.session_id is None:
-            units: list[HeldMessage] = []
+            units: list[H] = []
             self._take(lane, count, units)
             for held in units:
                 steps.send(lane.path, [held])
         elif not lane.away:
-            unit: list[HeldMessage] = []
+            unit: list[H] = []
             self._take(lane, self._batch(lane, count), unit)
             steps.send(lane.path, unit)
 
-    def _set_aside_from(self, lane: _Lane, number: int, steps: StepList) -> None:
+    def _set_aside_from(self, lane: _Lane[H], number: int, steps: StepList[H]) -> None:
         kept = [held for held in lane.waiting if held.number < number]
         aside = lane.waiting[len(kept) :]
         lane.waiting = kept
         lane.away += len(aside)
         steps.defer += aside
 
-    def _batch(self, lane: _Lane, count: int) -> int:
+    def _batch(self, lane: _Lane[H], count: int) -> int:
         """How many of the first messages go into one unit."""
         if lane.singly:
             lane.singly -= 1
@@ -411,14 +414,14 @@ class Lanes:
             chosen += 1
         return chosen
 
-    def _fetch(self, lane: _Lane, most: int, steps: StepList) -> None:
+    def _fetch(self, lane: _Lane[H], most: int, steps: StepList[H]) -> None:
         numbers, lane.deferred = lane.deferred[:most], lane.deferred[most:]
         lane.fetching.update(numbers)
         steps.fetch += numbers
 
     # -- books
 
-    def _lane(self, path: str, session_id: str | None) -> _Lane:
+    def _lane(self, path: str, session_id: str | None) -> _Lane[H]:
         key = path, session_id
         lane = self._lanes.get(key)
         if lane is None:
@@ -426,7 +429,7 @@ class Lanes:
             self._by_path.setdefault(path, {})[lane] = None
         return lane
 
-    def _forget(self, lane: _Lane) -> None:
+    def _forget(self, lane: _Lane[H]) -> None:
         self._lanes.pop((lane.path, lane.session_id), None)
         self._troubled.pop(lane, None)
         siblings = self._by_path.get(lane.path)
@@ -435,7 +438,7 @@ class Lanes:
             if not siblings:
                 del self._by_path[lane.path]
 
-    def _wait(self, lane: _Lane, held: HeldMessage) -> None:
+    def _wait(self, lane: _Lane[H], held: H) -> None:
         waiting = lane.waiting
         if not waiting or waiting[-1].number < held.number:
             waiting.append(held)
@@ -443,13 +446,13 @@ class Lanes:
             insort(waiting, held, key=lambda one: one.number)
         self._dirty[lane] = None
 
-    def _take(self, lane: _Lane, count: int, into: list[HeldMessage]) -> None:
+    def _take(self, lane: _Lane[H], count: int, into: list[H]) -> None:
         if count:
             into += lane.waiting[:count]
             del lane.waiting[:count]
             lane.away += count
 
-    def _let_go(self, held: HeldMessage) -> _Lane:
+    def _let_go(self, held: H) -> _Lane[H]:
         lane = self._lane(held.path, held.session_id)
         lane.away -= 1
         self.held -= 1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import cast
 
 from pairbus.ledger.receipts import Receipt, operation_id
 
@@ -12,7 +11,7 @@ from .steps import HeldMessage
 from .transport import Delivery
 from .unwrapping import OpenedEnvelope, Postmark
 
-__all__ = ["Parcel", "ReceiptBook", "deliveries_of", "parcels_of"]
+__all__ = ["Parcel", "ReceiptBook", "deliveries_of"]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -24,14 +23,9 @@ class Parcel(HeldMessage):
     opened: OpenedEnvelope
 
 
-def parcels_of(messages: Sequence[HeldMessage]) -> Sequence[Parcel]:
-    """Messages of lanes as what they are: lanes are given parcels alone, and give them back."""
-    return cast(Sequence[Parcel], messages)
-
-
-def deliveries_of(messages: Sequence[HeldMessage]) -> list[Delivery]:
-    """The deliveries of messages of lanes."""
-    return [parcel.delivery for parcel in parcels_of(messages)]
+def deliveries_of(parcels: Iterable[Parcel]) -> list[Delivery]:
+    """What the queue is told of them by."""
+    return [parcel.delivery for parcel in parcels]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import contextlib
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from math import ceil, inf
-from typing import Any, cast
+from typing import Any
 
 from pairbus import conditions
 
@@ -30,10 +30,10 @@ from .burials import Burials
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .intake import PEEK_PAGE, Intake, Stray
 from .lanes import Lanes
-from .parcel import Parcel, ReceiptBook, deliveries_of, parcels_of
+from .parcel import Parcel, ReceiptBook, deliveries_of
 from .rate import Pace
 from .station import Station
-from .steps import Bury, Defer, Fetch, HeldMessage, LaneStep, Recheck, Renew, Send
+from .steps import Bury, Defer, Fetch, LaneStep, Recheck, Renew, Send
 from .transport import BacklogSource, Delivery, Refusal, Unit
 from .verdicts import Remedy, judge
 
@@ -49,7 +49,7 @@ class QueuePump:
 
     def __init__(self, queue: str, source: BacklogSource, station: Station) -> None:
         self.queue = queue
-        self.lanes = Lanes(station.conditions)
+        self.lanes: Lanes[Parcel] = Lanes(station.conditions)
         self._source = source
         self._station = station
         self._options = station.options
@@ -227,7 +227,7 @@ class QueuePump:
             self._receiving.cancel()
         self._room.set()
 
-    async def _perform(self, step: LaneStep) -> None:
+    async def _perform(self, step: LaneStep[Parcel]) -> None:
         match step:
             case Send():
                 await self._send(step)
@@ -243,7 +243,7 @@ class QueuePump:
                 await self._bury(step)
         self._advance()
 
-    async def _send(self, step: Send) -> None:
+    async def _send(self, step: Send[Parcel]) -> None:
         """Send units, in slices if there is a limit to the rate; in turn, so that none overtakes."""
         async with self._sending.setdefault(step.path, asyncio.Lock()):
             rest = step.units
@@ -255,12 +255,12 @@ class QueuePump:
                     if self._is_stopping or not self._station.may_send(step.path):
                         break
                 # What is on the way is not waited for: slices are pipelined like all else.
-                self._start(self._send_slice(step.path, cast(list[list[Parcel]], rest[:chosen])))
+                self._start(self._send_slice(step.path, rest[:chosen]))
                 rest = rest[chosen:]
             for unit in rest:
                 self.lanes.unsent(unit, self._station.now())
 
-    def _slice(self, units: list[list[HeldMessage]]) -> tuple[int, int, int]:
+    def _slice(self, units: list[list[Parcel]]) -> tuple[int, int, int]:
         """How many units are sent at once; their messages and bytes."""
         most = self._station.slice_size()
         count = size = chosen = 0
@@ -337,7 +337,7 @@ class QueuePump:
         finally:
             self._finishing -= len(moved)
 
-    async def _defer(self, step: Defer) -> None:
+    async def _defer(self, step: Defer[Parcel]) -> None:
         deliveries = deliveries_of(step.messages)
         outcomes = await self._outcomes(self._source.defer(deliveries), len(deliveries))
         now = self._station.now()
@@ -353,7 +353,7 @@ class QueuePump:
         except TransportError as error:
             return [error] * count
 
-    async def _renew(self, step: Renew) -> None:
+    async def _renew(self, step: Renew[Parcel]) -> None:
         deliveries = deliveries_of(step.messages)
         renewed: Sequence[float | TransportError]
         try:
@@ -396,8 +396,8 @@ class QueuePump:
                 is_deferred=is_there and page[0].is_deferred,
             )
 
-    async def _bury(self, step: Bury) -> None:
-        parcels = parcels_of(step.messages)
+    async def _bury(self, step: Bury[Parcel]) -> None:
+        parcels = step.messages
         for parcel, error in zip(parcels, await self._burials.bury(parcels, step.why), strict=True):
             if error is None:
                 self.lanes.buried([parcel])

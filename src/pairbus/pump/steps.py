@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from .verdicts import Judgement
 
-__all__ = ["Bury", "Defer", "Fetch", "HeldMessage", "LaneStep", "Recheck", "Renew", "Send", "StepList"]
+__all__ = ["Bury", "Defer", "Fetch", "H", "HeldMessage", "LaneStep", "Recheck", "Renew", "Send", "StepList"]
 
 
 @dataclass(slots=True, eq=False)
@@ -22,34 +23,38 @@ class HeldMessage:
     was_deferred: bool = False
 
 
+#: What lanes carry: their shell gets back the very objects that it gave them.
+H = TypeVar("H", bound=HeldMessage)
+
+
 @dataclass(slots=True)
-class Send:
+class Send(Generic[H]):
     """Send units, each in one transfer."""
 
     path: str
-    units: list[list[HeldMessage]]
+    units: list[list[H]]
 
 
 @dataclass(slots=True)
-class Defer:
+class Defer(Generic[H]):
     """Put messages aside on the queue."""
 
-    messages: list[HeldMessage]
+    messages: list[H]
 
 
 @dataclass(slots=True)
-class Bury:
+class Bury(Generic[H]):
     """Move messages to the dead letters of the queue."""
 
-    messages: list[HeldMessage]
+    messages: list[H]
     why: Judgement
 
 
 @dataclass(slots=True)
-class Renew:
+class Renew(Generic[H]):
     """Renew the locks of messages."""
 
-    messages: list[HeldMessage]
+    messages: list[H]
 
 
 @dataclass(slots=True)
@@ -66,27 +71,27 @@ class Recheck:
     numbers: list[int]
 
 
-LaneStep = Send | Defer | Bury | Renew | Fetch | Recheck
+LaneStep = Send[H] | Defer[H] | Bury[H] | Renew[H] | Fetch | Recheck
 
 
-class StepList:
+class StepList(Generic[H]):
     """Steps under way; those of a kind become one."""
 
     def __init__(self) -> None:
-        self._sends: dict[str, list[list[HeldMessage]]] = {}
-        self.defer: list[HeldMessage] = []
-        self.renew: list[HeldMessage] = []
+        self._sends: dict[str, list[list[H]]] = {}
+        self.defer: list[H] = []
+        self.renew: list[H] = []
         self.fetch: list[int] = []
         self.recheck: list[int] = []
-        self.bury: list[Bury] = []
+        self.bury: list[Bury[H]] = []
 
-    def send(self, path: str, unit: list[HeldMessage]) -> None:
+    def send(self, path: str, unit: list[H]) -> None:
         """Send a unit, with those of the same path."""
         self._sends.setdefault(path, []).append(unit)
 
-    def merged(self) -> list[LaneStep]:
+    def merged(self) -> list[LaneStep[H]]:
         """One step of each kind, and of sends one a path."""
-        steps: list[LaneStep] = [Send(path, units) for path, units in self._sends.items()]
+        steps: list[LaneStep[H]] = [Send(path, units) for path, units in self._sends.items()]
         if self.defer:
             steps.append(Defer(self.defer))
         if self.renew:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pairbus.options import EntityState, StateChange
 from pairbus.pairing.failures import Fate
@@ -65,10 +65,21 @@ class Undertaking:
     state: EntityState = EntityState.HEALTHY
 
 
-#: An attempt that reached a namespace, as its bill sees it: path; route; backlog queue; fate, since what was
-#: refused is billed and what was never sent is not; messages; size of their bodies; sizes on the wire of
-#: those above 64 KB; whether they were scheduled by a request. A plain tuple: there is one for every send.
-SendNote = tuple[str, RouteName, str | None, Fate, int, int, tuple[int, ...], bool]
+class SendNote(NamedTuple):
+    """An attempt that reached a namespace, as its bill sees it. A tuple, as there is one for every send."""
+
+    path: str
+    route: RouteName
+    backlog_queue: str | None
+    #: What was refused is billed, and what was never sent is not.
+    fate: Fate
+    messages: int
+    #: Of their bodies.
+    size: int
+    #: Sizes on the wire of those above 64 KB.
+    large: tuple[int, ...]
+    #: Whether they were scheduled by a request.
+    by_request: bool
 
 
 class Observer:

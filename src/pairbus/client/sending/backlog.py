@@ -27,7 +27,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from pairbus.amqp.message import encode_data
-from pairbus.client.observers.observer import AttemptOutcome, Observers, Sending
+from pairbus.client.observers.observer import AttemptOutcome, Observers, Sending, SendNote
 from pairbus.client.state.records import Records, RedirectRecord
 from pairbus.client.status import SendCounts
 from pairbus.options import SendAvailabilityOptions
@@ -423,7 +423,7 @@ class BacklogRoute:
         observers = self._observers
         size, large = weigh([parcel.wrapped for parcel in parcels], exactly=observers.hear_tallies)
         if observers.hear_tallies:
-            observers.tell_tally((path, "backlog", queue, fate, len(parcels), size, large, False))
+            observers.tell_tally(SendNote(path, "backlog", queue, fate, len(parcels), size, large, False))
         if observers.hear_sends:
             observers.tell_sent(
                 Sending(

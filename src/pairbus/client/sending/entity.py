@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.client.observers.observer import AttemptOutcome, Sending, Undertaking
+from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote, Undertaking
 from pairbus.client.status import PathStatus, new_counts
 from pairbus.options import EntityState
 from pairbus.pairing.failures import (
@@ -293,7 +293,8 @@ class PairedEntity:
         if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":
             self._watch_headroom(messages)
         if observers.hear_tallies:
-            observers.tell_tally((self.path, "primary", None, fate, count, size, large, call.by_request))
+            note = SendNote(self.path, "primary", None, fate, count, size, large, call.by_request)
+            observers.tell_tally(note)
         if observers.hear_sends:
             observers.tell_sent(
                 Sending(
