@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from pairbus.broker.counters import OperationKind
 from pairbus.cost import System, default_sheet, estimate
+from pairbus.ledger.columns import columns_of
+from pairbus.ledger.receipts import Receipt
 from pairbus.stages import ROLES, Stage, StageLook, stages_by_kind
 
 from .sources import ROOT, SRC
@@ -61,3 +63,11 @@ def test_every_stage_is_drawn_unless_it_is_derived() -> None:
 def test_a_stage_has_one_name() -> None:
     assert [stage.name.lower() for stage in Stage] == [stage.value for stage in Stage]
     assert len({stage.words for stage in Stage}) == len(Stage)
+
+
+def test_every_column_of_a_receipt_stands_in_the_document() -> None:
+    rows = [(f"`{column.name}`", column.meaning) for column in columns_of(Receipt).values()]
+    assert all(meaning for _, meaning in rows)
+    expected = table(("column", "meaning"), rows)
+    text = (ROOT / "docs" / "syphon.md").read_text(encoding="utf-8")
+    assert expected in text, f"docs/syphon.md has to have this table:\n{expected}"

@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from json.encoder import encode_basestring_ascii as _quote
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
+from typing import Annotated, Any, Protocol, TypedDict
 
 from pairbus.clock import Clock
 
+from .columns import Moment
 from .segment import MAX_AGE, SegmentWriter
 
 __all__ = ["KIND", "MemoryReceipts", "Receipt", "ReceiptLog", "Receipts", "operation_id"]
@@ -31,22 +32,22 @@ KIND = "receipts"
 
 
 class Receipt(TypedDict):
-    """One message that was moved or dead-lettered. Times are Unix seconds."""
+    """One message that was moved or dead-lettered. Tables and docs/syphon.md derive from this."""
 
-    op: str
-    pair: str
-    writer: str
-    path: str
-    session: str | None
-    message_id: str
-    backlog_queue: str
-    sequence_number: int
-    enqueued: float
-    moved: float
-    bytes: int
-    attempts: int
-    outcome: str  # "moved" or "dead-lettered"
-    reason: str | None
+    op: Annotated[str, "the operation id: pair, queue, sequence number and time; one for each message"]
+    pair: Annotated[str, "the pair it belongs to"]
+    writer: Annotated[str, "the pump; its name begins with an id of the run"]
+    path: Annotated[str, "the entity it was sent to"]
+    session: Annotated[str | None, "its session, if it has one"]
+    message_id: Annotated[str, "its own id"]
+    backlog_queue: Annotated[str, "the queue it waited in"]
+    sequence_number: Annotated[int, "its number in that queue"]
+    enqueued: Annotated[Moment, "when it came to the backlog"]
+    moved: Annotated[Moment, "when it left the backlog"]
+    bytes: Annotated[int, "its size"]
+    attempts: Annotated[int, "how often it was tried"]
+    outcome: Annotated[str, "`moved` or `dead-lettered`"]
+    reason: Annotated[str | None, "why it was dead-lettered"]
 
 
 def operation_id(pair: str, queue: str, sequence_number: int, enqueued_ms: int) -> str:

@@ -21,29 +21,26 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from pairbus.ledger.operations import BOUNDS, KIND
+from pairbus.ledger.columns import RowColumn, columns_of
+from pairbus.ledger.operations import BOUNDS, KIND, ROWS
 from pairbus.ledger.segment import adopt_segments, closed_segments
-from pairbus.stages import ROLES, Stage
 
 from .locks import hold_alone
+from .schema import ddl_of, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["OPERATIONS_DDL", "SegmentIntake", "is_small", "load_operations", "take_segments"]
+__all__ = ["SegmentIntake", "is_small", "load_operations", "take_segments"]
 
-OPERATIONS_DDL = (
-    "row string, id string, writer string, role string, pair string, namespace string, entity string, "
-    "stage string, kind string, size_class int, minute long, outage string, count long, unknown long, "
-    "bytes long, begins boolean, phase string, at double, every double"
-)
-_COLUMNS = tuple(entry.split()[0] for entry in OPERATIONS_DDL.split(", "))
-_TABLE_DDL = f"{OPERATIONS_DDL}, raw string"
-_NEEDED = {
-    "operation": "id writer role pair namespace entity stage kind size_class minute count unknown bytes",
-    "outage": "id writer pair entity outage begins at",
-    "writer": "id writer role pair phase at every",
+_KINDS = {kind: columns_of(made) for kind, made in ROWS.items()}
+# A row has the columns of all kinds, and those of its own kind filled in.
+_COLUMNS = {
+    "row": RowColumn(name="row", plain=str),
+    **{name: column for columns in _KINDS.values() for name, column in columns.items()},
 }
+_SEGMENT_DDL = ddl_of(_COLUMNS.values())
+_TABLE_DDL = f"{_SEGMENT_DDL}, raw string"
 _DIRECTORY = re.compile(rf"{KIND}-(\d{{4}}-\d\d-\d\d)-(\d{{6}})\.parquet")
 # Some 300,000 rows.
 _SMALL = 100 << 20
@@ -127,7 +124,7 @@ def _read_segments(spark: SparkSession, segments: list[Path]) -> DataFrame:
     )
     # Unfolded by generators: as plain columns, each line would be parsed anew for each of its fields, and
     # judged anew for each column that depends on the judgement.
-    parsed = lines.select("raw", "file", F.inline(F.array(F.from_json("raw", OPERATIONS_DDL))))
+    parsed = lines.select("raw", "file", F.inline(F.array(F.from_json("raw", _SEGMENT_DDL))))
     judged = F.when(_is_sound(), _good_row()).otherwise(_bad_row())
     return _with_day(parsed.select(F.inline(F.array(judged))))
 
@@ -142,10 +139,9 @@ def _bad_row() -> Column:
         "row": F.lit("bad"),
         "id": F.concat(F.lit("bad:"), F.sha2(F.concat("file", "raw"), 256)),
         "at": F.regexp_extract("file", rf"^{KIND}-(\d+)-", 1).cast("long") / 1000,
-        "raw": F.col("raw"),
     }
-    types = (entry.split() for entry in _TABLE_DDL.split(", "))
-    return F.struct(*(made.get(name, F.lit(None).cast(of)).alias(name) for name, of in types))
+    empty = {name: F.lit(None).cast(sql_type(column)) for name, column in _COLUMNS.items()}
+    return F.struct(*(value.alias(name) for name, value in {**empty, **made}.items()), "raw")
 
 
 def _with_day(rows: DataFrame) -> DataFrame:
@@ -156,14 +152,15 @@ def _with_day(rows: DataFrame) -> DataFrame:
 def _is_sound() -> Column:
     """The same as `pairbus.ledger.operations.parse_row` asks for."""
     sound = F.lit(False)
-    for kind, names in _NEEDED.items():
+    for kind, columns in _KINDS.items():
         whole = F.col("row") == kind
-        for name in names.split():
-            whole &= F.col(name).isNotNull()
+        for name, column in columns.items():
+            if not column.is_optional:
+                whole &= F.col(name).isNotNull()
+            if column.choices:
+                whole &= F.col(name).isin(*column.choices)
             if name in BOUNDS:
                 whole &= F.col(name).between(*BOUNDS[name])
-        if kind == "operation":
-            whole &= F.col("stage").isin(*Stage) & F.col("role").isin(*ROLES)
         sound |= F.coalesce(whole, F.lit(False))
     return sound
 

@@ -21,22 +21,20 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pairbus.ledger import adopt_segments, closed_segments
-from pairbus.ledger.receipts import KIND
+from pairbus.ledger.columns import columns_of
+from pairbus.ledger.receipts import KIND, Receipt
 
 from .locks import hold_alone
+from .schema import ddl_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Compaction", "ReceiptCounts", "compact_receipts", "count_receipts", "load_receipts"]
 
-_SEGMENT_DDL = (
-    "op string, pair string, writer string, path string, session string, message_id string, "
-    "backlog_queue string, sequence_number long, enqueued double, moved double, bytes long, attempts int, "
-    "outcome string, reason string"
-)
-_COLUMNS = tuple(entry.split()[0] for entry in _SEGMENT_DDL.split(", "))
-_TABLE_DDL = _SEGMENT_DDL.replace("enqueued double, moved double", "enqueued timestamp, moved timestamp")
+_COLUMNS = columns_of(Receipt)
+_SEGMENT_DDL = ddl_of(_COLUMNS.values())
+_TABLE_DDL = ddl_of(_COLUMNS.values(), moments="timestamp")
 # A few million rows a file; Spark has put small ones together already.
 _MOST_FILES = 8
 
@@ -99,7 +97,8 @@ def _load(
 def _read_segments(spark: SparkSession, segments: list[Path]) -> DataFrame:
     """A line that is no JSON gives a row of nulls."""
     rows = spark.read.schema(_SEGMENT_DDL).json([str(path) for path in segments])
-    return rows.withColumns({name: F.timestamp_seconds(F.col(name)) for name in ("enqueued", "moved")})
+    moments = [column.name for column in _COLUMNS.values() if column.is_moment]
+    return rows.withColumns({name: F.timestamp_seconds(F.col(name)) for name in moments})
 
 
 def _distinct(rows: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,22 +20,27 @@ from pyspark.sql import functions as F
 
 from pairbus.backlog.discovery import Backlog, discover
 from pairbus.client.state.records import KIND as REDIRECTS
+from pairbus.client.state.records import RedirectRecord
 from pairbus.ledger import adopt_segments, closed_segments, read_segment
+from pairbus.ledger.columns import RowColumn, columns_of
 from pairbus.ledger.receipts import KIND as RECEIPTS
+from pairbus.ledger.receipts import Receipt
 from pairbus.portal import Portal
 from pairbus.pump import PumpOptions, PumpPair
 
 from .leash.epochs import Shard, deal
 from .peeking import SEEN_DDL, peek_shards
 from .receipts import load_receipts
+from .schema import ddl_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["MissingMessage", "Verdict", "verify"]
 
-_REDIRECT_DDL = "message_id string, path string, session_id string, queue string, at double"
-_HANDLED_DDL = "op string, message_id string, path string, outcome string"
+_REDIRECTED = columns_of(RedirectRecord).values()
+# What a verdict asks of a receipt.
+_HANDLED = [columns_of(Receipt)[name] for name in ("op", "message_id", "path", "outcome")]
 _KEY = ["message_id", "path"]
 # So many are named; all are counted.
 _NAMED = 1000
@@ -104,21 +109,24 @@ def _load_redirects(spark: SparkSession, records: Sequence[Path]) -> DataFrame:
         adopt_segments(directory, REDIRECTS)
         fresh += _read_open(directory, REDIRECTS)
         closed += closed_segments(directory, REDIRECTS)
-    columns = [entry.split()[0] for entry in _REDIRECT_DDL.split(", ")]
-    rows = spark.createDataFrame([tuple(row.get(name) for name in columns) for row in fresh], _REDIRECT_DDL)
+    rows = _table(spark, fresh, _REDIRECTED)
     if closed:
-        rows = rows.unionByName(spark.read.schema(_REDIRECT_DDL).json([str(path) for path in closed]))
+        rows = rows.unionByName(spark.read.schema(rows.schema).json([str(path) for path in closed]))
     return _normal(rows.where("message_id IS NOT NULL"))
 
 
 def _load_handled(spark: SparkSession, records: Sequence[Path]) -> DataFrame:
     fresh = [row for directory in records for row in _read_open(directory, RECEIPTS)]
-    columns = [entry.split()[0] for entry in _HANDLED_DDL.split(", ")]
-    rows = spark.createDataFrame([tuple(row.get(name) for name in columns) for row in fresh], _HANDLED_DDL)
+    rows = _table(spark, fresh, _HANDLED)
     for directory in records:
         adopt_segments(directory, RECEIPTS)
-        rows = rows.unionByName(load_receipts(spark, directory).select(*columns))
+        rows = rows.unionByName(load_receipts(spark, directory).select(*rows.columns))
     return _normal(rows.dropDuplicates(["op"]))
+
+
+def _table(spark: SparkSession, rows: Sequence[Mapping[str, Any]], columns: Iterable[RowColumn]) -> DataFrame:
+    cells = [tuple(row.get(column.name) for column in columns) for row in rows]
+    return spark.createDataFrame(cells, ddl_of(columns))
 
 
 def _read_open(directory: Path, kind: str) -> list[dict[str, Any]]:

@@ -1,0 +1,21 @@
+"""Columns of the ledger's rows in Spark's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pairbus.ledger.columns import RowColumn
+
+__all__ = ["ddl_of", "sql_type"]
+
+_SQL = {str: "string", int: "long", float: "double", bool: "boolean"}
+
+
+def sql_type(column: RowColumn, *, moments: str = "double") -> str:
+    """The type of a column. Moments are numbers in segments, and may be something else in a table."""
+    return moments if column.is_moment else _SQL[column.plain]
+
+
+def ddl_of(columns: Iterable[RowColumn], *, moments: str = "double") -> str:
+    """The columns as a schema."""
+    return ", ".join(f"{column.name} {sql_type(column, moments=moments)}" for column in columns)
