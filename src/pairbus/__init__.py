@@ -7,24 +7,75 @@ what needs a web server or Spark lives in a subpackage that is imported by name.
 from __future__ import annotations
 
 import logging
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .errors import ConfigurationError, PairbusError, UnreachableError
+from .lazy import on_first_use
 
 if TYPE_CHECKING:
+    from .backlog.provisioner import BacklogQueueReport, ProvisioningReport
+    from .client.errors import ClientClosedError, SpoolError, SpoolFullError, WrongLoopError
+    from .client.observers.metrics import PrometheusObserver
+    from .client.observers.observer import Observer, Sending, Undertaking
+    from .client.observers.tracing import TracingObserver
+    from .client.status import PairStatus, PathStatus, SessionsStatus, SpoolStatus, SyphonStatus
     from .client.sync import PairedSender, PairedServiceBusClient
     from .options import EntityState, SendAvailabilityOptions, StateChange
+    from .pairing.errors import (
+        BacklogUnavailableError,
+        ForkedClientError,
+        MalformedEnvelope,
+        MessageTooLargeForBacklog,
+        PairFaultedError,
+        PrimaryEntityFault,
+        ReservedPropertyError,
+        SamePairError,
+        ScheduledInBacklogError,
+    )
+    from .pairing.headroom import HeadroomNotice
+    from .pairing.health import HealthStatus
+    from .pairing.rotation import QueueStatus
+    from .portal import PortalClosed, PortalReentered
 
 __all__ = [
+    "BacklogQueueReport",
+    "BacklogUnavailableError",
+    "ClientClosedError",
     "ConfigurationError",
     "EntityState",
+    "ForkedClientError",
+    "HeadroomNotice",
+    "HealthStatus",
+    "MalformedEnvelope",
+    "MessageTooLargeForBacklog",
+    "Observer",
+    "PairFaultedError",
+    "PairStatus",
     "PairbusError",
     "PairedSender",
     "PairedServiceBusClient",
+    "PathStatus",
+    "PortalClosed",
+    "PortalReentered",
+    "PrimaryEntityFault",
+    "PrometheusObserver",
+    "ProvisioningReport",
+    "QueueStatus",
+    "ReservedPropertyError",
+    "SamePairError",
+    "ScheduledInBacklogError",
     "SendAvailabilityOptions",
+    "Sending",
+    "SessionsStatus",
+    "SpoolError",
+    "SpoolFullError",
+    "SpoolStatus",
     "StateChange",
+    "SyphonStatus",
+    "TracingObserver",
+    "Undertaking",
     "UnreachableError",
+    "WrongLoopError",
     "__version__",
 ]
 
@@ -35,20 +86,57 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Where the names are that are imported with their first use.
 _HOMES = {
-    "EntityState": "pairbus.options",
-    "PairedSender": "pairbus.client.sync",
-    "PairedServiceBusClient": "pairbus.client.sync",
-    "SendAvailabilityOptions": "pairbus.options",
-    "StateChange": "pairbus.options",
+    "pairbus.backlog.provisioner": (
+        "BacklogQueueReport",
+        "ProvisioningReport",
+    ),
+    "pairbus.client.errors": (
+        "ClientClosedError",
+        "SpoolError",
+        "SpoolFullError",
+        "WrongLoopError",
+    ),
+    "pairbus.client.observers.metrics": ("PrometheusObserver",),
+    "pairbus.client.observers.observer": (
+        "Observer",
+        "Sending",
+        "Undertaking",
+    ),
+    "pairbus.client.observers.tracing": ("TracingObserver",),
+    "pairbus.client.status": (
+        "PairStatus",
+        "PathStatus",
+        "SessionsStatus",
+        "SpoolStatus",
+        "SyphonStatus",
+    ),
+    "pairbus.client.sync": (
+        "PairedSender",
+        "PairedServiceBusClient",
+    ),
+    "pairbus.options": (
+        "EntityState",
+        "SendAvailabilityOptions",
+        "StateChange",
+    ),
+    "pairbus.pairing.errors": (
+        "BacklogUnavailableError",
+        "ForkedClientError",
+        "MalformedEnvelope",
+        "MessageTooLargeForBacklog",
+        "PairFaultedError",
+        "PrimaryEntityFault",
+        "ReservedPropertyError",
+        "SamePairError",
+        "ScheduledInBacklogError",
+    ),
+    "pairbus.pairing.headroom": ("HeadroomNotice",),
+    "pairbus.pairing.health": ("HealthStatus",),
+    "pairbus.pairing.rotation": ("QueueStatus",),
+    "pairbus.portal": (
+        "PortalClosed",
+        "PortalReentered",
+    ),
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_first_use(__name__, _HOMES)

@@ -6,6 +6,7 @@ from .access.policies import Policy
 from .broker import Broker
 from .connections import ConnectionInfo
 from .counters import OperationKind, OperationTally
+from .engine.errors import Refused
 from .engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from .errors import BrokerError, ControlError, StoreError
 from .faults.fault import Fault
@@ -27,6 +28,7 @@ __all__ = [
     "OperationTally",
     "Policy",
     "QueueSettings",
+    "Refused",
     "StoreError",
     "SubscriptionSettings",
     "TopicSettings",

@@ -7,12 +7,13 @@ Syphon(spark, PumpPair.from_env("CONTOSO", "CONTOSO_DR"), state="state").run(onc
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pairbus.lazy import on_first_use
 
 if TYPE_CHECKING:
     from pairbus.backlog.discovery import Backlog
-    from pairbus.pump import PumpOptions, PumpPair, Side
+    from pairbus.pump import PumpOptions, PumpPair, Side, TransportError
 
     from .receipts import compact_receipts, load_receipts
     from .session import open_session
@@ -30,6 +31,7 @@ __all__ = [
     "SyphonError",
     "SyphonProgress",
     "SyphonSummary",
+    "TransportError",
     "Verdict",
     "compact_receipts",
     "load_receipts",
@@ -37,26 +39,31 @@ __all__ = [
     "verify",
 ]
 
+# Where the names are that are imported with their first use.
 _HOMES = {
-    "Backlog": "pairbus.backlog.discovery",
-    "MissingMessage": "pairbus.spark.verdict",
-    "PumpOptions": "pairbus.pump",
-    "PumpPair": "pairbus.pump",
-    "Side": "pairbus.pump",
-    "Syphon": "pairbus.spark.syphon",
-    "SyphonError": "pairbus.spark.syphon",
-    "SyphonProgress": "pairbus.spark.syphon",
-    "SyphonSummary": "pairbus.spark.summary",
-    "Verdict": "pairbus.spark.verdict",
-    "compact_receipts": "pairbus.spark.receipts",
-    "load_receipts": "pairbus.spark.receipts",
-    "open_session": "pairbus.spark.session",
-    "verify": "pairbus.spark.verdict",
+    "pairbus.backlog.discovery": ("Backlog",),
+    "pairbus.pump": (
+        "PumpOptions",
+        "PumpPair",
+        "Side",
+        "TransportError",
+    ),
+    "pairbus.spark.receipts": (
+        "compact_receipts",
+        "load_receipts",
+    ),
+    "pairbus.spark.session": ("open_session",),
+    "pairbus.spark.summary": ("SyphonSummary",),
+    "pairbus.spark.syphon": (
+        "Syphon",
+        "SyphonError",
+        "SyphonProgress",
+    ),
+    "pairbus.spark.verdict": (
+        "MissingMessage",
+        "Verdict",
+        "verify",
+    ),
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return value
+__getattr__, __dir__ = on_first_use(__name__, _HOMES)
