@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.pump.destinations import Destinations, PathState
+from pairbus.pump.judgement import Judgement, Remedy
 from pairbus.pump.lanes import Lanes
 from pairbus.pump.steps import Bury, Defer, Fetch, HeldMessage, LaneStep, Recheck, Renew, Send
-from pairbus.pump.verdicts import Judgement, Remedy
 
 DOWN = Judgement(Remedy.DOWN, "Unreachable", "down")
 BUSY = Judgement(Remedy.BUSY, "Busy", "busy", wait=2.0)

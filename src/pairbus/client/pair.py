@@ -30,7 +30,7 @@ from pairbus.timers import LoopTimers, Timers
 from .errors import ClientClosedError, WrongLoopError
 from .observers.notifier import Notifier
 from .observers.observer import LogObserver, Observer, Observers, RouteName, Sending
-from .sending.backlog import BacklogRoute
+from .sending.backlog_route import BacklogRoute
 from .sending.calls import ReplayCall
 from .sending.entity import PairedEntity
 from .sending.message import Message, PairedMessageBatch, body_bytes

@@ -15,8 +15,8 @@ from pairbus.amqp.types import Array, Int, Symbol, UInt
 from pairbus.clock import Clock, SystemClock
 from pairbus.pairing.failures import Fate
 
+from .amqp_line import AmqpLine, Place
 from .errors import UNANSWERED, TransportError
-from .line import AmqpLine, Place
 from .links import BATCH_FORMAT, ReceiverLink, SenderLink, encode_batch
 from .meter import Meter
 from .requests import RequestLink

@@ -9,10 +9,10 @@ from pairbus.pairing.names import path_key
 
 from .errors import TransportError
 from .intake import Stray
+from .judgement import Judgement
 from .parcel import Parcel, ReceiptBook
 from .station import Station
 from .transport import BacklogSource, Delivery, Refusal
-from .verdicts import Judgement
 
 __all__ = ["Burials"]
 

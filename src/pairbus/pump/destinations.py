@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
-from .verdicts import Judgement, Remedy
+from .judgement import Judgement, Remedy
 
 __all__ = ["Condition", "Destinations", "PathState"]
 

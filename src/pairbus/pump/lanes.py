@@ -36,8 +36,8 @@ from math import inf
 from typing import Generic
 
 from .destinations import Condition, Destinations, PathState
+from .judgement import Judgement, Remedy
 from .steps import Bury, H, LaneStep, StepList
-from .verdicts import Judgement, Remedy
 
 __all__ = ["Lanes"]
 

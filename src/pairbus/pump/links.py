@@ -40,8 +40,8 @@ from pairbus.amqp.performatives import (
 from pairbus.amqp.session import Session
 from pairbus.pairing.failures import Fate
 
+from .amqp_line import AmqpLine
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
-from .line import AmqpLine
 from .meter import Meter
 
 __all__ = ["BATCH_FORMAT", "LinkEnd", "ReceiverLink", "SenderLink", "Wave", "attach_link", "encode_batch"]

@@ -25,7 +25,7 @@ from pairbus.pairing.names import (
 )
 from pairbus.sdk.identity import default_credential
 
-from .line import Place
+from .amqp_line import Place
 from .tokens import CredentialTokens, FixedToken, SasTokens, TokenSource
 
 __all__ = ["PumpPair", "Side"]

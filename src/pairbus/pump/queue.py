@@ -29,13 +29,13 @@ from pairbus import conditions
 from .burials import Burials
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .intake import PEEK_PAGE, Intake, Stray
+from .judgement import Remedy, judge
 from .lanes import Lanes
 from .parcel import Parcel, ReceiptBook, deliveries_of
 from .rate import Pace
 from .station import Station
 from .steps import Bury, Defer, Fetch, LaneStep, Recheck, Renew, Send
 from .transport import BacklogSource, Delivery, Refusal, Unit
-from .verdicts import Remedy, judge
 
 __all__ = ["QueuePump"]
 

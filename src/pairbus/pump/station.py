@@ -12,11 +12,11 @@ from pairbus.ledger.receipts import Receipts
 from pairbus.pairing.names import path_key
 
 from .destinations import Destinations, PathState
+from .judgement import Judgement, Remedy
 from .options import PumpOptions
 from .rate import Limiter
 from .summary import PumpTally
 from .transport import Destination, Transport
-from .verdicts import Judgement, Remedy
 
 __all__ = ["Station"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from .verdicts import Judgement
+from .judgement import Judgement
 
 __all__ = ["Bury", "Defer", "Fetch", "H", "HeldMessage", "LaneStep", "Recheck", "Renew", "Send", "StepList"]
 
