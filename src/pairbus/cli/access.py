@@ -23,7 +23,7 @@ async def signed_in(settings: PairSettings) -> AsyncIterator[ReachablePair]:
     if settings.primary.host is None and settings.secondary.host is None:
         yield ReachablePair(settings, None)
         return
-    from pairbus.sdk.identity import default_credential  # late: most pairs have connection strings
+    from pairbus.sdk.credentials import default_credential  # late: most pairs have connection strings
 
     credential = default_credential()
     try:

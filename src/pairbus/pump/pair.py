@@ -23,7 +23,7 @@ from pairbus.pairing.names import (
     parse_connection_string,
     primary_name,
 )
-from pairbus.sdk.identity import default_credential
+from pairbus.sdk.credentials import default_credential
 
 from .amqp_line import Place
 from .tokens import CredentialTokens, FixedToken, SasTokens, TokenSource

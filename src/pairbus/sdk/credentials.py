@@ -1,4 +1,4 @@
-"""Credentials at the border between threads and event loops.
+"""Credentials: the one that the environment has, and any at the border between threads and event loops.
 
 The inner clients are asynchronous and the receivers of the synchronous facade are not, whatever kind of
 credential the application has. Keys and signatures, which the SDK takes everywhere, pass as they are. A
@@ -14,10 +14,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from azure.core.credentials import AccessToken
+from azure.core.credentials_async import AsyncTokenCredential
 
 from pairbus.portal import Portal
 
-__all__ = ["for_event_loop", "for_threads"]
+__all__ = ["default_credential", "for_event_loop", "for_threads"]
+
+
+def default_credential() -> AsyncTokenCredential:
+    """Whatever the environment has: a managed identity, variables, a developer who signed in. Close it."""
+    try:
+        from azure.identity.aio import DefaultAzureCredential
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "Signing in with Microsoft Entra ID needs azure-identity: pip install 'pairbus[identity]'",
+            name="azure.identity",
+        ) from error
+    return DefaultAzureCredential()
 
 
 def for_event_loop(credential: Any) -> Any:

@@ -1,7 +1,11 @@
-"""Where a pair keeps what must outlive a process: redirect records, the spool, the status of running clients.
+"""Where a pair keeps what must outlive a process.
 
-DIR/records/   redirect records
-DIR/status/    one file a running client
+DIR/records/          redirect records of clients, receipts of pumps, and the operations of both
+DIR/spool/            messages that neither side could take
+DIR/status/           one file a running client
+DIR/primary-reached   that the primary was reached once, and at which address
+DIR/syphon.json       how the syphon that runs now is told to pause or stop
+DIR/checkpoint/       the epoch of an endless syphon
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ def default_state_dir(primary: str) -> Path:
 
 
 def records_dir(state_dir: Path) -> Path:
-    """Where redirect records lie."""
+    """Where redirect records, receipts and operations lie."""
     return state_dir / "records"
 
 
