@@ -39,6 +39,8 @@ TtlPolicy = Literal["pause", "deduct"]
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
 _GIB = 1024**3
+# What the SDK takes to tell a mistake, 1.05 s, and some room.
+_SDK_ANSWER = 2.0
 
 
 class EntityState(Enum):
@@ -179,8 +181,8 @@ class SendAvailabilityOptions:
         metadata=_seconds(
             0.05,
             _HOUR,
-            "How long one attempt may stay unanswered. Never longer than failover_interval, unless that is "
-            "0.",
+            "How long one attempt may stay unanswered. The failover does not wait for it. Below 2 s a wrong "
+            "key or name is taken for silence: the SDK needs more than a second to tell them apart.",
         ),
     )
     retry_delay: float = field(
@@ -250,6 +252,14 @@ class SendAvailabilityOptions:
     ping_primary_interval: float = field(
         default=60.0,
         metadata=_seconds(1.0, 1800.0, "The time between two pings of an entity that has failed over."),
+    )
+    ping_timeout: float = field(
+        default=10.0,
+        metadata=_seconds(
+            0.05,
+            _HOUR,
+            "How long a ping may stay unanswered. The next one does not wait for it.",
+        ),
     )
     ping_jitter: float = field(
         default=0.1,
@@ -346,11 +356,14 @@ class SendAvailabilityOptions:
         object.__setattr__(self, "ttl_policies", policies)
 
     @property
-    def attempt_timeout(self) -> float:
-        """`send_timeout`, never above `failover_interval` unless that is 0."""
-        if self.failover_interval > 0:
-            return min(self.send_timeout, self.failover_interval)
-        return self.send_timeout
+    def doubts(self) -> tuple[str, ...]:
+        """What is allowed and yet likely to be regretted."""
+        if self.send_timeout >= _SDK_ANSWER:
+            return ()
+        return (
+            f"send_timeout is {self.send_timeout:g} s, but the SDK needs more than a second to tell a wrong "
+            f"key or name from silence; give it {_SDK_ANSWER:g} s at least",
+        )
 
     def retry_delay_after(self, failures: int) -> float:
         """The pause before the next attempt of a send that has failed `failures` times."""

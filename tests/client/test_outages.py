@@ -328,3 +328,18 @@ async def _in_real_time(scene: Scene) -> None:
         await sender.send_messages(text("after"))
     assert scene.ids() == ["before", "after"]
     assert scene.backlog_ids() == ["during"]
+
+
+async def test_a_send_that_was_given_up_and_arrives_is_told(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    sender = still.sender(failover_interval=3.0)
+    still.primary.faults.set("delay", seconds=0.5)
+    sending = still.begin(sender.send_messages(text("twice")))
+    await still.on_the_wire()
+    await manual_timers.advance(3.0)
+    await sending
+    assert still.backlog_ids() == ["twice"]
+    status = sender._client.status
+    await eventually(lambda: status().entities[0].arrived_late == 1)
+    assert still.ids() == ["twice"]

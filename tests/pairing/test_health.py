@@ -312,21 +312,88 @@ def test_the_first_ping_goes_out_with_the_failover_and_then_one_an_interval() ->
     health = make(failover_interval=5, ping_primary_interval=60)
     health.begin("a", 100)
     assert pings(health.tick(105)) == [1]
-    while_pinging = health.next_deadline
-    assert while_pinging is None
+    assert health.next_deadline == 165
     health.ping_failed(1, COUNT, now=107, reason="refused")
     assert health.next_deadline == 165
     assert pings(health.tick(165)) == [2]
 
 
-def test_a_ping_that_takes_longer_than_the_interval_is_followed_at_once() -> None:
+def test_a_ping_that_hangs_delays_neither_the_next_nor_the_failback() -> None:
+    health = make(failover_interval=0, ping_primary_interval=1)
+    health.begin("a", 100)
+    assert pings(health.record("a", COUNT, now=100, reason="refused")) == [1]
+    assert pings(health.tick(101)) == [2]
+    assert pings(health.tick(102)) == [3]
+    effects = health.ping_succeeded(2, 102.5)
+    assert changes(effects) == [(FAILED_OVER, HEALTHY)]
+    assert [effect.number for effect in effects if isinstance(effect, StopPing)] == [1, 3]
+
+
+def test_a_late_failure_of_a_ping_undoes_no_later_answer() -> None:
+    health = make(failover_interval=0, ping_primary_interval=1, good_pings=2)
+    health.begin("a", 100)
+    health.record("a", COUNT, now=100, reason="refused")
+    health.tick(101)
+    health.tick(102)
+    assert health.ping_succeeded(2, 102.2) == ()
+    assert health.ping_failed(1, UNKNOWN, now=110, reason="timed out") == ()
+    assert changes(health.ping_succeeded(3, 110.1)) == [(FAILED_OVER, HEALTHY)]
+
+
+def test_a_late_answer_of_a_ping_is_an_answer() -> None:
     health = make(failover_interval=0, ping_primary_interval=1)
     health.begin("a", 100)
     health.record("a", COUNT, now=100, reason="refused")
-    assert health.tick(105) == ()
-    health.ping_failed(1, UNKNOWN, now=106, reason="timed out")
+    health.tick(101)
+    assert health.ping_failed(2, COUNT, now=101, reason="refused") == ()
+    assert changes(health.ping_succeeded(1, 105)) == [(FAILED_OVER, HEALTHY)]
+
+
+@pytest.mark.parametrize(("interval", "timeout", "due"), [(1, 10, 103), (1, 2, 102), (5, 10, 105)])
+def test_before_the_first_success_silence_is_given_time_to_become_an_answer(
+    interval: float, timeout: float, due: float
+) -> None:
+    health = make(failover_interval=interval, send_timeout=timeout)
+    health.begin("a", 100)
+    assert health.next_deadline == due
+    assert changes(health.tick(due)) == [(HEALTHY, FAILED_OVER)]
+
+
+def test_a_failure_that_counts_keeps_the_interval_also_before_the_first_success() -> None:
+    health = make(failover_interval=1)
+    health.begin("a", 100)
+    health.begin("b", 100)
+    health.record("a", COUNT, now=100.2, reason="refused")
     assert health.next_deadline == 101
-    assert pings(health.tick(106)) == [2]
+
+
+def test_after_the_first_success_silence_has_the_interval() -> None:
+    health = make(failover_interval=1)
+    health.begin("a", 100)
+    health.succeed("a", 100)
+    health.begin("b", 110)
+    assert health.next_deadline == 111
+
+
+def test_what_abandoned_attempts_meet_counts_as_a_ping_would_once_an_interval() -> None:
+    health = make(failover_interval=1, ping_primary_interval=60)
+    health.begin("a", 100)
+    health.tick(103)
+    health.ping_failed(1, MISSING, now=104, reason="gone")
+    assert health.answered_late(MISSING, now=105, reason="gone") == ()
+    for now in (106, 120, 164):
+        assert health.answered_late(MISSING, now=now, reason="gone") == ()
+    assert changes(health.answered_late(MISSING, now=165, reason="gone")) == [(FAILED_OVER, FAULTED)]
+
+
+def test_an_outage_that_abandoned_attempts_meet_late_tells_nothing() -> None:
+    health = make(failover_interval=1, ping_primary_interval=60)
+    health.begin("a", 100)
+    health.tick(103)
+    health.ping_failed(1, MISSING, now=104, reason="gone")
+    health.ping_failed(health.status().pings, MISSING, now=104, reason="gone")
+    assert health.answered_late(COUNT, now=105, reason="refused") == ()
+    assert health.state is FAILED_OVER
 
 
 @pytest.mark.parametrize(("chance", "due"), [(0.0, 160.0), (0.5, 157.0), (0.999999, 154.000006)])

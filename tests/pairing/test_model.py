@@ -40,14 +40,18 @@ class Model:
     failed: list[float] = field(default_factory=list)  # beginnings of failed attempts, since the last success
     success: float = -1.0
     ping_results: list[str] = field(default_factory=list)  # since the failover
+    newest_answer: int = 0
+    has_succeeded: bool = False
     absences: dict[str, float] = field(default_factory=dict)
 
     def deadline(self) -> float | None:
         if self.state not in (EntityState.HEALTHY, EntityState.SUSPECT):
             return None
         waiting = list(self.begun.values()) if self.interval > 0 else []
-        beginnings = [max(begun, self.success) for begun in self.failed + waiting]
-        return min(beginnings) + self.interval if beginnings else None
+        patience = self.interval if self.has_succeeded else max(self.interval, 3.0)
+        ends = [max(begun, self.success) + self.interval for begun in self.failed]
+        ends += [max(begun, self.success) + patience for begun in waiting]
+        return min(ends, default=None)
 
     def recover(self, now: float) -> None:
         self.state, self.success = EntityState.HEALTHY, now
@@ -62,7 +66,7 @@ class PairMachine(RuleBasedStateMachine):
     """One entity of a client, and the rotation that its senders share."""
 
     @initialize(
-        interval=st.sampled_from([0.0, 5.0, 30.0]),
+        interval=st.sampled_from([0.0, 1.0, 5.0, 30.0]),
         good_pings=st.integers(1, 2),
         seed=st.randoms(use_true_random=False),
     )
@@ -77,7 +81,7 @@ class PairMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.next_attempt = 0
         self.ended: set[int] = set()
-        self.ping: int | None = None
+        self.pings: set[int] = set()
         self.last_ping_at: float | None = None
         self.choices: dict[int, str] = {}
 
@@ -98,11 +102,10 @@ class PairMachine(RuleBasedStateMachine):
                     assert isinstance(attempt, int)
                     self.end(attempt)
             elif isinstance(effect, StartPing):
-                assert self.ping is None, "one ping at a time"
-                self.ping, self.last_ping_at = effect.number, self.now
+                self.pings.add(effect.number)
+                self.last_ping_at = self.now
             elif isinstance(effect, StopPing):
-                assert effect.number == self.ping
-                self.ping = None
+                self.pings.remove(effect.number)
 
     def end(self, attempt: int) -> None:
         assert attempt not in self.ended, "an attempt ends once"
@@ -128,6 +131,7 @@ class PairMachine(RuleBasedStateMachine):
         del self.model.begun[attempt]
         self.end(attempt)
         self.model.recover(self.now)
+        self.model.has_succeeded = True
         self.carry_out(self.health.succeed(attempt, self.now), old=old)
 
     @precondition(lambda self: self.model.begun)
@@ -182,18 +186,21 @@ class PairMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------- pings
 
-    @precondition(lambda self: self.ping is not None)
-    @rule(result=st.sampled_from(["good", "transient", "missing", "missing", "denied"]))
-    def answer_ping(self, result: str) -> None:
+    @precondition(lambda self: self.pings)
+    @rule(data=st.data(), result=st.sampled_from(["good", "transient", "missing", "missing", "denied"]))
+    def answer_ping(self, data: st.DataObject, result: str) -> None:
         old, model = self.model.state, self.model
-        number, self.ping = self.ping, None
-        assert number is not None
-        model.ping_results.append(result)
+        number = data.draw(st.sampled_from(sorted(self.pings)))
+        self.pings.remove(number)
+        if number > model.newest_answer or result == "good":
+            model.ping_results.append(result)
+        model.newest_answer = max(model.newest_answer, number)
         if model.ping_results[-model.good_pings :] == ["good"] * model.good_pings:
             model.recover(self.now)
         elif model.ping_results[-3:] in (["missing"] * 3, ["denied"] * 3):
             model.state = EntityState.FAULTED
         if result == "good":
+            model.has_succeeded = True
             effects = self.health.ping_succeeded(number, self.now)
         else:
             verdict = {"transient": COUNT, "missing": MISSING, "denied": DENIED}[result]
@@ -256,12 +263,10 @@ class PairMachine(RuleBasedStateMachine):
     def the_deadline_is_the_models(self) -> None:
         if self.health.route is Route.PRIMARY:
             assert self.health.next_deadline == self.model.deadline()
-            assert self.ping is None
-        elif self.ping is None:
+            assert self.pings == set()
+        else:
             assert self.health.next_deadline is not None, "a ping is always due while failed over"
             assert self.health.next_deadline <= self.now + 10
-        else:
-            assert self.health.next_deadline is None
 
     @invariant()
     def the_rotation_is_the_models(self) -> None:

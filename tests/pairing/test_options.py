@@ -72,16 +72,6 @@ def test_delays_that_contradict_each_other_are_refused() -> None:
         SendAvailabilityOptions(retry_delay=10.0, retry_delay_max=5.0)
 
 
-@pytest.mark.parametrize(
-    ("interval", "timeout", "expected"), [(60, 10, 10), (5, 10, 5), (0, 10, 10), (0.5, 10, 0.5)]
-)
-def test_an_attempt_never_outlasts_the_failover_interval(
-    interval: float, timeout: float, expected: float
-) -> None:
-    options = SendAvailabilityOptions(failover_interval=interval, send_timeout=timeout)
-    assert options.attempt_timeout == expected
-
-
 def test_pauses_between_attempts_double_up_to_a_limit() -> None:
     options = SendAvailabilityOptions(retry_delay=0.5, retry_delay_max=3.0)
     assert [options.retry_delay_after(count) for count in (0, 1, 2, 3, 4, 100_000)] == [

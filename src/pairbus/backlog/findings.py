@@ -89,6 +89,7 @@ def judge_options(options: SendAvailabilityOptions) -> Iterator[Finding]:
             "timeout or a shorter interval"
         )
         yield Finding("note", "hold", "failover_interval", text)
+    yield from (Finding("warning", "hold", "send_timeout", text) for text in options.doubts)
 
 
 def judge_queues(report: ProvisioningReport) -> Iterator[Finding]:

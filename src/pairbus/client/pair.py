@@ -129,6 +129,8 @@ class Pair:
         """Have the backlog queues looked after, the spool emptied, and the syphon run, in the background."""
         if self._provisioning is not None or not self.sides.is_open("secondary"):
             return
+        for doubt in self.options.doubts:
+            log.warning("%s", doubt)
         provisioner = Provisioner(
             self.secondary.open_administration,
             self.name,
@@ -369,7 +371,7 @@ class Pair:
             syphon=None if self._syphon is None else self._syphon.status(),
             sessions=None if self.sessions is None else self.sessions.status(),
             spool=None if self._spool is None else self._spool.status(),
-            warnings=() if self._report is None else self._report.warnings,
+            warnings=(*self.options.doubts, *(() if self._report is None else self._report.warnings)),
         )
 
     async def close(self) -> None:

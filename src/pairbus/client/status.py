@@ -39,10 +39,13 @@ def new_counts() -> SendCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathStatus:
-    """One entity: its health, with times of day, what was sent, and how many messages lacked headroom."""
+    """One entity: its health, with times of day, what was sent, how many messages lacked headroom, and how
+    many sends arrived after the failover had given them up: their messages may be there twice.
+    """
 
     health: HealthStatus
     without_headroom: int
+    arrived_late: int
     sent: Mapping[RouteName, Mapping[AttemptOutcome, int]]
 
 

@@ -13,18 +13,23 @@ Theory of operation
    silent peer counts. It ends with `succeed` or `record`; a failover abandons those that have no answer,
    and what an abandoned one reports later is ignored.
 4. The failover clock runs from the beginning of the first attempt that failed, counted, or is still without
-   an answer. A success stops it: an attempt that began earlier is then taken to begin at that success, so a
-   single stuck attempt does not fail over an entity that goes on answering others. A refusal stops it like a
-   success: an entity that is disabled, gone, full or not ours to use is not down, whatever became of the link
-   to it, and the backlog would only hide what the caller has to see. Throttling holds the clock for those
-   that wait, until the wait is over that the service asked for.
+   an answer. Before the first success ever, one that is only without an answer is given `_FIRST_ANSWER`: the
+   SDK takes its time to tell a wrong key or name from silence. A success stops the clock: an attempt that
+   began earlier is then taken to begin at that success, so a single stuck attempt does not fail over an
+   entity that goes on answering others. A refusal stops it like a success: an entity that is disabled, gone,
+   full or not ours to use is not down, whatever became of the link to it, and the backlog would only hide
+   what the caller has to see. Throttling holds the clock for those that wait, until the wait is over that the
+   service asked for.
 5. With a `failover_interval` of 0 only a failure fails over, since every attempt is without an answer at
    first; what bounds a silent peer is then the shell's deadline for one attempt, which ends in a failure.
 6. The first ping goes out with the failover, the next ones each `ping_primary_interval` after the start of
-   the one before, earlier by a random part of `ping_jitter` and never later. There is one ping at a time.
-   A forced failover waits an interval before its first ping, or a healthy primary would undo it at once.
+   the one before, earlier by a random part of `ping_jitter` and never later, whether that one has been
+   answered or not: a ping that hangs delays no failback. A failure is heard only while no later ping has been
+   answered; a success always is. A forced failover waits an interval before its first ping, or a healthy
+   primary would undo it at once.
 7. `PERMANENT_PINGS` pings in a row with the same permanent error fault the entity. Pings go on: a good one,
-   or `mark_healthy`, mends it.
+   or `mark_healthy`, mends it. What an abandoned attempt meets after all counts as a ping would, at most once
+   an interval.
 """
 
 from __future__ import annotations
@@ -58,6 +63,8 @@ __all__ = [
 #: How many pings in a row must meet the same permanent error to fault an entity. One may meet a deployment or
 #: a rotated key half-way; the first and the third are about two ping intervals apart.
 PERMANENT_PINGS = 3
+# The SDK tells a wrong key or name after 1.05 s, and more on a busy machine.
+_FIRST_ANSWER = 3.0
 
 
 class Input(Enum):
@@ -198,9 +205,13 @@ class EntityHealth:
         # Nothing that began earlier counts as having begun earlier: rule 4.
         self._counts_from = float("-inf")
         self._throttled_since: float | None = None
+        self._has_succeeded = False
         self._pings = 0
-        self._ping: int | None = None
+        # Pings without an answer, and the newest that has one.
+        self._awaited: set[int] = set()
+        self._answered = 0
         self._ping_due: float | None = None
+        self._late_counts_from = float("-inf")
         self._good_pings = 0
         self._permanent: FailureKind | None = None
         self._permanent_pings = 0
@@ -219,9 +230,7 @@ class EntityHealth:
     @property
     def next_deadline(self) -> float | None:
         """When to call `tick`, if nothing else happens before."""
-        if self._ping_due is not None:
-            return None if self._ping is not None else self._ping_due
-        return self._fails_over_at()
+        return self._ping_due if self._ping_due is not None else self._fails_over_at()
 
     def fault(self) -> PrimaryEntityFault:
         """What a send raises whose route is `REFUSED`."""
@@ -254,6 +263,7 @@ class EntityHealth:
         """The primary has taken the message."""
         if self._attempts.pop(attempt, None) is None:
             return ()
+        self._has_succeeded = True
         return self._take(Input.ATTEMPT_SUCCEEDED, now, "a send succeeded")
 
     def record(self, attempt: Hashable, verdict: Ruling, *, now: float, reason: str) -> tuple[Effect, ...]:
@@ -297,9 +307,10 @@ class EntityHealth:
 
     def ping_succeeded(self, number: int, now: float) -> tuple[Effect, ...]:
         """The ping of that number was taken; a number that is not awaited is ignored."""
-        if number != self._ping:
+        if number not in self._awaited:
             return ()
-        self._ping = None
+        self._hear(number)
+        self._has_succeeded = True
         self._good_pings += 1
         self._permanent, self._permanent_pings = None, 0
         if self._good_pings < self._options.good_pings:
@@ -309,10 +320,28 @@ class EntityHealth:
 
     def ping_failed(self, number: int, verdict: Ruling, *, now: float, reason: str) -> tuple[Effect, ...]:
         """The ping of that number failed; a number that is not awaited is ignored."""
-        if number != self._ping:
+        if number not in self._awaited:
             return ()
-        self._ping = None
+        is_news = number > self._answered
+        self._hear(number)
+        if not is_news:
+            return ()
         self._good_pings = 0
+        return self._count_permanent(verdict, now, reason)
+
+    def answered_late(self, verdict: Ruling, *, now: float, reason: str) -> tuple[Effect, ...]:
+        """An abandoned attempt has met something after all."""
+        is_permanent = verdict.action is Action.PERMANENT
+        if self.state is not EntityState.FAILED_OVER or not is_permanent or now < self._late_counts_from:
+            return ()
+        self._late_counts_from = now + self._options.ping_primary_interval
+        return self._count_permanent(verdict, now, reason)
+
+    def _hear(self, number: int) -> None:
+        self._awaited.discard(number)
+        self._answered = max(self._answered, number)
+
+    def _count_permanent(self, verdict: Ruling, now: float, reason: str) -> tuple[Effect, ...]:
         self._last_failure = reason
         kind = verdict.kind if verdict.action is Action.PERMANENT else None
         self._permanent_pings = self._permanent_pings + 1 if kind is self._permanent else 1
@@ -364,13 +393,13 @@ class EntityHealth:
                 self._ping_due = now + self._ping_interval()
                 self._permanent, self._permanent_pings = None, 0
             case HealthStep.STOP_PINGS:
-                running, self._ping, self._ping_due = self._ping, None, None
-                return (StopPing(self.path, running),) if running is not None else ()
+                running, self._awaited, self._ping_due = self._awaited, set(), None
+                return tuple(StopPing(self.path, number) for number in sorted(running))
         return ()
 
     def _start_ping(self, now: float) -> StartPing:
         self._pings += 1
-        self._ping = self._pings
+        self._awaited.add(self._pings)
         self._ping_due = now + self._ping_interval()
         return StartPing(self.path, self._pings)
 
@@ -395,11 +424,17 @@ class EntityHealth:
         """When the interval elapses, as things stand."""
         if self.route is not Route.PRIMARY:
             return None
-        since = self._failing_since
-        if self._attempts and self._options.failover_interval > 0:
+        interval, ends = self._options.failover_interval, float("inf")
+        if self._failing_since is not None:
+            ends = self._failing_since + interval
+        if self._attempts and interval > 0:
             oldest = max(next(iter(self._attempts.values())), self._counts_from)
-            since = self._earliest(oldest)
-        return None if since is None else since + self._options.failover_interval
+            ends = min(ends, oldest + max(interval, self._shortest_wait()))
+        return ends if ends < float("inf") else None
+
+    def _shortest_wait(self) -> float:
+        """What an attempt without an answer is given, whatever the interval."""
+        return 0.0 if self._has_succeeded else min(_FIRST_ANSWER, self._options.send_timeout)
 
     def _is_elapsed(self, now: float) -> bool:
         deadline = self._fails_over_at()

@@ -45,6 +45,12 @@ FAMILIES = (
     Family(Gauge, "pairbus_entity_state", "1 for the state that an entity is in, else 0.", ("path", "state")),
     Family(Counter, "pairbus_state_changes_total", "Changes of state, by the new one.", ("path", "state")),
     Family(Counter, "pairbus_pings_total", "Pings, by how they ended: ok or failed.", ("path", "outcome")),
+    Family(
+        Counter,
+        "pairbus_late_answers_total",
+        "Sends that were answered after a failover had given them up: ok or failed.",
+        ("path", "outcome"),
+    ),
     Family(Gauge, "pairbus_rotation_usable", "Backlog queues in the rotation."),
     Family(Gauge, "pairbus_rotation_queues", "Backlog queues that the pair has."),
     Family(
@@ -89,6 +95,7 @@ class PrometheusObserver(Observer):
         self._state: Gauge = metrics["pairbus_entity_state"]
         self._changes: Counter = metrics["pairbus_state_changes_total"]
         self._pings: Counter = metrics["pairbus_pings_total"]
+        self._late: Counter = metrics["pairbus_late_answers_total"]
         self._usable: Gauge = metrics["pairbus_rotation_usable"]
         self._queues: Gauge = metrics["pairbus_rotation_queues"]
         self._headroom: Counter = metrics["pairbus_headroom_lacked_total"]
@@ -130,6 +137,9 @@ class PrometheusObserver(Observer):
 
     def pinged(self, path: str, *, succeeded: bool, seconds: float) -> None:
         self._pings.labels(self._pair, path, "ok" if succeeded else "failed").inc()
+
+    def answered_late(self, path: str, *, succeeded: bool) -> None:
+        self._late.labels(self._pair, path, "ok" if succeeded else "failed").inc()
 
     def rotation_changed(self, usable: int, total: int) -> None:
         self._usable.labels(self._pair).set(usable)

@@ -101,6 +101,9 @@ class Observer:
     def tallied(self, tally: SendNote) -> None:
         """The same, as the bill sees it; not told of what goes to the spool."""
 
+    def answered_late(self, path: str, *, succeeded: bool) -> None:
+        """A send that a failover gave up was answered after all: taken, and so perhaps twice, or refused."""
+
     def pinged(self, path: str, *, succeeded: bool, seconds: float) -> None:
         """A ping has been answered, or not."""
 
@@ -140,6 +143,10 @@ class LogObserver(Observer):
             change.reason,
             extra={"fields": {"path": change.path, "old": change.old.value, "new": change.new.value}},
         )
+
+    def answered_late(self, path: str, *, succeeded: bool) -> None:
+        if succeeded:
+            log.warning("%s: a send that was given up has arrived; its messages may be there twice", path)
 
     def rotation_changed(self, usable: int, total: int) -> None:
         level = logging.INFO if usable == total else logging.WARNING

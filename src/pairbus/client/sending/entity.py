@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, cast
 
@@ -83,12 +84,13 @@ class PairedEntity:
         self._sessions = pair.sessions
         self._options = pair.options
         self._timers = pair.timers
-        self._limit = pair.options.attempt_timeout
+        self._limit = pair.options.send_timeout
         self.health = EntityHealth(path, pair.options, random=pair.random)
-        self._links = [self._new_link() for _ in range(self._options.links_per_entity)]
+        new_link = partial(self._new_link, on_late=self._answered_late)
+        self._links = [new_link() for _ in range(self._options.links_per_entity)]
         self._only_link = self._links[0] if len(self._links) == 1 else None
         self._pinger = Pinger(
-            self._new_link(),
+            self._new_link,
             options=pair.options,
             timers=pair.timers,
             on_end=self._ping_ended,
@@ -98,8 +100,9 @@ class PairedEntity:
         self._alarm_at = 0.0
         self._is_over = False
         self._batch_limit: int | None = None
+        self._arrived_late = 0
 
-    def _new_link(self) -> SendLink:
+    def _new_link(self, on_late: Callable[[BaseException | None], object] | None = None) -> SendLink:
         def open_sender() -> SdkSender:
             settings = self.settings
             return self.pair.primary.open_sender(
@@ -110,7 +113,11 @@ class PairedEntity:
             return is_idle_closure(describe(error), self._options, idle_for=idle_for)
 
         return SendLink(
-            open_sender, graveyard=self.pair.graveyard, timers=self._timers, is_idle_closure=is_idle
+            open_sender,
+            graveyard=self.pair.graveyard,
+            timers=self._timers,
+            is_idle_closure=is_idle,
+            on_late=on_late,
         )
 
     # -- sending
@@ -283,6 +290,15 @@ class PairedEntity:
         link.failures += 1
         link.rest(self._options.retry_delay_after(link.failures))
         return action
+
+    def _answered_late(self, error: BaseException | None) -> None:
+        """An attempt that a failover abandoned has been answered. A success may be a second copy."""
+        self._arrived_late += error is None
+        self._observers.tell(lambda observer: observer.answered_late(self.path, succeeded=error is None))
+        if error is not None and not self._is_over:
+            failure = describe(error)
+            verdict = judge(failure, self._options, had_success=True)
+            self.carry_out(self.health.answered_late(verdict, now=self._timers.now(), reason=failure.summary))
 
     def _observe(self, call: EntityCall, ticket: Ticket, outcome: AttemptOutcome, *, fate: Fate) -> None:
         messages = call.messages
@@ -460,6 +476,7 @@ class PairedEntity:
         return PathStatus(
             health=self.health.status(),
             without_headroom=self.pair.headroom.count(self.path),
+            arrived_late=self._arrived_late,
             sent={route: dict(counts) for route, counts in self.counts.items()},
         )
 

@@ -12,6 +12,8 @@ Theory of operation
    connected a call is made in place, by the caller's own task. There a cancellation ends it at once, and a
    task a call would cost as much as all the rest of this client. Should the SDK linger, it is reminded.
 4. A sender whose call was given up is in an unknown state. It is buried, and the next call opens a new one.
+   A call in a task that a failover abandoned is listened to for the rest of its time: what it meets after all
+   may be what the caller has to mend.
 5. A link that failed may be given a *rest*. Whoever has the turn waits for its end before it calls, so that a
    thousand callers behind a dead peer knock once a rest, not a thousand times.
 6. A link that was closed while nobody used it is opened again once, at once, and nobody hears of it.
@@ -64,12 +66,16 @@ class SendLink:
         graveyard: Graveyard,
         timers: Timers,
         is_idle_closure: Callable[[BaseException, float], bool] | None = None,
+        on_late: Callable[[BaseException | None], object] | None = None,
     ) -> None:
-        """`is_idle_closure` tells whether an error after so many idle seconds is rule 6's."""
+        """`is_idle_closure` tells whether an error after so many idle seconds is rule 6's; `on_late` hears
+        what the SDK raised, or None for a success, in a call that had been abandoned.
+        """
         self._open_sender = open_sender
         self._graveyard = graveyard
         self._timers = timers
         self._is_idle_closure = is_idle_closure
+        self._on_late = on_late
         self._loop = asyncio.get_running_loop()
         self._sender: SdkSender | None = None
         self._waiting: deque[Ticket] = deque()
@@ -91,6 +97,8 @@ class SendLink:
         self._call_ends = 0.0
         self._watchdog: TimerHandle | None = None
         self._watchdog_at = 0.0
+        # Calls that nobody waits for, with their senders, until their time is over.
+        self._left_behind: dict[asyncio.Task[Any], tuple[SdkSender, TimerHandle]] = {}
 
     @property
     def length(self) -> int:
@@ -226,7 +234,10 @@ class SendLink:
             self._give_up(task)
             raise
         if ending is not Ending.ANSWERED:
-            self._give_up(task)
+            if ending is Ending.ABANDONED and self._on_late is not None and not self._is_closing:
+                self._leave_behind(task)
+            else:
+                self._give_up(task)
             ticket.error = None
             return ending
         return _read(ticket, task)
@@ -322,6 +333,8 @@ class SendLink:
         if self._watchdog is not None:
             self._watchdog.cancel()
             self._watchdog = None
+        for task in list(self._left_behind):
+            self._end_late(task)
         self.discard()  # or else whoever has the turn does it
 
     def _give_up(self, task: asyncio.Task[Any]) -> None:
@@ -332,9 +345,40 @@ class SendLink:
         else:
             self._bury_sender(after=task)
 
+    def _leave_behind(self, task: asyncio.Task[Any]) -> None:
+        """Nobody waits for this call any more, but what it meets within its own time is told."""
+        sender = self._sender
+        if sender is None:
+            self._give_up(task)
+            return
+        self._forget_sender()
+        timer = self._timers.call_at(self._call_ends, lambda: self._end_late(task))
+        self._left_behind[task] = (sender, timer)
+        task.add_done_callback(self._hear_late)
+
+    def _hear_late(self, task: asyncio.Task[Any]) -> None:
+        left = self._left_behind.pop(task, None)
+        if left is None or task.cancelled():
+            return
+        sender, timer = left
+        timer.cancel()
+        self._graveyard.bury(sender)
+        error = task.exception()
+        if self._on_late is not None:
+            self._on_late(error)
+
+    def _end_late(self, task: asyncio.Task[Any]) -> None:
+        sender, timer = self._left_behind.pop(task)
+        timer.cancel()
+        task.add_done_callback(_look_away)
+        self._graveyard.bury(sender, after=task)
+
     def _bury_sender(self, after: asyncio.Task[Any] | None = None) -> None:
         if self._sender is not None:
             self._graveyard.bury(self._sender, after=after)
+        self._forget_sender()
+
+    def _forget_sender(self) -> None:
         self._sender = None
         self._is_proven = False
         self.last_success = None

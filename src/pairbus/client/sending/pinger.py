@@ -1,7 +1,8 @@
 """Asks an entity that has failed over whether it takes messages again.
 
-A ping has a link of its own, opened for it when the entity fails over and closed when it is back. It may take
-no longer than the time to the next one, or a ping that met a silent peer would hold up the failback.
+A ping has a link of its own, opened when the entity fails over and closed when it is back. While one is still
+without an answer the next has a fresh link, so that a peer that was silent holds up no failback; both are
+listened to, each for `ping_timeout`.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _PING_LIFE = timedelta(seconds=1)
 
 
 class Pinger:
-    """Pings one entity, one ping at a time."""
+    """Pings one entity."""
 
     def __init__(
         self,
-        link: SendLink,
+        new_link: Callable[[], SendLink],
         *,
         options: SendAvailabilityOptions,
         timers: Timers,
@@ -43,12 +44,13 @@ class Pinger:
         """`on_end` gets the number of the ping, how it ended, what it met, and the seconds it took; `on_fate`
         what became of each message that was one, also if nobody waited for it any more.
         """
-        self._link = link
+        self._new_link = new_link
+        self._idle: list[SendLink] = []
         self._timers = timers
         self._on_end = on_end
         self._on_fate = on_fate
         self._operation = _open_link if options.probe == "link" else _send_ping
-        self.limit = min(options.attempt_timeout, options.ping_primary_interval)
+        self.limit = options.ping_timeout
         self._running: dict[asyncio.Task[None], Ticket] = {}
 
     def start(self, number: int) -> None:
@@ -62,22 +64,29 @@ class Pinger:
         """Nobody waits for a ping any more."""
         for ticket in list(self._running.values()):
             ticket.abandon()
-        self._link.discard()  # one whose ping is under way goes with that
+        for link in self._idle:
+            link.discard()
 
     async def close(self) -> None:
-        """Stop, and close the link."""
+        """Stop, and close the links."""
         self.stop()
-        await self._link.close(0.0)
+        if self._running:
+            await asyncio.wait(self._running)
+        await asyncio.gather(*(link.close(0.0) for link in self._idle))
 
     async def _ping(self, number: int, ticket: Ticket) -> None:
+        link = self._idle.pop() if self._idle else self._new_link()
         began = self._timers.now()
-        ending = await self._link.run(ticket, self._operation, limit=self.limit)
+        try:
+            ending = await link.run(ticket, self._operation, limit=self.limit)
+            if ending is not Ending.DONE or self._operation is _open_link:
+                link.discard()  # a link that is open already would tell nothing the next time
+        finally:
+            self._idle.append(link)
         if ticket.called_at is not None and self._operation is _send_ping:
             self._on_fate(fate_of(ending, ticket.error))
         if ending is Ending.ABANDONED:
             return
-        if ending is not Ending.DONE or self._operation is _open_link:
-            self._link.discard()  # a link that is open already would tell nothing the next time
         self._on_end(number, ending, ticket.error, self._timers.now() - began)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
