@@ -8,17 +8,29 @@ LOCK := requirements/dev.txt
 LOCKED := .venv/.locked
 READY := .venv/.ready
 
-.PHONY: help setup demo test bench soak lint format lock clean
+# Three workers keep two cores busy: many tests wait for another process, or for the SDK. Rewritten tests are kept in
+# __pycache__, whatever the environment says, or each worker would rewrite them all.
+WORKERS ?= 3
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+PARALLEL := -n $(WORKERS)
+# What needs neither the SDK's time nor other programs.
+FAST := access amqp backlog cost engine filters guards ledger pairing store
+
+.PHONY: help setup demo check test coverage test-all bench soak lint format lock release clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make setup    the virtual environment .venv with every extra"
 	@echo "make demo     set up, then an outage from beginning to end on two embedded namespaces"
+	@echo "make check    set up, then ruff, mypy and the fast tests; under a minute"
 	@echo "make test     set up, then every check; what CI runs"
+	@echo "make test-all every test with each Python that runs here, and with the lowest dependencies all but Spark"
+	@echo "make coverage every test, then how much of each room it has run"
 	@echo "make bench    set up, then measure broker, clients, pump and ledger; RabbitMQ too, where it is installed"
 	@echo "make soak     set up, then the long forms of the tests that roll dice"
 	@echo "make lint     ruff and mypy only"
 	@echo "make format   let ruff rewrite the sources in the house format"
+	@echo "make release  build wheel and sdist into dist, and try the wheel in an empty environment"
 	@echo "make lock     resolve the dependencies of pyproject.toml anew into $(LOCK)"
 	@echo "make clean    remove .venv and the caches"
 
@@ -47,8 +59,27 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+check: lint
+	$(PYTEST) $(PARALLEL) -q $(FAST:%=tests/%)
+
 test: lint
-	$(BIN)/python -m pytest
+	$(PYTEST) $(PARALLEL)
+
+test-all: $(READY)
+	$(BIN)/python scripts/test_all.py
+
+coverage: $(READY)
+	@mkdir -p build
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest $(PARALLEL)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage json --quiet -o build/coverage.json
+	$(BIN)/python scripts/coverage_by_room.py build/coverage.json
+
+release: $(READY)
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	$(BIN)/python scripts/try_release.py dist
 
 bench: $(READY)
 	$(BIN)/python -m bench
@@ -78,4 +109,4 @@ lock:
 		--no-emit-trusted-host --output-file $(LOCK) pyproject.toml
 
 clean:
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis

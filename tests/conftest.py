@@ -4,19 +4,27 @@ A test asks for the tool by its fixture (`node`, `java`, `chromium`, `connect`).
 installed the test is left out at collection and listed at the end of the run, so that a machine with Python
 alone still checks all it can and nothing goes missing silently. With PAIRBUS_REQUIRE_ALL=1, as in CI, a
 missing tool is an error.
+
+Under pytest-xdist the tests run in workers, and the process that reports has collected nothing: what a
+worker has to add to the summary it sends at its end.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
+import socket
 import subprocess
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,8 +57,21 @@ TOOLS = {
     "connect": Tool("Spark Connect", ("java",), ("grpc",)),
 }
 
-LEFT_OUT = pytest.StashKey[dict[str, int]]()
+# Files that go to one worker together, because they share what is dear to start: one Spark session.
+TOGETHER = ("tests/spark/",)
+# What takes longest begins first, so that no worker is left alone with it at the end.
+LONGEST_FIRST = ("spark", "drill", "crash", "node", "sync", "client", "broker", "cli")
+
+# What is said at the end of the run: the lines of each section.
+SECTIONS = pytest.StashKey[dict[str, list[str]]]()
 NPM_FAILURE = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SECTIONS] = {}
+    missing = sorted(tool.name for tool in TOOLS.values() if tool.is_missing())
+    if missing and os.environ.get("PAIRBUS_REQUIRE_ALL") == "1":
+        raise pytest.UsageError(f"PAIRBUS_REQUIRE_ALL=1, but not installed: {', '.join(missing)}")
 
 
 def tool_missing_for(item: pytest.Item) -> Tool | None:
@@ -64,14 +85,34 @@ def count_names(tools: Iterable[Tool]) -> dict[str, int]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     missing = {item: tool for item in items if (tool := tool_missing_for(item))}
-    left_out = count_names(missing.values())
-    config.stash[LEFT_OUT] = left_out
-    if not missing:
-        return
-    if os.environ.get("PAIRBUS_REQUIRE_ALL") == "1":
-        raise pytest.UsageError(f"PAIRBUS_REQUIRE_ALL=1, but not installed: {', '.join(sorted(left_out))}")
-    config.hook.pytest_deselected(items=list(missing))
-    items[:] = [item for item in items if item not in missing]
+    if missing:
+        config.stash[SECTIONS]["tests left out"] = [
+            f"left out for want of {tool}: {count}"
+            for tool, count in sorted(count_names(missing.values()).items())
+        ]
+        config.hook.pytest_deselected(items=list(missing))
+        items[:] = [item for item in items if item not in missing]
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: directories_before(item.path.parent.name))
+
+
+def directories_before(directory: str) -> int:
+    """How many directories begin before this one in a run with workers."""
+    return (*LONGEST_FIRST, directory).index(directory)
+
+
+def parcel_of(nodeid: str) -> str:
+    """What goes to one worker as a whole: a file, whose wider fixtures are made once, or several files."""
+    file = nodeid.partition("::")[0]
+    return next((directory for directory in TOGETHER if file.startswith(directory)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    config.option.loadscopereorder = False  # by the number of tests; here a few tests take longest
+    scheduler = import_module("xdist.scheduler").LoadScopeScheduling(config, log)
+    scheduler._split_scope = parcel_of  # the way that xdist's manual shows, without the class around it
+    return scheduler
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -92,17 +133,19 @@ def install_node_packages() -> None:
         return
     lock = hashlib.sha256(lock_file.read_bytes()).hexdigest()
     stamp = NODE_PROJECT / "node_modules" / ".lock-sha256"
-    if stamp.exists() and stamp.read_text(encoding="ascii") == lock:
-        return
-    subprocess.run(
-        ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"],
-        cwd=NODE_PROJECT,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=NPM_TIMEOUT,
-    )
-    stamp.write_text(lock, encoding="ascii")
+    with lock_file.open("rb") as turnstile:
+        fcntl.flock(turnstile, fcntl.LOCK_EX)  # one worker installs, the others find it done
+        if stamp.exists() and stamp.read_text(encoding="ascii") == lock:
+            return
+        subprocess.run(
+            ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"],
+            cwd=NODE_PROJECT,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=NPM_TIMEOUT,
+        )
+        stamp.write_text(lock, encoding="ascii")
 
 
 @pytest.fixture(scope="session")
@@ -132,9 +175,39 @@ def chromium() -> Path:
     return Path(found)
 
 
+@pytest.fixture(scope="session")
+def hold_port() -> Iterator[Callable[[], int]]:
+    """Gives a port for a server that a test starts later, or never.
+
+    It is bound until the run ends, so nobody else is given it, and not listened on, so whoever names it may.
+    """
+    with ExitStack() as held:
+
+        def hold() -> int:
+            holder = held.enter_context(socket.socket())
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(("127.0.0.1", 0))
+            return int(holder.getsockname()[1])
+
+        yield hold
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["sections"] = session.config.stash[SECTIONS]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take over what a worker has to say; what several say in the same words is said once."""
+    for title, lines in getattr(node, "workeroutput", {}).get("sections", {}).items():
+        said = node.config.stash[SECTIONS].setdefault(title, [])
+        said += [line for line in lines if line not in said]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    left_out = config.stash.get(LEFT_OUT, {})
-    if left_out:
-        terminalreporter.section("tests left out")
-        for tool, count in sorted(left_out.items()):
-            terminalreporter.line(f"left out for want of {tool}: {count}")
+    for title, lines in config.stash[SECTIONS].items():
+        terminalreporter.section(title)
+        for line in lines:
+            terminalreporter.line(line)

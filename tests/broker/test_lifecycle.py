@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -127,10 +128,8 @@ def test_a_port_that_is_taken() -> None:
         assert threads() <= before
 
 
-def test_a_port_of_ones_choice() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def test_a_port_of_ones_choice(hold_port: Callable[[], int]) -> None:
+    port = hold_port()
     for _ in range(2):  # and again at once, though old connections linger
         with Broker({"contoso": port}) as broker:
             assert broker["contoso"].port == port

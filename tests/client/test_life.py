@@ -7,9 +7,9 @@ import gc
 import json
 import logging
 import os
-import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,10 @@ from pairbus.testing import ManualTimers
 from .scene import BACKLOG, Scene, eventually, text
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def elsewhere(scene: Scene) -> str:
+@pytest.fixture
+def elsewhere(still: Scene, hold_port: Callable[[], int]) -> str:
     """A connection string whose host has a typing error: nobody listens there, and the name differs."""
-    string = scene.primary.connection_string.replace(str(scene.primary.port), str(free_port()))
+    string = still.primary.connection_string.replace(str(still.primary.port), str(hold_port()))
     return string.replace("Namespace=contoso", "Namespace=contso")
 
 
@@ -89,16 +84,18 @@ async def test_nothing_shows_a_key(scene: Scene) -> None:
     assert not any(key in text for text in shown)
 
 
-async def test_a_mistyped_host_raises(still: Scene) -> None:
-    sender = still.sender(primary=elsewhere(still))
+async def test_a_mistyped_host_raises(still: Scene, elsewhere: str) -> None:
+    sender = still.sender(primary=elsewhere)
     with pytest.raises(ServiceBusConnectionError):
         await sender.send_messages(text("1"))
     assert still.diary.changes == []
 
 
-async def test_a_mistyped_host_raises_though_the_client_made_its_own_backlog_queues(still: Scene) -> None:
+async def test_a_mistyped_host_raises_though_the_client_made_its_own_backlog_queues(
+    still: Scene, elsewhere: str
+) -> None:
     """That the queues are there proves nothing then: nobody has paired before."""
-    client = still.client(primary=elsewhere(still))
+    client = still.client(primary=elsewhere)
     await client.start()
     with pytest.raises(ServiceBusConnectionError):
         await client.get_queue_sender("orders").send_messages(text("1"))
@@ -141,7 +138,7 @@ async def test_a_client_that_starts_in_an_outage_sends(
 
 
 async def test_a_client_that_is_started_again_knows_the_primary_of_its_predecessor(
-    still: Scene, tmp_path: Path
+    still: Scene, tmp_path: Path, elsewhere: str
 ) -> None:
     """Neither side answers, and yet it is no mistyped host: the spool may take the message."""
     await still.sender(state_dir=tmp_path).send_messages(text("1"))
@@ -152,7 +149,7 @@ async def test_a_client_that_is_started_again_knows_the_primary_of_its_predecess
     later = still.client(**settings)
     await later.get_queue_sender("orders").send_messages(text("2"))
     assert later.status().entities[0].sent["spool"]["ok"] == 1
-    elsewhere_now = still.client(primary=elsewhere(still), **settings)
+    elsewhere_now = still.client(primary=elsewhere, **settings)
     with pytest.raises(ServiceBusConnectionError):
         await elsewhere_now.get_queue_sender("orders").send_messages(text("3"))
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.broker.hurry import HurriedLoop
-
-SEED = pytest.StashKey[int]()
+from tests.conftest import SECTIONS
 
 
 def pytest_asyncio_loop_factories(
@@ -24,7 +23,8 @@ def pytest_asyncio_loop_factories(
 def seed(pytestconfig: pytest.Config) -> int:
     """A new one each time; PAIRBUS_CRASH_SEED repeats one."""
     seed = int(os.environ.get("PAIRBUS_CRASH_SEED") or random.SystemRandom().randrange(1 << 32))
-    pytestconfig.stash[SEED] = seed
+    said = f"killed at random moments; PAIRBUS_CRASH_SEED={seed} chooses the same ones"
+    pytestconfig.stash[SECTIONS]["crash tests"] = [said]
     return seed
 
 
@@ -32,10 +32,3 @@ def seed(pytestconfig: pytest.Config) -> int:
 def kills() -> int:
     """How many times; the long form asks for more."""
     return int(os.environ.get("PAIRBUS_CRASH_KILLS") or 5)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    seed = config.stash.get(SEED, None)
-    if seed is not None:
-        terminalreporter.section("crash tests")
-        terminalreporter.line(f"killed at random moments; PAIRBUS_CRASH_SEED={seed} chooses the same ones")

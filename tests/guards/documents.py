@@ -12,7 +12,7 @@ __all__ = ["code_blocks", "make_targets", "mentioned_commands", "mentioned_targe
 
 def make_targets() -> set[str]:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    return set(re.findall(r"^([a-z]+):", makefile, flags=re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
 
 
 def code_blocks(text: str, language: str) -> list[str]:
@@ -28,7 +28,7 @@ def _typed(text: str) -> Iterator[str]:
 
 
 def mentioned_targets(text: str) -> set[str]:
-    return {found.group(1) for line in _typed(text) if (found := re.match(r"make ([a-z]+)\b", line))}
+    return {found.group(1) for line in _typed(text) if (found := re.match(r"make ([a-z][a-z-]*)", line))}
 
 
 def mentioned_commands(text: str) -> set[str]:

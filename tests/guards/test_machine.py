@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,52 +46,6 @@ def test_a_missing_venv_module_is_told(tmp_path: Path) -> None:
     done = doctor(fake_python(tmp_path, 'case "$2" in *ensurepip*) exit 1;; *) exit 0;; esac'))
     assert done.returncode == 1
     assert "apt-get install python3-venv" in done.stderr
-
-
-NEEDS_NODE = """
-def test_with_node(node):
-    assert node.name == "node"
-
-def test_without():
-    assert True
-"""
-
-
-def run_without_node(directory: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run two tests, one of which needs Node, where no program but Python can be found."""
-    shutil.copy(ROOT / "tests" / "conftest.py", directory / "conftest.py")
-    (directory / "test_sample.py").write_text(NEEDS_NODE, encoding="utf-8")
-    environment = {name: value for name, value in os.environ.items() if name != "PAIRBUS_REQUIRE_ALL"}
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            "--rootdir",
-            str(directory),
-            str(directory),
-        ],
-        cwd=directory,
-        env={**environment, "PATH": str(directory), **variables},
-        capture_output=True,
-        text=True,
-        timeout=50,
-    )
-
-
-def test_without_node_the_tests_that_need_it_are_left_out_and_listed(tmp_path: Path) -> None:
-    done = run_without_node(tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert "1 passed, 1 deselected" in done.stdout
-    assert "left out for want of Node: 1" in done.stdout
-
-
-def test_where_all_is_required_a_missing_tool_is_an_error(tmp_path: Path) -> None:
-    done = run_without_node(tmp_path, PAIRBUS_REQUIRE_ALL="1")
-    assert done.returncode != 0
-    assert "not installed: Node" in done.stderr + done.stdout
 
 
 @pytest.mark.parametrize("script", [".ci/run", "scripts/doctor"])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,9 @@ collect_ignore = (
 
 
 @pytest.fixture(scope="session")
-def address() -> Iterator[tuple[dict[str, int], Policy]]:
+def address(hold_port: Callable[[], int]) -> Iterator[tuple[dict[str, int], Policy]]:
     """Ports and a policy that every broker of these tests has: workers read them from their environment."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in NAMESPACES]
-    ports = {name: one.getsockname()[1] for name, one in zip(NAMESPACES, sockets, strict=True)}
-    for one in sockets:
-        one.close()
+    ports = {name: hold_port() for name in NAMESPACES}
     policy = Policy("tests", secrets.token_urlsafe(32), ALL_CLAIMS)
     for name, variable in NAMESPACES.items():
         os.environ[variable] = connection_string("127.0.0.1", ports[name], namespace=name, policy=policy)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -46,20 +45,15 @@ def daemon(arguments: list[str], *, log: Path, ready: str) -> Iterator[subproces
         process.wait()
 
 
-def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as found:
-        return int(found.getsockname()[1])
-
-
 def test_a_cluster_drains_though_a_worker_is_killed(
-    java: Path, bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    java: Path, bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hold_port: Callable[[], int]
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_IP", LOOPBACK)
     bus.create_entities(queues=["orders"], sessions=["carts"], topics=[])
     letters = [Letter(path="orders", id=f"o{n:05d}") for n in range(5000)]
     letters += [Letter(path="carts", id=f"c{n:05d}", session=f"s{n % 7}") for n in range(5000)]
     bus.put(letters)
-    master = f"spark://{LOOPBACK}:{free_port()}"
+    master = f"spark://{LOOPBACK}:{hold_port()}"
     with ExitStack() as stack:
         place = ["--host", LOOPBACK, "--port", master.rpartition(":")[2], "--webui-port", "0"]
         stack.enter_context(

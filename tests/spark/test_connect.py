@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, until
-from .test_cluster import free_port
 from .test_command import PAIR, call, receipts_of, start
 from .traffic import assert_whole, letters
 
@@ -37,9 +36,9 @@ print(json.dumps([summary.moved, summary.dead_lettered, receipts, verdict.delive
 
 
 @pytest.fixture(scope="module")
-def connect(spark: Any) -> Iterator[str]:
+def connect(spark: Any, hold_port: Callable[[], int]) -> Iterator[str]:
     """The address of the server. It is there for whoever asks until the session ends."""
-    port = free_port()
+    port = hold_port()
     conf = spark.sparkContext._jsc.sc().conf()
     conf.set("spark.connect.grpc.binding.address", "127.0.0.1")
     conf.set("spark.connect.grpc.binding.port", str(port))

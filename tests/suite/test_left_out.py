@@ -1,0 +1,66 @@
+"""Tests for which a tool is missing are left out, and the run says so, in one process or in several."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NEEDS_NODE = """
+def test_with_node(node):
+    assert node.name == "node"
+
+def test_without():
+    assert True
+"""
+
+
+def run_without_node(directory: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run two tests, one of which needs Node, where no program but Python can be found."""
+    shutil.copy(ROOT / "tests" / "conftest.py", directory / "conftest.py")
+    (directory / "test_sample.py").write_text(NEEDS_NODE, encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if name != "PAIRBUS_REQUIRE_ALL"}
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            str(directory),
+            *arguments,
+            str(directory),
+        ],
+        cwd=directory,
+        env={**environment, "PATH": str(directory), **variables},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+
+# In one process, and in workers that report to one that has collected nothing.
+WAYS = pytest.mark.parametrize("arguments", [(), ("-n", "2")], ids=["alone", "workers"])
+
+
+@WAYS
+def test_without_node_the_tests_that_need_it_are_left_out_and_listed(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    done = run_without_node(tmp_path, *arguments)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+    assert done.stdout.count("left out for want of Node: 1") == 1
+
+
+@WAYS
+def test_where_all_is_required_a_missing_tool_is_an_error(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = run_without_node(tmp_path, *arguments, PAIRBUS_REQUIRE_ALL="1")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "not installed: Chromium, Java, Node" in done.stderr + done.stdout
