@@ -40,9 +40,9 @@ _RULES = """\
 - The failover clock runs from the beginning of the first attempt that failed, counted, or is still without an
   answer. A success stops it, and attempts that began earlier are then taken to begin at that success. Before
   the first success of an entity an attempt that is only without an answer is given 3 s (or `send_timeout`).
-- Attempts that a failover gave up are listened to until their `send_timeout`. A permanent error that comes late
-  counts as one of the three pings, at most once a ping interval; a late success is told: the message may be
-  there twice.
+- Attempts that a failover gave up are listened to until their `send_timeout`. A permanent error that comes
+  late counts as one of the three pings, at most once a ping interval; a late success is told: the message may
+  be there twice.
 - With `failover_interval=0` a send that fails, and counts, leads from healthy straight to failed over.
 - A refusal is an answer: an entity that is disabled, missing, full or not ours to use is not down. The send
   raises, and the clock stops that a link cut at the same time may have started. With `count_disabled` and
