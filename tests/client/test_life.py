@@ -21,6 +21,7 @@ from pairbus.aio import PairedServiceBusClient
 from pairbus.broker import Broker
 from pairbus.client.errors import ClientClosedError, WrongLoopError
 from pairbus.client.observers.observer import Observer
+from pairbus.client.state.landmark import Landmark
 from pairbus.errors import ConfigurationError
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import ForkedClientError, SamePairError
@@ -458,3 +459,22 @@ async def test_receivers_are_the_sdks_on_the_primary(still: Scene) -> None:
         await receiver.complete_message(received)
     assert str(received) == "1"
     assert type(receiver).__module__.startswith("azure.servicebus.aio")
+
+
+def test_two_processes_that_reach_the_primary_at_once_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = Landmark(tmp_path, "sb://contoso"), Landmark(tmp_path, "sb://contoso")
+    replace = os.replace
+
+    def meet(source: Path, target: Path) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        other.set()
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", meet)
+    one.set()
+    assert one.is_set()
+    assert other.is_set()
+    assert [path.name for path in tmp_path.iterdir()] == ["primary-reached"]
+    assert caplog.text == ""

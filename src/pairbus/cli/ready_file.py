@@ -7,7 +7,6 @@ and one that an earlier run left behind is removed at the start. It holds keys, 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.files import SECRET, publish
 
 if TYPE_CHECKING:
     from pairbus.broker.control import ControlClient
@@ -59,11 +59,8 @@ def announced(described: Mapping[str, Any], ready_file: Path | None) -> Iterator
     if ready_file is None:
         yield
         return
-    draft = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        json.dump(described, file, indent=2)
-    draft.replace(ready_file)
+    # Not durably: a broker does not outlive its machine.
+    publish(ready_file, json.dumps(described, indent=2), mode=SECRET, durable=False)
     try:
         yield
     finally:

@@ -13,24 +13,24 @@ Theory of operation
    ends. An open segment whose lock can be had was left behind: it is *adopted*. A torn last line is cut off,
    the rest is closed as its writer would have done; what has no whole row is removed.
 5. A new file is locked after it was created. An adopter that comes in between removes it, being empty; the
-   writer sees that when it has the lock, and creates another.
+   writer sees that when it asks for the lock, and creates another.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pairbus.clock import Clock, SystemClock
+from pairbus.plumbing.files import FileLock, hold_alone, sync_directory, write_all
 
-__all__ = ["SegmentRead", "SegmentWriter", "adopt_segments", "closed_segments", "read_segment"]
+__all__ = ["SegmentRead", "SegmentWriter", "adopt_segments", "closed_segments", "encode_row", "read_segment"]
 
 _SUFFIX = ".jsonl"
 _OPEN = ".open"
@@ -62,12 +62,12 @@ class SegmentWriter:
         self.directory = directory
         self.kind = kind
         self._max_bytes = max_bytes
-        self._max_age = max_age
+        self.max_age = max_age
         self._clock = clock or SystemClock()
-        self._encode = encode or _encode
+        self._encode = encode or encode_row
         self._open: _OpenSegment | None = None
 
-    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def append(self, rows: Iterable[Any]) -> None:
         """Keep these rows, in order, in one segment; they are on the disk when this returns."""
         data = b"".join(map(self._encode, rows))
         if not data:
@@ -88,7 +88,7 @@ class SegmentWriter:
         segment = self._open
         if segment is None:
             return
-        if segment.size >= self._max_bytes or self._clock.monotonic() - segment.begun >= self._max_age:
+        if segment.size >= self._max_bytes or self._clock.monotonic() - segment.begun >= self.max_age:
             self.close()
 
     def close(self) -> Path | None:
@@ -108,22 +108,23 @@ class _Unusable(Exception):
 @dataclass(slots=True)
 class _OpenSegment:
     path: Path
-    descriptor: int
+    lock: FileLock
     begun: float
     size: int = 0
 
     def write(self, data: bytes) -> None:
+        descriptor = self.lock.descriptor
         try:
-            _write_all(self.descriptor, data)
+            write_all(descriptor, data)
         except OSError as error:
             try:
-                os.ftruncate(self.descriptor, self.size)
-                os.lseek(self.descriptor, self.size, os.SEEK_SET)
+                os.ftruncate(descriptor, self.size)
+                os.lseek(descriptor, self.size, os.SEEK_SET)
             except OSError:
                 raise _Unusable(error) from None
             raise
         try:
-            os.fsync(self.descriptor)
+            os.fsync(descriptor)
         except OSError as error:
             raise _Unusable(error) from None
         self.size += len(data)
@@ -133,27 +134,22 @@ class _OpenSegment:
         try:
             return _finish(self.path, self.size)
         finally:
-            os.close(self.descriptor)
+            self.lock.release()
 
     def abandon(self) -> None:
         """Leave it to whoever adopts it."""
         with suppress(OSError):
-            os.close(self.descriptor)
+            self.lock.release()
 
 
 # Made once: `json.dumps` with separators of its own makes an encoder for each row.
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def _encode(row: Mapping[str, Any]) -> bytes:
+def encode_row(row: Mapping[str, Any]) -> bytes:
+    """A row as a line of JSON."""
     # In ASCII: whatever text an application puts into an id can be written, a lone surrogate too.
     return _to_json(row).encode("ascii") + b"\n"
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _create(directory: Path, kind: str, clock: Clock) -> _OpenSegment:
@@ -161,22 +157,10 @@ def _create(directory: Path, kind: str, clock: Clock) -> _OpenSegment:
         # Names sort by time; the rest makes them unique among the machines that may share the directory.
         name = f"{kind}-{int(clock.now() * 1000):013d}-{uuid.uuid4().hex}{_SUFFIX}"
         path = directory / f".{name}{_OPEN}"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if _is_still(path, descriptor):
-            _sync_directory(directory)
-            return _OpenSegment(path, descriptor, begun=clock.monotonic())
-        os.close(descriptor)
-
-
-def _is_still(path: Path, descriptor: int) -> bool:
-    """Whether the name still leads to the file that was opened."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return False
-    opened = os.fstat(descriptor)
-    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+        lock = FileLock.take(path, mode=0o644)
+        if lock is not None:
+            sync_directory(directory)
+            return _OpenSegment(path, lock, begun=clock.monotonic())
 
 
 def _finish(path: Path, size: int) -> Path | None:
@@ -185,49 +169,22 @@ def _finish(path: Path, size: int) -> Path | None:
         return None
     final = path.with_name(path.name.removeprefix(".").removesuffix(_OPEN))
     path.rename(final)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
     return final
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def adopt_segments(directory: Path, kind: str) -> list[Path]:
     """Close the open segments whose writers are gone, and tell the names of those that hold rows."""
     adopted = []
     for path in sorted(directory.glob(f".{kind}-*{_SUFFIX}{_OPEN}")):
-        with _held(path) as descriptor:
-            if descriptor is None:
+        with hold_alone(path, create=False) as lock:
+            if lock is None:  # its writer lives, or somebody else was quicker
                 continue
-            size = _cut_torn_line(descriptor)
+            size = _cut_torn_line(lock.descriptor)
             final = _finish(path, size)
             if final is not None:
                 adopted.append(final)
     return adopted
-
-
-@contextmanager
-def _held(path: Path) -> Iterator[int | None]:
-    """The file, opened and locked; None if its writer lives or somebody else was quicker."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield None
-        return
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-        else:
-            yield descriptor if _is_still(path, descriptor) else None
-    finally:
-        os.close(descriptor)
 
 
 def _cut_torn_line(descriptor: int) -> int:

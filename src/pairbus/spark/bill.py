@@ -25,6 +25,7 @@ from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.system import System
 from pairbus.cost.usage import MOVING, Outage, OutageSighting, first_minute, merge_outages
 from pairbus.ledger.operations import OutageMark, WriterMark, find_gaps, sight_outages
+from pairbus.plumbing.files import drafted, publish_directory
 from pairbus.stages import Stage
 
 from .operations import SegmentIntake, load_operations, take_segments
@@ -319,14 +320,15 @@ def _write(lines: DataFrame, out: Path) -> None:
     shutil.rmtree(fresh, ignore_errors=True)
     lines.coalesce(1).sortWithinPartitions(*_KEY).write.parquet(str(fresh))
     shutil.rmtree(final, ignore_errors=True)
-    fresh.rename(final)
-    draft = out / ".lines.csv"
-    with draft.open("w", encoding="utf-8", newline="") as file:
+    publish_directory(fresh, final)
+    with (
+        drafted(out / "lines.csv") as descriptor,
+        open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as file,
+    ):
         writer = csv.writer(file)
         writer.writerow((*_KEY, *_SUMS, "cost"))
         for batch in parquet.ParquetDataset(final).fragments[0].to_batches():
             writer.writerows(map(_cells, batch.to_pylist()))
-    draft.replace(out / "lines.csv")
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -24,8 +24,8 @@ from pyspark.sql import functions as F
 from pairbus.ledger.columns import RowColumn, columns_of
 from pairbus.ledger.operations import BOUNDS, KIND, ROWS
 from pairbus.ledger.segment import adopt_segments, closed_segments
+from pairbus.plumbing.files import hold_alone, publish_directory
 
-from .locks import hold_alone
 from .schema import ddl_of, sql_type
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def take_segments(spark: SparkSession, records: Path) -> SegmentIntake:
     """Take all closed segments into the table."""
     if not records.is_dir():
         return SegmentIntake()
-    with hold_alone(records / _LOCK) as is_alone:
-        if not is_alone:
+    with hold_alone(records / _LOCK) as lock:
+        if lock is None:
             return SegmentIntake()
         adopted = len(adopt_segments(records, KIND))
         segments = closed_segments(records, KIND)
@@ -103,7 +103,7 @@ def _write_days(spark: SparkSession, records: Path, segments: list[Path]) -> tup
         before = present.get(day)
         number = before[1] + 1 if before is not None else 1
         whole = (taken if before is None else merged) / f"day={day}"
-        whole.rename(records / f"{KIND}-{day}-{number:06d}.parquet")
+        publish_directory(whole, records / f"{KIND}-{day}-{number:06d}.parquet")
         if before is not None:
             shutil.rmtree(before[0])
     shutil.rmtree(fresh)

@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 from pairbus.ledger import adopt_segments, closed_segments
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.receipts import KIND, Receipt
+from pairbus.plumbing.files import hold_alone, publish_directory
 
-from .locks import hold_alone
 from .schema import ddl_of
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ def compact_receipts(spark: SparkSession, records: Path) -> Compaction:
     """Adopt what dead writers left behind, and put all receipts into one table of few files."""
     if not records.is_dir():
         return Compaction(segments=0, adopted=0, bad=0, table=None)
-    with hold_alone(records / ".compaction.lock") as is_alone:
-        if not is_alone:
+    with hold_alone(records / ".compaction.lock") as lock:
+        if lock is None:
             return Compaction(segments=0, adopted=0, bad=0, table=None)
         adopted = len(adopt_segments(records, KIND))
         segments = closed_segments(records, KIND)
@@ -139,7 +139,7 @@ def _write_generation(rows: DataFrame, records: Path, generations: list[Path]) -
         shutil.rmtree(fresh)
     rows.coalesce(_MOST_FILES).write.parquet(str(fresh))
     table = records / name
-    fresh.rename(table)
+    publish_directory(fresh, table)
     return table
 
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pairbus.errors import ConfigurationError
-
-from .secret_files import tighten, write_secret
+from pairbus.plumbing.files import SECRET, publish, tighten
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -143,13 +142,11 @@ def _make(certificate: Certificate, now: float) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     signed = _sign(key, datetime.datetime.fromtimestamp(now, datetime.UTC))
     # The key first: a crash in between leaves a pair that does not match, which the next start replaces.
-    write_secret(
-        certificate.key_path,
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    write_secret(certificate.cert_path, signed.public_bytes(serialization.Encoding.PEM))
+    publish(certificate.key_path, secret, mode=SECRET)
+    publish(certificate.cert_path, signed.public_bytes(serialization.Encoding.PEM))
     # The certificate is no secret: other users' clients may trust it too.
     certificate.cert_path.chmod(0o644)
 

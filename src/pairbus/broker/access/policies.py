@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pairbus.errors import ConfigurationError
-
-from .secret_files import tighten, write_secret
+from pairbus.plumbing.files import SECRET, publish, tighten
 
 __all__ = ["ALL_CLAIMS", "ROOT_POLICY", "Claim", "Policies", "Policy", "connection_string"]
 
@@ -170,7 +169,7 @@ class Policies:
         """Write all policies with their keys to a file that only its owner may read."""
         content = json.dumps({"policies": [_to_dict(policy) for policy in self]}, indent=2)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_secret(path, content.encode("utf-8") + b"\n")
+        publish(path, f"{content}\n", mode=SECRET)
 
 
 def _to_dict(policy: Policy) -> dict[str, Any]:

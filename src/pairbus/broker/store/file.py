@@ -13,12 +13,12 @@ Rules
 
 import contextlib
 import logging
-import os
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
 from pairbus.broker.errors import StoreError
+from pairbus.plumbing.files import sync_directory
 
 from .statements import load_migrations
 
@@ -72,7 +72,8 @@ def open_database(path: Path) -> sqlite3.Connection:
         if database is not None:
             database.close()
         raise error if isinstance(error, StoreError) else store_error(f"the store {path}", error) from error
-    _sync_directory(path.parent.parent)
+    # SQLite syncs the directory of its file; the entry of that directory itself is left to us.
+    sync_directory(path.parent.parent)
     return database
 
 
@@ -120,12 +121,3 @@ def _migrate(database: sqlite3.Connection, path: Path) -> None:
 def _pragma(database: sqlite3.Connection, name: str) -> int:
     (value,) = database.execute(f"PRAGMA {name}").fetchone()
     return int(value)
-
-
-def _sync_directory(directory: Path) -> None:
-    """SQLite syncs the directory of its file; the entry of that directory itself is left to us."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from pairbus.plumbing.files import publish
+
 __all__ = ["Landmark"]
 
 log = logging.getLogger(__name__)
@@ -36,8 +38,6 @@ class Landmark:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            draft = self._path.with_suffix(".draft")
-            draft.write_text(self._endpoint, encoding="utf-8")
-            draft.replace(self._path)
+            publish(self._path, self._endpoint)
         except OSError as error:
             log.warning("cannot note that the primary has been reached: %s", error)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pairbus.client.observers.observer import Observer
 from pairbus.clock import Clock, SystemClock
 from pairbus.options import StateChange
+from pairbus.plumbing.files import publish
 
 if TYPE_CHECKING:
     from pairbus.backlog.provisioner import ProvisioningReport
@@ -133,9 +134,7 @@ class StatusFile(Observer):
             self._directory.mkdir(parents=True, exist_ok=True)
             if self.path is None:
                 self.path = self._take_name()
-            draft = self.path.with_name(f".{self.path.name}")
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(self.path)
+            publish(self.path, text, durable=False)  # the next one follows in seconds
         except OSError as error:
             if not self._failed:  # once, not every few seconds
                 log.warning("cannot write the status of this client: %s", error)

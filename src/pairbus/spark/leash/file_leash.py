@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pairbus.plumbing.files import publish
+
 from .epochs import Epochs
 from .leash import HeldPump, Leash, LeashDirectory, Order
 
@@ -48,10 +50,8 @@ _PREFIX = ".leash-"
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a file of JSON; it appears whole."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(document), encoding="utf-8")
-    fresh.rename(path)
+    """Write a file of JSON; it appears whole. Not durably: the next heartbeat replaces it."""
+    publish(path, json.dumps(document), durable=False)
 
 
 def read_document(path: Path) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
+from pairbus.plumbing.files import SECRET, publish
 
 from .leash import LINE_LIMIT, LeashAddress, Order, PumpSeen, read_line, write_line
 
@@ -227,13 +228,12 @@ class ControlFile:
         self.path = state / "syphon.json"
 
     def write(self, address: LeashAddress) -> None:
-        """Appear by rename, so that whoever sees it sees all of it."""
+        """Let it be seen, all of it at once."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self.path.with_suffix(f".{os.getpid()}")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump({**address._asdict(), "pid": os.getpid()}, file)
-        fresh.rename(self.path)
+        said = json.dumps({**address._asdict(), "pid": os.getpid()})
+        publish(
+            self.path, said, mode=SECRET, durable=False
+        )  # it means nothing to a machine that was restarted
 
     def read(self) -> LeashAddress:
         """The address of the syphon that runs with this state; UnreachableError if there is none."""

@@ -1,0 +1,163 @@
+"""Files that appear whole, that are on the disk when that is told, and that one process holds alone.
+
+1. A file is *published*: written as a draft beside its place, under a hidden name that nobody else has, and
+   then renamed. Readers, and whoever comes after a crash, find the old file or the new one, never a half.
+   The draft is created with the mode of the file, so that a secret is at no moment open to others.
+2. What is durable is fsynced before the rename, or the new name might lead to an empty file after a power
+   cut; and the directory after it, or the old file might come back.
+3. When a step fails, the draft is removed and the error raised. After an error of the last step, the fsync of
+   the directory, the new file is there, and nobody knows which one a power cut would leave.
+4. A lock is that of the system on an open file. It ends with its holder, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+__all__ = [
+    "SECRET",
+    "FileLock",
+    "drafted",
+    "hold_alone",
+    "publish",
+    "publish_directory",
+    "remove_drafts",
+    "sync_directory",
+    "tighten",
+    "write_all",
+]
+
+#: The mode of a file that holds secrets: for its owner alone.
+SECRET = 0o600
+_DRAFT = ".draft"
+
+
+def publish(path: Path, content: str | bytes, *, mode: int = 0o666, durable: bool = True) -> None:
+    """Put a file there, whole. See `drafted`."""
+    with drafted(path, mode=mode, durable=durable) as descriptor:
+        write_all(descriptor, content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def drafted(path: Path, *, mode: int = 0o666, durable: bool = True) -> Iterator[int]:
+    """Write to the descriptor of a draft; it is published when the block ends, and dropped if that raises.
+
+    `mode` is narrowed by the umask. Not `durable`: for a picture of a moment that is soon replaced by the
+    next one, and that nobody reads after a crash of the machine.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_DRAFT}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        try:
+            yield descriptor
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(OSError):  # the first error is the one to tell
+            os.unlink(draft)
+        raise
+    if durable:
+        sync_directory(path.parent)
+
+
+def remove_drafts(directory: Path) -> None:
+    """Remove what killed processes were writing; for a directory that nobody else writes to."""
+    for draft in directory.glob(f".*{_DRAFT}"):
+        draft.unlink(missing_ok=True)
+
+
+def publish_directory(draft: Path, path: Path) -> None:
+    """Give a directory that has been written, by whomever, its final name, durably."""
+    for found in [draft, *draft.rglob("*")]:
+        _sync(found, os.O_DIRECTORY if found.is_dir() else 0)
+    draft.rename(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names in a directory on the disk: those that were added, changed or removed."""
+    _sync(directory, os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def tighten(path: Path) -> None:
+    """Take away what others may do with a file that holds secrets."""
+    if path.stat().st_mode & 0o077:
+        path.chmod(SECRET)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it, in as many pieces as the system wants."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+class FileLock:
+    """A file that is open and locked, until `release` or the end of the process."""
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        """Use `take`."""
+        self.descriptor = descriptor
+
+    @classmethod
+    def take(cls, path: Path, *, create: bool = True, mode: int = SECRET) -> FileLock | None:
+        """Have the lock of a file at once; None if somebody else has it, or has just removed the file."""
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), mode)
+        except FileNotFoundError:
+            if create:  # there is no such directory
+                raise
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _leads_to(path, descriptor):
+                return cls(descriptor)
+        except BlockingIOError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        return None
+
+    def release(self) -> None:
+        """Let others have it."""
+        os.close(self.descriptor)
+
+
+def _leads_to(path: Path, descriptor: int) -> bool:
+    """Whether a name still leads to the file that was opened by it."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(found, os.fstat(descriptor))
+
+
+@contextmanager
+def hold_alone(path: Path, *, create: bool = True, mode: int = 0o644) -> Iterator[FileLock | None]:
+    """Hold the lock of a file meanwhile; None if it cannot be had at once."""
+    lock = FileLock.take(path, create=create, mode=mode)
+    try:
+        yield lock
+    finally:
+        if lock is not None:
+            lock.release()
