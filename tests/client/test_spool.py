@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -75,7 +76,7 @@ async def test_what_neither_side_takes_is_kept_and_sent_in_order_when_one_is_bac
     await in_time(manual_timers, lambda: len(still.backlog_ids()) == 5)
     assert still.backlog_ids() == ["1", "2", "3", "4", "5"]
     await eventually(lambda: not spooled(tmp_path))
-    assert client.status().spool.messages == 0  # type: ignore[union-attr]
+    await eventually(lambda: client.status().spool.messages == 0)  # type: ignore[union-attr]
     assert client.status().spool.bytes == 0  # type: ignore[union-attr]
     await sender.send_messages(text("6"))
     assert still.backlog_ids()[-1] == "6"
@@ -295,6 +296,156 @@ async def test_what_was_sent_before_a_crash_is_not_sent_again(
     await again.close()
 
 
+@pytest.mark.parametrize("damage", [b"", b"half", b"-1", b"7", b"99999999", b"\xff\x00", "\u0661".encode()])
+async def test_a_damaged_cursor_is_told_and_its_file_sent_from_the_start(
+    tmp_path: Path, manual_timers: ManualTimers, caplog: pytest.LogCaptureFixture, damage: bytes
+) -> None:
+    """As a power cut may leave it; nothing is lost, whatever it says."""
+    spool, sink = Spool(tmp_path, limit=MIB), Sink()
+    for name in ("1", "2", "3"):
+        await spool.append("orders", [text(name)])
+    sink.refuses = {"3"}
+    spool.start(sink, timers=manual_timers)
+    await eventually(lambda: list(tmp_path.rglob("*.cursor")) != [])
+    await spool.close()
+    [cursor] = tmp_path.rglob("*.cursor")
+    cursor.write_bytes(damage)
+    again, sink = Spool(tmp_path, limit=MIB), Sink()
+    again.start(sink, timers=manual_timers)
+    await eventually(lambda: sink.taken == ["1", "2", "3"])
+    assert f"{cursor} is damaged" in caplog.text
+    await eventually(lambda: again.status().messages == 0)
+    await again.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append("orders", [b"1", b"2", b"3"])
+    calls: list[str] = []
+
+    def watch(name: str) -> None:
+        original = getattr(os, name)
+
+        def call(*args: Any) -> None:
+            calls.append(name)
+            original(*args)
+
+        monkeypatch.setattr(os, name, call)
+
+    watch("fsync")
+    watch("replace")
+    store.forget("orders", [b"1"])
+    assert calls == ["fsync", "replace", "fsync"]
+    store.close()
+
+
+def test_a_cursor_that_cannot_be_saved_is_told_and_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append("orders", [b"1", b"2", b"3"])
+
+    def refuse(descriptor: int) -> None:
+        raise OSError("no room")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", refuse)
+        store.forget("orders", [b"1"])
+    assert "sent twice after a crash: no room" in caplog.text
+    assert store.read("orders") == [b"2", b"3"]
+    store.forget("orders", [b"2", b"3"])
+    assert store.paths() == []
+    store.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_one_file_that_cannot_be_read_does_not_keep_the_others(
+    tmp_path: Path, manual_timers: ManualTimers, caplog: pytest.LogCaptureFixture
+) -> None:
+    for entity, name in (("orders", "1"), ("invoices", "2")):
+        spool = Spool(tmp_path, limit=MIB)
+        await spool.append(entity, [text(name)])
+        await spool.close()
+    strange = SpoolStore.create(tmp_path)
+    strange.append("strange", [b"\xff"])  # whole, but not what a spool writes
+    strange.close()
+    again, sink = Spool(tmp_path, limit=MIB), Sink()
+    again.start(sink, timers=manual_timers)
+    await eventually(lambda: sorted(sink.taken) == ["1", "2"])
+    assert f"{strange.directory}" in caplog.text
+    await eventually(lambda: again.status().messages == 0)
+    await again.close()
+    assert list(tmp_path.iterdir()) == [strange.directory], "it stays for whoever can read it"
+
+
+async def test_what_fails_in_an_unexpected_way_is_told_to_all_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path, limit=MIB)
+
+    def fail(*_: object) -> None:
+        raise KeyError("no such line")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SpoolStore, "append", fail)
+        async with asyncio.timeout(10):
+            told = await asyncio.gather(
+                *(spool.append("orders", [text(f"{number}")]) for number in range(5)), return_exceptions=True
+            )
+    assert [type(each) for each in told] == [SpoolError] * 5
+    assert (spool.status().messages, spool.status().bytes) == (0, 0)
+    await spool.append("orders", [text("5")])
+    assert spool.status().messages == 1
+    await spool.close()
+    with pytest.raises(SpoolError, match="has been closed"):
+        await spool.append("orders", [text("6")])
+    assert spool.status().messages == 1
+
+
+async def test_a_caller_that_is_cancelled_leaves_the_count_true(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path, limit=MIB)
+    begun, allowed = threading.Event(), threading.Event()
+
+    def fail(*_: object) -> None:
+        begun.set()
+        allowed.wait(10)
+        raise OSError("no room")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SpoolStore, "append", fail)
+        caller = asyncio.create_task(spool.append("orders", [text("1")]))
+        assert await asyncio.to_thread(begun.wait, 10)
+        caller.cancel()
+        await asyncio.wait({caller})
+        assert spool.status().messages == 1
+        allowed.set()
+        await eventually(lambda: spool.status().messages == 0)
+    await spool.close()
+
+
+async def test_an_entity_that_fails_in_an_unexpected_way_does_not_hold_up_the_others(
+    tmp_path: Path, manual_timers: ManualTimers
+) -> None:
+    class Picky(Sink):
+        async def __call__(self, path: str, messages: list[Message], when: datetime | None) -> None:
+            if path == "orders":
+                raise KeyError(path)
+            await super().__call__(path, messages, when)
+
+    spool, sink = Spool(tmp_path, limit=MIB), Picky()
+    for entity, name in (("orders", "1"), ("invoices", "2")):
+        await spool.append(entity, [text(name)])
+    spool.start(sink, timers=manual_timers)
+    await eventually(lambda: sink.taken == ["2"])
+    assert spool.holds("orders")
+    await spool.close()
+
+
 async def test_living_processes_do_not_take_from_each_other(
     tmp_path: Path, manual_timers: ManualTimers
 ) -> None:
@@ -325,7 +476,7 @@ def test_files_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert store.paths() == ["other"]
     store.append("orders", [b"again"])
     store.close()
-    [found] = adopt_stores(tmp_path, lambda record: "other" if record == b"o" else "orders")
+    [found] = adopt_stores(tmp_path, lambda records: "other" if records == [b"o"] else "orders")
     assert sorted(found.paths()) == ["orders", "other"]
     assert found.read("orders") == [b"again"]
     found.close()

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pairbus.ledger.receipts import KIND, MemoryReceipts, Receipt, ReceiptLog, operation_id
 from pairbus.ledger.segment import SegmentWriter, adopt_segments, closed_segments
@@ -95,6 +104,109 @@ async def test_what_cannot_be_written_is_an_error_for_everybody_who_waits(tmp_pa
     results = await asyncio.gather(log.append([receipt(1)]), log.append([receipt(2)]), return_exceptions=True)
     assert all(isinstance(result, OSError) for result in results)
     await log.close()
+
+
+async def test_a_row_that_cannot_be_written_is_told_and_the_next_one_is_kept(tmp_path: Path) -> None:
+    log = ReceiptLog(tmp_path)
+    lame = receipt(2)
+    del lame["outcome"]  # type: ignore[misc]
+    async with asyncio.timeout(10):
+        told = await asyncio.gather(
+            log.append([receipt(1)]), log.append([lame]), log.append([receipt(3)]), return_exceptions=True
+        )
+        assert isinstance(told[1], KeyError)
+        await log.append([receipt(4)])
+        await log.close()
+    kept = {row["message_id"] for row in read_receipts(closed_segments(tmp_path, KIND)).values()}
+    assert kept == {"m4", *(f"m{number}" for number in (1, 3) if told[number - 1] is None)}
+
+
+_AFTER_THE_MAIN_THREAD = """
+import asyncio, sys, threading
+from pathlib import Path
+from pairbus.ledger.receipts import ReceiptLog
+from tests.ledger.test_receipts import receipt
+
+async def work():
+    log = ReceiptLog(Path(sys.argv[1]))
+    while threading.main_thread().is_alive():
+        await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        await log.append([receipt(1)])
+        await log.append([receipt(2)])
+        await log.close()
+
+threading.Thread(target=lambda: asyncio.run(work())).start()
+"""
+
+
+def test_receipts_are_kept_after_the_main_thread_has_ended(tmp_path: Path) -> None:
+    """Other threads of an application may go on."""
+    command = [sys.executable, "-c", _AFTER_THE_MAIN_THREAD, str(tmp_path)]
+    done = subprocess.run(command, timeout=60, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert len(read_receipts(closed_segments(tmp_path, KIND))) == 2
+
+
+class FailingDisk:
+    """Fails those of the calls that write and sync that it is told to."""
+
+    def __init__(self, plan: list[str]) -> None:
+        self._plan = iter(plan)
+
+    def watched(self, name: str) -> Callable[..., Any]:
+        original = getattr(os, name)
+
+        def call(descriptor: int, *args: Any) -> Any:
+            if next(self._plan, None) == name:
+                if name == "write":
+                    original(descriptor, args[0][: len(args[0]) // 2])
+                raise OSError(f"{name} failed")
+            return original(descriptor, *args)
+
+        return call
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    plan=st.lists(st.sampled_from(["write", "fsync", "ftruncate", "well", "well"]), max_size=12),
+    groups=st.lists(st.integers(1, 4), min_size=1, max_size=6),
+    impatient=st.sets(st.integers(0, 20)),
+)
+def test_whatever_the_disk_does_what_was_acknowledged_is_there(
+    plan: list[str], groups: list[int], impatient: set[int]
+) -> None:
+    async def play(directory: Path) -> list[str]:
+        log, acknowledged, begin = ReceiptLog(directory), list[str](), 0
+        for size in groups:
+            tasks = {
+                number: asyncio.create_task(log.append([receipt(number)]))
+                for number in range(begin, begin + size)
+            }
+            begin += size
+            await asyncio.sleep(0)
+            for number in impatient & tasks.keys():
+                tasks[number].cancel()
+            await asyncio.wait(tasks.values(), timeout=10)
+            assert all(task.done() for task in tasks.values()), "every append ends"
+            acknowledged += [
+                f"m{number}"
+                for number, task in tasks.items()
+                if not task.cancelled() and task.exception() is None
+            ]
+        with suppress(OSError):
+            await log.close()
+        return acknowledged
+
+    disk = FailingDisk(plan)
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        for call in ("write", "fsync", "ftruncate"):
+            patch.setattr(os, call, disk.watched(call))
+        acknowledged = asyncio.run(play(Path(name)))
+        patch.undo()
+        adopt_segments(Path(name), KIND)
+        kept = {row["message_id"] for row in read_receipts(closed_segments(Path(name), KIND)).values()}
+    assert set(acknowledged) <= kept
 
 
 async def test_memory_receipts() -> None:

@@ -24,19 +24,19 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from azure.core.exceptions import AzureError
 
 from pairbus.client.errors import SpoolError, SpoolFullError
-from pairbus.client.serial_thread import SerialThread
 from pairbus.client.state.packing import pack, unpack
 from pairbus.client.state.spool_store import SpoolStore, adopt_stores
 from pairbus.client.status import SpoolStatus
 from pairbus.errors import PairbusError
 from pairbus.pairing.names import path_key
+from pairbus.plumbing.group_commit import GroupCommit
+from pairbus.plumbing.serial_thread import SerialThread
 from pairbus.timers import Timers
 
 from .message import Message, message_id_of
@@ -50,7 +50,6 @@ _LONGEST_PAUSE = 30.0
 _AT_A_TIME = 50
 
 Replay = Callable[[str, list[Message], datetime | None], Awaitable[None]]
-T = TypeVar("T")
 
 
 class UnsendableRecord(PairbusError):
@@ -80,11 +79,16 @@ _HEAD = struct.Struct(">HI")
 
 @dataclass(slots=True)
 class _Entry:
-    """A record on its way to the disk."""
+    """A record on its way to the disk; `error` is why it did not get there."""
 
-    key: str
+    path: str
+    messages: int
     record: bytes
-    error: OSError | None = None
+    error: Exception | None = None
+
+    @property
+    def key(self) -> str:
+        return path_key(self.path)
 
 
 class Spool:
@@ -95,16 +99,17 @@ class Spool:
         self._directory = directory
         self._limit = limit
         self._thread = SerialThread("pairbus-spool")
+        self._commit = GroupCommit(self._write, thread=self._thread)
         # Those of processes that are gone, the oldest first, then our own.
         self._stores: list[SpoolStore] = []
         self._own: SpoolStore | None = None
-        self._waiting: list[_Entry] = []
         self._size = 0
         self._held: Counter[str] = Counter()
         self._last_failure: str | None = None
         self._pause = _FIRST_PAUSE
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def holds(self, path: str) -> bool:
         """Whether messages of an entity wait here."""
@@ -133,12 +138,20 @@ class Spool:
         if self._size + len(record) > self._limit:
             raise SpoolFullError(str(self._directory), held=self._size, limit=self._limit)
         self._count(path, len(messages), len(record))  # first, so that calls side by side do not overfill it
-        entry = _Entry(path_key(path), record)
-        self._waiting.append(entry)
+        # Shielded: also what its caller gives up is counted as long as it is on the disk, and no longer.
+        await asyncio.shield(self._keep(_Entry(path, len(messages), record)))
+
+    async def _keep(self, entry: _Entry) -> None:
         try:
-            await self._on_thread(partial(self._flush, entry))
-        except OSError as error:
-            self._count(path, -len(messages), -len(record))
+            if self._is_closed:  # nobody would look after the file
+                raise SpoolError(f"The spool in {self._directory} has been closed.")
+            await self._commit.append([entry])
+            if entry.error is not None:
+                raise entry.error
+        except BaseException as error:
+            self._count(entry.path, -entry.messages, -len(entry.record))
+            if isinstance(error, PairbusError) or not isinstance(error, Exception):
+                raise
             raise SpoolError(f"The spool in {self._directory} could not take the message: {error}") from error
 
     def nudge(self) -> None:
@@ -161,17 +174,15 @@ class Spool:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
-        await self._on_thread(self._close_stores)
-        self._thread.shutdown(wait=False)
+        self._is_closed = True
+        await self._thread.run(self._close_stores)
+        self._thread.rest()
 
     async def _keep_replaying(self, replay: Replay, timers: Timers) -> None:
         await self._adopt()
         while True:
             self._wanted.clear()
-            try:
-                await self._replay_all(replay)
-            except Exception:
-                log.exception("the spool could not be sent")
+            await self._replay_all(replay)
             timer = timers.call_at(timers.now() + self._pause, self._wanted.set)
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
             try:
@@ -183,12 +194,17 @@ class Spool:
         blocked: set[str] = set()
         for store in list(self._stores):
             for key in store.paths():
-                if key not in blocked and not await self._replay_path(store, key, replay):
+                try:
+                    is_done = key not in blocked and await self._replay_path(store, key, replay)
+                except Exception:  # rule 3, whatever it is
+                    log.exception("the spool could not be sent")
+                    is_done = False
+                if not is_done:
                     blocked.add(key)  # for the next store too, whose records are younger
 
     async def _replay_path(self, store: SpoolStore, key: str, replay: Replay) -> bool:
         """Send all that a store has for an entity; False if something is left."""
-        while records := await self._on_thread(partial(store.read, key)):
+        while records := await self._thread.run(store.read, key):
             for start in range(0, len(records), _AT_A_TIME):
                 some = records[start : start + _AT_A_TIME]
                 done = 0
@@ -208,7 +224,7 @@ class Spool:
         try:
             await replay(record.path, messages, about["scheduled_for"])
         except UnsendableRecord as error:
-            place = await self._on_thread(partial(store.reject, data))
+            place = await self._thread.run(store.reject, data)
             ids = ", ".join(map(message_id_of, messages))
             log.error("messages that can never be sent were put aside in %s: %s (%s)", place, ids, error)
         except (PairbusError, AzureError, OSError) as error:
@@ -221,30 +237,22 @@ class Spool:
 
     async def _forget(self, store: SpoolStore, key: str, records: list[bytes]) -> None:
         if records:
-            await self._on_thread(partial(store.forget, key, records))
+            await self._thread.run(store.forget, key, records)
             for data in records:
                 record = _Record.from_bytes(data)
                 self._count(record.path, -record.messages, -len(data))
 
     # -- on the thread
 
-    async def _on_thread(self, act: Callable[[], T]) -> T:
-        # Shielded: what has begun on the disk ends there, though its caller is cancelled.
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, act))
-
-    def _flush(self, entry: _Entry) -> None:
-        """Write what waits, all of it with one fsync a file, and tell how it went for this entry."""
-        waiting, self._waiting = self._waiting, []
-        for key in dict.fromkeys(each.key for each in waiting):
-            mine = [each for each in waiting if each.key == key]
+    def _write(self, entries: list[_Entry]) -> None:
+        """Write these with one fsync a file. A file that cannot be written fails its own entries alone."""
+        for key in dict.fromkeys(entry.key for entry in entries):
+            mine = [entry for entry in entries if entry.key == key]
             try:
-                self._own_store().append(key, [each.record for each in mine])
-            except OSError as error:
-                for each in mine:
-                    each.error = error
-        # It may have been written with one before it.
-        if entry.error is not None:
-            raise entry.error
+                self._own_store().append(key, [entry.record for entry in mine])
+            except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+                for entry in mine:
+                    entry.error = error
 
     def _own_store(self) -> SpoolStore:
         if self._own is None:
@@ -256,15 +264,15 @@ class Spool:
     async def _adopt(self) -> None:
         sizes: list[tuple[_Record, int]] = []
 
-        def visit(data: bytes) -> str:
-            record = _Record.from_bytes(data)
-            sizes.append((record._replace(packed=b""), len(data)))
-            return path_key(record.path)
+        def visit(found: list[bytes]) -> str:
+            records = [(_Record.from_bytes(data)._replace(packed=b""), len(data)) for data in found]
+            sizes.extend(records)
+            return path_key(records[0][0].path)
 
         try:
-            found = await self._on_thread(partial(adopt_stores, self._directory, visit))
-        except OSError as error:
-            log.error("what earlier processes spooled cannot be read: %s", error)
+            found = await self._thread.run(adopt_stores, self._directory, visit)
+        except Exception:
+            log.exception("what earlier processes spooled cannot be read")
             return
         for record, size in sizes:
             self._count(record.path, record.messages, size)
@@ -280,11 +288,11 @@ def list_spooled(directory: Path) -> list[tuple[str, str]]:
     """Paths and ids of the messages that processes which are gone have left in a spool; it stays as it is."""
     found: list[tuple[str, str]] = []
 
-    def visit(data: bytes) -> str:
-        record = _Record.from_bytes(data)
-        messages, _ = unpack(record.packed)
-        found.extend((record.path, message_id_of(message)) for message in messages)
-        return path_key(record.path)
+    def visit(records: list[bytes]) -> str:
+        path = ""
+        for path, _, packed in map(_Record.from_bytes, records):
+            found.extend((path, message_id_of(message)) for message in unpack(packed)[0])
+        return path_key(path)
 
     for store in adopt_stores(directory, visit):
         store.close()

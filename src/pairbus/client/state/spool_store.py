@@ -7,7 +7,8 @@
 
 1. A record is its length, its checksum and its bytes. It is on the disk (fsync) before `append` returns.
 2. A file is read from its cursor on and deleted when all of it has been sent. The cursor is saved after the
-   send: a crash between the two sends some records twice, with the same message ids, and loses none.
+   send: a crash between the two sends some records twice, with the same message ids, and loses none. So does
+   a cursor that is damaged: its file is sent from the start.
 3. A record that does not fit its checksum was being written when the machine stopped; nobody was told that it
    is kept. It is cut off, with what follows it.
 4. The directory of a process that is gone, known by its free lock, is taken over by the next one.
@@ -17,7 +18,6 @@ Nothing here is asynchronous: the spool calls it on a thread.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import secrets
@@ -27,6 +27,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from pairbus.plumbing.files import SECRET, FileLock, publish, remove_drafts, sync_directory, write_all
 
 __all__ = ["SpoolStore", "adopt_stores"]
 
@@ -64,7 +66,7 @@ class _Line:
 class SpoolStore:
     """The records of one process, by entity."""
 
-    def __init__(self, directory: Path, lock: int) -> None:
+    def __init__(self, directory: Path, lock: FileLock) -> None:
         self.directory = directory
         self._lock = lock
         self._lines: dict[str, _Line] = {}
@@ -76,9 +78,9 @@ class SpoolStore:
         name = f"{time.time_ns() // 1_000_000:014d}-{os.getpid()}-{secrets.token_hex(3)}"
         directory = parent / name
         directory.mkdir(parents=True, mode=0o700)
-        lock = _take_lock(directory)
+        lock = FileLock.take(directory / _LOCK)
         assert lock is not None, "nobody else knows this name"
-        _sync_directory(parent)
+        sync_directory(parent)
         return cls(directory, lock)
 
     @property
@@ -100,7 +102,7 @@ class SpoolStore:
         _write(file.path, data, at=file.size)
         file.size += len(data)
         if not line.files or line.files[-1] is not file:
-            _sync_directory(self.directory)
+            sync_directory(self.directory)
             line.files.append(file)
             line.next_file += 1
         if path not in self._lines:
@@ -121,15 +123,17 @@ class SpoolStore:
         line = self._lines[path]
         file = line.files[0]
         file.sent += sum(_FRAME.size + len(record) for record in records)
-        if file.sent < file.size:
-            draft = file.path.with_suffix(".draft")
-            draft.write_text(str(file.sent), encoding="ascii")
-            draft.replace(file.cursor)
-            return
-        del line.files[0]
-        file.delete()
-        if not line.files:
-            del self._lines[path]
+        if file.sent == file.size:
+            del line.files[0]
+            if not line.files:
+                del self._lines[path]
+        try:
+            if file.sent < file.size:
+                publish(file.cursor, str(file.sent), mode=SECRET)
+            else:
+                file.delete()
+        except OSError as error:
+            log.warning("%s: some messages may be sent twice after a crash: %s", file.path, error)
 
     def reject(self, record: bytes) -> Path:
         """Put aside what can never be sent; where it lies."""
@@ -139,29 +143,42 @@ class SpoolStore:
 
     def close(self) -> None:
         """Let go of the directory, and remove it if nothing is in it any more."""
-        if not self._lines and not (self.directory / _REJECTED).exists():
-            (self.directory / _LOCK).unlink(missing_ok=True)
-            self.directory.rmdir()
-        os.close(self._lock)
+        try:
+            if all(path.name == _LOCK for path in self.directory.iterdir()):
+                (self.directory / _LOCK).unlink(missing_ok=True)
+                self.directory.rmdir()
+        finally:
+            self._lock.release()
 
     # -- after a crash
 
-    def load(self, visit: Callable[[bytes], str]) -> None:
-        """Find the records of a process that is gone; `visit` is shown each, and tells whose it is."""
+    def load(self, visit: Callable[[list[bytes]], str]) -> None:
+        """Find the records of a process that is gone; `visit` is shown those of a file, and tells whose they
+        are. A file that cannot be read is told of, and stays for the next one who tries.
+        """
+        remove_drafts(self.directory)
         for path in sorted(self.directory.glob("[0-9]*.spool")):
-            data = path.read_bytes()
-            ends = [end for _, end in _records(data, 0)]
-            file = _File(path, size=ends[-1] if ends else 0)
-            if file.size < len(data):
-                log.warning("%s: a record that a crash cut short is dropped", path)
-                os.truncate(path, file.size)
-            if file.cursor.exists():
-                file.sent = int(file.cursor.read_text(encoding="ascii"))
-            owners = [visit(record) for record, _ in _records(data[: file.size], file.sent)]
-            if owners:
-                self._take_in(file, owners[0])
-            else:
-                file.delete()
+            try:
+                self._load_file(path, visit)
+            except Exception:
+                log.exception("%s: what an earlier process spooled cannot be read", path)
+        for cursor in self.directory.glob("*.cursor"):
+            if not cursor.with_suffix(".spool").exists():
+                cursor.unlink()
+
+    def _load_file(self, path: Path, visit: Callable[[list[bytes]], str]) -> None:
+        data = path.read_bytes()
+        ends = [0, *(end for _, end in _records(data, 0))]
+        file = _File(path, size=ends[-1])
+        if file.size < len(data):
+            log.warning("%s: a record that a crash cut short is dropped", path)
+            os.truncate(path, file.size)
+        file.sent = _read_cursor(file.cursor, ends)
+        records = [record for record, _ in _records(data[: file.size], file.sent)]
+        if records:
+            self._take_in(file, visit(records))
+        else:
+            file.delete()
 
     def _take_in(self, file: _File, path: str) -> None:
         number, _, place = file.path.stem.partition("-")
@@ -171,15 +188,29 @@ class SpoolStore:
         self._next_line = max(self._next_line, line.number + 1)
 
 
-def adopt_stores(parent: Path, visit: Callable[[bytes], str]) -> list[SpoolStore]:
+def _read_cursor(cursor: Path, ends: list[int]) -> int:
+    """How far a file has been sent, which is the end of one of its records. Rule 2."""
+    try:
+        text = cursor.read_text(encoding="ascii", errors="replace")
+    except FileNotFoundError:
+        return 0
+    if text.isdecimal() and int(text) in ends:
+        return int(text)
+    log.error("%s is damaged; its file is sent from the start, and so some messages twice", cursor)
+    return 0
+
+
+def adopt_stores(parent: Path, visit: Callable[[list[bytes]], str]) -> list[SpoolStore]:
     """Take over what processes left behind that are gone, the oldest first."""
     stores = []
     for found in sorted(parent.glob(f"*/{_LOCK}")):
-        lock = _take_lock(found.parent)
-        if lock is not None:
-            store = SpoolStore(found.parent, lock)
-            store.load(visit)
-            stores.append(store)
+        try:
+            lock = FileLock.take(found, create=False)
+            if lock is not None:
+                stores.append(SpoolStore(found.parent, lock))
+                stores[-1].load(visit)
+        except OSError as error:  # those of others are none the worse
+            log.error("%s: what an earlier process spooled cannot be taken over: %s", found.parent, error)
     return stores
 
 
@@ -198,33 +229,13 @@ def _records(data: bytes, at: int) -> Iterator[tuple[bytes, int]]:
         yield record, at
 
 
-def _take_lock(directory: Path) -> int | None:
-    lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
-
-
 def _write(path: Path, data: bytes, *, at: int) -> None:
     """Write at a place, and have it on the disk. What a failure leaves there is written over next time."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, SECRET)
     try:
         os.ftruncate(descriptor, at)
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(descriptor, view, at)
-            view, at = view[written:], at + written
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+        os.lseek(descriptor, at, os.SEEK_SET)
+        write_all(descriptor, data)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -6,10 +6,11 @@ of the application may still send, and the closing of a client at the end of the
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from typing import ParamSpec, TypeVar
 
 __all__ = ["SerialThread"]
@@ -18,15 +19,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class SerialThread(Executor):
-    """One daemon thread, started with the first piece of work."""
+class SerialThread:
+    """One daemon thread, which lives from the first piece of work to `rest`, and again from the next one on.
+
+    So work is never refused, and two pieces never run side by side.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._is_over = False
+        # Entered again by work that submits more where no thread can be started.
+        self._lock = threading.RLock()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Have a function called after all that was submitted before."""
@@ -43,12 +47,20 @@ class SerialThread(Executor):
                 future.set_result(result)
 
         with self._lock:
-            if self._is_over:
-                raise RuntimeError(f"the thread {self._name} has been shut down")
             self._work.put(perform)
             if self._thread is None:
                 self._start()
         return future
+
+    async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The same, and wait for it. What has been submitted is done though its caller is cancelled."""
+        return await asyncio.shield(asyncio.wrap_future(self.submit(fn, *args, **kwargs)))
+
+    def rest(self) -> None:
+        """Let the thread end when all that was submitted is done."""
+        with self._lock:
+            if self._thread is not None:
+                self._work.put(None)
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -56,20 +68,22 @@ class SerialThread(Executor):
             thread.start()
         except RuntimeError:
             # From Python 3.12 on no thread is started any more while the process ends: it is done here.
-            self._work.put(None)
-            self._run()
+            while not self._work.empty():
+                self._perform_next()
         else:
             self._thread = thread
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work, and end when what was submitted is done."""
-        with self._lock:
-            if not self._is_over:
-                self._is_over = True
-                self._work.put(None)
-        if wait and self._thread is not None:
-            self._thread.join()
-
     def _run(self) -> None:
-        while (perform := self._work.get()) is not None:
+        while True:
+            if not self._perform_next():
+                with self._lock:
+                    if self._work.empty():  # or work has come since
+                        self._thread = None
+                        return
+
+    def _perform_next(self) -> bool:
+        """Wait for a piece of work and do it; False if it is the word to rest."""
+        perform = self._work.get()
+        if perform is not None:
             perform()
+        return perform is not None

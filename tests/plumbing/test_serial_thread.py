@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
 
-from pairbus.client.serial_thread import SerialThread
+from pairbus.plumbing.serial_thread import SerialThread
 
 LIMIT = 10.0
 
@@ -21,8 +22,14 @@ def test_work_is_done_in_order_on_one_daemon_thread() -> None:
 
     assert all(future.result(LIMIT) for future in [thread.submit(work, number) for number in range(50)])
     assert done == [(number, "serial-of-a-test") for number in range(50)]
-    thread.shutdown()
-    assert "serial-of-a-test" not in {each.name for each in threading.enumerate()}
+    assert_it_rests(thread)
+
+
+def assert_it_rests(thread: SerialThread) -> None:
+    (alive,) = (each for each in threading.enumerate() if each.name == "serial-of-a-test")
+    thread.rest()
+    alive.join(LIMIT)
+    assert not alive.is_alive()
 
 
 def test_an_error_is_that_of_its_own_piece_of_work() -> None:
@@ -30,25 +37,45 @@ def test_an_error_is_that_of_its_own_piece_of_work() -> None:
     with pytest.raises(ZeroDivisionError):
         thread.submit(lambda: 1 / 0).result(LIMIT)
     assert thread.submit(lambda: 2).result(LIMIT) == 2
-    thread.shutdown()
+    assert_it_rests(thread)
 
 
-def test_what_was_submitted_is_done_and_nothing_more_is_taken() -> None:
+def test_what_was_submitted_is_done_before_it_rests_and_more_is_done_after_that() -> None:
     thread = SerialThread("serial-of-a-test")
     allowed = threading.Event()
     first, cancelled = thread.submit(allowed.wait, LIMIT), thread.submit(lambda: 1)
     last = thread.submit(lambda: 2)
     assert cancelled.cancel()
-    thread.shutdown(wait=False)
-    thread.shutdown(wait=False)
+    thread.rest()
+    thread.rest()
+    after = thread.submit(lambda: 3)
     allowed.set()
-    assert (first.result(LIMIT), last.result(LIMIT)) == (True, 2)
-    with pytest.raises(RuntimeError, match="shut down"):
-        thread.submit(lambda: 3)
+    assert (first.result(LIMIT), last.result(LIMIT), after.result(LIMIT)) == (True, 2, 3)
+    for number in range(100):
+        thread.rest()
+        assert thread.submit(abs, number).result(LIMIT) == number
+    assert_it_rests(thread)
+    assert thread.submit(lambda: 4).result(LIMIT) == 4
+    assert_it_rests(thread)
+
+
+async def test_work_ends_though_its_caller_is_cancelled() -> None:
+    thread = SerialThread("serial-of-a-test")
+    allowed, done = threading.Event(), threading.Event()
+    blocking = thread.submit(allowed.wait, LIMIT)
+    caller = asyncio.create_task(thread.run(done.set))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.wait({caller}, timeout=LIMIT)
+    assert caller.cancelled()
+    allowed.set()
+    blocking.result(LIMIT)
+    assert await thread.run(done.wait, LIMIT)
+    assert_it_rests(thread)
 
 
 def test_none_is_started_without_work() -> None:
-    SerialThread("serial-of-a-test").shutdown()
+    SerialThread("serial-of-a-test").rest()
     assert "serial-of-a-test" not in {each.name for each in threading.enumerate()}
 
 
@@ -61,4 +88,5 @@ def test_at_the_end_of_a_process_that_starts_no_more_threads_it_is_done_at_once(
     monkeypatch.setattr(threading.Thread, "start", refuse)
     thread = SerialThread("serial-of-a-test")
     assert [thread.submit(abs, -n).result(0.0) for n in range(3)] == [0, 1, 2]
-    thread.shutdown()
+    assert thread.submit(lambda: thread.submit(abs, -4)).result(0.0).result(0.0) == 4
+    thread.rest()

@@ -1,0 +1,91 @@
+"""Group commit: all who have something to keep at the same time share one write, and so one fsync.
+
+1. `append` queues its items and waits. A job on the thread takes all that is queued and writes it with one
+   call. What comes while that runs is queued for the next job.
+2. Always: every append ends. It returns after the call that wrote its items has returned, and it raises what
+   that call raised, whatever that is; so does every append of the same call. Nothing else makes it return.
+3. A failure ends with its call. The next append begins anew.
+4. The items of one append are written by one call, and appends in their order.
+5. Items of a caller that is cancelled are written all the same: the call may have begun, and others share it.
+6. Nothing here belongs to an event loop. Whoever waits is told on its own; one that has been closed meanwhile
+   has nobody on it who waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Generic, NamedTuple, TypeVar
+
+from .serial_thread import SerialThread
+
+__all__ = ["GroupCommit"]
+
+T = TypeVar("T")
+
+
+class _Waiter(NamedTuple, Generic[T]):
+    items: Sequence[T]
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[None]
+
+
+class GroupCommit(Generic[T]):
+    """Has items written in groups, on a thread that may do other work too."""
+
+    def __init__(self, write: Callable[[list[T]], None], *, thread: SerialThread) -> None:
+        """`write` returns when the items are safe, and raises if that cannot be said of them."""
+        self._write = write
+        self._thread = thread
+        self._lock = threading.Lock()
+        self._waiting: list[_Waiter[T]] = []
+
+    async def append(self, items: Sequence[T]) -> None:
+        """Keep these; they are safe when this returns."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            is_first = not self._waiting
+            self._waiting.append(_Waiter(items, loop, done))
+        if is_first:
+            try:
+                self._thread.submit(self._write_waiting)
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+                _tell(self._take(), error)
+        await done
+
+    def _take(self) -> list[_Waiter[T]]:
+        with self._lock:
+            taken, self._waiting = self._waiting, []
+        return taken
+
+    def _write_waiting(self) -> None:
+        taken = self._take()
+        error: BaseException | None = None
+        try:
+            self._write([item for waiter in taken for item in waiter.items])
+        except BaseException as raised:  # noqa: BLE001 - it is raised where it is waited for
+            error = raised
+        _tell(taken, error)
+
+
+def _tell(waiters: list[_Waiter[T]], error: BaseException | None) -> None:
+    """From any thread: this is how it ended."""
+    if isinstance(error, StopIteration):  # no future takes one, and whoever waits must be told
+        error = RuntimeError(f"the write ended with {error!r}")
+    for loop in dict.fromkeys(waiter.loop for waiter in waiters):
+        told = [waiter.done for waiter in waiters if waiter.loop is loop]
+        with suppress(RuntimeError):  # rule 6: it has been closed
+            loop.call_soon_threadsafe(_end, told, error)
+
+
+def _end(waiting: list[asyncio.Future[None]], error: BaseException | None) -> None:
+    for done in waiting:
+        if done.done():  # its caller was cancelled
+            continue
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)

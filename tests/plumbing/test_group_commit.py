@@ -1,0 +1,186 @@
+"""Group commit: every append ends, what was acknowledged is on the disk, what failed is told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pairbus.plumbing.group_commit import GroupCommit
+from pairbus.plumbing.serial_thread import SerialThread
+
+LIMIT = 10.0
+
+
+class SteppedThread(SerialThread):
+    """Does a piece of work when it is told to; or takes none at all."""
+
+    def __init__(self) -> None:
+        super().__init__("stepped")
+        self.work: list[Callable[[], object]] = []
+        self.refusal: BaseException | None = None
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.work.append(lambda: fn(*args, **kwargs))
+        return Future()
+
+    def step(self) -> None:
+        if self.work:
+            self.work.pop(0)()
+
+
+class Disk:
+    """Takes items, as long as it is well."""
+
+    def __init__(self) -> None:
+        self.items: list[int] = []
+        self.error: BaseException | None = None
+        self.calls: list[list[int]] = []
+
+    def write(self, items: Sequence[int]) -> None:
+        self.calls.append(list(items))
+        if self.error is not None:
+            raise self.error
+        self.items += items
+
+
+def failure(kind: type[BaseException]) -> BaseException:
+    return kind("broken")
+
+
+ERRORS = st.sampled_from([OSError, KeyError, RuntimeError, StopIteration, MemoryError, SystemExit])
+STEPS = st.one_of(
+    st.tuples(st.just("append"), st.integers(0, 3)),
+    st.tuples(st.just("cancel"), st.integers(0, 20)),
+    st.tuples(st.just("tick"), st.just(0)),
+    st.tuples(st.just("thread"), st.just(0)),
+    st.tuples(st.just("break"), ERRORS),
+    st.tuples(st.just("refuse"), ERRORS),
+    st.tuples(st.just("mend"), st.just(0)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_in_every_order_of_events_every_append_ends_and_none_is_lied_to(
+    steps: list[tuple[str, Any]],
+) -> None:
+    asyncio.run(play(steps))
+
+
+async def play(steps: list[tuple[str, Any]]) -> None:
+    thread, disk = SteppedThread(), Disk()
+    commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread)
+    appends: list[tuple[list[int], asyncio.Task[None]]] = []
+    given_up: set[asyncio.Task[None]] = set()
+    numbers = iter(range(1000))
+
+    async def append(items: list[int]) -> None:
+        try:
+            await commit.append(items)
+        except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop of the test
+            raise RuntimeError("ended") from error
+
+    for name, value in steps:
+        if name == "append":
+            items = [next(numbers) for _ in range(value)]
+            appends.append((items, asyncio.create_task(append(items))))
+        elif name == "cancel" and appends:
+            task = appends[value % len(appends)][1]
+            if task.cancel():
+                given_up.add(task)
+        elif name == "tick":
+            await asyncio.sleep(0)
+        elif name == "thread":
+            thread.step()
+        elif name == "break":
+            disk.error = failure(value)
+        elif name == "refuse":
+            thread.refusal = failure(value)
+        elif name == "mend":
+            disk.error = thread.refusal = None
+    # The end: whatever there was is carried out, and then nothing is left.
+    disk.error = thread.refusal = None
+    while thread.work or any(not task.done() for _, task in appends):
+        thread.step()
+        await asyncio.wait_for(asyncio.sleep(0), LIMIT)
+        if not thread.work:
+            await asyncio.wait({task for _, task in appends}, timeout=0.05)
+            assert all(task.done() for _, task in appends), "every append ends"
+    for items, task in appends:
+        kept = [item in disk.items for item in items]
+        assert all(kept) or not any(kept), "the items of an append are written together"
+        if task.cancelled():
+            assert task in given_up, "nobody else is cancelled"
+        elif task.exception() is None:
+            assert all(kept), "what was acknowledged is on the disk"
+        else:
+            assert not any(kept), "what failed is told, and nothing else is"
+    assert disk.items == sorted(disk.items), "in the order of the appends"
+    last = asyncio.create_task(commit.append([9999]))
+    await asyncio.sleep(0)
+    thread.step()
+    await asyncio.wait_for(last, LIMIT)
+    assert disk.items[-1] == 9999, "a failure ends with its call"
+
+
+async def test_what_comes_meanwhile_shares_the_next_call() -> None:
+    disk, thread = Disk(), SerialThread("commit-of-a-test")
+    begun, allowed = threading.Event(), threading.Event()
+
+    def write(items: list[int]) -> None:
+        begun.set()
+        assert allowed.wait(LIMIT)
+        disk.write(items)
+
+    commit: GroupCommit[int] = GroupCommit(write, thread=thread)
+    first = asyncio.create_task(commit.append([0]))
+    await asyncio.to_thread(begun.wait, LIMIT)
+    others = [asyncio.create_task(commit.append([number])) for number in range(1, 100)]
+    await asyncio.sleep(0)
+    allowed.set()
+    await asyncio.wait_for(asyncio.gather(first, *others), LIMIT)
+    assert disk.calls == [[0], list(range(1, 100))]
+    thread.rest()
+
+
+async def test_whoever_waits_learns_of_whatever_ended_it() -> None:
+    disk, thread = Disk(), SerialThread("commit-of-a-test")
+    disk.error = KeyError("row")
+    commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread)
+    ended = await asyncio.wait_for(
+        asyncio.gather(*(commit.append([number]) for number in range(10)), return_exceptions=True), LIMIT
+    )
+    assert [type(each) for each in ended] == [KeyError] * 10
+    disk.error = None
+    await asyncio.wait_for(commit.append([1]), LIMIT)
+    assert disk.items == [1]
+    thread.rest()
+
+
+def test_it_outlives_a_loop_that_was_closed_while_somebody_waited() -> None:
+    disk, thread = Disk(), SteppedThread()
+    commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread)
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(commit.append([1]), 0.01)
+
+    async def keep(number: int) -> None:
+        waiting = asyncio.create_task(commit.append([number]))
+        await asyncio.sleep(0)
+        thread.step()
+        await asyncio.wait_for(waiting, LIMIT)
+
+    asyncio.run(give_up())
+    asyncio.run(keep(2))
+    asyncio.run(keep(3))
+    assert disk.items == [1, 2, 3]
