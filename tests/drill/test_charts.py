@@ -1,17 +1,16 @@
-"""The parts that the time line is drawn with: places in time, slots, areas, lanes."""
+"""What the time line of a drill is drawn with: series in slots, and lanes."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import pytest
 
-from pairbus.drill.report.areas import Layer, draw_areas, round_up
+from pairbus.charts.areas import Slots
+from pairbus.charts.time_axis import TimeAxis
 from pairbus.drill.report.lanes import draw_fault_lane, draw_state_lane, group_lanes, is_troubled
-from pairbus.drill.report.series import MOST_SLOTS, Slots, levels_of, make_slots, rates_of, sums_of
-from pairbus.drill.report.time_axis import TimeAxis, draw_axis
+from pairbus.drill.report.series import MOST_SLOTS, levels_of, make_slots, rates_of, sums_of
 from pairbus.drill.report.wording import write_money, write_seconds
 from pairbus.drill.result import FaultSpan, Sample, StateSpan
 
@@ -31,25 +30,6 @@ NONE = Sample(
 
 def sampled(*points: tuple[float, int]) -> list[Sample]:
     return [replace(NONE, at=at, to_primary=value, backlog=value) for at, value in points]
-
-
-@pytest.mark.parametrize("seconds", [0.4, 3, 12, 42, 60, 119, 121, 600, 3600, 90_000])
-def test_ticks_are_round_and_few(seconds: float) -> None:
-    ticks = TimeAxis(seconds).ticks()
-    assert ticks[0] == 0
-    assert 2 <= len(ticks) <= 8
-    assert ticks[-1] <= seconds < ticks[-1] + ticks[1]
-
-
-def test_a_place_is_within_the_chart() -> None:
-    axis = TimeAxis(40)
-    assert [axis.place(at) for at in (-1, 0, 10, 40, 99)] == [0, 0, 25, 100, 100]
-    assert TimeAxis(0).place(3) == 0
-
-
-def test_long_drills_are_written_in_minutes() -> None:
-    assert ">2:00</text>" in draw_axis(TimeAxis(600))
-    assert ">10 s</text>" in draw_axis(TimeAxis(60))
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1, 37.5, 38.0, 600, 86_400, 10**7])
@@ -77,52 +57,6 @@ def test_two_samples_at_one_moment_do_no_harm() -> None:
 def test_a_level_keeps_its_peak_and_holds_until_the_next_sample() -> None:
     samples = sampled((0.1, 3), (0.5, 90), (0.9, 4), (3.2, 1))
     assert levels_of(samples, lambda sample: sample.backlog, Slots(1, 5)) == [90, 90, 90, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("number", "expected"),
-    [(0, 2), (1.5, 2), (7, 8), (10, 10), (11, 12), (101, 120), (2660, 3000), (9999, 10000)],
-)
-def test_scales_end_at_round_numbers(number: float, expected: float) -> None:
-    assert round_up(number) == expected
-
-
-def draw(areas: list[Layer], lines: list[Layer] | None = None) -> ElementTree.Element:
-    slots = Slots(1, len(areas[0].values))
-    drawn = draw_areas(
-        TimeAxis(slots.count),
-        slots,
-        areas=areas,
-        lines=lines or [],
-        height=114,
-        title="it",
-        write=lambda value: f"{value:g}",
-    )
-    return ElementTree.fromstring(drawn.replace(' xmlns="http://www.w3.org/2000/svg"', ""))
-
-
-def test_areas_are_piled_on_each_other() -> None:
-    chart = draw([Layer("low", "a", [4, 4, 0, 10]), Layer("high", "b", [0, 4, 8, 0])])
-    low, high = (path.get("d") for path in chart.iter("path"))
-    # A hundred pixels are ten: each slot is a quarter of the width, steps of one height are one step.
-    assert low == "M0,114V74H500V114H750V14H1000V114H0Z"
-    assert high == "M0,74V74H250V34H750V14H1000V14H750V114H500V74H0Z"
-
-
-def test_every_slot_says_what_it_holds() -> None:
-    chart = draw([Layer("sent <b>", "a", [4, 0, 0, 9])], [Layer("received", "c", [0, 0, 3, 9])])
-    assert [title.text for title in chart.iter("title")] == [
-        "0 s: sent <b> 4",
-        "2 s: received 3",
-        "3 s: sent <b> 9, received 9",
-    ]
-    (line,) = chart.iter("polyline")
-    assert line.get("points") == "375,114 625,84 875,24"
-
-
-def test_an_empty_chart_has_no_marks() -> None:
-    chart = draw([Layer("sent", "a", [0, 0])], [Layer("received", "c", [0, 0])])
-    assert [*chart.iter("path"), *chart.iter("polyline"), *chart.iter("title")] == []
 
 
 def span(state: str, begins: float, ends: float, *, path: str = "orders", client: str = "c-1") -> StateSpan:

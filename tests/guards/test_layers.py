@@ -15,7 +15,7 @@ from .sources import ROOT, SRC, module_name, python_files
 # What may know what: a room sees the rows above its own, never its neighbours in the same row.
 ROWS = (
     {"errors", "lazy", "conditions", "words"},
-    {"options", "clock", "timers", "portal", "metering", "stages", "fault_kinds", "plumbing"},
+    {"options", "clock", "timers", "portal", "metering", "stages", "fault_kinds", "plumbing", "charts"},
     {"pairing", "amqp", "ledger", "cost"},
     {"sdk"},
     {"pump", "broker"},
@@ -33,7 +33,7 @@ FACADE = "pairbus"
 MAY_USE_FACADE = {"cli", "dashboard", "testing"}
 
 # Rooms that decide and never act: bytes or values in, values out, time as an argument.
-PURE = ("pairbus.amqp", "pairbus.pairing", "pairbus.cost", "pairbus.broker.engine")
+PURE = ("pairbus.amqp", "pairbus.charts", "pairbus.pairing", "pairbus.cost", "pairbus.broker.engine")
 IMPURE_MODULES = {
     "asyncio", "http", "logging", "multiprocessing", "os", "pathlib", "secrets", "select",
     "selectors", "signal", "socket", "socketserver", "sqlite3", "ssl", "subprocess", "tempfile", "threading",

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from html import escape
 from importlib import resources
 
+from pairbus.charts.areas import Layer, Shade, Slots, draw_areas
+from pairbus.charts.bars import Bar, draw_bars, draw_pairs
+from pairbus.charts.document import draw_legend, draw_table, write_document
+from pairbus.charts.time_axis import TimeAxis, draw_axis, pick_dates
 from pairbus.stages import Stage, StageLook
 
-from .charts import Bar, Column, Shade, draw_bars, draw_pairs, draw_timeline
 from .report import Report, Share
 
 __all__ = ["render_page"]
 
 _MOST_ENTITIES = 15
+# A chart of less would have slots as wide as a hand.
+_FEWEST_SLOTS = 12
+_HEIGHT = 224
 _NameOf = Callable[[Share], str]
 _LOOKS = {stage.words: stage.traits.look for stage in Stage}
 
@@ -33,14 +39,7 @@ def render_page(report: Report, *, now: float) -> str:
         _forecast(report),
         _months(report),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>Pairbus: what it cost</title><style>\n{style}</style></head>\n<body>"
-        + "\n".join(filter(None, sections))
-        + "</body></html>\n"
-    )
+    return write_document("Pairbus: what it cost", style=style, body="\n".join(filter(None, sections)))
 
 
 def _head(report: Report, now: float) -> str:
@@ -113,27 +112,35 @@ def _entities(report: Report) -> str:
 
 def _timeline(report: Report) -> str:
     looks = [look for look in StageLook if look is not StageLook.DERIVED]
-    columns = [
-        Column(tick.at, tick.units, look.style, look.words)
-        for look in looks
-        for tick in report.timeline
-        if tick.stage.traits.look is look
-    ]
-    if not columns:
+    ticks = [tick for tick in report.timeline if tick.stage.traits.look in looks]
+    if not ticks:
         return ""
-    last = max(column.at for column in columns) + report.step
+    first = min(tick.at for tick in ticks)
+    count = (max(tick.at for tick in ticks) - first) // report.step + 1
+    slots = Slots(report.step, max(count, _FEWEST_SLOTS), first)
+    axis = TimeAxis(slots.begins(slots.count), begins=first)
+    amounts: dict[StageLook, list[float]] = {look: [0.0] * slots.count for look in looks}
+    for tick in ticks:
+        amounts[tick.stage.traits.look][(tick.at - first) // report.step] += tick.units
+    last = slots.begins(count)
     shades = [
         Shade(one.begins, last if one.ends is None else one.ends, "outage", f"outage: {one.name}")
         for one in report.outages
     ] + [Shade(gap.begins, gap.ends or last, "gap", f"gap: {gap.name}") for gap in report.gaps]
-    legend = "".join(f'<span><i class="{look.style}"></i>{look.words}</span>' for look in looks)
-    legend += '<span><i class="outage"></i>outage</span>'
-    legend += '<span><i class="gap"></i>gap in the records</span>'
+    title = "operations over time"
+    drawn = draw_areas(
+        axis, slots, areas=[Layer(look.words, look.style, amounts[look]) for look in looks],
+        lines=(), height=_HEIGHT, title=title, shades=shades, write=lambda value: f"{value:,.0f}",
+        write_moment=_moment,
+    )  # fmt: skip
+    key = [(look.style, look.words, "") for look in looks]
+    key += [("outage", "outage", ""), ("gap", "gap in the records", "")]
     each = {60: "minute", 3600: "hour"}.get(report.step, "day")
     return (
         f'<h2>Billed operations over time</h2><p class="dim">by the {each}, UTC</p>'
-        f'<div class="key">{legend}</div>'
-        + draw_timeline(columns, shades, "operations over time", step=report.step)
+        + draw_legend(key)
+        + f'<div class="wide" tabindex="0" role="region" aria-label="{title}">'
+        + f'<div class="plot">{drawn}{draw_axis(axis, pick_dates(axis))}</div></div>'
     )
 
 
@@ -148,7 +155,7 @@ def _outages(report: Report) -> str:
         lasted = "" if one.ends is None else _duration(one.ends - one.begins)
         rows.append((one.pair, _moment(one.begins), ends, lasted, f"{share.units:,}", _money(share.cost)))
     head = ("pair", "from", "until", "lasted", "operations", report.currency)
-    return "<h2>Outages</h2>" + _plain_table(head, rows)
+    return "<h2>Outages</h2>" + draw_table(head, rows, caption="outages")
 
 
 def _forecast(report: Report) -> str:
@@ -157,8 +164,7 @@ def _forecast(report: Report) -> str:
     rows = [(row.stage.words, row.expected, row.billed) for row in report.forecast]
     return (
         '<h2>Forecast against bill</h2><p class="dim">operations of the days that have records</p>'
-        '<div class="key"><span><i class="c"></i>forecast</span>'
-        '<span><i class="a"></i>billed</span></div>'
+        + draw_legend([("c", "forecast", ""), ("a", "billed", "")])
         + draw_pairs(rows, "forecast against bill", names=("forecast", "billed"))
     )
 
@@ -170,7 +176,9 @@ def _months(report: Report) -> str:
         (one.month, f"{one.units:,}", _money(one.operations_cost), f"{one.hours:,}", _money(one.base))
         for one in report.months
     ]
-    return "<h2>Months</h2>" + _plain_table(("month", "operations", "cost", "hours", "base"), rows)
+    return "<h2>Months</h2>" + draw_table(
+        ("month", "operations", "cost", "hours", "base"), rows, caption="cost by month"
+    )
 
 
 def _table(what: str, shares: Sequence[Share], name_of: _NameOf) -> str:
@@ -185,17 +193,8 @@ def _table(what: str, shares: Sequence[Share], name_of: _NameOf) -> str:
         )
         for share in shares
     ]
-    return _plain_table((what, "operations", "billed", "unknown", "bytes", "cost"), rows)
-
-
-def _plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    label = escape(f"table by {head[0]}")
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{label}"><table>'
-        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    head = (what, "operations", "billed", "unknown", "bytes", "cost")
+    return draw_table(head, rows, caption=f"figures by {what}")
 
 
 def _stage_name(share: Share) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 
+from pairbus.charts.document import draw_legend, draw_table
+from pairbus.charts.time_axis import frame
 from pairbus.drill.result import Cost, CostLine, DrillResult, EntityResult, MessageFate, Unaccounted
 
 from .summary import fates_of
-from .time_axis import frame
 from .wording import count_of, write_money, write_seconds
 
 __all__ = ["render_bill", "render_checks", "render_fates", "render_options"]
@@ -60,10 +61,8 @@ def _fate_bar(result: DrillResult) -> str:
         )
         x += width
     told = ", ".join(f"{number:,} {name}" for name, number in fates)
-    legend = "".join(
-        f'<li><i class="key {_STYLES[name]}"></i>{name} <b>{number:,}</b></li>' for name, number in fates
-    )
-    return f'<div class="fates">{frame("".join(bars), 22, told)}</div><ul class="legend">{legend}</ul>'
+    legend = draw_legend((_STYLES[name], name, f"{number:,}") for name, number in fates)
+    return f'<div class="fates">{frame("".join(bars), 22, told)}</div>{legend}'
 
 
 def _order(result: DrillResult) -> str:
@@ -191,17 +190,3 @@ def render_options(result: DrillResult) -> str:
     rows = [(str(name), str(value)) for name, value in result.options.items()]
     table = draw_table(("option", "value"), rows, caption="Options of the drill", style="words")
     return f"<details><summary>Options of this drill</summary>{table}</details>"
-
-
-def draw_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, style: str = "") -> str:
-    """A table that scrolls by itself where it is too wide."""
-    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    body = "".join(
-        f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in rest)}</tr>'
-        for first, *rest in rows
-    )
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}">'
-        f'<table class="{style or "numbers"}"><caption>{escape(caption)}</caption>'
-        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
-    )

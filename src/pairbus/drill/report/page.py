@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from html import escape
 from importlib import resources
 
+from pairbus.charts.document import write_document
 from pairbus.drill.result import DrillResult
 
 from .findings import render_bill, render_checks, render_fates, render_options
@@ -54,14 +55,8 @@ def render_drill(result: DrillResult, *, now: float) -> str:
         _foot(result, now),
     ]
     title = f"{result.title}: drill {judge(result)}"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title><style>\n{style}</style></head>\n<body>{_PATTERNS}<main>\n"
-        + "\n".join(filter(None, sections))
-        + "\n</main></body></html>\n"
-    )
+    body = "\n".join([f"{_PATTERNS}<main>", *filter(None, sections), "</main>"])
+    return write_document(title, style=style, body=body)
 
 
 def _head(result: DrillResult) -> str:

@@ -10,29 +10,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from pairbus.charts.areas import Slots
 from pairbus.drill.result import Sample
 
-__all__ = ["Slots", "levels_of", "make_slots", "rates_of", "sums_of"]
+__all__ = ["levels_of", "make_slots", "rates_of", "sums_of"]
 
 # As many columns as a chart shows: finer ones are not seen, and each has words of its own for the pointer.
 MOST_SLOTS = 150
 _LENGTHS = (0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
 Reader = Callable[[Sample], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """Stretches of one length, from zero; the last may end after the drill."""
-
-    length: float
-    count: int
-
-    def begins(self, number: int) -> float:
-        """When a slot begins."""
-        return number * self.length
 
 
 def make_slots(seconds: float, most: int = MOST_SLOTS) -> Slots:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
+from pairbus.charts.areas import Layer, Slots, draw_areas
+from pairbus.charts.document import draw_legend
+from pairbus.charts.time_axis import TimeAxis, draw_axis, pick_seconds
 from pairbus.drill.result import DrillResult, Sample
 
-from .areas import Layer, draw_areas
-from .lanes import STATES, draw_fault_lane, draw_state_lane, group_lanes, is_troubled
-from .series import Slots, levels_of, make_slots, rates_of, sums_of
-from .time_axis import TimeAxis, draw_axis, draw_backdrop, draw_phases
+from .lanes import (
+    STATES,
+    draw_backdrop,
+    draw_fault_lane,
+    draw_phases,
+    draw_state_lane,
+    group_lanes,
+    is_troubled,
+)
+from .series import levels_of, make_slots, rates_of, sums_of
 from .wording import count_of, write_rate, write_seconds
 
 __all__ = ["find_end", "render_timeline"]
@@ -35,7 +44,7 @@ def render_timeline(result: DrillResult) -> str:
         _faults(result, axis),
         _lanes(result, axis),
         draw_charts(result, axis),
-        _row(_who("", "seconds since the drill began"), draw_axis(axis), "axis"),
+        _row(_who("", "seconds since the drill began"), draw_axis(axis, pick_seconds(axis)), "axis"),
     ]
     return (
         '<section aria-labelledby="time"><h2 id="time">What happened when</h2>'
@@ -81,7 +90,7 @@ def _lanes(result: DrillResult, axis: TimeAxis) -> str:
         _row(_who(path, client if clients > 1 else ""), draw_state_lane(axis, spans))
         for (path, client), spans in order
     ]
-    legend = _legend((style, name, "") for name, (_, style) in STATES.items())
+    legend = draw_legend((style, name, "") for name, (_, style) in STATES.items())
     return _title("Entities, as each client saw them", legend) + _fold(rows, _MOST_LANES, ("lane", "lanes"))
 
 
@@ -129,7 +138,7 @@ def _sends(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
         axis, slots, areas=layers, lines=(), height=_HEIGHT,
         title=f"Sends a second by the way that they went; in all {told}", write=write_rate,
     )  # fmt: skip
-    legend = _legend((style, name, f"{total:,}") for style, name, total in totals if total)
+    legend = draw_legend((style, name, f"{total:,}") for style, name, total in totals if total)
     return _row(_who("Sends", "a second, by route", legend), drawn, "chart")
 
 
@@ -144,7 +153,7 @@ def _arrivals(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
     )  # fmt: skip
     key = [("line-received", "received", f"{last.received:,}")]
     key += [("backlog", "syphoned", f"{last.moved:,}")] if last.moved else []
-    return _row(_who("Arrivals", "a second", _legend(key)), drawn, "chart")
+    return _row(_who("Arrivals", "a second", draw_legend(key)), drawn, "chart")
 
 
 def _waiting(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
@@ -163,7 +172,7 @@ def _waiting(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
     key = [("backlog", "backlog, most", f"{most:,}")]
     key += [("spool", "spool, most", f"{spooled:,}")] if spooled else []
     key += [("line-moved", "moved so far", f"{samples[-1].moved:,}")]
-    return _row(_who("Waiting", "messages", _legend(key)), drawn, "chart")
+    return _row(_who("Waiting", "messages", draw_legend(key)), drawn, "chart")
 
 
 def _held(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
@@ -174,7 +183,7 @@ def _held(result: DrillResult, axis: TimeAxis, slots: Slots) -> str:
         title=f"Sends that wait for their answer: up to {most:,}", write=_write_count,
     )  # fmt: skip
     return _row(
-        _who("Held up", "sends", _legend([("held", "unanswered, most", f"{most:,}")])), drawn, "chart"
+        _who("Held up", "sends", draw_legend([("held", "unanswered, most", f"{most:,}")])), drawn, "chart"
     )
 
 
@@ -197,11 +206,3 @@ def _who(name: str, note: str = "", legend: str = "") -> str:
 
 def _title(text: str, legend: str = "") -> str:
     return f'<div class="group"><h3>{escape(text)}</h3>{legend}</div>'
-
-
-def _legend(entries: Iterable[tuple[str, str, str]]) -> str:
-    items = "".join(
-        f'<li><i class="key {style}"></i>{escape(name)}{f" <b>{value}</b>" if value else ""}</li>'
-        for style, name, value in entries
-    )
-    return f'<ul class="legend">{items}</ul>'

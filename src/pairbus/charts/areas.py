@@ -1,4 +1,7 @@
-"""Charts of amounts over time: areas piled on each other, lines before them, words for the pointer."""
+"""Charts of amounts over time: areas piled on each other, lines before them, shades behind them.
+
+What a stretch of time holds is its title, which browsers show where the pointer rests.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,42 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from .series import Slots
 from .time_axis import TimeAxis, frame, stretch
 
-__all__ = ["Layer", "draw_areas", "round_up"]
+__all__ = ["Layer", "Shade", "Slots", "draw_areas", "round_up"]
 
 # Room above the highest mark, for the number of the topmost grid line.
 _HEAD = 14
+# A chart of this height has room for four grid lines.
+_TALL = 200
+# What is shorter is still seen.
+_LEAST_SHADE = 0.3
 # What a scale may end with, times a power of ten.
 _ROUND = (1.0, 1.2, 1.6, 2.0, 2.4, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 WriteValue = Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Stretches of time of one length; the last may end after the axis does."""
+
+    length: float
+    count: int
+    first: float = 0.0
+
+    def begins(self, number: float) -> float:
+        """When a slot begins."""
+        return self.first + number * self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Shade:
+    """A stretch of time behind a chart."""
+
+    begins: float
+    ends: float
+    style: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +67,13 @@ class _Ground:
 
     def x(self, number: float) -> str:
         """A slot's edge in thousandths of the width."""
-        return f"{self.axis.place(number * self.slots.length) * 10:.1f}".removesuffix(".0")
+        return f"{self.axis.place(self.slots.begins(number)) * 10:.1f}".removesuffix(".0")
+
+    @property
+    def lines(self) -> list[float]:
+        """The values that have a grid line."""
+        parts = 4 if self.height >= _TALL and self.top % 4 == 0 else 2
+        return [self.top * part / parts for part in range(1, parts + 1)]
 
     def y(self, value: float) -> str:
         return f"{self.height - (self.height - _HEAD) * value / self.top:.1f}".removesuffix(".0")
@@ -53,6 +88,8 @@ def draw_areas(
     height: int,
     title: str,
     write: WriteValue,
+    write_moment: WriteValue = lambda at: f"{at:g} s",
+    shades: Sequence[Shade] = (),
 ) -> str:
     """One chart. `write` says how a value is written."""
     piles = [sum(values) for values in zip(*(layer.values for layer in areas), strict=True)]
@@ -61,9 +98,10 @@ def draw_areas(
     paths = "".join(_pile(areas, ground)) + "".join(_line(line, ground) for line in lines)
     content = (
         _grid(ground)
+        + "".join(_shade(shade, ground) for shade in shades)
         + stretch(paths, height)
         + _numbers(ground, write)
-        + "".join(_slots([*areas, *lines], ground, write))
+        + "".join(_slots([*areas, *lines], ground, write, write_moment))
     )
     return frame(content, height, title)
 
@@ -117,18 +155,32 @@ def _line(line: Layer, ground: _Ground) -> str:
 
 
 def _grid(ground: _Ground) -> str:
-    heights = (ground.y(ground.top / 2), ground.y(ground.top))
+    heights = (ground.y(value) for value in ground.lines)
     return "".join(f'<line class="grid" x2="100%" y1="{y}" y2="{y}"/>' for y in heights)
+
+
+def _shade(shade: Shade, ground: _Ground) -> str:
+    axis = ground.axis
+    if shade.ends < axis.begins or shade.begins >= axis.ends:
+        return ""
+    x = axis.place(shade.begins)
+    width = max(axis.place(shade.ends) - x, _LEAST_SHADE)
+    return (
+        f'<rect class="{shade.style}" x="{x:.2f}%" width="{width:.2f}%" height="{ground.height}">'
+        f"<title>{escape(shade.name)}</title></rect>"
+    )
 
 
 def _numbers(ground: _Ground, write: WriteValue) -> str:
     return "".join(
         f'<text class="dim scale" x="2" y="{float(ground.y(value)) - 3:.1f}">{escape(write(value))}</text>'
-        for value in (ground.top / 2, ground.top)
+        for value in ground.lines
     )
 
 
-def _slots(layers: Sequence[Layer], ground: _Ground, write: WriteValue) -> Iterator[str]:
+def _slots(
+    layers: Sequence[Layer], ground: _Ground, write: WriteValue, write_moment: WriteValue
+) -> Iterator[str]:
     """A strip for each slot, which the pointer finds."""
     slots = ground.slots
     for number in range(slots.count):
@@ -140,5 +192,5 @@ def _slots(layers: Sequence[Layer], ground: _Ground, write: WriteValue) -> Itera
             width = ground.axis.place(slots.begins(number + 1)) - x
             yield (
                 f'<rect class="slot" x="{x:.2f}%" width="{width:.2f}%" height="{ground.height}">'
-                f"<title>{slots.begins(number):g} s: {escape(told)}</title></rect>"
+                f"<title>{write_moment(slots.begins(number))}: {escape(told)}</title></rect>"
             )
