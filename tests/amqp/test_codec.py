@@ -25,7 +25,6 @@ from pairbus.amqp.types import (
     UInt,
     ULong,
     UShort,
-    symbols,
 )
 from tests.amqp.values import SCALARS, VALUES, same
 
@@ -109,7 +108,7 @@ KNOWN: list[tuple[str, Any]] = [
     ("a3026869", Symbol("hi")),
     ("c003015501", [1]),
     ("c10602a3016b5501", {Symbol("k"): 1}),
-    ("e00602a301610162", symbols("a", "b")),
+    ("e00602a301610162", Array((Symbol("a"), Symbol("b")), Symbol)),
     ("00532445", Described(ULong(0x24), [])),
 ]
 

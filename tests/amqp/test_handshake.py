@@ -5,9 +5,7 @@ import pytest
 from pairbus.amqp import (
     Closed,
     Connection,
-    DecodeError,
     Opened,
-    PlainCredentials,
     SaslClient,
     SaslInitReceived,
     SessionBegun,
@@ -28,7 +26,12 @@ def _init(mechanism: str = "ANONYMOUS", response: bytes | None = None) -> bytes:
 
 @pytest.mark.parametrize(
     "client",
-    [SaslClient.anonymous(), SaslClient.mssbcbs(), SaslClient.external(), SaslClient.plain("me", "hunter2")],
+    [
+        SaslClient.anonymous(),
+        SaslClient("MSSBCBS"),
+        SaslClient("EXTERNAL", b""),
+        SaslClient.plain("me", "hunter2"),
+    ],
     ids=lambda client: client.mechanism,
 )
 def test_every_mechanism_leads_to_an_open_connection(client: SaslClient) -> None:
@@ -49,19 +52,10 @@ def test_mechanisms_are_offered_as_an_array_of_symbols() -> None:
     assert offered in server.data_to_send()
 
 
-def test_plain_credentials_are_read_and_kept_secret() -> None:
+def test_plain_credentials_are_kept_secret() -> None:
     client = SaslClient.plain("me", "hunter2")
-    found = PlainCredentials.parse(client.initial_response)
-    assert (found.user, found.password) == ("me", "hunter2")
     event = SaslInitReceived("PLAIN", client.initial_response, None)
-    assert "hunter2" not in repr(found) + repr(client) + repr(event)
-
-
-@pytest.mark.parametrize("response", [None, b"", b"me", b"\0me", b"\0a\0b\0c", b"\0\xff\0x"])
-def test_broken_plain_messages_are_refused_without_showing_them(response: bytes | None) -> None:
-    with pytest.raises(DecodeError) as caught:
-        PlainCredentials.parse(response)
-    assert "me" not in str(caught.value).replace("message", "")
+    assert "hunter2" not in repr(client) + repr(event)
 
 
 def test_a_client_that_is_not_let_in_learns_why() -> None:

@@ -17,7 +17,6 @@ from pairbus.amqp.message import (
     encode_annotations,
     encode_application_properties,
     encode_data,
-    encode_delivery_annotations,
     encode_header,
     encode_properties,
     encode_value,
@@ -71,7 +70,7 @@ def test_every_section_comes_back_as_it_was(
 ) -> None:
     raw_properties = encode_properties(properties)
     raw_application = encode_application_properties(application)
-    head = encode_header(header) + encode_delivery_annotations(delivery) + encode_annotations(annotations)
+    head = encode_header(header) + encode(Described(ULong(0x71), delivery)) + encode_annotations(annotations)
     found = scan(head + raw_properties + raw_application + encode_data(body))
     assert found.header == header
     assert same(found.delivery_annotations, delivery)
@@ -149,7 +148,7 @@ def test_sequences_and_footers() -> None:
 
 def test_delivery_annotations_behind_the_body_are_passed_over() -> None:
     """So writes the Python SDK a message that it has received and sends on."""
-    behind = encode_delivery_annotations({Symbol("x-opt-lock-token"): uuid.UUID(int=1)})
+    behind = encode(Described(ULong(0x71), {Symbol("x-opt-lock-token"): uuid.UUID(int=1)}))
     for body in (encode_data(b"one"), encode_data(b"one") + encode_data(b"two"), encode_value([1])):
         sections = scan(body + behind)
         assert sections.body_bytes == body

@@ -98,7 +98,7 @@ async def test_closing_in_the_middle_of_a_drain_leaves_nothing_locked_and_nothin
     await client.close()
     arrived, left = scene.ids(), scene.backlog()
     assert left, "the drain was over before the client closed"
-    assert not [message for message in left if message.is_locked]
+    assert not [message for message in left if message.lock_token is not None]
     assert sorted(arrived + [message.message_id for message in left]) == names
     # The next one takes up what is left, at once.
     async with scene.client(**HOSTING):
@@ -115,12 +115,14 @@ async def test_closing_does_not_wait_for_ever_for_a_silent_peer(scene: Scene, si
     client = scene.client(**HOSTING)
     await client.start()
     if side == "primary":
-        await eventually(lambda: any(message.is_locked for message in scene.backlog()), what="a delivery")
+        await eventually(
+            lambda: any(message.lock_token is not None for message in scene.backlog()), what="a delivery"
+        )
     else:
         await eventually(lambda: syphon_state(client) == "running")
     await asyncio.wait_for(client.close(), 60.0)  # of the hurried loop
     namespace.faults.clear()
-    assert not [message for message in scene.backlog() if message.is_locked]
+    assert not [message for message in scene.backlog() if message.lock_token is not None]
     assert scene.backlog_ids() == names
 
 

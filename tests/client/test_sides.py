@@ -177,4 +177,4 @@ async def test_with_closes_both_sides_and_leaves_nothing_behind(scene: Scene, is
     assert len(known) >= 2
     await eventually(lambda: not open_connections(scene), what="the end of all connections")
     assert asyncio.all_tasks() == before
-    assert [message.is_locked for message in scene.backlog()] == [False]
+    assert [message.lock_token is not None for message in scene.backlog()] == [False]

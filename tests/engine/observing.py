@@ -71,7 +71,7 @@ def _check_queue(queue: MessageQueue) -> None:
         assert each.active_count == states.count(MessageState.ACTIVE)
         assert each.deferred_count == states.count(MessageState.DEFERRED)
         assert each.scheduled_count == states.count(MessageState.SCHEDULED)
-        assert each.locked_count == sum(message.is_locked for message in each.table.since(0))
+        assert len(each._locks) == sum(message.lock_token is not None for message in each.table.since(0))
     if queue.sessions is not None:
         assert sum(session.table.count for session in queue.sessions) == queue.table.count
         for session in queue.sessions:
@@ -81,9 +81,11 @@ def _check_queue(queue: MessageQueue) -> None:
 def _check_session(queue: MessageQueue, session: MessageSession) -> None:
     assert queue.sessions is not None
     messages = list(session.table.since(0))
-    waiting = [each for each in messages if each.state is MessageState.ACTIVE and not each.is_locked]
+    waiting = [each for each in messages if each.state is MessageState.ACTIVE and each.lock_token is None]
     assert session.waiting == len(waiting)
     assert (session.session_id in queue.sessions._available) is bool(waiting and session.lock is None)
-    assert list(session.held.values()) == [each for each in session.held.values() if each.is_locked]
-    assert len(session.held) == sum(each.is_locked for each in messages)
+    assert list(session.held.values()) == [
+        each for each in session.held.values() if each.lock_token is not None
+    ]
+    assert len(session.held) == sum(each.lock_token is not None for each in messages)
     assert messages or session.lock is not None or session.state is not None

@@ -229,7 +229,7 @@ class QueueModel(RuleBasedStateMachine):
         assert counts.deferred == states.count("deferred")
         assert counts.scheduled == states.count("scheduled")
         assert counts.dead_letter == len(self.dead)
-        assert self.queue.locked_count == sum(1 for each in self.messages if each.token is not None)
+        assert len(self.queue._locks) == sum(1 for each in self.messages if each.token is not None)
 
 
 QueueModel.TestCase.settings = settings(max_examples=60, stateful_step_count=35)

@@ -29,6 +29,7 @@ from pairbus.broker.engine.rules import FalseFilter, Rule, SqlAction, SqlFilter,
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from tests.engine.observing import check_books, observe
 from tests.engine.samples import START, bodies, message, namespace, queue
+from tests.engine.snapshot import snapshot
 
 
 def rebuilt(events: Any, now: float = 0.0) -> Namespace:
@@ -201,7 +202,7 @@ def test_whatever_happens_log_and_snapshot_tell_it(steps: list[tuple[int, int, i
     check_books(story.space)
     seen = observe(story.space)
     assert observe(rebuilt(story.log)) == seen
-    again = rebuilt(story.space.snapshot())
+    again = rebuilt(snapshot(story.space))
     check_books(again)
     assert observe(again) == seen
     assert again.take_events() == [], "building from events tells nothing new"
@@ -266,7 +267,7 @@ def test_events_may_be_written_twice() -> None:
     story = Story()
     for n in range(200):
         story.step(n, n // 3, n * 7)
-    log = [*story.space.snapshot(), *story.space.snapshot()]
+    log = [*snapshot(story.space), *snapshot(story.space)]
     assert observe(rebuilt(log)) == observe(story.space)
 
 
@@ -274,7 +275,7 @@ def test_locks_are_gone_and_messages_wait_again() -> None:
     space, orders = queue()
     space.send("orders", [message(b"1"), message(b"2")], START)
     first, _ = orders.receive(2, START)
-    again = rebuilt(space.snapshot())
+    again = rebuilt(snapshot(space))
     assert again.take_ready() == {again.node("orders")}
     copied = again.get_queue("orders").receive(5, START)
     assert bodies(copied) == [b"1", b"2"]
@@ -287,7 +288,7 @@ def test_numbers_go_on_after_everything_was_received() -> None:
     space.send("orders", [message(), message()], START)
     orders.receive(2, START, delete=True)
     log = space.take_events()
-    for again in (rebuilt(space.snapshot()), rebuilt(log)):
+    for again in (rebuilt(snapshot(space)), rebuilt(log)):
         again.send("orders", [message()], START)
         assert again.get_queue("orders").peek(0, 1, START)[0].sequence_number == 3
 
@@ -295,7 +296,7 @@ def test_numbers_go_on_after_everything_was_received() -> None:
 def test_deadlines_are_alive_after_recovery() -> None:
     space, _ = queue(dead_lettering_on_message_expiration=True)
     space.send("orders", [message(b"1", ttl=50.0), message(b"2", at=START + 20)], START)
-    again = rebuilt(space.snapshot())
+    again = rebuilt(snapshot(space))
     assert again.next_deadline() == START + 20
     again.tick(START + 50)
     assert again.get_queue("orders").counts() == (1, 1, 0, 0, 0, 0)
@@ -304,7 +305,7 @@ def test_deadlines_are_alive_after_recovery() -> None:
 def test_an_entity_does_not_idle_while_the_broker_is_down() -> None:
     space, _ = queue(auto_delete_on_idle=100.0)
     later = START + 500
-    again = rebuilt(space.snapshot(), now=later)
+    again = rebuilt(snapshot(space), now=later)
     again.tick(later)
     assert [each.path for each in again.list_queues()] == ["orders"]
     again.tick(later + 100)

@@ -80,9 +80,9 @@ def test_an_operation_looks_at_few_messages(
 
 
 def test_what_is_gone_takes_little_room(long_queue: MessageQueue) -> None:
-    assert len(long_queue._lock_ends) == long_queue.locked_count
+    assert len(long_queue._lock_ends) == len(long_queue._locks)
     assert len(long_queue._expiries) == long_queue.active_count
-    assert len(long_queue._line) == long_queue.active_count - long_queue.locked_count
+    assert len(long_queue._line) == long_queue.active_count - len(long_queue._locks)
 
 
 def test_locks_that_were_settled_do_not_pile_up() -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pairbus.amqp.message import Properties
+from pairbus.broker.engine.filters import SqlFilter
+from pairbus.broker.engine.sql.expression import compile_predicate
 
 
 @dataclass
@@ -18,3 +20,8 @@ class Sample:
 
 def sample(**application_properties: Any) -> Sample:
     return Sample(application_properties=application_properties)
+
+
+def truth_of(rule_filter: SqlFilter, message: Sample) -> bool | None:
+    """What the expression gives, where a rule only asks whether it is true; None is unknown."""
+    return compile_predicate(rule_filter.expression, rule_filter.parameters)(message)

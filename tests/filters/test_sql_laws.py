@@ -15,7 +15,7 @@ from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.filters import SqlFilter
 from pairbus.broker.engine.rules import SqlAction
 
-from .sample import Sample
+from .sample import Sample, truth_of
 
 Truth: TypeAlias = bool | None
 # The text of an expression, and what it must give for the properties of a message.
@@ -171,7 +171,7 @@ messages = st.dictionaries(st.sampled_from(NAMES), st.one_of(st.none(), st.boole
 
 
 def evaluate(expression: str, message: dict[str, Any]) -> Truth:
-    return SqlFilter(expression).evaluate(Sample(application_properties=message))
+    return truth_of(SqlFilter(expression), Sample(application_properties=message))
 
 
 @settings(max_examples=200, deadline=None)
@@ -202,9 +202,9 @@ def test_three_valued_logic(p: Pair, q: Pair, r: Pair, message: dict[str, Any]) 
 @settings(max_examples=200, deadline=None)
 @given(st.text("ab%_!", max_size=7), st.text("ab%_!", max_size=6))
 def test_like_is_its_definition(text: str, pattern: str) -> None:
-    assert SqlFilter(f"a LIKE {quote(pattern)}").evaluate(Sample(application_properties={"a": text})) is like(
-        text, pattern
-    )
+    assert truth_of(
+        SqlFilter(f"a LIKE {quote(pattern)}"), Sample(application_properties={"a": text})
+    ) is like(text, pattern)
 
 
 VOCABULARY = """
@@ -240,7 +240,7 @@ any_message = st.builds(
 @given(soup, anything.filter(lambda value: not isinstance(value, list)), any_message)
 def test_no_text_and_no_message_breaks_a_rule(text: str, parameter: Any, message: Sample) -> None:
     with contextlib.suppress(Refused):
-        assert SqlFilter(text, {"@x": parameter}).evaluate(message) in (True, False, None)
+        assert truth_of(SqlFilter(text, {"@x": parameter}), message) in (True, False, None)
     with contextlib.suppress(Refused):
         assert isinstance(SqlAction(text, {"@x": parameter}).apply(message).application_properties, dict)
 
@@ -261,5 +261,5 @@ def test_no_arithmetic_raises(left: str, operator: str, right: str, message: Sam
     # A constant pattern that is no string is refused, rightly; a sum is none.
     pattern = f"{right} + ''" if operator == "LIKE" else right
     rule_filter = SqlFilter(f"{left} {operator} {pattern}", {"x": 3})
-    assert rule_filter.evaluate(message) in (True, False, None)
+    assert truth_of(rule_filter, message) in (True, False, None)
     SqlAction(f"SET a = {left}; SET sys.Label = {right}", {"x": uuid.UUID(int=1)}).apply(message)

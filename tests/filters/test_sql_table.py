@@ -13,7 +13,7 @@ from pairbus.amqp.message import Properties
 from pairbus.amqp.types import Decimal64, Described, Float, Int, Symbol, Timestamp, UInt, ULong
 from pairbus.broker.engine.filters import SqlFilter
 
-from .sample import Sample, sample
+from .sample import Sample, sample, truth_of
 
 MOMENT = 1_700_000_000_000
 
@@ -208,7 +208,7 @@ TABLE: list[tuple[str, bool | None]] = [
 
 @pytest.mark.parametrize(("expression", "expected"), TABLE, ids=[row[0] for row in TABLE])
 def test_expression_gives(expression: str, expected: bool | None) -> None:
-    assert SqlFilter(expression).evaluate(MESSAGE) is expected
+    assert truth_of(SqlFilter(expression), MESSAGE) is expected
     assert SqlFilter(expression).matches(MESSAGE) is (expected is True)
 
 
@@ -252,29 +252,29 @@ LIKE_TABLE: list[tuple[str, str, bool | None]] = [
 @pytest.mark.parametrize(("text", "pattern", "expected"), LIKE_TABLE)
 def test_like(text: str, pattern: str, expected: bool | None) -> None:
     message = sample(text=text, wanted="A_n%", one=1)
-    assert SqlFilter(f"text LIKE {pattern}").evaluate(message) is expected
+    assert truth_of(SqlFilter(f"text LIKE {pattern}"), message) is expected
     negated = None if expected is None else not expected
-    assert SqlFilter(f"text NOT LIKE {pattern}").evaluate(message) is negated
+    assert truth_of(SqlFilter(f"text NOT LIKE {pattern}"), message) is negated
 
 
 def test_like_needs_a_string() -> None:
-    assert SqlFilter("one LIKE '1'").evaluate(sample(one=1)) is None
-    assert SqlFilter("one NOT LIKE '1'").evaluate(sample(one=1)) is None
+    assert truth_of(SqlFilter("one LIKE '1'"), sample(one=1)) is None
+    assert truth_of(SqlFilter("one NOT LIKE '1'"), sample(one=1)) is None
 
 
 def test_like_takes_linear_time_for_the_text() -> None:
     hostile = sample(text="a" * 60_000, pattern="%a" * 400 + "b")
     started = time.perf_counter()
-    assert SqlFilter("text LIKE pattern").evaluate(hostile) is False
-    assert SqlFilter(f"text LIKE '%{'a_' * 200}b%'").evaluate(hostile) is False
-    assert SqlFilter(f"text LIKE '{'%a_' * 200}b'").evaluate(hostile) is False
+    assert truth_of(SqlFilter("text LIKE pattern"), hostile) is False
+    assert truth_of(SqlFilter(f"text LIKE '%{'a_' * 200}b%'"), hostile) is False
+    assert truth_of(SqlFilter(f"text LIKE '{'%a_' * 200}b'"), hostile) is False
     # Backtracking would take longer than the universe has; a generous bound keeps slow machines out of it.
     assert time.perf_counter() - started < 5
 
 
 def test_patterns_and_texts_beyond_the_limits_are_unknown() -> None:
-    assert SqlFilter("text LIKE p('pattern')").evaluate(sample(text="a", pattern="%" * 1025)) is None
-    assert SqlFilter("text LIKE '%'").evaluate(sample(text="a" * 65_537)) is None
+    assert truth_of(SqlFilter("text LIKE p('pattern')"), sample(text="a", pattern="%" * 1025)) is None
+    assert truth_of(SqlFilter("text LIKE '%'"), sample(text="a" * 65_537)) is None
 
 
 PARAMETERS: list[tuple[str, dict[str, Any], bool | None]] = [
@@ -298,7 +298,7 @@ PARAMETERS: list[tuple[str, dict[str, Any], bool | None]] = [
 
 @pytest.mark.parametrize(("expression", "parameters", "expected"), PARAMETERS)
 def test_parameters(expression: str, parameters: dict[str, Any], expected: bool | None) -> None:
-    assert SqlFilter(expression, parameters).evaluate(MESSAGE) is expected
+    assert truth_of(SqlFilter(expression, parameters), MESSAGE) is expected
 
 
 def test_names_are_found_without_regard_to_case_but_an_exact_one_wins() -> None:

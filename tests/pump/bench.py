@@ -152,7 +152,7 @@ class Bench:
         }
 
     def locked(self, queue: str) -> int:
-        return self.secondary._run(lambda engine, now: _queue(engine, queue).locked_count)
+        return self.secondary._run(lambda engine, now: len(_queue(engine, queue)._locks))
 
     def hold(self, queue: str, count: int) -> None:
         """Lock messages of a backlog queue, as a process that then dies."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pairbus.amqp.codec import encode
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import (
     Header,
@@ -16,13 +17,12 @@ from pairbus.amqp.message import (
     encode_annotations,
     encode_application_properties,
     encode_data,
-    encode_delivery_annotations,
     encode_header,
     encode_properties,
     encode_value,
     scan,
 )
-from pairbus.amqp.types import Byte, Float, Int, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from pairbus.amqp.types import Byte, Described, Float, Int, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from pairbus.pairing.envelope import Long, Natives, TimestampMs, compress_body, wrap
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pump.unwrapping import OpenedEnvelope, open_envelope, read_address, read_postmark
@@ -81,7 +81,7 @@ def delivered(
     return b"".join(
         (
             encode_header(Header(durable=True, priority=7, delivery_count=3)),
-            encode_delivery_annotations({Symbol("x-opt-lock-token"): uuid.UUID(int=5)}),
+            encode(Described(ULong(0x71), {Symbol("x-opt-lock-token"): uuid.UUID(int=5)})),
             encode_annotations({**(annotations or {}), **stamps}),
             encode_properties(properties or Properties(message_id="id")),
             encode_application_properties({**own, **{name: _amqp(value) for name, value in aliases.items()}}),

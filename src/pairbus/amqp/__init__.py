@@ -34,7 +34,7 @@ from .performatives import (
     Source,
     Target,
 )
-from .sasl import PlainCredentials, SaslClient
+from .sasl import SaslClient
 from .session import Session, SessionState
 
 __all__ = [
@@ -59,7 +59,6 @@ __all__ = [
     "Modified",
     "Open",
     "Opened",
-    "PlainCredentials",
     "Properties",
     "ProtocolError",
     "ProtocolEvent",

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from .errors import DecodeError
-
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
 EXTERNAL: Final = "EXTERNAL"
@@ -34,31 +32,5 @@ class SaslClient:
         return cls(ANONYMOUS, b"anonymous")
 
     @classmethod
-    def mssbcbs(cls) -> SaslClient:
-        return cls(MSSBCBS)
-
-    @classmethod
-    def external(cls) -> SaslClient:
-        return cls(EXTERNAL, b"")
-
-    @classmethod
     def plain(cls, user: str, password: str) -> SaslClient:
         return cls(PLAIN, f"\0{user}\0{password}".encode())
-
-
-@dataclass(frozen=True, slots=True)
-class PlainCredentials:
-    """What a PLAIN message says."""
-
-    user: str
-    password: str = field(repr=False)
-    identity: str = ""
-
-    @classmethod
-    def parse(cls, initial_response: bytes | None) -> PlainCredentials:
-        """RFC 4616: identity NUL user NUL password. The bytes stay out of the error."""
-        try:
-            identity, user, password = (initial_response or b"").decode().split("\0")
-        except ValueError:
-            raise DecodeError("a PLAIN message is identity, user and password, divided by NUL") from None
-        return cls(user, password, identity)

@@ -121,10 +121,5 @@ class Array:
         return len(self.items)
 
 
-def symbols(*names: str) -> Array:
-    """An array of symbols, the way capabilities and mechanisms are written."""
-    return Array((Symbol(name) for name in names), Symbol)
-
-
 UUID = uuid.UUID
 """Given here so that all types of the standard come from one module."""

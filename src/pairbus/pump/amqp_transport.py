@@ -27,7 +27,6 @@ from .unwrapping import read_postmark
 __all__ = ["AmqpDestination", "AmqpSource", "AmqpTransport"]
 
 T = TypeVar("T")
-L = TypeVar("L", SenderLink, ReceiverLink, RequestLink)
 _DEFERRED = Modified(delivery_failed=True, undeliverable_here=True)
 # Requests for many messages are cut into pieces: the answer is one message, and there is a limit for those.
 FETCH_AT_ONCE = 100

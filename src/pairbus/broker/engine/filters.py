@@ -152,10 +152,6 @@ class SqlFilter:
         """Whether the subscription takes the message: the expression must be true, not unknown."""
         return self._predicate(message) is True
 
-    def evaluate(self, message: Filterable) -> bool | None:
-        """What the expression gives; None is unknown."""
-        return self._predicate(message)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain form for a store."""
         parameters = {name: to_plain(value) for name, value in self.parameters.items()}

@@ -77,10 +77,6 @@ class StoredMessage:
             f"<StoredMessage {self.sequence_number} {self.state.name} {self.message_id!r} {self.size} bytes>"
         )
 
-    @property
-    def is_locked(self) -> bool:
-        return self.lock_token is not None
-
     def copy(self, sequence_number: int) -> StoredMessage:
         """A record of its own with another number, unlocked; the bytes are shared."""
         return StoredMessage(

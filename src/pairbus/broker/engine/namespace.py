@@ -11,8 +11,7 @@ Theory of operation:
    where there is nothing any more.
 5. `tick` does what is due, and `next_deadline` says when there may be something due next: never too
    late, sometimes too early.
-6. `replay` makes a fresh namespace from a store's rows or from a log of events; `snapshot` gives such
-   rows. Locks are gone after it.
+6. `replay` makes a fresh namespace from a store's rows or from a log of events. Locks are gone after it.
 7. Who keeps an entity across turns must expect it to be deleted: it then refuses everything as not found.
 """
 
@@ -31,7 +30,7 @@ from .events import EngineEvent, EntityKind, EntityPut, EntityRemoved, RulePut, 
 from .message import Incoming
 from .names import check_path, check_rule_name, check_subscription_name, fold
 from .queue import MessageQueue
-from .recovery import Recovery, describe, snapshot
+from .recovery import Recovery, describe
 from .rules import Rule
 from .settings import (
     STANDARD,
@@ -110,10 +109,6 @@ class Namespace:
             if now > entity.accessed_at:
                 entity.touch(now)
             entity.wind_alarm()
-
-    def snapshot(self) -> Iterator[EngineEvent]:
-        """The events that would make this namespace as it is, locks aside. It must not change meanwhile."""
-        return snapshot(self._directory)
 
     # -- queues
 

@@ -1,18 +1,16 @@
-"""From events back to entities, and from entities to the events that would make them.
+"""From events back to entities.
 
 1. `Recovery.apply` does what an event says and tells nobody: no checks, no events. Events of a log and
    rows of a store are the same to it.
 2. A message comes back unlocked. The record of the event is copied, since its owner may live on.
-3. `snapshot` gives an entity before what is in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from .directory import Directory
-from .entity import Entity
 from .events import (
     DuplicateForgotten,
     DuplicateSeen,
@@ -33,7 +31,7 @@ from .settings import QueueSettings, SubscriptionSettings, TopicSettings
 from .subscription import Subscription
 from .topic import Topic
 
-__all__ = ["Recovery", "describe", "snapshot"]
+__all__ = ["Recovery", "describe"]
 
 
 class Recovery:
@@ -144,34 +142,3 @@ def describe(entity: MessageQueue | Topic) -> EntityPut:
     settings = entity.settings
     assert isinstance(settings, QueueSettings | TopicSettings | SubscriptionSettings)
     return EntityPut(kind, entity.path, settings, entity.created_at, entity.updated_at, entity.accessed_at)
-
-
-def snapshot(directory: Directory) -> Iterator[EngineEvent]:
-    """The events that make everything as it is now, locks aside."""
-    for queue in directory.queues():
-        yield describe(queue)
-        yield from _contents(queue)
-    for topic in directory.topics():
-        yield describe(topic)
-        yield from _contents(topic)
-        for subscription in topic.subscriptions:
-            yield describe(subscription)
-            for rule in subscription.rules:
-                yield RulePut(subscription.path, rule)
-            yield from _contents(subscription)
-
-
-def _contents(entity: Entity) -> Iterator[EngineEvent]:
-    if entity.last_sequence:
-        yield SequenceAdvanced(entity.path, entity.last_sequence)
-    if entity.duplicates is not None:
-        for message_id, until in entity.duplicates.entries():
-            yield DuplicateSeen(entity.path, message_id, until)
-    for message in entity.table.since(0):
-        yield MessageStored(entity.path, message)
-    if isinstance(entity, MessageQueue):
-        for session in entity.sessions or ():
-            if session.state is not None:
-                yield SessionStateSet(entity.path, session.session_id, session.state, session.updated_at)
-        for queue in entity.sub_queues():
-            yield from _contents(queue)

@@ -43,11 +43,6 @@ class LockableStock(Stock):
         # None in a sub-queue, which keeps its messages however often they fail.
         self._max_deliveries: int | None = None
 
-    @property
-    def locked_count(self) -> int:
-        """Messages that receivers hold."""
-        return len(self._locks)
-
     # -- settling
 
     def complete(self, token: uuid.UUID, now: float) -> None:
