@@ -144,11 +144,17 @@ async def test_a_directory_that_cannot_be_written_is_told_once(
 ) -> None:
     in_the_way = tmp_path / "status"
     in_the_way.write_text("a file")
-    file = StatusFile(in_the_way, picture, interval=0.01)
+    pictures = 0
+
+    def counted_picture() -> PairStatus:
+        nonlocal pictures
+        pictures += 1
+        return picture()
+
+    file = StatusFile(in_the_way, counted_picture, interval=0.01)
     with caplog.at_level(logging.WARNING, logger="pairbus.client"):
         file.start()
-        await until(lambda: bool(caplog.records))
-        await asyncio.sleep(0.1)
+        await until(lambda: pictures > 5)
         await file.close()
     assert len(caplog.records) == 1
     assert "cannot write the status" in caplog.text

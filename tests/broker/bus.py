@@ -15,7 +15,7 @@ from pairbus.clock import ManualClock
 
 from .shells import Farewells, connect, opened
 
-__all__ = ["Bus", "bodies", "eventually", "opened", "receive", "receive_nothing"]
+__all__ = ["Bus", "bodies", "eventually", "opened", "receive", "receive_nothing", "session_waits"]
 
 # How long a message that is there may take to arrive; tests end as soon as it does.
 SOON = 10.0
@@ -59,8 +59,7 @@ class Bus:
 
     def session_waits(self) -> int:
         """How many receivers wait for a session to become free."""
-        consumers = self.broker._hosts["contoso"]._consumers
-        return self.broker.call(lambda: sum(len(waiting) for waiting in consumers._waits.values()))
+        return session_waits(self.broker)
 
     @asynccontextmanager
     async def queue(self, name: str, **settings: Any) -> AsyncIterator[tuple[Any, Any]]:
@@ -75,6 +74,12 @@ class Bus:
         client = connect("aio", text, self.farewells, **self._settings)
         async with client, client.get_queue_sender(name) as sender:
             await sender.send_messages([ServiceBusMessage(text, **settings) for text in texts])
+
+
+def session_waits(broker: Broker) -> int:
+    """How many receivers of `contoso` wait for a session to become free."""
+    consumers = broker._hosts["contoso"]._consumers
+    return broker.call(lambda: sum(len(waiting) for waiting in consumers._waits.values()))
 
 
 async def receive(receiver: Any, count: int = 1, *, within: float = SOON) -> list[Any]:

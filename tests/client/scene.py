@@ -115,6 +115,11 @@ class Scene:
         entity = self._clients[0].pair.entity(path)
         await eventually(lambda: any(link._caller is not None for link in entity._links))
 
+    async def on_the_way_to_the_backlog(self) -> None:
+        """Wait until a backlog queue is being sent to."""
+        links = self._clients[0].pair.backlog._links
+        await eventually(lambda: any(link._caller is not None for link in links.values()))
+
     async def quiet(self, path: str = "orders") -> None:
         """Wait until no call of the SDK is under way."""
         entity = self._clients[0].pair.entity(path)

@@ -92,12 +92,12 @@ async def test_wherever_a_caller_is_cancelled_the_client_stays_usable(still: Sce
     if place == "held":
         await eventually(lambda: still.state() is EntityState.SUSPECT)
     elif place == "in the backlog":
-        links = sender._client.pair.backlog._links
-        await eventually(lambda: any(link._caller is not None for link in links.values()))
+        await still.on_the_way_to_the_backlog()
     else:
         await still.on_the_wire()
-    (second if place == "in line" else first).cancel()
-    await asyncio.sleep(1.0)
+    cancelled = second if place == "in line" else first
+    cancelled.cancel()
+    await asyncio.wait({cancelled})
     still.primary.faults.clear()
     still.secondary.faults.clear()
     if place in ("in line", "on the wire"):

@@ -366,7 +366,7 @@ async def test_closing_does_not_wait_for_a_silent_peer(still: Scene, side: str) 
     await sender.send_messages(text("1"))
     (still.primary if side == "primary" else still.secondary).faults.set("silence")
     sends = [still.begin(sender.send_messages(text(name))) for name in ("2", "3")]
-    await asyncio.sleep(1.0)
+    await (still.on_the_wire() if side == "primary" else still.on_the_way_to_the_backlog())
     began = asyncio.get_running_loop().time()
     await client.close()
     assert asyncio.get_running_loop().time() - began < 60.0  # two seconds of ours; usually much less

@@ -69,7 +69,8 @@ async def test_a_grant_that_brought_a_message_was_not_empty(contoso: NamespaceHa
         async with receiver:
             (message,) = await receiver.receive_messages(max_message_count=10, max_wait_time=5)
             await receiver.complete_message(message)
-        await asyncio.sleep(1)
+    # A grant is counted at the latest when its connection ends.
+    await eventually(lambda: all(one.closed_at is not None for one in contoso.connections()))
     assert counted(contoso) == {OperationKind.SEND: 1, OperationKind.DELIVERY: 1, OperationKind.COMPLETE: 1}
 
 

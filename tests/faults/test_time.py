@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from azure.servicebus.exceptions import (
 from pairbus.broker import Broker, FaultKind, FaultPlan, NamespaceHandle, QueueSettings
 from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
-from tests.broker.bus import eventually
+from tests.broker.bus import eventually, session_waits
 
 from .links import Client, outcomes_of
 
@@ -32,6 +33,12 @@ def is_refused(namespace: NamespaceHandle) -> bool:
 def pass_time(broker: Broker, clock: ManualClock, seconds: float) -> None:
     clock.advance(seconds)
     broker.tick()
+
+
+async def answered_later(send: Callable[[], Awaitable[None]]) -> None:
+    """Have other sends answered: the answer to an earlier one, if it was given, has come before theirs."""
+    for _ in range(3):
+        await send()
 
 
 def test_a_fault_for_a_time_heals_by_itself(
@@ -103,13 +110,14 @@ async def test_a_delayed_answer_comes_when_its_time_has_come(
     broker: Broker, contoso: NamespaceHandle, clock: ManualClock, certificate: tuple[Path, Path]
 ) -> None:
     async with Client(contoso, certificate[0]) as client:
-        send = client.sender()
+        send, send_elsewhere = client.sender(), client.sender("other")
         await send()
-        contoso.faults.set("delay")
+        await send_elsewhere()
+        contoso.faults.set("delay", entity="orders")
         sending = asyncio.ensure_future(send())
         await eventually(lambda: contoso.message_count("orders") == 2)
         pass_time(broker, clock, 29.9)
-        await asyncio.sleep(1)
+        await answered_later(send_elsewhere)
         assert not sending.done()
         pass_time(broker, clock, 0.1)
         await sending
@@ -223,11 +231,12 @@ async def test_who_waits_for_a_session_goes_on_waiting(
             "chats", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1000
         )
         accepting = asyncio.ensure_future(receiver.__aenter__())
-        await eventually(lambda: len(contoso.connections()) == 2)
-        await asyncio.sleep(4)
+        send_elsewhere = client.sender("other")
+        await send_elsewhere()
+        await eventually(lambda: session_waits(broker) == 1)
         contoso.faults.set(kind, entity="chats")
         pass_time(broker, clock, 30)  # the message is there, and its session free
-        await asyncio.sleep(2)
+        await answered_later(send_elsewhere)
         assert not accepting.done()
         contoso.faults.clear()
         await accepting
