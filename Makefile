@@ -16,7 +16,7 @@ PARALLEL := -n $(WORKERS)
 # What needs neither the SDK's time nor other programs.
 FAST := access amqp backlog cost engine filters guards ledger pairing store
 
-.PHONY: help setup demo check test coverage test-all bench soak lint format lock release clean
+.PHONY: help setup demo check test coverage test-all bench soak lint format lock reference release clean
 .DEFAULT_GOAL := help
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make lint     ruff and mypy only"
 	@echo "make format   let ruff rewrite the sources in the house format"
 	@echo "make release  build wheel and sdist into dist, and try the wheel in an empty environment"
+	@echo "make reference  write docs/reference.md anew from the code"
 	@echo "make lock     resolve the dependencies of pyproject.toml anew into $(LOCK)"
 	@echo "make clean    remove .venv and the caches"
 
@@ -97,6 +98,9 @@ soak: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+reference: $(READY)
+	$(BIN)/python scripts/reference
 
 # pip's own configuration is left aside, so that the lock never depends on the mirrors of one machine.
 lock:

@@ -13,10 +13,10 @@ from .errors import ConfigurationError, PairbusError, UnreachableError
 from .lazy import on_first_use
 
 if TYPE_CHECKING:
-    from .backlog.provisioner import BacklogQueueReport, ProvisioningReport
+    from .backlog.provisioner import BacklogQueueReport, Difference, ProvisioningReport
     from .client.errors import ClientClosedError, SpoolError, SpoolFullError, WrongLoopError
     from .client.observers.metrics import PrometheusObserver
-    from .client.observers.observer import Observer, Sending, Undertaking
+    from .client.observers.observer import Observer, Sending, SendNote, Undertaking
     from .client.observers.tracing import TracingObserver
     from .client.status import PairStatus, PathStatus, SessionsStatus, SpoolStatus, SyphonStatus
     from .client.sync import PairedSender, PairedServiceBusClient
@@ -42,6 +42,7 @@ __all__ = [
     "BacklogUnavailableError",
     "ClientClosedError",
     "ConfigurationError",
+    "Difference",
     "EntityState",
     "ForkedClientError",
     "HeadroomNotice",
@@ -65,6 +66,7 @@ __all__ = [
     "SamePairError",
     "ScheduledInBacklogError",
     "SendAvailabilityOptions",
+    "SendNote",
     "Sending",
     "SessionsStatus",
     "SpoolError",
@@ -88,6 +90,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 _HOMES = {
     "pairbus.backlog.provisioner": (
         "BacklogQueueReport",
+        "Difference",
         "ProvisioningReport",
     ),
     "pairbus.client.errors": (
@@ -99,6 +102,7 @@ _HOMES = {
     "pairbus.client.observers.metrics": ("PrometheusObserver",),
     "pairbus.client.observers.observer": (
         "Observer",
+        "SendNote",
         "Sending",
         "Undertaking",
     ),

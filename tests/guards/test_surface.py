@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import inspect
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -112,3 +114,31 @@ def test_type_checkers_and_the_first_use_find_the_same(path: Path) -> None:
     assert checked_imports(path.read_text("utf-8"), package) == {
         module: set(names) for module, names in homes.items()
     }
+
+
+# The four that say which pair it is stand as in the SDK's own constructor, twice.
+POSITIONAL = {"PairedServiceBusClient.__init__"}
+
+
+def public_functions() -> Iterator[tuple[str, Callable[..., object]]]:
+    """Functions, and methods of classes; what a dataclass makes of its fields is none that anybody wrote."""
+    for name, value in public_names().items():
+        if inspect.isfunction(value):
+            yield name, value
+        elif inspect.isclass(value):
+            written = {key: getattr(each, "__func__", each) for key, each in vars(value).items()}
+            if dataclasses.is_dataclass(value):
+                written.pop("__init__", None)
+            for key, each in written.items():
+                if inspect.isfunction(each) and (key == "__init__" or not key.startswith("_")):
+                    yield f"{name}.{key}", each
+
+
+def test_arguments_after_the_second_are_keyword_only() -> None:
+    found = set()
+    for name, function in public_functions():
+        parameters = inspect.signature(function).parameters.values()
+        by_place = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+        if len([each for each in by_place if each not in ("self", "cls")]) > 2:
+            found.add(name)
+    assert found == POSITIONAL

@@ -28,7 +28,7 @@ state, primary, secondary = sys.argv[1:]
 spark = open_session()
 pair = PumpPair.from_env(primary, secondary)
 summary = Syphon(spark, pair, state=state).run(once=True)
-verdict = verify(spark, [Backlog(pair=pair)], [Path(state, "records")])
+verdict = verify(spark, [Backlog(pair=pair)], records=[Path(state, "records")])
 receipts = load_receipts(spark, Path(state, "records")).count()
 spark.stop()
 print(json.dumps([summary.moved, summary.dead_lettered, receipts, verdict.delivered, len(summary.paths)]))

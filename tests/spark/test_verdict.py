@@ -56,14 +56,14 @@ def test_what_the_paired_client_redirected_arrives_and_is_verified(
             sender.send_messages(ServiceBusMessage("news", message_id="n0", subject="today"))
     assert bus.left() == 11
     bus.primary.faults.clear()
-    waiting = verify(spark, [Backlog(pair=pair)], [tmp_path / "records"])
+    waiting = verify(spark, [Backlog(pair=pair)], records=[tmp_path / "records"])
     assert (waiting.redirected, waiting.waiting, waiting.lost) == (11, 11, 0)
     summary = Syphon(spark, pair, state=tmp_path).run(once=True)
     assert (summary.moved, summary.dead_lettered) == (11, 0)
     assert sorted(bus.ids("orders")) == [f"o{n}" for n in range(5)]
     assert bus.ids("carts") == [f"c{n}" for n in range(5)]
     assert bus.ids("news/Subscriptions/all") == ["n0"]
-    verdict = verify(spark, [Backlog(pair=pair)], [tmp_path / "records"])
+    verdict = verify(spark, [Backlog(pair=pair)], records=[tmp_path / "records"])
     assert (verdict.redirected, verdict.delivered, verdict.waiting, verdict.lost) == (11, 11, 0, 0)
     assert (verdict.duplicated, verdict.unrecorded) == (0, 0)
     assert verdict.is_clean
@@ -83,7 +83,7 @@ def test_a_message_deleted_by_hand_is_named(spark: Any, bus: Bus, pair: PumpPair
     bus.put([late])
     unknown = Letter(path="orders", id="unknown")
     bus.put([unknown])
-    verdict = verify(spark, [Backlog(pair=pair)], [records])
+    verdict = verify(spark, [Backlog(pair=pair)], records=[records])
     writer.close()
     assert [one.message_id for one in verdict.missing] == [taken.message_id] == ["m2"]
     assert verdict.lost == 1

@@ -115,6 +115,7 @@ class BacklogQueueReport:
 
     @property
     def is_there(self) -> bool:
+        """Whether the queue can be used."""
         return self.existed or self.created
 
 

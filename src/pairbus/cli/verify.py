@@ -66,7 +66,7 @@ def verify(
         spark = open_session(master=master, app_name="pairbus-verify")
     try:
         with working("joining redirect records, receipts and backlog queues"):
-            verdict = judge(spark, [chosen.backlog], directories, options=chosen.options)
+            verdict = judge(spark, [chosen.backlog], records=directories, options=chosen.options)
     finally:
         spark.stop()
     if as_json:

@@ -66,7 +66,7 @@ class SparkEngine:
             self._syphon = None
 
     async def verify(self) -> Verdict:
-        return await self._run(lambda session: verify(session, [self._backlog], [self._records]))
+        return await self._run(lambda session: verify(session, [self._backlog], records=[self._records]))
 
     async def bill(self, sheet: PriceSheet, terms: BillTerms, *, now: float) -> Report:
         run = await self._run(

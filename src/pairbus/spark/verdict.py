@@ -81,8 +81,8 @@ class Verdict:
 def verify(
     spark: SparkSession,
     backlogs: Sequence[Backlog],
-    records: Sequence[Path],
     *,
+    records: Sequence[Path],
     options: PumpOptions | None = None,
     shards: int = 2,
 ) -> Verdict:

@@ -35,10 +35,12 @@ class EntityStatus(enum.Enum):
 
     @property
     def forbids_sending(self) -> bool:
+        """Whether sends are refused."""
         return self in (EntityStatus.DISABLED, EntityStatus.SEND_DISABLED)
 
     @property
     def forbids_receiving(self) -> bool:
+        """Whether receivers are refused."""
         return self in (EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED)
 
 
