@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from pairbus.pump.destinations import Destinations, PathState
 from pairbus.pump.judgement import Judgement, Remedy
-from pairbus.pump.lanes import Lanes
+from pairbus.pump.lanes import FETCH_MESSAGES, Lanes
 from pairbus.pump.steps import Bury, Defer, Fetch, HeldMessage, LaneStep, Recheck, Renew, Send
 
 DOWN = Judgement(Remedy.DOWN, "Unreachable", "down")
@@ -203,6 +204,52 @@ def test_a_missing_message_holds_up_its_session_until_it_comes_or_is_gone() -> N
     assert lanes.plan(LOCK) == [Fetch([2])]
 
 
+@pytest.mark.parametrize("session", ["s", None])
+def test_what_waits_behind_deferred_messages_does_not_keep_them_from_being_fetched(
+    session: str | None,
+) -> None:
+    """An earlier pump has put some aside; more newer ones than are fetched at a time have come since."""
+    lanes, _ = make()
+    for number in range(1, 6):
+        lanes.note_deferred(number, "p", session)
+    arrive(lanes, *range(6, 6 + 2 * FETCH_MESSAGES), session=session)
+    (fetch,) = lanes.plan(0.0)
+    assert fetch == Fetch([1, 2, 3, 4, 5])
+
+
+def test_a_message_that_may_have_been_put_aside_is_looked_for() -> None:
+    """The answer got lost: without a session, too, nobody else would ever fetch it."""
+    lanes, destinations = make()
+    destinations.failed("p", DOWN, 0.0)
+    arrive(lanes, 1, session=None)
+    (defer,) = lanes.plan(0.0)
+    assert isinstance(defer, Defer)
+    lanes.lost(defer.messages[0], 0.0)
+    destinations.sent("p", 0.5)
+    assert lanes.plan(0.5) == []
+    assert lanes.wake_at(0.5) == LOCK
+    assert lanes.plan(LOCK) == [Recheck([1])]
+    lanes.rechecked(1, LOCK, is_there=True, is_deferred=True)
+    assert lanes.plan(LOCK) == [Fetch([1])]
+
+
+def test_a_moved_message_that_is_still_put_aside_is_fetched_though_its_path_is_down() -> None:
+    lanes, destinations = make()
+    lanes.note_deferred(1, "p", "s")
+    (fetch,) = lanes.plan(0.0)
+    assert fetch == Fetch([1])
+    arrive(lanes, 1)
+    (send,) = lanes.plan(0.0)
+    assert isinstance(send, Send)
+    lanes.moved(send.units[0])
+    destinations.failed("p", DOWN, 0.0)
+    lanes.note_unsettled(1)
+    assert lanes.plan(0.0) == [Fetch([1])]
+    assert not lanes.is_settled(0.0)
+    lanes.dismiss(1)
+    assert lanes.is_settled(0.0)
+
+
 @dataclass
 class Model:
     """A backlog queue, its primary, and a shell that does what the lanes say, in any order, with faults."""
@@ -270,6 +317,8 @@ class Model:
 
     def plan(self) -> None:
         self.under_way += self.lanes.plan(self.now)
+        if not self.under_way and (self.lanes.held or self.lanes.deferred_count):
+            assert self.lanes.wake_at(self.now) < inf, "something could move, and no step is due"
 
     def perform_one(self) -> None:
         if self.completing and self.chance.random() < 0.5:
@@ -376,13 +425,15 @@ class Model:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 2**32), st.integers(20, 200))
-def test_order_is_kept_and_nothing_is_lost_whatever_fails(seed: int, moves: int) -> None:
-    """I2, I5: by any seed; a failing one can be played again."""
+@given(st.integers(0, 2**32), st.integers(20, 200), st.sampled_from([1, 3, FETCH_MESSAGES]))
+def test_order_is_kept_and_nothing_is_lost_whatever_fails(seed: int, moves: int, fetched: int) -> None:
+    """I2, I5: by any seed; a failing one can be played again. Whenever something can move, a step is due."""
     model = Model(random.Random(seed))
-    for _ in range(moves):
-        model.move()
-    model.calm_down()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pairbus.pump.lanes.FETCH_MESSAGES", fetched)
+        for _ in range(moves):
+            model.move()
+        model.calm_down()
     everything = set(model.where)
     assert set(model.arrived) | model.dead == everything
     assert model.lanes.held == 0

@@ -19,8 +19,8 @@ from .bus import Bus, Letter
 pytestmark = pytest.mark.timeout(300)
 
 HEALTHY = ["orders", "invoices", "carts"]
-DOWN = ["refusing", "silent", "full"]
-DEAD = {"deleted": "EntityNotFound", "forbidden": "NotAuthorized"}
+DOWN = ["refusing", "silent", "full", "forbidden"]
+DEAD = {"deleted": "EntityNotFound"}
 EACH = 400
 # Of a path that is down, the messages of this session show whether order outlives the trouble.
 SESSION = "s"

@@ -42,8 +42,8 @@ class Burials:
                 self._station.tally.of(parcel.path).dead_lettered += 1
         return outcomes
 
-    async def bury_stray(self, stray: Stray) -> None:
-        """Bury a message that never came to a lane; if that fails it comes again."""
+    async def bury_stray(self, stray: Stray) -> Refusal:
+        """Bury a message that never came to a lane."""
         row = self._book.row(
             stray.mark,
             stray.opened,
@@ -54,9 +54,11 @@ class Burials:
             reason=stray.reason,
         )
         await self._station.receipts.append([row])
-        if await self._bury_one(stray.delivery, stray.reason, stray.text) is None:
+        error = await self._bury_one(stray.delivery, stray.reason, stray.text)
+        if error is None:
             path = path_key(stray.opened.path) if stray.opened else ""
             self._station.tally.of(path).dead_lettered += 1
+        return error
 
     async def _bury_one(self, delivery: Delivery, reason: str, text: str) -> Refusal:
         try:

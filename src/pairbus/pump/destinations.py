@@ -5,6 +5,7 @@
          UP ──failed──> DOWN ──due──> TRYING ──failed──> DOWN (for longer)
          UP, TRYING ──busy──> PAUSED ──due──> TRYING; busy three times in a row ──> DOWN
          UP, TRYING ──gone──> GONE ──due──> UP
+         UP, TRYING ──denied──> DOWN, as long as it may be for want of a token; then GONE
 
 1. A path is up until shown otherwise. While it is down nothing is sent to it; when its back-off is over,
    one queue, the first that asks, tries it with one message.
@@ -15,6 +16,8 @@
    or its messages would take the place of all others.
 4. `GONE` is believed for a short while only: it spares an attempt for each message of a deleted entity, and
    an entity that is made again is found.
+5. A refusal of authorisation is the path's own only if it stays, over several tries and a minute, while other
+   paths are served. Otherwise no token may be had at all, which is an outage: waiting loses nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ __all__ = ["Condition", "Destinations", "PathState"]
 BUSY_IN_A_ROW = 3
 # A try of which nothing was heard for so long was never made: its queue is gone. Another may try.
 TRY_LIMIT = 60.0
+# Rule 5: so many refusals in a row over so long are a path's own.
+DENIALS = 3
+DENIED_FOR = 60.0
 
 
 class PathState(Enum):
@@ -54,6 +60,9 @@ class Condition:
     failures: int = 0
     why: Judgement | None = None
     is_gentle: bool = False  # tried after a pause: what waits for the outcome need not be put aside
+    served_at: float = -inf  # when it last took a message
+    denials: int = 0  # refusals of authorisation since then, and when the first of them was
+    denied_since: float = 0.0
 
 
 class Destinations:
@@ -97,6 +106,7 @@ class Destinations:
     def sent(self, path: str, now: float) -> None:
         """The path has taken a message."""
         found = self.look(path, now)
+        found.served_at, found.denials = now, 0
         if found.state is not PathState.UP or found.failures:
             was = found.state
             found.state, found.failures, found.why = PathState.UP, 0, None
@@ -113,12 +123,25 @@ class Destinations:
         found.failures = min(failures + 1, 30)
         if judgement.verdict is Remedy.BUSY and failures < BUSY_IN_A_ROW:
             found.state, found.due = PathState.PAUSED, now + judgement.wait
-        elif judgement.verdict is Remedy.GONE:
+        elif judgement.verdict is Remedy.GONE or self._is_denied_alone(path, judgement, now):
             found.state, found.due, found.failures = PathState.GONE, now + self._gone_for, 0
             self._tell(path)
         else:
             found.state = PathState.DOWN
             found.due = now + max(judgement.wait, min(self._longest, self._first * 2**failures))
+
+    def _is_denied_alone(self, path: str, judgement: Judgement, now: float) -> bool:
+        """Rule 5, for one refusal more."""
+        if judgement.verdict is not Remedy.DENIED:
+            return False
+        found = self._conditions[path]
+        if not found.denials:
+            found.denied_since = now
+        found.denials += 1
+        if found.denials < DENIALS or now - found.denied_since < DENIED_FOR:
+            return False
+        others = (one for other, one in self._conditions.items() if other != path)
+        return any(one.served_at >= found.denied_since for one in others)
 
     def shut(self, path: str, why: Judgement) -> None:
         """Nothing is to be sent to this path for as long as this pump runs."""

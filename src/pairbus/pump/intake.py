@@ -5,8 +5,8 @@
 2. A delivery of a message that is still in hand brings nothing but a new lock: the old one had ended.
 3. A queue is looked through when its link opens: what an earlier pump has put aside is found, and what is
    locked by somebody is known to be missing, so that newer messages of its session wait. Messages are
-   delivered in order, so after a long enough run of messages that nobody has touched there is nothing more to
-   find.
+   delivered in order, so after a long enough run of messages that nobody seems to have touched there is
+   nothing more to find: longer than what several pumps had in hand that died one after the other.
 4. How long locks last is learned from deliveries.
 """
 
@@ -31,6 +31,8 @@ from .unwrapping import OpenedEnvelope, Postmark, open_envelope, read_address, r
 __all__ = ["PEEK_PAGE", "Intake", "Stray"]
 
 PEEK_PAGE = 250
+# Rule 3: what so many pumps had in hand may be under lock, and does not look as if it had been touched.
+_PUMPS_BEFORE = 8
 # How the service calls a message whose time is over, and what we call one that cannot be opened.
 _MALFORMED = "MalformedEnvelope"
 # A lock is renewed when less than this part of its duration is left, within bounds.
@@ -38,10 +40,13 @@ _MARGIN_PART = 0.25
 
 
 class Stray(NamedTuple):
-    """A message that comes to no lane, and why; `is_moved` if the primary has it."""
+    """A message that comes to no lane, and why; `is_moved` if the primary has it, `is_fetched` if it was put
+    aside.
+    """
 
     delivery: Delivery
     mark: Postmark
+    is_fetched: bool
     opened: OpenedEnvelope | None = None
     reason: str = ""
     text: str = ""
@@ -52,7 +57,7 @@ class Intake:
     """Takes in what comes from one queue."""
 
     def __init__(self, lanes: Lanes[Parcel], pace: Pace, station: Station) -> None:
-        self.unsettled: set[int] = set()  # moved, and the completion failed
+        self.unsettled: set[int] = set()  # moved, and not known to be completed
         self._lanes = lanes
         self._pace = pace
         self._station = station
@@ -76,7 +81,7 @@ class Intake:
             sections = scan(delivery.payload)
             mark = read_postmark(sections)
             if mark.sequence_number in self.unsettled:
-                return Stray(delivery, mark, is_moved=True)
+                return Stray(delivery, mark, fetched, is_moved=True)
             held = self._lanes.in_hand(mark.sequence_number)
             if held is not None:
                 held.delivery = delivery
@@ -84,9 +89,9 @@ class Intake:
                 return None
             opened = open_envelope(sections, mark, policy_of=self._options.policy_of, now_ms=now_ms)
         except (DecodeError, MalformedEnvelope) as error:
-            return Stray(delivery, mark, None, _MALFORMED, str(error))
+            return Stray(delivery, mark, fetched, None, _MALFORMED, str(error))
         if opened.expired:
-            return Stray(delivery, mark, opened, EXPIRED, "The time to live ended in the backlog.")
+            return Stray(delivery, mark, fetched, opened, EXPIRED, "The time to live ended in the backlog.")
         self._hold(delivery, mark, opened, now, fetched)
         return None
 
@@ -123,7 +128,7 @@ class Intake:
         """Rule 3."""
         now = self._station.now()
         number = untouched = 0
-        while untouched < self._options.max_in_hand + PEEK_PAGE:
+        while untouched < _PUMPS_BEFORE * self._options.max_in_hand + PEEK_PAGE:
             page = await source.peek(number, PEEK_PAGE)
             if not page:
                 return
@@ -134,6 +139,10 @@ class Intake:
                     untouched = 0 if one.is_deferred else untouched + 1
 
     def _note(self, one: Peeked, now: float) -> None:
+        if one.sequence_number in self.unsettled:
+            if one.is_deferred:
+                self._lanes.note_unsettled(one.sequence_number)
+            return
         try:
             path, session_id = read_address(one.sections)
         except MalformedEnvelope:

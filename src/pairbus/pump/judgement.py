@@ -19,6 +19,7 @@ class Remedy(Enum):
     DOWN = "the path is down: put its messages aside and try again later"
     BUSY = "the namespace is throttled: wait as asked and go slower"
     GONE = "nothing can be sent to this path: dead-letter its messages"
+    DENIED = "not allowed, for this path alone or for want of a token: `Destinations` tells which"
     POISON = "this message cannot be sent: dead-letter it"
 
 
@@ -34,7 +35,7 @@ _TABLE: dict[str, tuple[Remedy, str]] = {
     conditions.AUTH_FAILED: (Remedy.DOWN, "AuthenticationFailed"),
     conditions.NOT_FOUND: (Remedy.GONE, "EntityNotFound"),
     conditions.RESOURCE_DELETED: (Remedy.GONE, "EntityNotFound"),
-    conditions.UNAUTHORIZED: (Remedy.GONE, "NotAuthorized"),
+    conditions.UNAUTHORIZED: (Remedy.DENIED, "NotAuthorized"),
     conditions.MESSAGE_SIZE_EXCEEDED: (Remedy.POISON, "MessageTooLarge"),
     conditions.NOT_ALLOWED: (Remedy.POISON, "NotAllowed"),
     conditions.DECODE_ERROR: (Remedy.POISON, "Malformed"),

@@ -20,7 +20,8 @@ Theory of operation
 5. What waits for a missing message is deferred too, so that it holds no credit. After a lock's duration the
    number is looked for; if it is gone, the lane goes on.
 6. A message is sent only while its lock has more than `margin` left. Otherwise it is renewed first; if that
-   fails it is missing, or still deferred if it was.
+   fails it is missing, or still deferred if it was. So it is with one that could not be put aside: perhaps it
+   was, and only the answer got lost.
 7. A batch that is refused for what is in it is sent again message by message, so that only the one that is
    poison ends in the dead letters.
 8. `plan` returns steps; the shell carries each out and reports every message of it back, by exactly one of
@@ -29,7 +30,7 @@ Theory of operation
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -45,6 +46,8 @@ __all__ = ["Lanes"]
 BATCH_MESSAGES = 100
 # Fetched at a time: more would only wait under lock.
 FETCH_MESSAGES = 200
+# The path of what is never sent from its lane, so that no path that is down keeps it and it keeps nothing.
+SETTLING = ""
 
 
 _Key = tuple[str, str | None]
@@ -74,6 +77,11 @@ class _Lane(Generic[H]):
         if self.missing and self.session_id is not None:
             first = min(first, *self.missing)
         return first
+
+    def sendable(self) -> int:
+        """How many of the first that wait have nothing before them."""
+        first = self.first_obstacle()
+        return bisect_left(self.waiting, first, key=lambda held: held.number)
 
 
 class Lanes(Generic[H]):
@@ -115,7 +123,7 @@ class Lanes(Generic[H]):
         """How many messages of each path are put aside."""
         found: dict[str, int] = {}
         for lane in self._lanes.values():
-            if lane.deferred:
+            if lane.deferred and lane.path != SETTLING:
                 found[lane.path] = found.get(lane.path, 0) + len(lane.deferred)
         return found
 
@@ -170,6 +178,10 @@ class Lanes(Generic[H]):
             self._lane_of[number] = lane
             self._dirty[lane] = None
 
+    def note_unsettled(self, number: int) -> None:
+        """A message that was moved is still on the queue, put aside: it must be fetched to be completed."""
+        self.note_deferred(number, SETTLING, None)
+
     def note_missing(self, number: int, path: str, session_id: str | None, *, until: float) -> None:
         """A message is on the queue and not in our hands; it comes by itself, or is looked for at `until`."""
         if session_id is not None and number not in self._lane_of:
@@ -209,12 +221,11 @@ class Lanes(Generic[H]):
     def lost(self, held: H, now: float) -> None:
         """A lock has ended: the message is the queue's again."""
         lane = self._let_go(held)
+        self._lane_of[held.number] = lane
         if held.was_deferred:
             insort(lane.deferred, held.number)
-            self._lane_of[held.number] = lane
-        elif held.session_id is not None:
+        else:
             lane.missing[held.number] = now + self.lock_duration
-            self._lane_of[held.number] = lane
 
     def unfetched(self, number: int, now: float, *, is_missing: bool) -> None:
         """A deferred message could not be had: it is not there, or locked by somebody; or nobody answered."""
@@ -363,14 +374,10 @@ class Lanes(Generic[H]):
     def _plan_sends(self, lane: _Lane[H], now: float, steps: StepList[H]) -> None:
         lane.tries = False
         is_next = lane.session_id is None or not lane.missing or lane.deferred[:1] < [min(lane.missing)]
-        if lane.deferred and is_next and not lane.fetching and len(lane.waiting) < FETCH_MESSAGES:
+        count = lane.sendable()
+        # What waits behind the deferred is no reason to leave those where they are: nothing would ever move.
+        if lane.deferred and is_next and not lane.fetching and count < FETCH_MESSAGES:
             self._fetch(lane, FETCH_MESSAGES, steps)
-        first = lane.first_obstacle()
-        count = 0
-        for held in lane.waiting:
-            if held.number >= first:
-                break
-            count += 1
         if count < len(lane.waiting) and lane.missing and lane.session_id is not None and not lane.away:
             # Rule 5. Those that wait for a fetch alone stay in hand: it takes a moment only.
             self._set_aside_from(lane, int(min(lane.missing)), steps)

@@ -5,8 +5,8 @@ Theory of operation
    lanes what may be done next and starts it; it does not wait for anything.
 2. The order of safety: the primary has confirmed, then the receipt is on the disk, then the message is
    completed. A crash in between sends a message twice at worst.
-3. A message whose completion failed (its lock was lost) comes again. Its number is remembered, so that it is
-   completed then and not sent a second time.
+3. A message whose completion fails (its lock was lost) comes again, or is fetched if it was put aside. Its
+   number is remembered from when the primary has it, so that it is completed then and not sent a second time.
 4. When the link to the queue opens, the queue is looked through (see `intake`).
 5. The end: credit is taken back, what waits is given back, what is on the way is awaited and completed.
 6. A queue that cannot be read is tried again after a pause, and disturbs nobody else.
@@ -187,14 +187,23 @@ class QueuePump:
 
     async def _settle_stray(self, stray: Stray) -> None:
         try:
+            number = stray.mark.sequence_number
             if stray.is_moved:
                 (error,) = await self._source.complete([stray.delivery])
                 if error is None:
-                    self._intake.unsettled.discard(stray.mark.sequence_number)
+                    self._intake.unsettled.discard(number)
             else:
-                await self._burials.bury_stray(stray)
+                error = await self._burials.bury_stray(stray)
+            if error is not None:
+                self._note_unsettled(number, is_deferred=stray.is_fetched)
         finally:
             self._finishing -= 1
+
+    def _note_unsettled(self, number: int, *, is_deferred: bool) -> None:
+        """A message that is done with could not be settled. It comes by itself, unless it was put aside."""
+        if is_deferred:
+            self.lanes.note_unsettled(number)
+            self._advance_soon()
 
     def _advance_soon(self) -> None:
         asyncio.get_running_loop().call_soon(self._advance)
@@ -293,6 +302,8 @@ class QueuePump:
         if moved:
             self._station.conditions.sent(path, now)
             self.lanes.moved(moved)
+            # At once: a lock may have ended, and the message be on its way to us, before a completion fails.
+            self._intake.unsettled.update(held.number for held in moved)
             self._finishing += len(moved)
             self._pace.count(len(moved), now)
             self._start(self._complete(path, moved, now))
@@ -330,8 +341,10 @@ class QueuePump:
             outcomes = await self._source.complete([parcel.delivery for parcel in moved])
             tally = self._station.tally.of(path)
             for held, error in zip(moved, outcomes, strict=True):
-                if error is not None:
-                    self._intake.unsettled.add(held.number)
+                if error is None:
+                    self._intake.unsettled.discard(held.number)
+                else:
+                    self._note_unsettled(held.number, is_deferred=held.was_deferred)
                 tally.bytes += held.size
             tally.moved += len(moved)
         finally:

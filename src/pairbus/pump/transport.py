@@ -10,7 +10,8 @@ The contract, which one suite of tests holds against every transport:
    outcome of each is in the answer.
 2. `receive` returns as soon as there is anything, and an empty list when the wait is over. A wait without a
    message is one empty receive on the service's bill.
-3. A lock outlives the link that it was got on: what was received can be settled after the link was lost.
+3. A lock outlives the link that it was got on: what was received can be settled after the link was lost
+   (save by the SDK, where it comes again).
 4. `stop_receiving` takes back credit that is granted; what came in the meantime is returned.
 5. `release` gives messages back as far as the service can, without counting the delivery.
 6. Ends may be used again after an error: they connect again with the next call.
