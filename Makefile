@@ -94,6 +94,7 @@ bench: $(READY)
 soak: $(READY)
 	PAIRBUS_CRASH_KILLS=25 $(BIN)/python -m pytest tests/crash
 	PAIRBUS_SYPHON_MESSAGES=100000 $(BIN)/python -m pytest tests/spark
+	$(BIN)/python -m tests.simulation --histories 100000
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
