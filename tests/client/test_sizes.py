@@ -7,14 +7,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import hypothesis
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
+from hypothesis import strategies as st
 
 from pairbus.amqp.message import scan
 from pairbus.broker.counters import OperationKind
-from pairbus.client.sending.message import measure
+from pairbus.client.sending.message import measure, weigh
+from pairbus.metering import UNIT_BYTES
 from pairbus.pairing.envelope import expand_body, unwrap
 from pairbus.pairing.errors import MessageTooLargeForBacklog
 
@@ -180,3 +183,44 @@ async def test_a_secondary_of_another_tier_is_known_by_its_links(still: Scene) -
         await sender.send_messages(of_size(60_000, random=True))
     await sender.send_messages([of_size(30_000, message_id=f"{number}") for number in range(3)])
     assert still.backlog_ids() == ["1", "0", "1", "2"]
+
+
+TEXTS = st.text(max_size=40)
+SIZES = st.one_of(st.integers(0, 200), st.integers(15_000, 70_000))
+BINARIES = SIZES.map(lambda size: b"b" * size)
+VALUES = st.one_of(TEXTS, st.integers(-(2**31), 2**31 - 1), SIZES.map("v".__mul__), BINARIES)
+BODIES = {"data_body": BINARIES, "value_body": VALUES, "sequence_body": VALUES.map(lambda one: [one])}
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> AmqpAnnotatedMessage:
+    """Of any kind of body, with what weighs in any of its parts."""
+    kind = draw(st.sampled_from(sorted(BODIES)))
+    parts: dict[str, Any] = {kind: draw(BODIES[kind])}
+    return AmqpAnnotatedMessage(
+        **parts,
+        properties={"message_id": draw(TEXTS)},
+        application_properties=draw(st.dictionaries(SIZES.map("n".__mul__), VALUES, max_size=3)),
+        annotations=draw(st.dictionaries(TEXTS, VALUES, max_size=2)),
+    )
+
+
+@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.given(st.lists(messages(), max_size=3))
+def test_what_is_above_a_billing_unit_is_measured(
+    these: list[AmqpAnnotatedMessage],
+) -> None:
+    measured = [measure(message) for message in these]
+    _, large = weigh(these, exactly=True)
+    assert large == tuple(size for size in measured if size > UNIT_BYTES)
+
+
+async def test_a_value_that_fits_no_backlog_queue_is_refused_by_its_size(still: Scene) -> None:
+    sender = still.sender()
+    sender._client.fail_over("orders")
+    small = AmqpAnnotatedMessage(value_body="v" * 1000, properties={"message_id": "value"})
+    room = LIMIT - measure(small)
+    value = AmqpAnnotatedMessage(value_body="v" * (1000 + room), properties={"message_id": "value"})
+    assert measure(value) == LIMIT
+    with pytest.raises(MessageTooLargeForBacklog):
+        await sender.send_messages(value)

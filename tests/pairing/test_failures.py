@@ -20,7 +20,7 @@ from pairbus.pairing.failures import (
     FailureKind,
     Ruling,
     classify,
-    is_idle_closure,
+    find_idle_closure,
     judge,
     judge_backlog,
 )
@@ -271,10 +271,20 @@ def test_a_backlog_queue_that_fails_leaves_unless_it_is_the_caller_or_throttling
 
 def test_only_a_link_that_has_idled_is_opened_again_at_once() -> None:
     detached = describe(connection(b"amqp:link:detach-forced"))
-    assert is_idle_closure(detached, OPTIONS, idle_for=600)
-    assert not is_idle_closure(detached, OPTIONS, idle_for=59)
-    assert not is_idle_closure(describe(sdk.OperationTimeoutError()), OPTIONS, idle_for=600)
-    assert not is_idle_closure(describe(sdk.ServiceBusAuthorizationError()), OPTIONS, idle_for=600)
+    assert find_idle_closure(detached, OPTIONS, idle_for=600) == detached.fate
+    for failure, idle_for in (
+        (detached, 59),
+        (describe(sdk.OperationTimeoutError()), 600),
+        (describe(sdk.ServiceBusAuthorizationError()), 600),
+    ):
+        assert find_idle_closure(failure, OPTIONS, idle_for=idle_for) is None
+
+
+@pytest.mark.parametrize(("kind", "error"), CASES)
+def test_an_answer_after_an_idle_spell_is_an_answer(kind: FailureKind, error: Exception) -> None:
+    failure = describe(error)
+    if failure.fate == "refused":
+        assert find_idle_closure(failure, OPTIONS, idle_for=600) is None
 
 
 def test_what_cannot_be_encoded_is_the_callers() -> None:

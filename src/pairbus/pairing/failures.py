@@ -41,7 +41,7 @@ __all__ = [
     "Fate",
     "Ruling",
     "classify",
-    "is_idle_closure",
+    "find_idle_closure",
     "judge",
     "judge_backlog",
 ]
@@ -348,14 +348,15 @@ def _throttled(failure: Failure, options: SendAvailabilityOptions) -> Ruling:
     return Ruling(Action.THROTTLED, FailureKind.THROTTLED, wait)
 
 
-def is_idle_closure(failure: Failure, options: SendAvailabilityOptions, *, idle_for: float) -> bool:
-    """Whether a failure is a link that was closed while nobody used it, to be opened again once, at once.
+def find_idle_closure(failure: Failure, options: SendAvailabilityOptions, *, idle_for: float) -> Fate | None:
+    """What became of a send on a link that was closed while nobody used it, to be opened again once, at once.
+    None if it is no such failure: an answer is an answer, also after an idle spell.
 
     The service closes links after ten idle minutes and firewalls drop connections sooner. `idle_for` is the
     time between the last success on this very link and the beginning of the failed attempt; a link that was
     opened for the attempt has none, so a second failure in a row is never taken for an idle closure.
     """
-    return idle_for >= options.idle_spell and classify(failure) in (
-        FailureKind.CONNECTION,
-        FailureKind.SERVICE,
-    )
+    is_closure = classify(failure) in (FailureKind.CONNECTION, FailureKind.SERVICE)
+    if idle_for < options.idle_spell or not is_closure or failure.fate == "refused":
+        return None
+    return failure.fate

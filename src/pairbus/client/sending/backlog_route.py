@@ -33,7 +33,7 @@ from pairbus.client.status import SendCounts
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.envelope import Natives, compress_body, wrap
 from pairbus.pairing.errors import BacklogUnavailableError
-from pairbus.pairing.failures import Action, Fate, is_idle_closure, judge_backlog
+from pairbus.pairing.failures import Action, Fate, find_idle_closure, judge_backlog
 from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, split_batch
 from pairbus.pairing.names import path_key
 from pairbus.pairing.rotation import Rotation
@@ -299,6 +299,9 @@ class BacklogRoute:
             return ending
         finally:  # also if the caller is cancelled: the message may have been taken
             if ticket.called_at is not None and wanted.observe is not None:
+                while ticket.unknown:
+                    ticket.unknown -= 1
+                    wanted.observe(queue, ticket, None)
                 wanted.observe(queue, ticket, ending)
 
     async def _open_others(self, sender: str, wanted: _Round) -> None:
@@ -457,12 +460,12 @@ class BacklogRoute:
                 lambda: self._side.open_sender(queue),
                 graveyard=self._graveyard,
                 timers=self._timers,
-                is_idle_closure=self._is_idle,
+                idle_closure=self._idle_closure,
             )
         return link
 
-    def _is_idle(self, error: BaseException, idle_for: float) -> bool:
-        return is_idle_closure(describe(error), self._options, idle_for=idle_for)
+    def _idle_closure(self, error: BaseException, idle_for: float) -> Fate | None:
+        return find_idle_closure(describe(error), self._options, idle_for=idle_for)
 
 
 async def _open_link(sender: SdkSender) -> None:

@@ -40,7 +40,7 @@ from pairbus.pairing.failures import (
     FailureKind,
     Fate,
     Ruling,
-    is_idle_closure,
+    find_idle_closure,
     judge,
 )
 from pairbus.pairing.headroom import CERTAIN_ROOM, MAX_OVERHEAD
@@ -109,14 +109,14 @@ class PairedEntity:
                 self.path, is_topic=settings.is_topic, keywords=settings.keywords
             )
 
-        def is_idle(error: BaseException, idle_for: float) -> bool:
-            return is_idle_closure(describe(error), self._options, idle_for=idle_for)
+        def idle_closure(error: BaseException, idle_for: float) -> Fate | None:
+            return find_idle_closure(describe(error), self._options, idle_for=idle_for)
 
         return SendLink(
             open_sender,
             graveyard=self.pair.graveyard,
             timers=self._timers,
-            is_idle_closure=is_idle,
+            idle_closure=idle_closure,
             on_late=on_late,
         )
 
@@ -184,6 +184,9 @@ class PairedEntity:
                     if not self._is_open_to(ticket):
                         return Action.COUNT
                 ending = await link.call(ticket, call.transmit, limit=self._limit, deadline=deadline)
+                while ticket.unknown:
+                    ticket.unknown -= 1
+                    self._observe(call, ticket, "unknown", fate="unknown")
                 if ending is Ending.DONE:
                     self._succeeded(link, ticket, call)
                     return None
@@ -422,10 +425,10 @@ class PairedEntity:
     async def ask(self, operation: SdkOperation, timeout: float | None) -> Any:
         """Ask the primary for something that has no other way; it is tried once."""
         ticket = Ticket()
-        limit = self._limit if timeout is None else min(self._limit, timeout)
+        deadline = None if timeout is None else self._timers.now() + timeout
         ending: Ending | None = None
         try:
-            ending = await self._links[0].run(ticket, operation, limit=limit)
+            ending = await self._links[0].run(ticket, operation, limit=self._limit, deadline=deadline)
         finally:
             if ticket.called_at is not None:
                 fate = fate_of(ending, ticket.error)

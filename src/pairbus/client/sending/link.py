@@ -16,7 +16,8 @@ Theory of operation
    may be what the caller has to mend.
 5. A link that failed may be given a *rest*. Whoever has the turn waits for its end before it calls, so that a
    thousand callers behind a dead peer knock once a rest, not a thousand times.
-6. A link that was closed while nobody used it is opened again once, at once, and nobody hears of it.
+6. A link that was closed while nobody used it is opened again once, at once. Nobody hears of it, unless the
+   message may have left before that was noticed: that attempt has an unknown outcome, which is told.
 7. One watchdog a link. It is set for the end of the first call and looks again when it comes too early, since
    a timer a call would cost more than the rest of this file.
 """
@@ -65,16 +66,17 @@ class SendLink:
         *,
         graveyard: Graveyard,
         timers: Timers,
-        is_idle_closure: Callable[[BaseException, float], bool] | None = None,
+        idle_closure: Callable[[BaseException, float], Fate | None] | None = None,
         on_late: Callable[[BaseException | None], object] | None = None,
     ) -> None:
-        """`is_idle_closure` tells whether an error after so many idle seconds is rule 6's; `on_late` hears
+        """`idle_closure` tells what became of a call whose error after so many idle seconds is rule 6's, and
+        None where it is not; `on_late` hears
         what the SDK raised, or None for a success, in a call that had been abandoned.
         """
         self._open_sender = open_sender
         self._graveyard = graveyard
         self._timers = timers
-        self._is_idle_closure = is_idle_closure
+        self._idle_closure = idle_closure
         self._on_late = on_late
         self._loop = asyncio.get_running_loop()
         self._sender: SdkSender | None = None
@@ -194,7 +196,8 @@ class SendLink:
             self.last_success, self._is_proven = self._timers.now(), True
             return ending
         self._is_proven = False
-        if ending is Ending.FAILED and self._was_idle(ticket, now):
+        if ending is Ending.FAILED and (fate := self._fate_if_idle(ticket, now)) is not None:
+            ticket.unknown += fate == "unknown"
             self.discard()
             return await self.call(ticket, operation, limit=limit, deadline=deadline)
         return ending
@@ -253,11 +256,11 @@ class SendLink:
             if not waiter.done():
                 waiter.set_result(Ending.ANSWERED)
 
-    def _was_idle(self, ticket: Ticket, called_at: float) -> bool:
+    def _fate_if_idle(self, ticket: Ticket, called_at: float) -> Fate | None:
         # The next sender has no success yet, so that this is not said twice in a row.
-        if self._is_idle_closure is None or self.last_success is None or ticket.error is None:
-            return False
-        return self._is_idle_closure(ticket.error, called_at - self.last_success)
+        if self._idle_closure is None or self.last_success is None or ticket.error is None:
+            return None
+        return self._idle_closure(ticket.error, called_at - self.last_success)
 
     async def run(
         self, ticket: Ticket, operation: SdkOperation, *, limit: float, deadline: float | None = None

@@ -49,8 +49,8 @@ _SCHEDULED = SCHEDULED_TIME.encode()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Larger than any message, so that a batch measures and never refuses.
 _MEASURING_LIMIT = 1 << 30
-# Bodies and texts of properties below these are surely within one metered unit, with all that a message has
-# besides.
+# Bodies, and properties and annotations together, below these are surely within one metered unit, with all
+# that a message has besides.
 _LIGHT, _LIGHT_PROPERTIES = 40 * 1024, 16 * 1024
 
 _DATA = AmqpMessageBodyType.DATA
@@ -215,9 +215,9 @@ def measure(message: Message) -> int:
 
 
 def body_bytes(message: Message) -> int:
-    """The size of the body where that costs nothing to know: of data; 0 for values and sequences."""
+    """The size of the body: of data to the byte, which costs nothing to know, else with all around it."""
     raw = raw_of(message)
-    return sum(map(len, raw.body)) if raw.body_type is _DATA else 0
+    return sum(map(len, raw.body)) if raw.body_type is _DATA else measure(message)
 
 
 def weigh(messages: Sequence[Message], *, exactly: bool) -> tuple[int, tuple[int, ...]]:
@@ -228,22 +228,22 @@ def weigh(messages: Sequence[Message], *, exactly: bool) -> tuple[int, tuple[int
     total = 0
     large: tuple[int, ...] = ()
     for message in messages:
-        raw = raw_of(message)
-        size = sum(map(len, raw.body)) if raw.body_type is _DATA else 0
+        size = body_bytes(message)
         total += size
-        if exactly:
-            properties = raw.application_properties
-            if size > _LIGHT or (properties and _text_size(properties) > _LIGHT_PROPERTIES):
-                large += _if_large(measure(message))
+        if exactly and (size > _LIGHT or not _has_light_properties(raw_of(message))):
+            measured = measure(message)
+            large += (measured,) if measured > UNIT_BYTES else ()
     return total, large
 
 
-def _if_large(size: int) -> tuple[int, ...]:
-    return (size,) if size > UNIT_BYTES else ()
-
-
-def _text_size(properties: Mapping[Any, Any]) -> int:
-    return sum(len(value) for value in properties.values() if isinstance(value, str | bytes))
+def _has_light_properties(raw: AmqpAnnotatedMessage) -> bool:
+    size = 0
+    for properties in (raw.application_properties, raw.annotations, raw.footer):
+        for name, value in properties.items() if properties else ():
+            if isinstance(value, Mapping | list | tuple):
+                return False
+            size += len(name) + (len(value) if isinstance(value, str | bytes) else 16)
+    return size <= _LIGHT_PROPERTIES
 
 
 def data_of(message: Message) -> list[bytes] | None:

@@ -38,6 +38,7 @@ class Ticket:
         "error",
         "failures",
         "is_abandoned",
+        "unknown",
         "value",
     )
 
@@ -48,6 +49,8 @@ class Ticket:
         self._called_away = 0
         self.is_abandoned = False
         self.failures = 0
+        #: Calls that were repeated at once though they may have been done; whoever tells of them resets it.
+        self.unknown = 0
         #: When the last call began; None if it has not come to a call since the ticket joined the line.
         self.called_at: float | None = None
         #: What the SDK gave or raised.
