@@ -9,44 +9,65 @@ import pytest
 from pairbus.spark.housekeeping import Chore
 
 
-class Compaction:
-    """Fails as long as it is told to; counts how often it was tried."""
+class Work:
+    """Takes its time and fails as long as it is told to; knows when it was tried."""
 
     def __init__(self) -> None:
-        self.tries = 0
+        self.now = 0.0
+        self.tried: list[float] = []
+        self.takes = 0.0
         self.error: Exception | None = None
+        self.chore = Chore("compaction", self.act, every=900.0, now=lambda: self.now)
 
-    def __call__(self) -> None:
-        self.tries += 1
+    def act(self) -> None:
+        self.tried.append(self.now)
+        self.now += self.takes
         if self.error is not None:
             raise self.error
 
+    def pass_time(self, until: float) -> None:
+        while self.now < until:
+            self.now += 1.0
+            self.chore.tick()
 
-def test_a_chore_is_done_whenever_its_time_has_come() -> None:
-    work = Compaction()
-    chore = Chore("compaction", work, begun=100.0, every=900.0)
-    for now in (100.0, 999.0, 1000.0, 1001.0, 1899.0, 1900.0):
-        chore.tick(now)
-    assert work.tries == 2
+
+def test_a_chore_is_done_so_long_after_the_last_time() -> None:
+    work = Work()
+    work.takes = 100.0
+    work.pass_time(3000.0)
+    assert work.tried == [900.0, 1900.0, 2900.0]
 
 
 def test_a_chore_that_fails_is_told_and_tried_again_less_and_less_soon(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    work = Compaction()
+    work = Work()
     work.error = RuntimeError("no space left\n\tat java.base/Thread.run")
-    chore = Chore("compaction", work, begun=0.0, every=900.0)
-    tried = []
     with caplog.at_level(logging.WARNING, "pairbus"):
-        for now in range(0, 4000):
-            before = work.tries
-            chore.tick(float(now))
-            tried += [now] * (work.tries - before)
-    assert tried == [900, 930, 990, 1110, 1350, 1830, 2730, 3630]
-    assert (chore.trouble or "").endswith("RuntimeError: no space left")
-    assert len(caplog.messages) == len(tried)
+        work.pass_time(4000.0)
+    assert work.tried == [900.0, 930.0, 990.0, 1110.0, 1350.0, 1830.0, 2730.0, 3630.0]
+    assert (work.chore.trouble or "").endswith("RuntimeError: no space left")
+    assert len(caplog.messages) == len(work.tried)
     assert caplog.messages[0] == "compaction failed: RuntimeError: no space left; it is tried again in 30 s"
+
+
+def test_a_chore_that_is_well_again_has_time_and_then_fails_anew() -> None:
+    work = Work()
+    work.error = RuntimeError("no space left")
+    work.pass_time(950.0)
     work.error = None
-    chore.tick(4530.0)
-    chore.tick(5429.0)
-    assert (work.tries, chore.trouble) == (len(tried) + 1, None), "well again, it has time"
+    work.pass_time(2700.0)
+    assert work.tried == [900.0, 930.0, 990.0, 1890.0]
+    assert work.chore.trouble is None
+    work.error = RuntimeError("no space left")
+    work.pass_time(2830.0)
+    assert work.tried[4:] == [2790.0, 2820.0]
+
+
+def test_a_chore_may_fail_for_months() -> None:
+    work = Work()
+    work.error = RuntimeError("no space left")
+    for _ in range(10_000):
+        work.now += 900.0
+        work.chore.tick()
+    assert len(work.tried) == 10_000

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 __all__ = ["Chore", "describe_failure"]
 
@@ -19,33 +19,37 @@ def describe_failure(name: str, error: Exception) -> str:
     return f"{name} failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
-@dataclass(slots=True)
 class Chore:
-    """Something that is done `every` so many seconds. `now` is monotonic."""
+    """Something that is done every so many seconds, counted from the end of the last time."""
 
-    name: str
-    act: Callable[[], object]
-    begun: float
-    every: float = EVERY
-    #: Why it failed, if it did so the last time.
-    trouble: str | None = field(default=None, init=False)
-    _failures: int = field(default=0, init=False)
-    _due: float = field(init=False)
+    def __init__(
+        self,
+        name: str,
+        act: Callable[[], object],
+        *,
+        every: float = EVERY,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """The first time is after `every` seconds."""
+        #: Why it failed, if it did so the last time.
+        self.trouble: str | None = None
+        self._name = name
+        self._act = act
+        self._every = every
+        self._now = now
+        self._retry = FIRST_RETRY
+        self._due = now() + every
 
-    def __post_init__(self) -> None:
-        self._due = self.begun + self.every
-
-    def tick(self, now: float) -> None:
+    def tick(self) -> None:
         """Do it, if it is time."""
-        if now < self._due:
+        if self._now() < self._due:
             return
         try:
-            self.act()
+            self._act()
         except Exception as error:  # noqa: BLE001 - whatever it is, the messages go on
-            pause = min(self.every, FIRST_RETRY * 2**self._failures)
-            self._failures += 1
-            self.trouble = describe_failure(self.name, error)
+            pause, self._retry = min(self._every, self._retry), min(self._every, 2 * self._retry)
+            self.trouble = describe_failure(self._name, error)
             log.warning("%s; it is tried again in %.0f s", self.trouble, pause)
         else:
-            pause, self._failures, self.trouble = self.every, 0, None
-        self._due = now + pause
+            pause, self._retry, self.trouble = self._every, FIRST_RETRY, None
+        self._due = self._now() + pause

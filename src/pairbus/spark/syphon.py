@@ -240,17 +240,14 @@ class Syphon:
             self._watch_query(self._start_query(checkpoint), reporter)
 
     def _watch_query(self, query: StreamingQuery, reporter: _Reporter) -> None:
-        now = time.monotonic()
-        chores = [
-            Chore("the search for backlog queues", self._find_queues, begun=now),
-            Chore(_COMPACTION, self._compact, begun=now),
-        ]
+        search = Chore("the search for backlog queues", self._find_queues)
+        chores = [search, Chore(_COMPACTION, self._compact)]
         try:
             while query.isActive and self._leash.order != "stop":
                 time.sleep(_TICK)
                 reporter.tick()
                 for chore in chores:
-                    chore.tick(time.monotonic())
+                    chore.tick()
                 self._leash.trouble = "; ".join(one.trouble for one in chores if one.trouble) or None
         finally:
             self._leash.stop()
