@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pairbus.clock import ManualClock
 from pairbus.ledger import Ledger, OperationLog, adopt_segments, closed_segments, find_gaps, read_operations
 from pairbus.ledger.operation_log import HEARTBEAT
 from pairbus.ledger.operations import KIND, OutageMark, WriterMark, parse_row, sight_outages
-from pairbus.ledger.segment import SegmentWriter
+from pairbus.ledger.segment import SegmentWriter, read_segment
 from pairbus.metering import units
 from pairbus.stages import Stage
 
@@ -168,3 +169,24 @@ def test_a_row_that_cannot_be_billed_is_bad(change: dict[str, Any], tmp_path: Pa
         file.write(json.dumps(GOOD) + '\n{"row":"op')
     ledger = read(tmp_path)
     assert (len(ledger.operations), ledger.bad) == (1, 2)
+
+
+def test_an_error_that_nobody_thought_of_does_not_end_the_writing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = OperationLog(tmp_path, role="client", pair="contoso", every=0.01)
+    stumbles, is_over_it = iter(range(3)), threading.Event()
+
+    def stumble() -> None:
+        if next(stumbles, None) is not None:
+            raise KeyError("no such meter")
+        is_over_it.set()
+
+    written.before_flush = stumble
+    written.record("primary", "orders", stage=Stage.SEND, kind="send", count=1)
+    written.start()
+    assert is_over_it.wait(10)
+    written.close()
+    rows = [row for path in closed_segments(tmp_path, KIND) for row in read_segment(path).rows]
+    assert sum(row.get("count", 0) for row in rows) == 1
+    assert "no such meter" in caplog.text

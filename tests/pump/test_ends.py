@@ -8,8 +8,10 @@ import time
 import pytest
 
 from pairbus.broker.counters import OperationKind
-from pairbus.pump import PumpOptions
+from pairbus.pump import Pump, PumpOptions, PumpSummary
 from pairbus.pump.amqp_transport import AmqpSource
+from pairbus.pump.lanes import Lanes
+from pairbus.pump.parcel import Parcel
 from pairbus.pump.queue import QueuePump
 
 from .bench import Bench, backlog, envelope
@@ -217,3 +219,64 @@ async def test_a_mistake_in_one_queue_ends_the_run_at_once(
         async with asyncio.timeout(30.0):
             await bench.pump([first, second], drain=False, poll=3600.0).run()
     assert bench.locked(first) == 0
+
+
+async def test_a_mistake_in_a_plan_that_nobody_waits_for_ends_the_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timer's error is the event loop's; the queue would stand still and a drain never end."""
+    (queue,) = bench.create("orders")
+    bench.load(queue, [envelope("orders", "1")])
+    plan, is_broken = Lanes.plan, False
+
+    def break_down(lanes: Lanes[Parcel], now: float) -> object:
+        if is_broken:
+            raise KeyError("a lane that is not there")
+        return plan(lanes, now)
+
+    monkeypatch.setattr(Lanes, "plan", break_down)
+    pump = bench.pump([queue], drain=False, poll=60.0)
+    running = asyncio.create_task(pump.run())
+    while len(bench.receipts.rows) < 1:
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0)
+    is_broken = True
+    pump._pumps[0]._advance_soon()
+    with pytest.raises(KeyError, match="a lane that is not there"):
+        await asyncio.wait_for(running, 20)
+
+
+async def test_progress_is_told_again_after_a_listener_has_failed(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    (queue,) = bench.create("orders")
+    told: list[PumpSummary] = []
+    stop = asyncio.Event()
+
+    def listen(summary: PumpSummary) -> None:
+        told.append(summary)
+        if len(told) == 1:
+            raise KeyError("no such gauge")
+        stop.set()
+
+    options = PumpOptions(drain=False, progress_interval=0.02)
+    pump = Pump(bench.pair(), [queue], options=options, on_progress=listen, stop=stop)
+    await asyncio.wait_for(pump.run(), 20)
+    assert len(told) >= 2
+    assert "progress could not be told" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["receive", "complete"])
+async def test_a_step_that_is_cancelled_by_nobody_ends_the_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """As the SDK does now and then; what the step held would be held for ever, and a drain never end."""
+    (queue,) = bench.create("orders")
+    bench.load(queue, [envelope("orders", "1")])
+
+    async def cancel(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(AmqpSource, place, cancel)
+    with pytest.raises(RuntimeError, match="called off"):
+        await asyncio.wait_for(bench.pump([queue], drain=place == "complete").run(), 20)

@@ -16,6 +16,8 @@ from pairbus.broker import Broker
 from pairbus.broker.engine.settings import RELAXED
 from pairbus.pairing.names import parse_connection_string
 from pairbus.pump import Pump, PumpOptions, PumpPair, Side
+from pairbus.pump.amqp_line import AmqpLine
+from pairbus.pump.errors import CONNECTION_LOST, TransportError
 from pairbus.pump.tokens import CbsToken, SasTokens
 
 from .bench import Bench, envelope
@@ -155,3 +157,23 @@ async def test_a_credential_is_made_of_its_name_and_closed_at_the_end(tmp_path: 
         assert bench.ids("orders") == [f"{number:02}" for number in range(20)]
     assert len(Credential.made) == 2
     assert all(one.asked and one.is_closed for one in Credential.made)
+
+
+async def test_who_waits_for_a_token_on_a_line_that_ends_is_told_so(bench: Bench) -> None:
+    """And is not cancelled: nobody would take up again what a cancelled step held."""
+    asked = asyncio.Event()
+
+    class Slow:
+        async def token(self, audience: str, now: float) -> CbsToken:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError("it is called off")
+
+    line = await AmqpLine.connect(bench.pair().primary.resolve().place(), Slow(), timeout=10.0)
+    line.put_token = lambda *_: None
+    waiting = asyncio.create_task(line.authorize("orders"))
+    await asyncio.wait_for(asked.wait(), 10)
+    line.cut(CONNECTION_LOST, "pulled out")
+    with pytest.raises(TransportError, match="pulled out"):
+        await asyncio.wait_for(waiting, 10)
+    await line.close()

@@ -15,6 +15,7 @@ import pytest
 from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.spark.leash import file_leash, file_tether
+from pairbus.spark.leash import tether as tether_module
 from pairbus.spark.leash.ends import hold_leash, open_planner, read_place, write_place
 from pairbus.spark.leash.epochs import Epochs
 from pairbus.spark.leash.file_leash import ORDER_FILE, FileLeash, read_document, write_document
@@ -255,3 +256,57 @@ async def test_a_pump_without_a_sign_of_life_is_let_go_and_not_heard_again(tmp_p
         await tether._write()
         await until(lambda: list(leash.directory.glob("pump-*")) == [])
         assert leash.progress().counts["moved"] == 3
+
+
+async def test_the_heart_beats_on_though_what_a_pump_says_cannot_be_heard(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else one stray file would end every pump."""
+    with FileLeash([tmp_path], stale=STALE) as leash:
+        write_document(leash.directory / "pump-stray.json", {"beat": 1})
+
+        def beat() -> int:
+            found = read_document(leash.directory / ORDER_FILE)
+            return found["beat"] if found is not None else 0
+
+        begun = beat()
+        await until(lambda: beat() > begun + 3)
+        assert caplog.text.count("what pumps say cannot be heard") == 1
+        (leash.directory / "pump-stray.json").unlink()
+        tether = await connect(leash)
+        await tether.close()
+
+
+async def test_a_pump_that_cannot_hear_any_more_takes_its_leash_for_cut(
+    make_leash: MakeLeash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would never end."""
+    with make_leash([tmp_path]) as leash:
+        tether = await connect(leash)
+
+        def stumble(order: str) -> None:
+            monkeypatch.undo()
+            raise KeyError(order)
+
+        monkeypatch.setattr(tether, "_obey", stumble)
+        leash.pause()
+        async with asyncio.timeout(20):
+            await tether.changed.wait()
+        assert (tether.is_cut, tether.order) == (True, "stop")
+        await tether.close()
+
+
+async def test_a_driver_that_does_not_answer_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tether_module, "_DEADLINE", 0.2)
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+        address = LeashAddress("127.0.0.1", server.sockets[0].getsockname()[1], "x")
+        pump = PumpSeen(shard=0, epoch=1, attempt=7, host="here", pid=1)
+        with pytest.raises(UnreachableError, match="does not answer"):
+            await asyncio.wait_for(hold_leash(address, [tmp_path], pump=pump, timed=False), 10)

@@ -180,15 +180,15 @@ class OperationLog(OperationSums):
 
     def flush(self, phase: str) -> None:
         """Write the sums, and a mark that all is written up to now. Rule 2."""
-        if not self._unwritten:
-            self._unwritten = self._take_rows(phase)
-        if not self._unwritten:
-            return
         try:
+            if not self._unwritten:
+                self._unwritten = self._take_rows(phase)
+            if not self._unwritten:
+                return
             self._segments.append(self._unwritten)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread lives on
             if not self._has_failed:  # once, not every few seconds
-                log.error("cannot write the ledger; its sums are kept for another try: %s", error)
+                log.error("cannot write the ledger; its sums are kept for another try: %r", error)
             self._has_failed = True
         else:
             self._unwritten = []

@@ -219,7 +219,13 @@ class AmqpLine(asyncio.Protocol):
         task = self._grants.get(path)
         if task is None or task.done():
             task = self._grants[path] = self._loop.create_task(self._put(path))
-        await asyncio.shield(task)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if self.lost is None or waiting is None or waiting.cancelling():
+                raise
+            raise self._error() from None  # rule 4: it was the line's end that called the token off
 
     @property
     def has_grant(self) -> bool:

@@ -124,25 +124,22 @@ class Pump:
         )
 
     async def _run_queues(self, station: Station) -> None:
-        def ended(task: asyncio.Task[None]) -> None:
-            # A mistake of ours in one queue ends the run at once: the others might go on for days.
-            if not task.cancelled() and (error := task.exception()) is not None:
-                station.fail(error)
-
         tasks = [asyncio.create_task(pump.run()) for pump in self._pumps]
         for task in tasks:
-            task.add_done_callback(ended)
+            # A mistake of ours in one queue ends the run at once: the others might go on for days.
+            task.add_done_callback(station.note_end)
         try:
             results = await asyncio.gather(*tasks, return_exceptions=True)
         except asyncio.CancelledError:
             for task in tasks:
+                task.remove_done_callback(station.note_end)
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
         for queue, result in zip(self._queues, results, strict=True):
             if isinstance(result, BaseException):
                 log.error("the pump of a queue has failed: %s", queue, exc_info=result)
-                raise result
+                raise station.failure or result
 
     async def _watch(self, station: Station) -> None:
         """Wait for a reason to stop: asked to, time is up, or something is broken."""
@@ -159,7 +156,10 @@ class Pump:
     async def _report(self, station: Station) -> None:
         while self._on_progress is not None:
             await asyncio.sleep(self._options.progress_interval)
-            self._tell(self._summary(station))
+            try:
+                self._tell(self._summary(station))
+            except Exception:  # the next one may be taken
+                log.exception("progress could not be told")
 
     def _tell(self, summary: PumpSummary) -> None:
         if self._on_progress is not None:

@@ -206,7 +206,14 @@ class QueuePump:
             self._advance_soon()
 
     def _advance_soon(self) -> None:
-        asyncio.get_running_loop().call_soon(self._advance)
+        asyncio.get_running_loop().call_soon(self._advance_unasked)
+
+    def _advance_unasked(self) -> None:
+        """Nobody waits for this: an error would be the loop's, and the queue would stand still."""
+        try:
+            self._advance()
+        except Exception as error:  # noqa: BLE001 - it is raised where the run is waited for
+            self._station.fail(error)
 
     def _advance(self) -> None:
         if self._is_stopping:
@@ -219,7 +226,8 @@ class QueuePump:
             self._start(self._perform(step))
         due = self.lanes.wake_at(now)
         if due != inf:
-            self._wake = asyncio.get_running_loop().call_later(max(0.01, due - now), self._advance)
+            delay = max(0.01, due - now)
+            self._wake = asyncio.get_running_loop().call_later(delay, self._advance_unasked)
         self._room.set()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -229,8 +237,7 @@ class QueuePump:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._station.fail(error)
+        self._station.note_end(task)
         if self._options.drain and self._receiving is not None and self._is_idle:
             self._is_nudged = True
             self._receiving.cancel()

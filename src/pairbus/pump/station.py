@@ -107,6 +107,14 @@ class Station:
                 extra={"fields": {"path": path, "reason": judgement.description}},
             )
 
+    def note_end(self, task: asyncio.Task[None]) -> None:
+        """A task of the pump has ended. Nobody calls one off but the SDK, which sometimes cancels its caller;
+        what the task held would be held for ever.
+        """
+        error = RuntimeError("a step was called off") if task.cancelled() else task.exception()
+        if error is not None:
+            self.fail(error)
+
     def fail(self, error: BaseException) -> None:
         """Something is wrong that nobody can go on with, such as a full disk: end everything."""
         if self.failure is None:

@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pairbus.plumbing.files import publish
 
@@ -34,6 +35,9 @@ from .epochs import Epochs
 from .leash import HeldPump, Leash, LeashDirectory, Order
 
 __all__ = ["ORDER_FILE", "PUMP_FILE", "STALE", "FileLeash", "read_document", "write_document"]
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 ORDER_FILE = "order.json"
 PUMP_FILE = "pump-{mark}.json"
@@ -98,6 +102,7 @@ class FileLeash(Leash):
         self._beat = 0
         self._pulled = asyncio.Event()
         self._is_closing = False
+        self._has_complained = False
         self._looking = asyncio.Lock()
         self._watcher: asyncio.Task[None] | None = None
 
@@ -142,16 +147,27 @@ class FileLeash(Leash):
     async def _watch(self) -> None:
         pause, written = _QUICKEST_LOOK, time.monotonic()
         while not self._is_closing:
-            with suppress(OSError):  # a shared directory may be out of reach for a moment
-                has_news = await self._look() or self._pulled.is_set()
-                self._pulled.clear()
-                if has_news or time.monotonic() - written >= _BEAT:
-                    await self._write_order()
-                    written = time.monotonic()
-                pause = _QUICKEST_LOOK if has_news else min(_SLOWEST_LOOK, pause * 2)
+            has_news = await self._try(self._look) or self._pulled.is_set()
+            self._pulled.clear()
+            if has_news or time.monotonic() - written >= _BEAT:
+                await self._try(self._write_order)
+                written = time.monotonic()
+            pause = _QUICKEST_LOOK if has_news else min(_SLOWEST_LOOK, pause * 2)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._pulled.wait()
+
+    async def _try(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Do what is done again soon. Without the heartbeat all pumps would end, so that it goes on."""
+        try:
+            return await work()
+        except OSError as error:  # a shared directory may be out of reach for a moment
+            log.debug("the leash in %s cannot be reached: %s", self.directory, error)
+        except Exception:
+            if not self._has_complained:  # once, not every second
+                log.exception("what pumps say cannot be heard")
+            self._has_complained = True
+        return None
 
     async def _look(self) -> bool:
         """Read what pumps say; whether any of them has come or gone."""

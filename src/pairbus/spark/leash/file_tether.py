@@ -61,7 +61,6 @@ class FileTether(Tether):
         self._document = {**document, "beat": 0, "faults": [], "is_over": False}
         self._has_news = False
         self._closing = asyncio.Event()
-        self._listener: asyncio.Task[None] | None = None
 
     @classmethod
     async def connect(
@@ -87,7 +86,7 @@ class FileTether(Tether):
                 f"{pump.host} cannot write to {place.directory} ({error.strerror}); give --records a path "
                 "that driver and executors share and may write to"
             ) from None
-        tether._listener = asyncio.get_running_loop().create_task(tether._listen())
+        tether._start_listening()
         return tether
 
     async def _find_order(self) -> None:

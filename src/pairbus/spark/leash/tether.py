@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import secrets
 import socket
@@ -21,6 +22,7 @@ from .leash import LINE_LIMIT, LeashAddress, Order, PumpSeen, read_line, write_l
 
 __all__ = ["ControlFile", "PlannerTether", "SocketPlannerTether", "SocketTether", "Tether", "ask_leash"]
 
+log = logging.getLogger(__name__)
 # The driver is near; a connection takes milliseconds.
 _DEADLINE = 15.0
 
@@ -35,6 +37,7 @@ class Tether(ABC):
         #: Whether the order to stop is ours, because the driver cannot be heard any more.
         self.is_cut = False
         self.changed = asyncio.Event()
+        self._listener: asyncio.Task[None] | None = None
 
     @abstractmethod
     def tell(self, counts: Mapping[str, int]) -> None:
@@ -57,6 +60,21 @@ class Tether(ABC):
             self.order = order
             self.changed.set()
 
+    def _start_listening(self) -> None:
+        self._listener = asyncio.get_running_loop().create_task(self._keep_listening())
+
+    async def _keep_listening(self) -> None:
+        """A pump that hears nothing any more, for whatever reason, must end: nobody could stop it."""
+        try:
+            await self._listen()
+        except Exception:
+            log.exception("the driver cannot be heard any more")
+            self._cut()
+
+    @abstractmethod
+    async def _listen(self) -> None:
+        """Obey, until the leash is cut or let go."""
+
     def _cut(self) -> None:
         self.is_cut = self.order != "stop"
         self._obey("stop")
@@ -69,7 +87,6 @@ class SocketTether(Tether):
         super().__init__()
         self._reader = reader
         self._writer = writer
-        self._listener: asyncio.Task[None] | None = None
 
     @classmethod
     async def connect(
@@ -107,14 +124,18 @@ class SocketTether(Tether):
 
     async def _introduce(self, hello: Mapping[str, Any]) -> None:
         write_line(self._writer, hello)
-        answer = await read_line(self._reader)
+        try:
+            async with asyncio.timeout(_DEADLINE):
+                answer = await read_line(self._reader)
+        except TimeoutError:
+            raise UnreachableError("the driver of the syphon does not answer") from None
         if answer is None:
             self._cut()  # the driver has gone between two lines
             return
         if "refused" in answer:
             raise ConfigurationError(str(answer["refused"]))
         self.order, self.left = answer["order"], answer["left"]
-        self._listener = asyncio.get_running_loop().create_task(self._listen())
+        self._start_listening()
 
     async def _listen(self) -> None:
         while (said := await read_line(self._reader)) is not None:
