@@ -51,7 +51,7 @@ class PortalReentered(PairbusError):
         )
 
 
-class _Errand(Generic[T]):
+class _Call(Generic[T]):
     """One call on its way through the loop."""
 
     __slots__ = ("_done", "_error", "_is_called_off", "_task", "_value", "_work")
@@ -142,7 +142,7 @@ class Portal:
         self._loop = make_loop()
         self._loop.set_exception_handler(_tell)
         self._loop.set_default_executor(_Threads(1))
-        self._errands: set[_Errand[Any]] = set()
+        self._calls: set[_Call[Any]] = set()
         self._is_ending = False
         self._has_ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -151,11 +151,11 @@ class Portal:
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Have a coroutine function run on the loop, and wait for its result."""
-        return self._carry(_Errand(lambda: function(*args, **kwargs)), None)
+        return self._carry(_Call(lambda: function(*args, **kwargs)), None)
 
     def run_within(self, seconds: float, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The same, but cancelled and refused with PortalClosed when the time is over."""
-        return self._carry(_Errand(function), seconds)
+        return self._carry(_Call(function), seconds)
 
     def call(self, function: Callable[[], T], *, timeout: float | None = None) -> T:
         """Call a plain function on the loop's thread and wait for its result."""
@@ -163,7 +163,7 @@ class Portal:
         async def perform() -> T:
             return function()
 
-        return self._carry(_Errand(perform), timeout)
+        return self._carry(_Call(perform), timeout)
 
     @property
     def is_here(self) -> bool:
@@ -179,7 +179,7 @@ class Portal:
             finally:
                 self._loop.stop()
 
-        self._schedule(self._begin, _Errand(part))
+        self._schedule(self._begin, _Call(part))
 
     def close(self, *, timeout: float) -> None:
         """Cancel what still runs on the loop, end it, and wait for its thread."""
@@ -194,23 +194,23 @@ class Portal:
 
     # -- a call
 
-    def _carry(self, errand: _Errand[T], timeout: float | None) -> T:
+    def _carry(self, call: _Call[T], timeout: float | None) -> T:
         if self.is_here:
             raise PortalReentered
         is_done = False
         # Among those who are told of the end before the end is looked for: one of the two sees the other.
-        self._errands.add(errand)
+        self._calls.add(call)
         try:
-            if self._has_ended or not self._schedule(self._begin, errand):
+            if self._has_ended or not self._schedule(self._begin, call):
                 raise PortalClosed("The event loop has been closed.")
-            is_done = errand.wait(-1 if timeout is None else timeout)
+            is_done = call.wait(-1 if timeout is None else timeout)
         finally:
-            self._errands.discard(errand)
+            self._calls.discard(call)
             if not is_done:  # its time is over, or its caller was interrupted
-                self._schedule(errand.call_off)
+                self._schedule(call.call_off)
         if not is_done:
             raise PortalClosed(f"The event loop did not answer within {timeout:g} s.")
-        return errand.result()
+        return call.result()
 
     def _schedule(self, function: Callable[..., object], *args: Any) -> bool:
         """Have something called on the loop's thread; False if it has ended."""
@@ -222,9 +222,9 @@ class Portal:
 
     # -- the thread
 
-    def _begin(self, errand: _Errand[Any]) -> None:
+    def _begin(self, call: _Call[Any]) -> None:
         if not self._is_ending:
-            errand.begin(self._loop)
+            call.begin(self._loop)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -236,8 +236,8 @@ class Portal:
         finally:
             self._has_ended = True
             self._loop.close()
-            for errand in list(self._errands):
-                errand.fail(PortalClosed("The event loop has been closed."))
+            for call in list(self._calls):
+                call.fail(PortalClosed("The event loop has been closed."))
 
     def _cancel_all(self) -> None:
         for _ in range(_CANCEL_ROUNDS):

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import re
+import tomllib
 from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -142,3 +143,16 @@ def test_arguments_after_the_second_are_keyword_only() -> None:
         if len([each for each in by_place if each not in ("self", "cls")]) > 2:
             found.add(name)
     assert found == POSITIONAL
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pages = [page.read_text(encoding="utf-8") for page in PAGES]
+    named = {
+        extra
+        for text in pages
+        for names in re.findall(r"pairbus\[([a-z,]+)\]", text)
+        for extra in names.split(",")
+    }
+    assert named <= project["optional-dependencies"].keys()
+    assert {"broker", "identity", "spark"} <= named

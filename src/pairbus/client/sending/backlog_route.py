@@ -71,10 +71,10 @@ _Observe = Callable[[str, Ticket, "Ending | None"], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Parcel:
+class _WrappedMessage:
     """A wrapped message and what its record says."""
 
-    wrapped: AmqpAnnotatedMessage
+    message: AmqpAnnotatedMessage
     message_id: str
     session_id: str | None
 
@@ -157,9 +157,9 @@ class BacklogRoute:
         """
         if not self._limits:
             await self._on_a_queue(path, _Round(_open_link, deadline))
-        parcels = [self._wrap(path, message, scheduled_for) for message in messages]
+        wrapped = [self._wrap(path, message, scheduled_for) for message in messages]
         taken = 0
-        for group in self._groups(parcels):
+        for group in self._groups(wrapped):
             try:
                 await self._send_group(path, group, deadline, counts)
             except BacklogUnavailableError as error:
@@ -185,12 +185,12 @@ class BacklogRoute:
 
     # -- wrapping
 
-    def _wrap(self, path: str, message: Message, scheduled_for: datetime | None) -> _Parcel:
+    def _wrap(self, path: str, message: Message, scheduled_for: datetime | None) -> _WrappedMessage:
         natives = natives_of(message, scheduled_for)
         copy = wrapped_copy(message, wrap(path, natives), created_ms=self._now_ms())
         if body_bytes(message) > self.limit - CERTAIN_ROOM and measure(copy) > self.limit:
             copy = self._compress(path, message, natives)
-        return _Parcel(copy, message_id_of(message), natives.session_id)
+        return _WrappedMessage(copy, message_id_of(message), natives.session_id)
 
     def _compress(self, path: str, message: Message, natives: Natives) -> AmqpAnnotatedMessage:
         sections = data_of(message) if self._options.compress_oversized else None
@@ -204,49 +204,49 @@ class BacklogRoute:
     def _now_ms(self) -> int:
         return int(self._wall_clock() * 1000)
 
-    def _groups(self, parcels: list[_Parcel]) -> Iterator[tuple[Any, list[_Parcel]]]:
+    def _groups(self, wrapped: list[_WrappedMessage]) -> Iterator[tuple[Any, list[_WrappedMessage]]]:
         """What is sent together, in order: what the SDK is given, and the messages in it."""
-        if len(parcels) == 1:
-            yield parcels[0].wrapped, parcels
+        if len(wrapped) == 1:
+            yield wrapped[0].message, wrapped
             return
         try:
-            yield self._batch(parcels), parcels
+            yield self._batch(wrapped), wrapped
             return
         except MessageSizeExceededError:
-            sizes = [measure(parcel.wrapped) for parcel in parcels]
+            sizes = [measure(one.message) for one in wrapped]
         plan = split_batch(sizes, limit=self.batch_limit)
         # What is too large for any batch may still go by itself.
         alone = [range(index, index + 1) for index in plan.oversized]
         for indices in sorted([*plan.groups, *alone], key=lambda each: each.start):
-            chosen = [parcels[index] for index in indices]
-            yield (chosen[0].wrapped if len(chosen) == 1 else self._batch(chosen)), chosen
+            chosen = [wrapped[index] for index in indices]
+            yield (chosen[0].message if len(chosen) == 1 else self._batch(chosen)), chosen
 
-    def _batch(self, parcels: list[_Parcel]) -> ServiceBusMessageBatch:
+    def _batch(self, wrapped: list[_WrappedMessage]) -> ServiceBusMessageBatch:
         # The SDK does not count the envelope of a batch, which repeats ids of its first message.
         batch = ServiceBusMessageBatch(self.batch_limit - BATCH_RESERVE, **self._side.batch_keywords)
-        for parcel in parcels:
-            batch.add_message(parcel.wrapped)
+        for one in wrapped:
+            batch.add_message(one.message)
         return batch
 
     # -- sending
 
     async def _send_group(
-        self, path: str, group: tuple[Any, list[_Parcel]], deadline: float | None, counts: SendCounts
+        self, path: str, group: tuple[Any, list[_WrappedMessage]], deadline: float | None, counts: SendCounts
     ) -> None:
-        payload, parcels = group
+        payload, wrapped = group
 
         async def transmit(sender: SdkSender) -> None:
             await sender.send_messages(payload)
 
         def observe(queue: str, ticket: Ticket, ending: Ending | None) -> None:
             outcome = _outcome(ending, ticket.error)
-            counts["backlog"][outcome] += len(parcels)
+            counts["backlog"][outcome] += len(wrapped)
             if self._observers.hear_sends or self._observers.hear_tallies:
                 fate = fate_of(ending, ticket.error)
-                self._tell_sent(path, parcels, queue=queue, ticket=ticket, outcome=outcome, fate=fate)
+                self._tell_sent(path, wrapped, queue=queue, ticket=ticket, outcome=outcome, fate=fate)
 
         queue = await self._on_a_queue(path, _Round(transmit, deadline, observe))
-        await self._record(path, queue, parcels)
+        await self._record(path, queue, wrapped)
 
     async def _on_a_queue(self, path: str, wanted: _Round) -> str:
         """Have something done on a queue of the rotation; the queue that did it."""
@@ -416,7 +416,7 @@ class BacklogRoute:
     def _tell_sent(
         self,
         path: str,
-        parcels: list[_Parcel],
+        wrapped: list[_WrappedMessage],
         *,
         queue: str,
         ticket: Ticket,
@@ -424,28 +424,28 @@ class BacklogRoute:
         fate: Fate,
     ) -> None:
         observers = self._observers
-        size, large = weigh([parcel.wrapped for parcel in parcels], exactly=observers.hear_tallies)
+        size, large = weigh([one.message for one in wrapped], exactly=observers.hear_tallies)
         if observers.hear_tallies:
-            observers.tell_tally(SendNote(path, "backlog", queue, fate, len(parcels), size, large, False))
+            observers.tell_tally(SendNote(path, "backlog", queue, fate, len(wrapped), size, large, False))
         if observers.hear_sends:
             observers.tell_sent(
                 Sending(
                     path=path,
                     route="backlog",
                     outcome=outcome,
-                    messages=len(parcels),
+                    messages=len(wrapped),
                     size=size,
                     seconds=self._timers.now() - (ticket.called_at or 0.0),
                 )
             )
 
-    async def _record(self, path: str, queue: str, parcels: list[_Parcel]) -> None:
+    async def _record(self, path: str, queue: str, wrapped: list[_WrappedMessage]) -> None:
         at = self._wall_clock()
         rows = [
             RedirectRecord(
-                message_id=parcel.message_id, path=path, session_id=parcel.session_id, queue=queue, at=at
+                message_id=one.message_id, path=path, session_id=one.session_id, queue=queue, at=at
             )
-            for parcel in parcels
+            for one in wrapped
         ]
         try:
             await self._records.append(rows)
