@@ -167,6 +167,11 @@ class Stage(StrEnum):
         """What people call it."""
         return self.traits.words
 
+    @property
+    def is_derived(self) -> bool:
+        """What nobody records, since the application's own receivers do it."""
+        return not self.traits.by_client and not self.traits.by_pump
+
     def kinds_of(self, role: Role) -> frozenset[str]:
         """The kinds of operations by which a role does this."""
         return self.traits.by_client if role == "client" else self.traits.by_pump

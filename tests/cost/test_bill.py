@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from pairbus.cost import BillTerms, System, default_sheet, make_bill
 from pairbus.cost.bill import Bill
-from pairbus.cost.report import Share, bucket_for, forecast_stages, summarize
+from pairbus.cost.outages import Outage, OutageBook, merge_outages
+from pairbus.cost.report import Share, forecast_stages, step_for, summarize
 from pairbus.cost.tiers import PriceStep, Tiers
-from pairbus.cost.usage import Outage, OutageBook, OutageSighting, Usage, merge_outages
+from pairbus.ledger.operations import Operation, OutageSpan
 from pairbus.stages import Stage
 
 SHEET = default_sheet()
@@ -24,18 +25,19 @@ NOON = int(datetime(2026, 11, 12, 12, tzinfo=UTC).timestamp())
 HOUR, DAY = 3600, 86400
 
 
-def used(**values: Any) -> Usage:
+def used(**values: Any) -> Operation:
     given = {
-        "pair": "contoso", "role": "client", "namespace": "contoso", "entity": "orders",
+        "id": "1", "writer": "w", "pair": "contoso", "role": "client",
+        "namespace": "contoso", "entity": "orders",
         "stage": Stage.PING, "kind": "ping", "minute": NOON, "outage": None,
-        "count": 1, "units": 1, "unknown": 0, "bytes": 0, **values,
+        "count": 1, "size_class": 1, "unknown": 0, "bytes": 0, **values,
     }  # fmt: skip
-    return Usage(**given)
+    return Operation(**given)
 
 
-def pings(count: int, **values: Any) -> Usage:
+def pings(count: int, **values: Any) -> Operation:
     """Operations that nothing is derived from."""
-    return used(count=count, units=count, **values)
+    return used(count=count, **values)
 
 
 def costs(bill: Bill) -> Decimal:
@@ -80,8 +82,8 @@ def test_the_base_is_paid_from_the_first_hour_to_the_last() -> None:
 
 
 def test_what_receivers_do_is_derived_from_what_was_taken_and_marked() -> None:
-    sent = used(stage=Stage.SEND, kind="send", count=10, units=30, bytes=1_500_000, unknown=2)
-    refused = used(stage=Stage.SEND, kind="send_refused", count=5, units=5)
+    sent = used(stage=Stage.SEND, kind="send", count=10, size_class=3, bytes=1_500_000, unknown=2)
+    refused = used(stage=Stage.SEND, kind="send_refused", count=5)
     bill = make_bill([sent, refused], [], SHEET, BillTerms(copies={"orders": 2}))
     found = {line.stage: (line.count, line.units, line.unknown, line.derived) for line in bill.lines}
     assert found == {
@@ -102,8 +104,8 @@ def test_what_crosses_between_the_regions_costs_by_the_byte() -> None:
 # -- outages
 
 
-def seen(identity: str, begins: float, ends: float | None, pair: str = "contoso") -> OutageSighting:
-    return OutageSighting(id=identity, pair=pair, begins=begins, ends=ends)
+def seen(identity: str, begins: float, ends: float | None, pair: str = "contoso") -> OutageSpan:
+    return OutageSpan(outage=identity, pair=pair, begins=begins, ends=ends)
 
 
 def test_what_several_clients_saw_of_one_outage_is_one() -> None:
@@ -145,7 +147,7 @@ usages = st.lists(
         kind=st.sampled_from(["send", "other"]),
         minute=st.integers(0, 100_000).map(lambda minutes: NOON + minutes * 60),
         count=st.integers(0, 10**7),
-        units=st.integers(0, 10**8),
+        size_class=st.integers(1, 16),
         bytes=st.integers(0, 10**12),
     ),
     max_size=30,
@@ -153,7 +155,7 @@ usages = st.lists(
 
 
 @given(usages)
-def test_lines_add_up_to_what_their_months_cost(some: list[Usage]) -> None:
+def test_lines_add_up_to_what_their_months_cost(some: list[Operation]) -> None:
     bill = make_bill(some, [], SHEET, BillTerms(same_region=True))
     months = sum((month.operations_cost for month in bill.months), Decimal(0))
     assert abs(costs(bill) - months) < Decimal("1e-8")
@@ -162,14 +164,16 @@ def test_lines_add_up_to_what_their_months_cost(some: list[Usage]) -> None:
 
 
 @given(usages, usages)
-def test_more_never_costs_less_and_order_does_not_matter(some: list[Usage], more: list[Usage]) -> None:
+def test_more_never_costs_less_and_order_does_not_matter(
+    some: list[Operation], more: list[Operation]
+) -> None:
     fewer, all_of_it = (make_bill(each, [], SHEET) for each in (some, some + more))
     assert costs(all_of_it) >= costs(fewer) - Decimal("1e-8")
     assert make_bill(list(reversed(some + more)), [], SHEET) == all_of_it
 
 
 @given(usages)
-def test_entities_add_up_whether_they_are_billed_apart_or_together(some: list[Usage]) -> None:
+def test_entities_add_up_whether_they_are_billed_apart_or_together(some: list[Operation]) -> None:
     """Operations always; money where there are no steps, which are the subscription's and not an entity's."""
     flat = replace(SHEET, standard_operations=Tiers((PriceStep(None, Decimal("0.80")),)))
     apart = [make_bill([u for u in some if u.entity == name], [], flat) for name in ("orders", "invoices")]
@@ -194,7 +198,7 @@ def test_a_forecast_is_for_the_days_that_have_records() -> None:
 
 
 def test_a_time_line_has_minutes_hours_or_days() -> None:
-    assert [bucket_for(seconds) for seconds in (HOUR, DAY, 30 * DAY)] == [60, HOUR, DAY]
+    assert [step_for([NOON, NOON + seconds]) for seconds in (HOUR, DAY, 30 * DAY)] == [60, HOUR, DAY]
 
 
 def test_an_outage_that_goes_on_has_no_end() -> None:

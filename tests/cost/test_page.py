@@ -10,9 +10,10 @@ import pytest
 
 from pairbus.cost import System
 from pairbus.cost.bill import make_bill
+from pairbus.cost.outages import merge_outages
 from pairbus.cost.page import render_page
-from pairbus.cost.report import Report, Span, report_of
-from pairbus.cost.usage import OutageSighting, merge_outages
+from pairbus.cost.report import Report, report_of
+from pairbus.ledger.operations import Gap, OutageSpan
 from pairbus.stages import Stage
 
 from .test_bill import NOON, SHEET, used
@@ -21,17 +22,17 @@ from .test_bill import NOON, SHEET, used
 @pytest.fixture
 def report() -> Report:
     usages = [
-        used(stage=Stage.SEND, kind="send", count=20_000_000, units=20_000_000, entity="orders & <co>"),
-        used(stage=Stage.BACKLOG_SEND, kind="send", outage="a", minute=NOON + 600, count=500, units=500),
+        used(stage=Stage.SEND, kind="send", count=20_000_000, entity="orders & <co>"),
+        used(stage=Stage.BACKLOG_SEND, kind="send", outage="a", minute=NOON + 600, count=500),
         used(stage=Stage.PING, outage="a", minute=NOON + 660, unknown=3),
     ]
-    outages = merge_outages([OutageSighting(id="a", pair="contoso", begins=NOON + 590, ends=NOON + 1190)])
+    outages = merge_outages([OutageSpan(outage="a", pair="contoso", begins=NOON + 590, ends=NOON + 1190)])
     return report_of(
         make_bill(usages, outages, SHEET),
         usages,
         outages,
         SHEET,
-        gaps=[Span("host-7", "contoso", NOON + 900, NOON + 960)],
+        gaps=[Gap("host-7", "contoso", NOON + 900, NOON + 960)],
         bad_rows=4,
         system=System(rate=1),
     )

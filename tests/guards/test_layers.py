@@ -16,8 +16,8 @@ from .sources import ROOT, SRC, module_name, python_files
 ROWS = (
     {"errors", "lazy", "conditions", "words"},
     {"options", "clock", "timers", "portal", "metering", "stages", "fault_kinds", "plumbing", "charts"},
-    {"pairing", "amqp", "ledger", "cost"},
-    {"sdk"},
+    {"pairing", "amqp", "ledger"},
+    {"sdk", "cost"},
     {"pump", "broker"},
     {"backlog"},
     {"client"},

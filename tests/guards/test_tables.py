@@ -56,7 +56,7 @@ def test_every_stage_is_drawn_unless_it_is_derived() -> None:
         re.findall(r"^\.(\w+) \{ fill:", css, flags=re.MULTILINE)
     )
     assert {stage for stage in Stage if stage.traits.look is StageLook.DERIVED} == {
-        stage for stage in Stage if not stage.traits.by_client and not stage.traits.by_pump
+        stage for stage in Stage if stage.is_derived
     }
 
 

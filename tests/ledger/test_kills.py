@@ -18,7 +18,7 @@ from pairbus.broker.counters import OperationKind
 from pairbus.cost import default_sheet
 from pairbus.cost.bill import make_bill
 from pairbus.cost.page import render_page
-from pairbus.cost.report import Span, report_of
+from pairbus.cost.report import report_of
 from pairbus.ledger import Ledger, adopt_segments, closed_segments, find_gaps, read_operations
 from pairbus.ledger.operations import KIND
 from pairbus.pairing.envelope import ALIAS_PATH
@@ -132,8 +132,7 @@ def test_a_process_that_is_killed_loses_its_open_interval_at_most(
     (gap,) = find_gaps(ledger.writers, now=killed_at + 4000, patience=1800)
     assert gap.writer == "victim"
     assert gap.begins == max(mark.at for mark in ledger.writers) <= killed_at
-    span = Span(gap.writer, gap.pair, gap.begins, gap.ends)
-    report = report_of(make_bill([], [], default_sheet()), [], [], default_sheet(), gaps=[span])
+    report = report_of(make_bill([], [], default_sheet()), [], [], default_sheet(), gaps=[gap])
     shown = f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime(gap.begins))} and "
     page = render_page(report, now=killed_at)
     assert "victim (contoso) ended without a word" in page

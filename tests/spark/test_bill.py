@@ -19,10 +19,10 @@ import pairbus.spark
 from pairbus.cli.main import main
 from pairbus.cost import System, default_sheet
 from pairbus.cost.bill import BillTerms, make_bill
-from pairbus.cost.report import Report, Span, report_of
+from pairbus.cost.outages import merge_outages
+from pairbus.cost.report import Report, report_of
 from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.tiers import PriceStep, Tiers
-from pairbus.cost.usage import OutageSighting, Usage, merge_outages
 from pairbus.ledger import closed_segments, find_gaps, read_operations
 from pairbus.ledger.operations import KIND, sight_outages
 from pairbus.ledger.segment import SegmentWriter
@@ -117,34 +117,14 @@ def write(records: Path, rows: Sequence[dict[str, Any]], torn: bool = False) -> 
 def reference(records: Path) -> Report:
     """The same in plain Python."""
     ledger = read_operations(closed_segments(records, KIND))
-    usages = [
-        Usage(
-            pair=one.pair,
-            role=one.role,
-            namespace=one.namespace,
-            entity=one.entity,
-            stage=one.stage,
-            kind=one.kind,
-            minute=one.minute,
-            outage=one.outage,
-            count=one.count,
-            units=one.units,
-            unknown=one.unknown,
-            bytes=one.bytes,
-        )
-        for one in ledger.operations
-    ]
     spans = sight_outages(ledger.outages, ledger.writers, now=NOW, patience=PATIENCE)
-    outages = merge_outages(
-        OutageSighting(id=one.outage, pair=one.pair, begins=one.begins, ends=one.ends) for one in spans
-    )
-    gaps = find_gaps(ledger.writers, now=NOW, patience=PATIENCE)
+    outages = merge_outages(spans)
     return report_of(
-        make_bill(usages, outages, SHEET, TERMS),
-        usages,
+        make_bill(ledger.operations, outages, SHEET, TERMS),
+        ledger.operations,
         outages,
         SHEET,
-        gaps=[Span(gap.writer, gap.pair, gap.begins, gap.ends) for gap in gaps],
+        gaps=find_gaps(ledger.writers, now=NOW, patience=PATIENCE),
         bad_rows=ledger.bad,
         system=SYSTEM,
     )
@@ -172,7 +152,7 @@ def test_spark_bills_what_the_reference_does(spark: Any, expected: Report, tmp_p
     assert found.used == expected.used
     assert found.bad_rows == len(BAD) + 1
     assert [month.month for month in found.months] == ["2026-10", "2026-11"]
-    assert [gap.name for gap in found.gaps] == ["contoso-client-1", "fabrikam-client-1"]
+    assert [gap.writer for gap in found.gaps] == ["contoso-client-1", "fabrikam-client-1"]
     with (out / "lines.csv").open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     assert sum(Decimal(line["cost"]) for line in lines) == found.used

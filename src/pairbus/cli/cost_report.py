@@ -166,8 +166,8 @@ def _print(report: Report, page: Path) -> None:
     print_table(("SUM", report.currency), [(name, f"{amount:.2f}") for name, amount in sums], numbers=(1,))
     for gap in report.gaps:
         click.echo(
-            f"\n{gap.name} ({gap.pair}) ended without a word: what it did between {_moment(gap.begins)} and "
-            f"{_moment(gap.ends or gap.begins)} UTC may be missing."
+            f"\n{gap.writer} ({gap.pair}) ended without a word: what it did between "
+            f"{_moment(gap.begins)} and {_moment(gap.ends)} UTC may be missing."
         )
     if report.bad_rows:
         click.echo(f"\nLines of the ledger that could not be read: {report.bad_rows:,}.")

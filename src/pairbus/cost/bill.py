@@ -11,40 +11,46 @@ Rules
 4. What crosses between the regions, to the backlog and back, costs by the byte.
 5. The base charge is for the hours from the first record of a month to its last.
 6. Operations whose outcome is unknown are counted beside, and not priced.
+
+`make_bill` carries them out in memory, `pairbus.spark.bill` on a cluster. What they say of one row is asked
+of the same functions by both, since a number and a column of numbers multiply alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pairbus.ledger.operations import Operation
 from pairbus.stages import Stage
 
+from .outages import Outage, OutageBook
 from .sheet import PriceSheet
-from .usage import Outage, OutageBook, Usage, month_of
 
 __all__ = [
-    "CROSSING",
-    "HOUR",
+    "DERIVED",
     "Bill",
     "BillLine",
     "BillTerms",
     "Extent",
     "MonthBill",
+    "derive",
+    "hour_of",
+    "is_delivered",
     "make_bill",
-    "make_lines",
-    "measure_months",
+    "month_of",
     "price_months",
 ]
 
-#: What goes from one region to the other.
-CROSSING = frozenset(stage for stage in Stage if stage.traits.crosses)
+#: Rule 3: what follows from a delivery.
+DERIVED = tuple(stage for stage in Stage if stage.is_derived)
 _DIGITS = Decimal(1).scaleb(-18)
 _MILLION = Decimal(10**6)
 _GB = Decimal(10**9)
-HOUR = 3600
+_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,32 +113,53 @@ class Bill:
     lines: tuple[BillLine, ...]
 
 
+def month_of(moment: float) -> str:
+    """The month of a moment, in UTC: the month of the bill."""
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m}"
+
+
+def hour_of(minute: Any) -> Any:
+    """The hour of a minute, of one or of a column of them."""
+    return minute - minute % _HOUR
+
+
+def is_delivered(stage: Any, kind: Any) -> Any:
+    """Rule 3: whether the application's receivers get what was done."""
+    return (stage == Stage.SEND.value) & (kind == "send")
+
+
+def derive(stage: Stage, *, count: Any, units: Any, size: Any) -> tuple[Any, Any, Any]:
+    """Rule 3: operations, units and bytes of a derived stage, from those of all delivered copies."""
+    return (count, units, size) if stage.traits.carries else (count, count, size * 0)
+
+
 _Key = tuple[str, str, str, Stage, int, "str | None", bool]
 
 
 def make_bill(
-    usages: Iterable[Usage], outages: Sequence[Outage], sheet: PriceSheet, terms: BillTerms | None = None
+    usages: Iterable[Operation], outages: Sequence[Outage], sheet: PriceSheet, terms: BillTerms | None = None
 ) -> Bill:
-    """Price what was used. The reference: everything in memory, one usage after the other."""
+    """Price what was used; in memory, one usage after the other."""
     terms = terms or BillTerms()
     sums = _sum_up(usages, OutageBook(outages), terms)
-    months = price_months(measure_months(sums), sheet, same_region=terms.same_region)
-    return Bill(tuple(months[month] for month in sorted(months)), tuple(make_lines(sums, months)))
+    months = price_months(_measure_months(sums), sheet, same_region=terms.same_region)
+    return Bill(tuple(months[month] for month in sorted(months)), tuple(_make_lines(sums, months)))
 
 
-def _sum_up(usages: Iterable[Usage], book: OutageBook, terms: BillTerms) -> dict[_Key, list[int]]:
+def _sum_up(usages: Iterable[Operation], book: OutageBook, terms: BillTerms) -> dict[_Key, list[int]]:
     sums: dict[_Key, list[int]] = {}
     for usage in usages:
-        hour, outage = usage.minute // HOUR * HOUR, book.name(usage)
+        hour, outage = hour_of(usage.minute), book.name(usage)
         place = (usage.pair, usage.namespace, usage.entity)
         numbers = (usage.count, usage.units, usage.unknown, usage.bytes)
         _add(sums, (*place, usage.stage, hour, outage, False), numbers)
-        if usage.stage is Stage.SEND and usage.kind == "send":
+        if is_delivered(usage.stage, usage.kind):
             copies = terms.copies_of(usage.entity)
-            delivered = (usage.count * copies, usage.units * copies, 0, usage.bytes * copies)
-            completed = (usage.count * copies, usage.count * copies, 0, 0)
-            _add(sums, (*place, Stage.RECEIVE, hour, outage, True), delivered)
-            _add(sums, (*place, Stage.COMPLETE, hour, outage, True), completed)
+            for stage in DERIVED:
+                count, units, size = derive(
+                    stage, count=usage.count * copies, units=usage.units * copies, size=usage.bytes * copies
+                )
+                _add(sums, (*place, stage, hour, outage, True), (count, units, 0, size))
     return sums
 
 
@@ -145,7 +172,7 @@ def _add(sums: dict[_Key, list[int]], key: _Key, numbers: tuple[int, int, int, i
             found[index] += number
 
 
-def measure_months(sums: Mapping[_Key, Sequence[int]]) -> dict[str, Extent]:
+def _measure_months(sums: Mapping[_Key, Sequence[int]]) -> dict[str, Extent]:
     """What each month holds."""
     months: dict[str, Extent] = {}
     for key, (_, units, _, _) in sums.items():
@@ -166,7 +193,7 @@ def price_months(
     for month, extent in months.items():
         cost = sheet.standard_operations.cost(Decimal(extent.units) / _MILLION)
         unit_price = cost / extent.units if extent.units else Decimal(0)
-        hours = (extent.last_hour - extent.first_hour) // HOUR + 1
+        hours = (extent.last_hour - extent.first_hour) // _HOUR + 1
         priced[month] = MonthBill(
             month=month,
             units=extent.units,
@@ -179,14 +206,14 @@ def price_months(
     return priced
 
 
-def make_lines(sums: Mapping[_Key, Sequence[int]], months: Mapping[str, MonthBill]) -> list[BillLine]:
+def _make_lines(sums: Mapping[_Key, Sequence[int]], months: Mapping[str, MonthBill]) -> list[BillLine]:
     """The lines with their costs, in order."""
     lines = []
     for key in sorted(sums, key=lambda each: (*each[:3], each[3].value, each[4], each[5] or "", each[6])):
         pair, namespace, entity, stage, hour, outage, derived = key
         count, units, unknown, size = sums[key]
         month = months[month_of(hour)]
-        cost = units * month.unit_price + (size * month.byte_price if stage in CROSSING else 0)
+        cost = units * month.unit_price + (size * month.byte_price if stage.traits.crosses else 0)
         lines.append(
             BillLine(
                 pair=pair,

@@ -71,10 +71,9 @@ def _warnings(report: Report) -> str:
             "are not priced here."
         )
     for gap in report.gaps:
-        ends = _moment(gap.ends) if gap.ends is not None else "?"
         found.append(
-            f"{escape(gap.name)} ({escape(gap.pair)}) ended without a word: what it did between "
-            f"{_moment(gap.begins)} and {ends} may be missing."
+            f"{escape(gap.writer)} ({escape(gap.pair)}) ended without a word: what it did between "
+            f"{_moment(gap.begins)} and {_moment(gap.ends)} may be missing."
         )
     return "".join(f'<p class="warn">{text}</p>' for text in found)
 
@@ -126,7 +125,7 @@ def _timeline(report: Report) -> str:
     shades = [
         Shade(one.begins, last if one.ends is None else one.ends, "outage", f"outage: {one.name}")
         for one in report.outages
-    ] + [Shade(gap.begins, gap.ends or last, "gap", f"gap: {gap.name}") for gap in report.gaps]
+    ] + [Shade(gap.begins, gap.ends, "gap", f"gap: {gap.writer}") for gap in report.gaps]
     title = "operations over time"
     drawn = draw_areas(
         axis, slots, areas=[Layer(look.words, look.style, amounts[look]) for look in looks],

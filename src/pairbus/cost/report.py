@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
+from pairbus.ledger.operations import Gap, Operation
 from pairbus.stages import Stage
 
-from .bill import HOUR, Bill, BillLine, MonthBill
+from .bill import Bill, BillLine, MonthBill, month_of
 from .estimate import estimate
+from .outages import Outage
 from .sheet import PriceSheet
 from .system import System
-from .usage import Outage, Usage, month_of
 
 __all__ = [
+    "SUMS",
+    "WAYS",
     "Forecast",
     "Report",
     "Share",
-    "Span",
     "Tick",
-    "bucket_for",
     "forecast_stages",
-    "make_timeline",
+    "make_report",
+    "make_shares",
     "money",
-    "order_shares",
     "report_of",
+    "step_for",
     "summarize",
 ]
 
+#: The ways in which lines are summed up, and what a line belongs to in each of them.
+WAYS: Mapping[str, tuple[str, ...]] = {
+    "pair": ("pair",),
+    "entity": ("entity", "pair"),
+    "stage": ("stage", "derived"),
+    "outage": ("outage", "pair"),
+}
+#: What of a line is summed up.
+SUMS = ("count", "units", "unknown", "bytes", "cost")
 # A picture has room for about two hundred ticks.
 _BUCKETS = ((3 * 3600, 60), (7 * 86400, 3600))
-_DAY = 86400
+_HOUR, _DAY = 3600, 86400
 _EXACT = Decimal("0.000001")
 
 
@@ -62,23 +73,13 @@ class Share:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Tick:
     """What a stage used in one step of the time line."""
 
     at: int
     stage: Stage
     units: int
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A time that has a name: an outage, or a gap in the records of a writer."""
-
-    name: str
-    pair: str
-    begins: float
-    ends: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class Report:
     outages: Sequence[Outage]
     timeline: Sequence[Tick]
     step: int
-    gaps: Sequence[Span] = ()
+    gaps: Sequence[Gap] = ()
     bad_rows: int = 0
     forecast: Sequence[Forecast] = field(default_factory=tuple)
 
@@ -159,7 +160,7 @@ class Report:
                 for one in self.outages
             ],
             "gaps": [
-                {"writer": gap.name, "pair": gap.pair, "begins": gap.begins, "ends": gap.ends}
+                {"writer": gap.writer, "pair": gap.pair, "begins": gap.begins, "ends": gap.ends}
                 for gap in self.gaps
             ],
             "forecast": [
@@ -174,37 +175,33 @@ def money(amount: Decimal) -> str:
     return str(amount.quantize(_EXACT, rounding=ROUND_HALF_EVEN))
 
 
-def summarize(lines: Iterable[BillLine]) -> dict[str, list[Share]]:
-    """Lines by pair, entity, stage and outage; the dearest first, and stages in their own order."""
-    ways: dict[str, Callable[[BillLine], tuple[str, str, bool] | None]] = {
-        "pair": lambda line: (line.pair, line.pair, False),
-        "entity": lambda line: (line.entity, line.pair, False),
-        "stage": lambda line: (line.stage.words, "", line.derived),
-        "outage": lambda line: (line.outage, line.pair, False) if line.outage is not None else None,
-    }
-    sums: dict[str, dict[tuple[str, str, bool], Share]] = {way: {} for way in ways}
-    for line in lines:
-        for way, key_of in ways.items():
-            key = key_of(line)
-            if key is not None:
-                before = sums[way].get(key) or Share(name=key[0], pair=key[1], derived=key[2])
-                sums[way][key] = _plus(before, line)
-    return {way: order_shares(shares.values(), way) for way, shares in sums.items()}
+def summarize(lines: Sequence[BillLine]) -> dict[str, list[Share]]:
+    """Lines by pair, entity, stage and outage."""
+    shares = {}
+    for way, names in WAYS.items():
+        sums: dict[tuple[Any, ...], list[Any]] = {}
+        for line in lines:
+            found = sums.setdefault(tuple(getattr(line, name) for name in names), [0] * len(SUMS))
+            for place, name in enumerate(SUMS):
+                found[place] += getattr(line, name)
+        rows = (dict(zip((*names, *SUMS), (*key, *sums[key]), strict=True)) for key in sums)
+        shares[way] = make_shares(way, rows)
+    return shares
 
 
-def _plus(share: Share, line: BillLine) -> Share:
-    return replace(
-        share,
-        count=share.count + line.count,
-        units=share.units + line.units,
-        unknown=share.unknown + line.unknown,
-        bytes=share.bytes + line.bytes,
-        cost=share.cost + line.cost,
-    )
-
-
-def order_shares(shares: Iterable[Share], way: str) -> list[Share]:
-    """As people want to read them."""
+def make_shares(way: str, rows: Iterable[Mapping[str, Any]]) -> list[Share]:
+    """The shares of one way from its sums, as people want to read them: the dearest first, stages in their
+    own order.
+    """
+    _, *about = WAYS[way]
+    shares = [
+        Share(
+            name=Stage[row[way].upper()].words if way == "stage" else row[way],
+            **{name: row[name] for name in (*about, *SUMS)},
+        )
+        for row in rows
+        if row[way] is not None
+    ]
     if way == "stage":
         order = [stage.words for stage in Stage]
         return sorted(shares, key=lambda share: (order.index(share.name), share.derived))
@@ -213,20 +210,19 @@ def order_shares(shares: Iterable[Share], way: str) -> list[Share]:
     return sorted(shares, key=lambda share: (-share.cost, -share.units, share.pair, share.name))
 
 
-def bucket_for(seconds: float) -> int:
-    """The step of a time line that is so long."""
+def step_for(hours: Sequence[int]) -> int:
+    """The step of a time line over these hours."""
+    seconds = max(hours) + _HOUR - min(hours) if hours else 0
     return next((step for span, step in _BUCKETS if seconds <= span), _DAY)
 
 
-def make_timeline(usages: Iterable[Usage], step: int) -> list[Tick]:
+def _make_timeline(usages: Iterable[Operation], step: int) -> list[Tick]:
     """What each stage used, step by step."""
     sums: dict[tuple[int, Stage], int] = {}
     for usage in usages:
         key = (usage.minute // step * step, usage.stage)
         sums[key] = sums.get(key, 0) + usage.units
-    return [
-        Tick(at, stage, sums[at, stage]) for at, stage in sorted(sums, key=lambda key: (key[0], key[1].value))
-    ]
+    return [Tick(*key, sums[key]) for key in sorted(sums)]
 
 
 def forecast_stages(
@@ -250,34 +246,57 @@ def forecast_stages(
     ]
 
 
+def make_report(
+    sheet: PriceSheet,
+    *,
+    months: Sequence[MonthBill],
+    shares: Mapping[str, Sequence[Share]],
+    outages: Sequence[Outage],
+    timeline: Sequence[Tick],
+    hours: Sequence[int],
+    gaps: Sequence[Gap] = (),
+    bad_rows: int = 0,
+    system: System | None = None,
+) -> Report:
+    """A report from its parts; `hours` are those that have records, and `system` is what was expected."""
+    by_stage = shares["stage"]
+    return Report(
+        currency=sheet.currency,
+        prices_as_of=sheet.as_of.isoformat(),
+        months=months,
+        by_pair=shares["pair"],
+        by_entity=shares["entity"],
+        by_stage=by_stage,
+        by_outage=shares["outage"],
+        outages=outages,
+        timeline=timeline,
+        step=step_for(hours),
+        gaps=gaps,
+        bad_rows=bad_rows,
+        forecast=() if system is None else forecast_stages(system, sheet, by_stage=by_stage, hours=hours),
+    )
+
+
 def report_of(
     bill: Bill,
-    usages: Sequence[Usage],
+    usages: Sequence[Operation],
     outages: Sequence[Outage],
     sheet: PriceSheet,
     *,
-    gaps: Sequence[Span] = (),
+    gaps: Sequence[Gap] = (),
     bad_rows: int = 0,
     system: System | None = None,
 ) -> Report:
     """A report on a bill that is in memory."""
-    shares: Mapping[str, list[Share]] = summarize(bill.lines)
     hours = sorted({line.hour for line in bill.lines})
-    step = bucket_for(hours[-1] + HOUR - hours[0]) if hours else 60
-    return Report(
-        currency=sheet.currency,
-        prices_as_of=sheet.as_of.isoformat(),
+    return make_report(
+        sheet,
         months=bill.months,
-        by_pair=shares["pair"],
-        by_entity=shares["entity"],
-        by_stage=shares["stage"],
-        by_outage=shares["outage"],
+        shares=summarize(bill.lines),
         outages=outages,
-        timeline=make_timeline(usages, step),
-        step=step,
+        timeline=_make_timeline(usages, step_for(hours)),
+        hours=hours,
         gaps=gaps,
         bad_rows=bad_rows,
-        forecast=()
-        if system is None
-        else forecast_stages(system, sheet, by_stage=shares["stage"], hours=hours),
+        system=system,
     )

@@ -7,9 +7,9 @@ from decimal import Decimal
 from pathlib import Path
 
 from pairbus.cost import BillTerms, PriceSheet, Report, make_bill
+from pairbus.cost.outages import merge_outages
 from pairbus.cost.report import money, report_of
-from pairbus.cost.usage import OutageSighting, Usage, merge_outages
-from pairbus.ledger import Operation, adopt_segments, closed_segments, read_operations
+from pairbus.ledger import adopt_segments, closed_segments, read_operations
 from pairbus.ledger.operations import KIND, sight_outages
 
 from .result import Cost, CostLine
@@ -30,30 +30,9 @@ def bill_in_memory(records: Path, sheet: PriceSheet, *, terms: BillTerms, now: f
     """The bill without Spark: by the same rules, for a ledger that fits into memory."""
     adopt_segments(records, KIND)
     ledger = read_operations(closed_segments(records, KIND))
-    usages = [_usage(one) for one in ledger.operations]
-    outages = merge_outages(
-        OutageSighting(id=one.outage, pair=one.pair, begins=one.begins, ends=one.ends)
-        for one in sight_outages(ledger.outages, ledger.writers, now=now, patience=_PATIENCE)
-    )
-    bill = make_bill(usages, outages, sheet, terms)
-    return report_of(bill, usages, outages, sheet, bad_rows=ledger.bad)
-
-
-def _usage(one: Operation) -> Usage:
-    return Usage(
-        pair=one.pair,
-        role=one.role,
-        namespace=one.namespace,
-        entity=one.entity,
-        stage=one.stage,
-        kind=one.kind,
-        minute=one.minute,
-        outage=one.outage,
-        count=one.count,
-        units=one.units,
-        unknown=one.unknown,
-        bytes=one.bytes,
-    )
+    outages = merge_outages(sight_outages(ledger.outages, ledger.writers, now=now, patience=_PATIENCE))
+    bill = make_bill(ledger.operations, outages, sheet, terms)
+    return report_of(bill, ledger.operations, outages, sheet, bad_rows=ledger.bad)
 
 
 def sum_up_cost(report: Report) -> Cost:

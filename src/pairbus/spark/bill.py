@@ -1,4 +1,4 @@
-"""The bill on Spark: the same rules as `pairbus.cost.bill`, for ledgers that no one process can hold.
+"""The bill on Spark: the rules of `pairbus.cost.bill` carried out on ledgers that no one process can hold.
 
 1. What is small is done by the rules themselves, in the driver: outages are put together there, and months
    are priced there. What is large stays on Spark: to attribute, derive, sum up and price.
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,21 @@ import pyarrow as pa
 from pyarrow import parquet
 from pyspark.sql import functions as F
 
-from pairbus.cost.bill import CROSSING, HOUR, BillTerms, Extent, MonthBill, price_months
-from pairbus.cost.report import Report, Share, Span, Tick, bucket_for, forecast_stages, order_shares
+from pairbus.cost.bill import (
+    DERIVED,
+    BillTerms,
+    Extent,
+    MonthBill,
+    derive,
+    hour_of,
+    is_delivered,
+    price_months,
+)
+from pairbus.cost.outages import Outage, find_tenures, merge_outages
+from pairbus.cost.report import SUMS, WAYS, Report, Share, Tick, make_report, make_shares, step_for
 from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.system import System
-from pairbus.cost.usage import MOVING, Outage, OutageSighting, first_minute, merge_outages
-from pairbus.ledger.operations import OutageMark, WriterMark, find_gaps, sight_outages
+from pairbus.ledger.operations import Gap, OutageMark, WriterMark, find_gaps, sight_outages
 from pairbus.plumbing.files import drafted, publish_directory
 from pairbus.stages import Stage
 
@@ -36,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["BillRun", "bill_ledger"]
 
 _KEY = ("pair", "namespace", "entity", "stage", "hour", "outage", "derived")
-_SUMS = ("count", "units", "unknown", "bytes")
+_SUMS = SUMS[:-1]  # what is there before it is priced
 # A writer that has not been heard of for so long is gone: some times the age of a segment.
 _PATIENCE = 1800.0
 _TENURES = pa.schema(
@@ -46,14 +55,6 @@ _SIGHTINGS = pa.schema([("sighting", pa.string()), ("by_id", pa.string())])
 _PRICES = pa.schema(
     [("month", pa.string()), ("unit_price", pa.decimal128(19, 18)), ("byte_price", pa.decimal128(19, 18))]
 )
-# What a line belongs to, by the ways in which lines are summed up.
-_WAYS = {
-    "pair": ["pair"],
-    "entity": ["entity", "pair"],
-    "stage": ["stage", "derived"],
-    "outage": ["outage", "pair"],
-}
-_NO_SHARES: Mapping[str, Sequence[Share]] = dict.fromkeys(_WAYS, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,10 @@ def bill_ledger(
     intake = take_segments(spark, records)
     rows = load_operations(spark, records)
     if rows is None:
-        return BillRun(_report(sheet, months=[], shares=_NO_SHARES, outages=[], timeline=[]), intake)
+        nothing: dict[str, list[Share]] = {way: [] for way in WAYS}
+        return BillRun(
+            make_report(sheet, months=[], shares=nothing, outages=[], timeline=[], hours=[]), intake
+        )
     marks = _read_marks(rows, now=now)
     usage = _attribute(spark, _usage(rows, month), marks.outages)
     sums = _sum_up(usage, terms).cache()
@@ -93,47 +97,26 @@ def bill_ledger(
         lines = _price(spark, sums, months)
         if out is not None:
             _write(lines, out)
-        shares = _shares(lines)
-        step, timeline = _timeline(usage, hours)
+        report = make_report(
+            sheet,
+            months=[months[name] for name in sorted(months)],
+            shares=_shares(lines),
+            outages=marks.outages,
+            timeline=_timeline(usage, step_for(hours)),
+            hours=hours,
+            gaps=marks.gaps,
+            bad_rows=marks.bad,
+            system=system,
+        )
     finally:
         sums.unpersist()
-    report = _report(
-        sheet,
-        months=[months[name] for name in sorted(months)],
-        shares=shares,
-        outages=marks.outages,
-        timeline=timeline,
-    )
-    expected = () if system is None else forecast_stages(system, sheet, by_stage=shares["stage"], hours=hours)
-    return BillRun(replace(report, step=step, gaps=marks.gaps, bad_rows=marks.bad, forecast=expected), intake)
-
-
-def _report(
-    sheet: PriceSheet,
-    *,
-    months: Sequence[MonthBill],
-    shares: Mapping[str, Sequence[Share]],
-    outages: Sequence[Outage],
-    timeline: Sequence[Tick],
-) -> Report:
-    return Report(
-        currency=sheet.currency,
-        prices_as_of=sheet.as_of.isoformat(),
-        months=months,
-        by_pair=shares["pair"],
-        by_entity=shares["entity"],
-        by_stage=shares["stage"],
-        by_outage=shares["outage"],
-        outages=outages,
-        timeline=timeline,
-        step=60,
-    )
+    return BillRun(report, intake)
 
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
     outages: list[Outage]
-    gaps: list[Span]
+    gaps: list[Gap]
     bad: int
 
 
@@ -148,14 +131,9 @@ def _read_marks(rows: DataFrame, *, now: float) -> _Marks:
     fields = F.struct(*WriterMark.__slots__)
     last = of_writers.agg(F.max_by(fields, "at").alias("mark"), F.count("*").alias("number")).collect()
     writers = [WriterMark(**row["mark"].asDict()) for row in last if row["row"] == "writer"]
-    sightings = [
-        OutageSighting(id=one.outage, pair=one.pair, begins=one.begins, ends=one.ends)
-        for one in sight_outages(marks, writers, now=now, patience=_PATIENCE)
-    ]
-    gaps = find_gaps(writers, now=now, patience=_PATIENCE)
     return _Marks(
-        merge_outages(sightings),
-        [Span(gap.writer, gap.pair, gap.begins, gap.ends) for gap in gaps],
+        merge_outages(sight_outages(marks, writers, now=now, patience=_PATIENCE)),
+        find_gaps(writers, now=now, patience=_PATIENCE),
         sum(row["number"] for row in last if row["row"] == "bad"),
     )
 
@@ -182,8 +160,10 @@ def _attribute(spark: SparkSession, usage: DataFrame, outages: Sequence[Outage])
         return usage.withColumn("outage", F.lit(None).cast("string"))
     names = [(identity, one.name) for one in outages for identity in one.ids]
     by_id = _small_table(spark, _SIGHTINGS, names)
-    by_time = _small_table(spark, _TENURES, _tenures(outages))
-    moving = (F.col("role") == "pump") & F.col("stage").isin(*(stage.value for stage in MOVING))
+    by_time = _small_table(spark, _TENURES, find_tenures(outages))
+    moving = (F.col("role") == "pump") & F.col("stage").isin(
+        *(stage.value for stage in Stage if stage.traits.moves)
+    )
     is_of = (
         (F.col("pair") == F.col("of_pair"))
         & (F.col("minute") >= F.col("since"))
@@ -194,40 +174,21 @@ def _attribute(spark: SparkSession, usage: DataFrame, outages: Sequence[Outage])
     return named.withColumn("outage", F.coalesce(F.col("by_id"), of_pump)).select(usage.columns)
 
 
-def _tenures(outages: Sequence[Outage]) -> Iterable[tuple[str, int, int, str]]:
-    """From when until when an outage is the last one of its pair to have begun."""
-    ordered = sorted(outages, key=lambda one: (one.pair, one.begins))
-    for one, after in zip(ordered, [*ordered[1:], None], strict=True):
-        is_last = after is None or after.pair != one.pair
-        until = 1 << 62 if is_last or after is None else first_minute(after)
-        yield one.pair, first_minute(one), until, one.name
-
-
 def _sum_up(usage: DataFrame, terms: BillTerms) -> DataFrame:
-    hourly = usage.withColumns(
-        {"hour": F.floor(F.col("minute") / HOUR).cast("long") * HOUR, "derived": F.lit(False)}
-    )
-    sent = hourly.where("stage = 'send' AND kind = 'send'").withColumns(
-        {"copies": _copies(terms), "derived": F.lit(True), "unknown": F.lit(0).cast("long")}
-    )
-    received = sent.withColumns(
+    hourly = usage.withColumns({"hour": hour_of(F.col("minute")), "derived": F.lit(False)})
+    delivered = hourly.where(is_delivered(F.col("stage"), F.col("kind"))).withColumns(
         {
-            "stage": F.lit("receive"),
-            **{name: F.col(name) * F.col("copies") for name in ("count", "units", "bytes")},
-        }
-    )
-    completed = sent.withColumns(
-        {
-            "stage": F.lit("complete"),
-            "units": F.col("count") * F.col("copies"),
-            "count": F.col("count") * F.col("copies"),
-            "bytes": F.lit(0).cast("long"),
+            **{name: F.col(name) * _copies(terms) for name in ("count", "units", "bytes")},
+            "unknown": F.lit(0).cast("long"),
+            "derived": F.lit(True),
         }
     )
     columns = (*_KEY, *_SUMS)
-    every = (
-        hourly.select(*columns).unionByName(received.select(*columns)).unionByName(completed.select(*columns))
-    )
+    every = hourly.select(*columns)
+    for stage in DERIVED:
+        count, units, size = derive(stage, count=F.col("count"), units=F.col("units"), size=F.col("bytes"))
+        numbers = {"stage": F.lit(stage.value), "count": count, "units": units, "bytes": size}
+        every = every.unionByName(delivered.withColumns(numbers).select(*columns))
     return every.groupBy(*_KEY).agg(*(F.sum(name).alias(name) for name in _SUMS))
 
 
@@ -258,15 +219,12 @@ def _price(spark: SparkSession, sums: DataFrame, months: dict[str, MonthBill]) -
     prices = _small_table(
         spark, _PRICES, [(one.month, one.unit_price, one.byte_price) for one in months.values()]
     )
-    crossing = F.col("stage").isin(*(stage.value for stage in CROSSING))
+    crossing = F.col("stage").isin(*(stage.value for stage in Stage if stage.traits.crosses))
     carried = F.when(crossing, F.col("bytes")).otherwise(0)
     # Each product is exact. A sum of two that were 38 digits wide would lose the last one.
     cost = _product(F.col("units"), F.col("unit_price")) + _product(carried, F.col("byte_price"))
     return (
-        sums.withColumn("month", _month())
-        .join(prices, "month")
-        .withColumn("cost", cost)
-        .select(*_KEY, *_SUMS, "cost")
+        sums.withColumn("month", _month()).join(prices, "month").withColumn("cost", cost).select(*_KEY, *SUMS)
     )
 
 
@@ -276,17 +234,15 @@ def _product(number: Column, price: Column) -> Column:
 
 def _shares(lines: DataFrame) -> dict[str, list[Share]]:
     """Sum up in all ways at once."""
-    columns = sorted({name for names in _WAYS.values() for name in names})
-    sets = [[F.col(name) for name in names] for names in _WAYS.values()]
+    columns = sorted({name for names in WAYS.values() for name in names})
+    sets = [[F.col(name) for name in names] for names in WAYS.values()]
     which = F.grouping_id(*columns).alias("which")
-    sums = [F.sum(name).alias(name) for name in (*_SUMS, "cost")]
+    sums = [F.sum(name).alias(name) for name in SUMS]
     rows = lines.groupingSets(sets, *columns).agg(which, *sums).collect()
-    shares: dict[str, list[Share]] = {way: [] for way in _WAYS}
-    for row in rows:
-        way = next(way for way, names in _WAYS.items() if _mask(columns, names) == row["which"])
-        if row[way] is not None:
-            shares[way].append(_share(row, way))
-    return {way: order_shares(some, way) for way, some in shares.items()}
+    return {
+        way: make_shares(way, (row.asDict() for row in rows if row["which"] == _mask(columns, names)))
+        for way, names in WAYS.items()
+    }
 
 
 def _mask(columns: Sequence[str], names: Sequence[str]) -> int:
@@ -294,23 +250,10 @@ def _mask(columns: Sequence[str], names: Sequence[str]) -> int:
     return sum((name not in names) << place for place, name in enumerate(reversed(columns)))
 
 
-def _share(row: Any, way: str) -> Share:
-    names = _WAYS[way]
-    return Share(
-        name=Stage[row["stage"].upper()].words if way == "stage" else row[way],
-        pair=row["pair"] if "pair" in names else "",
-        derived=row["derived"] if "derived" in names else False,
-        cost=row["cost"],
-        **{name: row[name] for name in _SUMS},
-    )
-
-
-def _timeline(usage: DataFrame, hours: Sequence[int]) -> tuple[int, list[Tick]]:
-    step = bucket_for(max(hours) + HOUR - min(hours)) if hours else 60
-    at = (F.floor(F.col("minute") / step).cast("long") * step).alias("at")
-    rows = usage.groupBy(at, "stage").agg(F.sum("units").alias("units")).orderBy("at").collect()
-    ticks = [Tick(row["at"], Stage[row["stage"].upper()], row["units"]) for row in rows]
-    return step, sorted(ticks, key=lambda tick: (tick.at, tick.stage.value))
+def _timeline(usage: DataFrame, step: int) -> list[Tick]:
+    at = (F.col("minute") - F.col("minute") % step).alias("at")
+    rows = usage.groupBy(at, "stage").agg(F.sum("units").alias("units")).collect()
+    return sorted(Tick(row["at"], Stage[row["stage"].upper()], row["units"]) for row in rows)
 
 
 def _write(lines: DataFrame, out: Path) -> None:
@@ -326,7 +269,7 @@ def _write(lines: DataFrame, out: Path) -> None:
         open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as file,
     ):
         writer = csv.writer(file)
-        writer.writerow((*_KEY, *_SUMS, "cost"))
+        writer.writerow((*_KEY, *SUMS))
         for batch in parquet.ParquetDataset(final).fragments[0].to_batches():
             writer.writerows(map(_cells, batch.to_pylist()))
 
@@ -334,4 +277,4 @@ def _write(lines: DataFrame, out: Path) -> None:
 def _cells(row: dict[str, Any]) -> list[str]:
     hour = datetime.fromtimestamp(row["hour"], UTC).isoformat()
     values = {**row, "hour": hour, "derived": "yes" if row["derived"] else ""}
-    return ["" if values[name] is None else f"{values[name]}" for name in (*_KEY, *_SUMS, "cost")]
+    return ["" if values[name] is None else f"{values[name]}" for name in (*_KEY, *SUMS)]
