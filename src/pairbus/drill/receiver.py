@@ -20,11 +20,12 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from .line import open_client
+from pairbus.sdk.tls import with_shared_context
+
 from .messages import Arrival, checksum
 from .scenario import EntityPlan
 
-__all__ = ["Receiver"]
+__all__ = ["Receiver", "open_client"]
 
 log = logging.getLogger(__name__)
 # How long one receive waits for a message, and how long it may take to say that there is none.
@@ -38,6 +39,13 @@ _PAUSE = 0.3
 _CLOSE_LIMIT = 2.0
 # What a line that is lost in the middle of something may raise.
 _LOST = (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError)
+
+
+def open_client(connection_string: str) -> ServiceBusClient:
+    """A plain client of the SDK that does not retry: whoever has it sees what happens."""
+    return ServiceBusClient.from_connection_string(
+        connection_string, **with_shared_context({"retry_total": 0})
+    )
 
 
 class Receiver:

@@ -21,8 +21,8 @@ from pairbus.pairing.envelope import ALIAS_PATH
 from pairbus.pairing.names import path_key
 from pairbus.words import DEAD_LETTER_QUEUE
 
-from .line import open_client
 from .messages import Resting
+from .receiver import open_client
 from .scenario import EntityPlan
 
 __all__ = ["peek_backlog", "peek_primary", "read_redirects", "read_spool"]
