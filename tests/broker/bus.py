@@ -52,7 +52,7 @@ class Bus:
         """Whether some receiver has credit for a message and waits for it."""
 
         def look() -> bool:
-            receivers = self.broker._hosts["contoso"]._consumers._outboxes.values()
+            receivers = self.broker._hosts["contoso"].consumers._outboxes.values()
             return any(receiver.is_hungry for waiting in receivers for receiver in waiting)
 
         return self.broker.call(look)
@@ -78,7 +78,7 @@ class Bus:
 
 def session_waits(broker: Broker) -> int:
     """How many receivers of `contoso` wait for a session to become free."""
-    consumers = broker._hosts["contoso"]._consumers
+    consumers = broker._hosts["contoso"].consumers
     return broker.call(lambda: sum(len(waiting) for waiting in consumers._waits.values()))
 
 

@@ -7,8 +7,9 @@
    the truth (part 2.6.7), so a grant is reckoned against `delivery_count`.
 2. A receiver does not punish messages beyond its credit: the Python SDK sends without looking at it. What is
    bounded is a message's size, by `max_message_size` and the allowance of the limits.
-3. `settle` writes one frame a delivery. Ranges would be shorter, but each coroutine that waits for its own
-   settlement in the Python SDK sits out a read time-out if it came in somebody else's frame.
+3. `settle` writes one frame a delivery unless it is told that neighbours may share one. Ranges are shorter,
+   but each coroutine that waits for its own settlement in the Python SDK sits out a read time-out if it came
+   in somebody else's frame; so only peers that pipeline get them.
 4. Calls on a link that is over do nothing: its owner may learn of the end only a few events later.
 """
 

@@ -15,6 +15,7 @@ The turn
 """
 
 import asyncio
+import heapq
 import logging
 import math
 import ssl
@@ -29,9 +30,8 @@ from pairbus.clock import Clock
 from pairbus.fault_kinds import ClientAction, LineState
 
 from .access.policies import Policies
-from .access.tokens import Grant, JwtKey, check_plain, check_token
+from .access.tokens import Grant, JwtKey, check_token
 from .admin.administration import Administration, AdminLine
-from .appointments import Appointments
 from .connections import Connections
 from .counters import Counters
 from .engine.errors import Refused
@@ -41,7 +41,6 @@ from .engine.settings import NamespaceLimits
 from .errors import StoreError
 from .faults.board import FaultBoard
 from .faults.desk import FaultDesk
-from .links.attach import SessionWait
 from .links.consumers import Consumers
 from .links.endpoint import LinkEndpoint
 from .links.inbox import ReceivingEndpoint
@@ -59,6 +58,32 @@ log = logging.getLogger(__name__)
 MESSAGE_ALLOWANCE = 32 << 20
 # After a failed commit, seconds before what is due by time is tried again.
 RETRY_PAUSE = 1.0
+
+
+class _Appointments:
+    """What is to be done when, by the broker's own clock, which a test may turn by hand.
+
+    Those of one moment are kept in the order in which they were made.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._made = 0
+
+    def make(self, at: float, act: Callable[[], None]) -> None:
+        """Have `act` called when the clock shows `at`."""
+        self._made += 1
+        heapq.heappush(self._heap, (at, self._made, act))
+
+    @property
+    def next(self) -> float:
+        """When the next one is; infinity if there is none."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def keep(self, now: float) -> None:
+        """Do all that is due."""
+        while self.next <= now:
+            heapq.heappop(self._heap)[2]()
 
 
 class NamespaceHost:
@@ -93,10 +118,11 @@ class NamespaceHost:
         # Why the store could not be read after a failed commit; the engine is then an empty one.
         self._unread: StoreError | None = None
         self._pause_until = 0.0
-        self._consumers = Consumers()
+        #: Who receives; a turn that is refused puts a new one here.
+        self.consumers = Consumers()
         self._peers: set[Peer] = set()
         self._dirty: set[Peer] = set()
-        self._appointments = Appointments()
+        self._appointments = _Appointments()
         self._turn_is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
@@ -194,28 +220,6 @@ class NamespaceHost:
         self._appointments.make(self.monotonic() + seconds, act)
         self._arm_timer()
 
-    # -- receivers
-
-    def enlist(self, outbox: SendingEndpoint) -> None:
-        """A receiver has attached."""
-        self._consumers.enlist(outbox)
-
-    def leave(self, outbox: SendingEndpoint) -> None:
-        """A receiver has gone."""
-        self._consumers.leave(outbox)
-
-    def want(self, outbox: SendingEndpoint) -> None:
-        """A receiver's credit has changed."""
-        self._consumers.want(outbox)
-
-    def await_session(self, wait: SessionWait) -> None:
-        """An attach waits for a free session."""
-        self._consumers.await_session(wait)
-
-    def stop_waiting(self, chosen: Callable[[SessionWait], bool]) -> None:
-        """Attaches that wait for a session no longer do, because they are gone."""
-        self._consumers.take_waits(chosen)
-
     # -- the turn
 
     def run(self, act: Callable[[Namespace, float], T]) -> T:
@@ -241,7 +245,7 @@ class NamespaceHost:
         self._turn_is_due = False
         if self._loop is None:
             return None
-        self._dirty |= self._consumers.serve(self.engine, self.now())
+        self._dirty |= self.consumers.serve(self.engine, self.now())
         try:
             if self._unread is not None:
                 raise self._unread
@@ -269,7 +273,7 @@ class NamespaceHost:
         )
         for peer in list(self._peers):
             peer.close(refusal)
-        self._consumers = Consumers()
+        self.consumers = Consumers()
         self.administration.refuse()
         self._dirty.clear()
         self._rebuild()
@@ -294,7 +298,7 @@ class NamespaceHost:
     def tick(self) -> None:
         """Let time pass: locks and messages expire, schedules come due, faults change, idle lines end."""
         now = self.now()
-        self._consumers.touch(now)
+        self.consumers.touch(now)
         self.engine.tick(now)
         self._appointments.keep(self.monotonic())
         self.fault_desk.keep_time(now)
@@ -320,18 +324,18 @@ class NamespaceHost:
 
     def _end_waits(self) -> None:
         monotonic = self.monotonic()
-        if monotonic >= self._consumers.patience_ends:
-            for wait in self._consumers.take_waits(lambda wait: wait.until <= monotonic):
+        if monotonic >= self.consumers.patience_ends:
+            for wait in self.consumers.take_waits(lambda wait: wait.until <= monotonic):
                 wait.give_up()
 
     def _arm_timer(self) -> None:
-        """Come back when the next thing is due, but no later than now."""
+        """Come back when the next thing is due; at once if that is past."""
         if self._loop is None:
             return
         now = self.now()
         moments = (self.engine.next_deadline(), self.fault_desk.next_change, self._tokens_end)
         waits = [moment - now for moment in moments if moment is not None]
-        waits.append(min(self._consumers.patience_ends, self._appointments.next) - self.monotonic())
+        waits.append(min(self.consumers.patience_ends, self._appointments.next) - self.monotonic())
         waits.append(self._peers_due - time.monotonic())
         wait = 0.0 if self._unread is not None else max(0.0, min(waits))
         at = max(self._loop.time() + wait, self._pause_until)
@@ -347,16 +351,6 @@ class NamespaceHost:
         self._timer = self._loop.call_at(at, self.tick)
 
     # -- faults
-
-    def is_mute(self, path: str) -> bool:
-        """Whether nothing that is asked of the entity, or of the whole namespace, is answered now."""
-        if not self.faults.any:
-            return False
-        return self.fault_desk.line.is_mute or self.faults.line(self.now(), path).is_mute
-
-    def withholds(self, path: str) -> bool:
-        """Whether the entity's receivers get nothing for the time being."""
-        return self.faults.any and (self.is_mute(path) or self.faults.withholds(path, self.now()))
 
     def follow_line(self, line: LineState) -> None:
         """Let the port and all connections behave as the line does from now on."""
@@ -379,16 +373,16 @@ class NamespaceHost:
                 if error is not None:
                     peer.detach(endpoint, error)
                 elif isinstance(endpoint, SendingEndpoint):
-                    self._consumers.want(endpoint)  # it may have been mute until now
-        for wait in self._consumers.take_waits(lambda wait: True):
+                    self.consumers.want(endpoint)  # it may have been mute until now
+        for wait in self.consumers.take_waits(lambda wait: True):
             error = self._objection(wait.queue.path, wait.queue, now)
             if error is not None:
                 wait.refuse(error)
             elif not wait.try_again(now):
-                self._consumers.await_session(wait)
+                self.consumers.await_session(wait)
 
     def _objection_to(self, endpoint: LinkEndpoint, now: float) -> AmqpError | None:
-        if endpoint.is_owed_an_answer and not self.is_mute(endpoint.path):
+        if endpoint.is_owed_an_answer and not self.fault_desk.is_mute(endpoint.path):
             text = "The link was silent for a while. What was asked of it meanwhile is lost; attach it again."
             return AmqpError(conditions.DETACH_FORCED, text, {})
         if isinstance(endpoint, ReceivingEndpoint):
@@ -428,7 +422,3 @@ class NamespaceHost:
     def check_token(self, token: str, path: str) -> Grant:
         """The grant that a token gives on `path`; raises TokenRejected."""
         return check_token(token, entity=path, now=self.now(), policies=self.policies, jwt_key=self.jwt_key)
-
-    def check_plain(self, response: bytes) -> Grant:
-        """The grant that SASL PLAIN gives; raises TokenRejected."""
-        return check_plain(response, policies=self.policies)

@@ -60,6 +60,17 @@ class FaultDesk:
         self._tell("fault plan", step.describe())
         self._changed()
 
+    def is_mute(self, path: str) -> bool:
+        """Whether nothing that is asked of the entity, or of the whole namespace, is answered now."""
+        if not self._board.any:
+            return False
+        return self.line.is_mute or self._board.line(self._host.now(), path).is_mute
+
+    def withholds(self, path: str) -> bool:
+        """Whether the entity's receivers get nothing for the time being."""
+        board = self._board
+        return board.any and (self.is_mute(path) or board.withholds(path, self._host.now()))
+
     def keep_time(self, now: float) -> None:
         """End what is over, and let what flaps change its mind."""
         if now < self.next_change:

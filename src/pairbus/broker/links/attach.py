@@ -215,7 +215,7 @@ def _begin(peer: "Peer", event: LinkAttached, *, queue: MessageQueue, session: S
     deletes = event.attach.snd_settle_mode == 1
     outbox = SendingEndpoint(peer, link, queue=queue, deletes=deletes, session=session)
     peer.add(outbox)
-    peer.host.enlist(outbox)
+    peer.host.consumers.enlist(outbox)
     if link.credit:  # given before the attach was answered, as it may be while that waits for a session
         outbox.on_flow(LinkFlowed(link, link.credit, False, False))
     if session is None:
@@ -251,7 +251,7 @@ class SessionWait:
 
     def try_again(self, now: float) -> bool:
         """Whether it need not wait any longer: a session was free, or there will be none."""
-        if self.peer.host.withholds(self.queue.path):
+        if self.peer.host.fault_desk.withholds(self.queue.path):
             return False
         try:
             lock = self.queue.accept_session(None, now)
@@ -280,7 +280,7 @@ class SessionWait:
 def _wait_for_session(peer: "Peer", event: LinkAttached, queue: MessageQueue) -> None:
     asked = (event.attach.properties or {}).get(_TIMEOUT)
     seconds = min(asked / 1000, LONGEST_SESSION_WAIT) if isinstance(asked, int) else SESSION_WAIT
-    peer.host.await_session(SessionWait(peer, event, queue, peer.host.monotonic() + seconds))
+    peer.host.consumers.await_session(SessionWait(peer, event, queue, peer.host.monotonic() + seconds))
 
 
 def _check_faults(peer: "Peer", operation: ClientAction, path: str) -> None:
@@ -292,7 +292,7 @@ def _check_faults(peer: "Peer", operation: ClientAction, path: str) -> None:
 
 def _leave_unanswered(peer: "Peer", link: Link, path: str) -> bool:
     """Whether the entity is mute; the link is then kept in mind, to be refused when it is so no longer."""
-    is_mute = peer.host.is_mute(path)
+    is_mute = peer.host.fault_desk.is_mute(path)
     if is_mute:
         peer.add(Unanswered(link, path))
     return is_mute

@@ -44,6 +44,7 @@ class SendingEndpoint(LinkEndpoint):
     __slots__ = (
         "_deletes",
         "_delivered_in_grant",
+        "_fault_desk",
         "_granted",
         "_host",
         "_unsettled",
@@ -63,6 +64,7 @@ class SendingEndpoint(LinkEndpoint):
         self._deletes = deletes
         self.peer = peer
         self._host = peer.host
+        self._fault_desk = peer.host.fault_desk
         self._unsettled: dict[int, uuid.UUID] = {}
         self._granted = False
         self._delivered_in_grant = False
@@ -70,7 +72,7 @@ class SendingEndpoint(LinkEndpoint):
     @property
     def is_hungry(self) -> bool:
         """Whether there is credit for another message, and nothing keeps it from leaving."""
-        return self.link.sendable > 0 and not self._host.withholds(self.path)
+        return self.link.sendable > 0 and not self._fault_desk.withholds(self.path)
 
     def reads_session(self, queue: MessageQueue, session_id: str) -> bool:
         """Whether this receiver reads that session of that queue."""
@@ -103,7 +105,7 @@ class SendingEndpoint(LinkEndpoint):
     def on_flow(self, event: LinkFlowed) -> None:
         if event.is_grant:
             self._note_grant(event)
-        self._host.want(self)
+        self._host.consumers.want(self)
 
     def _note_grant(self, event: LinkFlowed) -> None:
         """A grant ends with the next one; a drain is its end, not the next one, if there is one to end."""
@@ -127,7 +129,7 @@ class SendingEndpoint(LinkEndpoint):
     def on_detached(self) -> None:
         self.draining = False
         self._end_grant()
-        self._host.leave(self)
+        self._host.consumers.leave(self)
         if self.session is not None:
             self.queue.release_session(self.session, self._host.now())
             self.session = None

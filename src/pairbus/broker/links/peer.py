@@ -29,7 +29,7 @@ from pairbus.amqp.events import (
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError, Target
 from pairbus.broker.access.connection_rights import Access
-from pairbus.broker.access.tokens import TokenRejected
+from pairbus.broker.access.tokens import TokenRejected, check_plain
 from pairbus.broker.listener import Direct, cut
 from pairbus.fault_kinds import LineState
 
@@ -190,7 +190,7 @@ class Peer(Direct):
             self._handle(self.machine.sasl_outcome(True))
             return
         try:
-            self.access.add(self.host.check_plain(event.initial_response or b""))
+            self.access.add(check_plain(event.initial_response or b"", policies=self.host.policies))
         except TokenRejected as rejected:
             log.warning("sasl refused", extra={"fields": {**self._fields(), "reason": str(rejected)}})
             self._handle(self.machine.sasl_outcome(False))
@@ -232,7 +232,7 @@ class Peer(Direct):
         endpoint = self.endpoints.get(link)
         if endpoint is None or not self.host.faults.any or not endpoint.path:
             return endpoint
-        if not self.host.is_mute(endpoint.path):
+        if not self.host.fault_desk.is_mute(endpoint.path):
             return endpoint
         endpoint.is_owed_an_answer = True
         return None
@@ -241,7 +241,7 @@ class Peer(Direct):
         self.forget(event.link)
 
     def _on_session_ended(self, event: SessionEnded) -> None:
-        self.host.stop_waiting(lambda wait: wait.link.session is event.session)
+        self.host.consumers.take_waits(lambda wait: wait.link.session is event.session)
         for link in [link for link in self.endpoints if link.session is event.session]:
             self.forget(link)
 
@@ -261,7 +261,7 @@ class Peer(Direct):
 
     def forget(self, link: Link) -> None:
         """A link is gone: so is what stood behind it."""
-        self.host.stop_waiting(lambda wait: wait.link is link)
+        self.host.consumers.take_waits(lambda wait: wait.link is link)
         endpoint = self.endpoints.pop(link, None)
         if endpoint is not None:
             endpoint.on_detached()
@@ -294,7 +294,7 @@ class Peer(Direct):
                 self.detach(endpoint, AmqpError(conditions.UNAUTHORIZED, text, {}))
 
     def _drop_endpoints(self) -> None:
-        self.host.stop_waiting(lambda wait: wait.peer is self)
+        self.host.consumers.take_waits(lambda wait: wait.peer is self)
         for link in list(self.endpoints):
             self.forget(link)
 
