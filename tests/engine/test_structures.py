@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.broker.engine.deadlines import NEVER, Alarms, Deadlines, Sleeper
-from pairbus.broker.engine.line import NumberLine
 from pairbus.broker.engine.message import StoredMessage
+from pairbus.broker.engine.number_line import NumberLine
 from pairbus.broker.engine.table import MessageTable
 from pairbus.broker.engine.tokens import new_token
 from tests.engine.samples import START, message

@@ -32,10 +32,10 @@ CLOSING = {
         "faults.desk -> host",
         "links.attach -> links.peer",
         "links.consumers -> links.attach",
-        "links.consumers -> links.outbox",
+        "links.consumers -> links.sending_endpoint",
         "links.consumers -> links.peer",
-        "links.inbox -> links.peer",
-        "links.outbox -> links.peer",
+        "links.receiving_endpoint -> links.peer",
+        "links.sending_endpoint -> links.peer",
         "links.peer -> host",
     },
     # The context of a namespace finds the queues that its entities put messages into.

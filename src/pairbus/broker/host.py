@@ -43,9 +43,9 @@ from .faults.board import FaultBoard
 from .faults.desk import FaultDesk
 from .links.consumers import Consumers
 from .links.endpoint import LinkEndpoint
-from .links.inbox import ReceivingEndpoint
-from .links.outbox import SendingEndpoint
 from .links.peer import Peer
+from .links.receiving_endpoint import ReceivingEndpoint
+from .links.sending_endpoint import SendingEndpoint
 from .listener import Direct, Listener
 from .store.store import Store
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .deadlines import Deadlines
-from .line import NumberLine
 from .message import StoredMessage
+from .number_line import NumberLine
 from .table import MessageTable
 
 __all__ = ["MessageSession", "MessageSessions", "SessionLock"]

@@ -19,8 +19,8 @@ from .deadlines import Deadlines
 from .entity import Entity
 from .errors import Refused, not_allowed
 from .events import MessageChanged, MessageRemoved, MessageStored
-from .line import NumberLine
 from .message import Incoming, MessageState, StoredMessage
+from .number_line import NumberLine
 from .sessions import MessageSessions
 from .settings import EntitySettings, ReceivableSettings
 

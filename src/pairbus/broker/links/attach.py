@@ -21,10 +21,10 @@ from pairbus.fault_kinds import ClientAction
 from .address import LinkAddress, NodeKind, parse_address
 from .cbs import TokenNode
 from .endpoint import Unanswered
-from .inbox import SEND_CREDIT, ReceivingEndpoint
 from .management import ManagementNode
-from .outbox import SendingEndpoint
+from .receiving_endpoint import SEND_CREDIT, ReceivingEndpoint
 from .requests import REQUEST_CREDIT, Answer, AnswerEndpoint, NodeRequest, RequestEndpoint, Service
+from .sending_endpoint import SendingEndpoint
 from .wire import dotnet_ticks
 
 if TYPE_CHECKING:

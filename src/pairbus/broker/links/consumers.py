@@ -10,8 +10,8 @@ from pairbus.broker.engine.queue import MessageQueue
 
 if TYPE_CHECKING:
     from .attach import SessionWait
-    from .outbox import SendingEndpoint
     from .peer import Peer
+    from .sending_endpoint import SendingEndpoint
 
 __all__ = ["Consumers"]
 
