@@ -114,12 +114,8 @@ class Namespace:
 
     def create_queue(self, name: str, settings: QueueSettings | None, now: float) -> MessageQueue:
         """Make a queue, or raise Refused."""
-        settings = settings or QueueSettings()
-        name = name.strip("/")
-        self._check_new(name, settings)
-        queue = self._build(EntityPut(EntityKind.QUEUE, name, settings, now, now, now))
+        queue = self._create(EntityKind.QUEUE, name, settings or QueueSettings(), now)
         assert isinstance(queue, MessageQueue)
-        self._start(queue, settings, now)
         return queue
 
     def update_queue(self, name: str, settings: QueueSettings, now: float) -> MessageQueue:
@@ -145,12 +141,8 @@ class Namespace:
 
     def create_topic(self, name: str, settings: TopicSettings | None, now: float) -> Topic:
         """Make a topic, or raise Refused."""
-        settings = settings or TopicSettings()
-        name = name.strip("/")
-        self._check_new(name, settings)
-        topic = self._build(EntityPut(EntityKind.TOPIC, name, settings, now, now, now))
+        topic = self._create(EntityKind.TOPIC, name, settings or TopicSettings(), now)
         assert isinstance(topic, Topic)
-        self._start(topic, settings, now)
         return topic
 
     def update_topic(self, name: str, settings: TopicSettings, now: float) -> Topic:
@@ -261,12 +253,18 @@ class Namespace:
 
     # -- inside
 
-    def _check_new(self, name: str, settings: EntitySettings) -> None:
-        check_path(name, self.limits)
-        self._directory.check_free(name)
-        self._check_settings(name, settings)
+    def _create(
+        self, kind: EntityKind, name: str, settings: QueueSettings | TopicSettings, now: float
+    ) -> MessageQueue | Topic:
+        path = name.strip("/")
+        check_path(path, self.limits)
+        self._directory.check_free(path)
+        self._check_settings(path, settings)
         if len(self._directory) >= self.limits.max_entities:
             raise self._full("entities", self.limits.max_entities)
+        entity = self._build(EntityPut(kind, path, settings, now, now, now))
+        self._start(entity, settings, now)
+        return entity
 
     def _check_settings(self, path: str, settings: EntitySettings) -> None:
         check_settings(settings, self.limits)
