@@ -17,6 +17,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -27,8 +28,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from pairbus.broker.access.certificate import ensure_certificate
 
 pytest_plugins = ["pairbus.testing.fixtures"]
+
+# How fast examples come says how busy the machine is, and nothing about the code.
+settings.register_profile("busy-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy-machine")
 
 NODE_PROJECT = Path(__file__).parent / "node"
 # A cold cache has to fetch some sixty small packages.
@@ -173,6 +181,13 @@ def chromium() -> Path:
     found = shutil.which("chromium")
     assert found is not None
     return Path(found)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Certificate and key of this machine, one pair for all brokers of a run."""
+    made = ensure_certificate(tmp_path_factory.mktemp("certificate"), now=time.time())
+    return made.cert_path, made.key_path
 
 
 @pytest.fixture(scope="session")

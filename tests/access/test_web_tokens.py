@@ -265,7 +265,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.dictionaries(st.sampled_from(["aud", "exp", "nbf", "iat", "roles", "sub", "jti", "iss"]), json_values)
 )
@@ -280,7 +280,7 @@ def test_signed_claims_of_any_shape(changes: dict[str, Any]) -> None:
         assert grant.expires_at > NOW
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=40))
 def test_any_bytes_in_place_of_a_token(header: bytes, payload: bytes, signature: bytes) -> None:
     assert rejection(f"{encoded(header)}.{encoded(payload)}.{encoded(signature)}")

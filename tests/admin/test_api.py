@@ -292,7 +292,7 @@ TARGETS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     method=st.sampled_from(["GET", "PUT", "DELETE", "POST", "é"]),
     target=TARGETS,

@@ -318,7 +318,7 @@ class Pipe(asyncio.Transport):
         assert not self.closed
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     pieces=st.lists(
         st.one_of(

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from pairbus.client.status import PairStatus
 from pairbus.clock import ManualClock
 from pairbus.options import EntityState, StateChange
 from pairbus.pairing.rotation import QueueStatus
+from tests.waiting import eventually
 
 
 def picture(at: float = 0.0) -> PairStatus:
@@ -36,12 +36,6 @@ def picture(at: float = 0.0) -> PairStatus:
     )
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 def change() -> StateChange:
     return StateChange("orders", EntityState.HEALTHY, EntityState.SUSPECT, 1.0, "a reason")
 
@@ -51,7 +45,7 @@ async def test_the_file_is_there_while_the_client_runs(tmp_path: Path) -> None:
     file = StatusFile(directory, picture)
     file.start()
     file.start()
-    await until(lambda: (directory / f"{os.getpid()}.json").exists())
+    await eventually(lambda: (directory / f"{os.getpid()}.json").exists())
     assert [path.name for path in directory.iterdir()] == [f"{os.getpid()}.json"]
     found = json.loads((directory / f"{os.getpid()}.json").read_text())
     assert (found["pid"], found["host"]) == (os.getpid(), socket.gethostname())
@@ -71,17 +65,17 @@ async def test_changes_are_written_at_once_and_otherwise_now_and_then(tmp_path: 
 
     file = StatusFile(tmp_path, take, interval=3600.0)
     file.start()
-    await until(lambda: len(taken) == 1)
+    await eventually(lambda: len(taken) == 1)
     file.state_changed(change())
-    await until(lambda: len(taken) == 2)
+    await eventually(lambda: len(taken) == 2)
     file.rotation_changed(9, 10)
-    await until(lambda: len(taken) == 3)
+    await eventually(lambda: len(taken) == 3)
     file.provisioned(ProvisioningReport(state="ready"))
-    await until(lambda: len(taken) == 4)
+    await eventually(lambda: len(taken) == 4)
     await file.close()
     again = StatusFile(tmp_path, take, interval=0.02)
     again.start()
-    await until(lambda: len(taken) >= 8)
+    await eventually(lambda: len(taken) >= 8)
     await again.close()
 
 
@@ -108,7 +102,7 @@ async def test_two_clients_of_a_process_have_a_file_each(tmp_path: Path) -> None
     one, two = StatusFile(tmp_path, picture), StatusFile(tmp_path, picture)
     one.start()
     two.start()
-    await until(lambda: len(list(tmp_path.glob("*.json"))) == 2)
+    await eventually(lambda: len(list(tmp_path.glob("*.json"))) == 2)
     assert len(read_status_files(tmp_path, now=0.0)) == 2
     await one.close()
     await two.close()
@@ -128,13 +122,13 @@ async def test_a_file_of_another_container_with_the_same_pid_is_not_written_over
     path.write_text(json.dumps(foreign))
     file = StatusFile(tmp_path, picture, clock=clock)
     file.start()
-    await until(lambda: len(list(tmp_path.glob("*.json"))) == 2)
+    await eventually(lambda: len(list(tmp_path.glob("*.json"))) == 2)
     await file.close()
     assert json.loads(path.read_text())["host"] == "another"
     clock.advance(60.0)
     file = StatusFile(tmp_path, picture, clock=clock)
     file.start()
-    await until(lambda: json.loads(path.read_text())["host"] != "another")
+    await eventually(lambda: json.loads(path.read_text())["host"] != "another")
     await file.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -154,7 +148,7 @@ async def test_a_directory_that_cannot_be_written_is_told_once(
     file = StatusFile(in_the_way, counted_picture, interval=0.01)
     with caplog.at_level(logging.WARNING, logger="pairbus.client"):
         file.start()
-        await until(lambda: pictures > 5)
+        await eventually(lambda: pictures > 5)
         await file.close()
     assert len(caplog.records) == 1
     assert "cannot write the status" in caplog.text

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +11,7 @@ from azure.servicebus import ServiceBusMessage
 from pairbus.broker import Broker
 from pairbus.broker.handle import NamespaceHandle
 from pairbus.clock import ManualClock
+from tests.waiting import eventually
 
 from .shells import Farewells, connect, opened
 
@@ -100,9 +100,3 @@ async def receive_nothing(receiver: Any) -> None:
 def bodies(messages: list[Any]) -> list[str]:
     """The bodies of messages as text."""
     return [str(message) for message in messages]
-
-
-async def eventually(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so that other threads bring about; the test's time-out ends a vain wait."""
-    while not is_so():
-        await asyncio.sleep(0.05)

@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from pairbus.broker import Broker
-from pairbus.broker.access.certificate import ensure_certificate
 from pairbus.clock import ManualClock
+from tests.hurry import hurried_loops as pytest_asyncio_loop_factories  # noqa: F401 - a hook
 
 from .bus import Bus
-from .hurry import HurriedLoop
 from .shells import Background, Farewells
-
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> Mapping[str, type[HurriedLoop]]:
-    """Let the SDK's naps be short."""
-    return {"hurried": HurriedLoop}
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    made = ensure_certificate(tmp_path_factory.mktemp("certificate"), now=time.time())
-    return made.cert_path, made.key_path
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from pairbus.cli.tally import SendTally
 from pairbus.client.observers.observer import AttemptOutcome, RouteName, Sending
 from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
+from tests.waiting import eventually
 
 
 def test_plain_lines_are_bodies() -> None:
@@ -131,8 +132,7 @@ async def test_a_quick_source_gives_full_batches_and_waits_for_the_taker(pipe: t
     os.write(writing, b"x\n" * 30)
     os.close(writing)
     async with asyncio.timeout(10):
-        while read <= 10_000:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: read > 10_000)
         assert read == 10_001
         while taken := await feed.take(700):
             sizes.append(len(taken))

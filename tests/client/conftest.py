@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from pairbus.broker import Broker
-from pairbus.broker.access.certificate import ensure_certificate
 from pairbus.testing import ManualTimers
+from tests.hurry import HurriedLoop
 
-from .hurry import HurriedLoop
 from .scene import Scene
 
 
@@ -24,12 +22,6 @@ def pytest_asyncio_loop_factories(
     if item.path.stem == "test_real_time":
         return {"real": asyncio.SelectorEventLoop}
     return {"hurried": HurriedLoop}
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    made = ensure_certificate(tmp_path_factory.mktemp("certificate"), now=time.time())
-    return made.cert_path, made.key_path
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -18,12 +17,11 @@ from pairbus.client.observers.observer import Observer, Sending
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.headroom import HeadroomNotice
 from pairbus.testing import ManualTimers
+from tests.waiting import eventually
 
 __all__ = ["BACKLOG", "Diary", "Scene", "eventually", "text"]
 
 BACKLOG = tuple(f"contoso/x-servicebus-transfer/{index}" for index in range(3))
-# Far longer than anything takes that tests wait for, in real seconds; they go on as soon as it is there.
-PATIENCE = 20.0
 
 T = TypeVar("T")
 
@@ -160,14 +158,6 @@ class Scene:
 
 def _queue(engine: Any, path: str) -> Any:
     return engine.node(path)
-
-
-async def eventually(is_so: Callable[[], bool], *, what: str = "it") -> None:
-    """Wait until something is so; the wait is in real time."""
-    ends = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < ends, f"{what} did not come about"
-        await asyncio.sleep(0.2)  # a few milliseconds of a hurried loop
 
 
 def text(name: str, **settings: Any) -> ServiceBusMessage:

@@ -130,7 +130,7 @@ async def test_a_turn_that_is_given_to_a_caller_just_cancelled_goes_on_to_the_ne
     await asyncio.sleep(0)
     gates[0].set()
     gates[2].set()
-    while not tasks[0].done():
+    while not tasks[0].done():  # noqa: ASYNC110 - turn by turn
         await asyncio.sleep(0)
     # The second has been given the turn and has not run since.
     tasks[1].cancel()

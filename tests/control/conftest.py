@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults.conftest import broker, certificate, clock, contoso, pytest_asyncio_loop_factories
+from tests.faults.conftest import broker, clock, contoso
+from tests.hurry import hurried_loops as pytest_asyncio_loop_factories
 
-__all__ = ["broker", "certificate", "clock", "contoso", "pytest_asyncio_loop_factories"]
+__all__ = ["broker", "clock", "contoso", "pytest_asyncio_loop_factories"]

@@ -187,7 +187,7 @@ bodies = st.binary(max_size=50) | st.dictionaries(
 ).map(lambda value: json.dumps(value).encode())
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=bodies)
 def test_whatever_is_posted_is_answered(
     control: dict[str, Any], contoso: NamespaceHandle, body: bytes

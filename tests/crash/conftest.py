@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping
 
 import pytest
 
-from tests.broker.hurry import HurriedLoop
 from tests.conftest import SECTIONS
-
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> Mapping[str, type[HurriedLoop]]:
-    """Let the SDK's naps be short."""
-    return {"hurried": HurriedLoop}
+from tests.hurry import hurried_loops as pytest_asyncio_loop_factories  # noqa: F401 - a hook
 
 
 @pytest.fixture(scope="session")

@@ -105,8 +105,8 @@ class Journal:
 
     @property
     def sessions(self) -> list[str]:
-        """The sessions whose state was set, or was about to be."""
-        return sorted(self._states)
+        """The sessions whose state was set, a broker says."""
+        return sorted(session_id for session_id, course in self._states.items() if course.confirmed)
 
     # -- what is right
 

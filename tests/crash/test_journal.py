@@ -100,7 +100,9 @@ def test_a_sequence_number_that_is_used_again_is_a_lie() -> None:
 
 def test_session_states() -> None:
     journal = Journal()
-    journal.confirm_state("s", journal.begin_state("s", b"1"))
+    first = journal.begin_state("s", b"1")
+    assert journal.sessions == [], "it may never have arrived"
+    journal.confirm_state("s", first)
     journal.begin_state("s", b"2")
     assert journal.judge([], {"s": b"1"}) == []
     assert journal.judge([], {"s": b"2"}) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from tests.crash.journal import Fate, Found, Journal
 from tests.crash.load import QUEUE, SESSION_QUEUE, SESSIONS, Load
 from tests.crash.process import BrokerProcess
 from tests.crash.survey import survey
+from tests.waiting import eventually
 
 # Real seconds under load before a kill. The shortest hit clients that are still opening their links.
 SHORTEST, LONGEST = 0.2, 2.0
@@ -50,8 +50,7 @@ def all_was_tried(journal: Journal) -> bool:
 async def pause(seconds: float) -> None:
     """Real time, on a loop that is in a hurry."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        await asyncio.sleep(0.1)
+    await eventually(lambda: time.monotonic() >= end)
 
 
 @pytest.mark.timeout(1800)

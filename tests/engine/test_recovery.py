@@ -7,7 +7,7 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.broker.engine.errors import Refused
@@ -193,7 +193,7 @@ STEPS = st.integers(0, 80).flatmap(lambda length: st.lists(STEP, min_size=length
 
 
 @given(STEPS)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 def test_whatever_happens_log_and_snapshot_tell_it(steps: list[tuple[int, int, int]]) -> None:
     story = Story()
     story.log.extend(story.space.take_events())

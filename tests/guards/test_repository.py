@@ -74,6 +74,22 @@ def test_commands_in_the_documents_exist(document: str) -> None:
     assert {command for command in mentioned_commands(text) if command not in known} == set()
 
 
+def test_the_map_of_the_tests_is_whole() -> None:
+    """Every room has its tests in the table of CONTRIBUTING.md, every directory of tests its place."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("| room | directories of `tests` |\n")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines()[1:]]
+    package = SRC / "pairbus"
+    rooms = {path.parent.relative_to(package) for path in package.glob("*/__init__.py")}
+    rooms |= {path.parent.relative_to(package) for path in package.glob("broker/*/__init__.py")}
+    assert {".".join(room.parts) for room in rooms} == {
+        name for room, _ in rows for name in CODE.findall(room)
+    }
+    directories = {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")}
+    assert directories == {name for _, tests in rows for name in CODE.findall(tests)}
+
+
+CODE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 

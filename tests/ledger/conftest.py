@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.client.conftest import broker, certificate, pytest_asyncio_loop_factories, scene
+from tests.client.conftest import broker, pytest_asyncio_loop_factories, scene
 
-__all__ = ["broker", "certificate", "pytest_asyncio_loop_factories", "scene"]
+__all__ = ["broker", "pytest_asyncio_loop_factories", "scene"]

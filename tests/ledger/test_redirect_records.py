@@ -11,6 +11,7 @@ import pytest
 
 from pairbus.client.state.records import KIND, RedirectRecord, SegmentRecords
 from pairbus.ledger import closed_segments, read_segment
+from tests.waiting import eventually
 
 
 def record(number: int) -> RedirectRecord:
@@ -72,8 +73,7 @@ async def test_a_segment_that_nobody_writes_to_is_closed_by_its_age(tmp_path: Pa
     records = SegmentRecords(tmp_path, max_age=0.05)
     await records.append([record(1)])
     async with asyncio.timeout(10):
-        while not closed_segments(tmp_path, KIND):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: closed_segments(tmp_path, KIND))
     await records.append([record(2)])
     await records.close()
     assert ids_in(tmp_path) == ["m1", "m2"]

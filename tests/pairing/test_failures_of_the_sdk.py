@@ -8,7 +8,8 @@ import logging
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,29 @@ async def _fail(port: int, *, tls: bool = False, timeout: float = 5) -> Failure:
     raise AssertionError("the send was expected to fail")
 
 
+@asynccontextmanager
+async def _serving(
+    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[int]:
+    """The port of a server whose connections end with it.
+
+    The SDK leaves the connection to a silent peer open. Since Python 3.12.1 the end of a server waits for the
+    end of its connections, so somebody has to end them.
+    """
+    open_now: set[asyncio.StreamWriter] = set()
+
+    async def remember(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_now.add(writer)
+        await handle(reader, writer)
+
+    async with await asyncio.start_server(remember, "127.0.0.1", 0, ssl=tls) as server:
+        yield int(server.sockets[0].getsockname()[1])
+        for writer in open_now:
+            writer.transport.abort()
+
+
 async def _reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     raw: socket.socket = writer.get_extra_info("socket")
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -79,34 +103,34 @@ async def test_a_refused_port_is_a_connection_error_of_known_outcome() -> None:
 
 
 async def test_a_reset_connection_is_a_connection_error() -> None:
-    async with await asyncio.start_server(_reset, "127.0.0.1", 0) as server:
-        failure = await _fail(server.sockets[0].getsockname()[1])
+    async with _serving(_reset) as port:
+        failure = await _fail(port)
     assert classify(failure) is FailureKind.CONNECTION
 
 
 async def test_a_silent_peer_times_out() -> None:
-    async with await asyncio.start_server(_stay_silent, "127.0.0.1", 0) as server:
-        failure = await _fail(server.sockets[0].getsockname()[1], timeout=0.3)
+    async with _serving(_stay_silent) as port:
+        failure = await _fail(port, timeout=0.3)
     assert classify(failure) is FailureKind.TIMEOUT
 
 
 async def test_a_peer_that_is_no_service_bus_counts_as_an_outage() -> None:
-    async with await asyncio.start_server(_talk_http, "127.0.0.1", 0) as server:
-        failure = await _fail(server.sockets[0].getsockname()[1], timeout=1)
+    async with _serving(_talk_http) as port:
+        failure = await _fail(port, timeout=1)
     assert classify(failure) in (FailureKind.UNRECOGNISED, FailureKind.CONNECTION)
 
 
 async def test_a_certificate_that_cannot_be_verified_is_told_from_an_outage(tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(_write_certificate(tmp_path / "self-signed.pem"))
-    async with await asyncio.start_server(_stay_silent, "127.0.0.1", 0, ssl=context) as server:
-        failure = await _fail(server.sockets[0].getsockname()[1], tls=True)
+    async with _serving(_stay_silent, tls=context) as port:
+        failure = await _fail(port, tls=True)
     assert classify(failure) is FailureKind.CERTIFICATE
 
 
 async def test_a_handshake_that_is_cut_is_an_outage() -> None:
-    async with await asyncio.start_server(_reset, "127.0.0.1", 0) as server:
-        failure = await _fail(server.sockets[0].getsockname()[1], tls=True)
+    async with _serving(_reset) as port:
+        failure = await _fail(port, tls=True)
     assert classify(failure) is FailureKind.CONNECTION
 
 

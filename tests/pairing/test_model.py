@@ -274,4 +274,4 @@ class PairMachine(RuleBasedStateMachine):
 
 
 TestPair = PairMachine.TestCase
-TestPair.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestPair.settings = settings(max_examples=100, stateful_step_count=40)

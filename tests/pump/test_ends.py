@@ -13,6 +13,7 @@ from pairbus.pump.amqp_transport import AmqpSource
 from pairbus.pump.lanes import Lanes
 from pairbus.pump.parcel import Parcel
 from pairbus.pump.queue import QueuePump
+from tests.waiting import eventually
 
 from .bench import Bench, backlog, envelope
 
@@ -33,8 +34,7 @@ async def test_a_stop_in_the_middle_leaves_nothing_locked_and_sends_nothing_twic
         bench.load(queue, payloads)
     pump = bench.pump(queues, drain=False, poll=5.0)
     running = asyncio.create_task(pump.run())
-    while len(bench.receipts.rows) < 500:
-        await asyncio.sleep(0.005)
+    await eventually(lambda: len(bench.receipts.rows) >= 500)
     pump.stop()
     summary = await running
     assert 500 <= summary.moved < 4500, "the stop came too late to show anything"
@@ -74,8 +74,7 @@ async def test_killed_between_send_and_complete(bench: Bench) -> None:
     AmqpSource.complete = complete_some  # type: ignore[assignment,method-assign]
     try:
         running = asyncio.create_task(pump.run())
-        while completed < 4:
-            await asyncio.sleep(0.005)
+        await eventually(lambda: completed >= 4)
         for one in pump._pumps:  # hard: no farewell, no settling
             for task in one._tasks:
                 task.cancel()
@@ -146,11 +145,9 @@ async def test_idle_queues_cost_one_empty_receive_a_poll(bench: Bench) -> None:
     queues = bench.create("orders", count=10)
     pump = bench.pump(queues, drain=False, poll=0.5)
     running = asyncio.create_task(pump.run())
-    while bench.counted(OperationKind.MANAGEMENT) < 10:
-        await asyncio.sleep(0.005)
+    await eventually(lambda: bench.counted(OperationKind.MANAGEMENT) >= 10)
     begun = time.monotonic()
-    while bench.counted(OperationKind.EMPTY_RECEIVE) < 10 * 5:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: bench.counted(OperationKind.EMPTY_RECEIVE) >= 10 * 5)
     assert time.monotonic() - begun > 5 * 0.5 - 0.2
     pump.stop()
     await running
@@ -165,8 +162,7 @@ async def test_a_message_ends_a_poll_at_once(bench: Bench) -> None:
     await asyncio.sleep(0.1)
     bench.load(queue, [envelope("orders", "m")])
     begun = time.monotonic()
-    while not bench.ids("orders"):
-        await asyncio.sleep(0.005)
+    await eventually(lambda: bench.ids("orders"))
     assert time.monotonic() - begun < 1.0
     pump.stop()
     await running
@@ -178,10 +174,8 @@ async def test_a_thousand_idle_queues_use_next_to_no_cpu(bench: Bench) -> None:
         bench.secondary.create_queue(queue)
     pump = bench.pump(queues, drain=False, poll=900.0, progress_interval=900.0)
     running = asyncio.create_task(pump.run())
-    while bench.counted(OperationKind.MANAGEMENT) < 1000:
-        await asyncio.sleep(0.05)
-    while not all(one._source._receiver.present for one in pump._pumps):  # type: ignore[attr-defined]
-        await asyncio.sleep(0.05)
+    await eventually(lambda: bench.counted(OperationKind.MANAGEMENT) >= 1000)
+    await eventually(lambda: all(one._source._receiver.present for one in pump._pumps))  # type: ignore[attr-defined]
     await asyncio.sleep(0.5)
     before = time.thread_time()
     await asyncio.sleep(1.0)
@@ -237,8 +231,7 @@ async def test_a_mistake_in_a_plan_that_nobody_waits_for_ends_the_run(
     monkeypatch.setattr(Lanes, "plan", break_down)
     pump = bench.pump([queue], drain=False, poll=60.0)
     running = asyncio.create_task(pump.run())
-    while len(bench.receipts.rows) < 1:
-        await asyncio.sleep(0.005)
+    await eventually(lambda: bench.receipts.rows)
     await asyncio.sleep(0)
     is_broken = True
     pump._pumps[0]._advance_soon()

@@ -424,7 +424,7 @@ class Model:
                 return
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(20, 200), st.sampled_from([1, 3, FETCH_MESSAGES]))
 def test_order_is_kept_and_nothing_is_lost_whatever_fails(seed: int, moves: int, fetched: int) -> None:
     """I2, I5: by any seed; a failing one can be played again. Whenever something can move, a step is due."""

@@ -10,6 +10,7 @@ from pairbus.pump.links import Wave
 from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit
+from tests.waiting import eventually
 
 from .bench import Bench, envelope
 from .test_contract import message
@@ -45,8 +46,7 @@ async def test_nobody_overtakes_those_who_wait_for_the_link_to_open(bench: Bench
     assert isinstance(destination, AmqpDestination)
     early = [asyncio.create_task(destination.send([Unit([message(number)])])) for number in range(5)]
     async with asyncio.timeout(20):
-        while destination._sender.present is None:
-            await asyncio.sleep(0)
+        await eventually(lambda: destination._sender.present is not None)
         assert await destination.send([Unit([message(5)])]) == [None]
         assert await asyncio.gather(*early) == [[None]] * 5
     assert bench.ids("orders") == [f"m{number}" for number in range(6)]

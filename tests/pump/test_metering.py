@@ -16,6 +16,7 @@ from pairbus.pump.pair import ResolvedSide
 from pairbus.pump.pump import OpenTransport, open_transport
 from pairbus.pump.transport import Transport
 from pairbus.stages import Stage
+from tests.waiting import eventually
 
 from .bench import Bench, envelope
 
@@ -89,12 +90,10 @@ async def test_a_long_poll_is_split_where_the_service_would_close_the_link(bench
     pump = metered(bench, queue, sums, PumpOptions(poll=0.9), opening=open_impatient)
     running = asyncio.create_task(pump.run())
     async with asyncio.timeout(30):
-        while bench.counted(OperationKind.EMPTY_RECEIVE) < 6:
-            await asyncio.sleep(0.02)
+        await eventually(lambda: bench.counted(OperationKind.EMPTY_RECEIVE) >= 6)
     bench.load(queue, [envelope("orders", "late")])
     async with asyncio.timeout(30):
-        while bench.primary.message_count("orders") < 1:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: bench.primary.message_count("orders") >= 1)
     pump.stop()
     summary = await running
     assert summary.moved == 1

@@ -14,6 +14,7 @@ import pytest
 from pairbus.pump import PumpOptions
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit
+from tests.waiting import eventually
 
 from .bench import Bench, envelope
 
@@ -39,8 +40,7 @@ def check_order(bench: Bench) -> None:
 
 async def until(bench: Bench, count: int) -> None:
     async with asyncio.timeout(30):
-        while bench.primary.message_count("orders") < count:
-            await asyncio.sleep(0.005)
+        await eventually(lambda: bench.primary.message_count("orders") >= count)
 
 
 @pytest.mark.parametrize(("side", "fault"), [("primary", "blackhole"), ("secondary", "silence")])
@@ -62,8 +62,7 @@ async def test_a_peer_falls_silent_in_the_middle_and_is_healed(bench: Bench, sid
     await asyncio.sleep(1.2)  # twice the deadline of an answer
     getattr(bench, side).faults.clear()
     async with asyncio.timeout(40):
-        while bench.secondary.message_count(queue):
-            await asyncio.sleep(0.02)
+        await eventually(lambda: not bench.secondary.message_count(queue))
     pump.stop()
     summary = await running
     arrived = Counter(bench.ids("orders"))
@@ -111,8 +110,7 @@ async def test_a_drain_ends_when_the_secondary_falls_into_a_black_hole(bench: Be
     bench.secondary.faults.clear()
     # Nothing stays locked longer than its lock.
     async with asyncio.timeout(LOCK + 15):
-        while bench.locked(queue):
-            await asyncio.sleep(0.02)
+        await eventually(lambda: not bench.locked(queue))
     again = await bench.drain([queue])
     assert again.waiting == 0
     assert bench.secondary.message_count(queue) == 0

@@ -19,6 +19,7 @@ from pairbus.pump import Pump, PumpOptions, PumpPair, Side
 from pairbus.pump.amqp_line import AmqpLine
 from pairbus.pump.errors import CONNECTION_LOST, TransportError
 from pairbus.pump.tokens import CbsToken, SasTokens
+from tests.waiting import eventually
 
 from .bench import Bench, envelope
 
@@ -90,8 +91,7 @@ async def feed(bench: Bench, queue: str, *, seconds: float) -> list[str]:
 
 async def arrived(bench: Bench, names: list[str]) -> None:
     async with asyncio.timeout(40):
-        while not set(names) <= set(bench.ids("orders")):
-            await asyncio.sleep(0.05)
+        await eventually(lambda: set(names) <= set(bench.ids("orders")))
 
 
 async def test_tokens_are_renewed_before_they_end(bench: Bench) -> None:

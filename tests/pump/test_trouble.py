@@ -9,6 +9,7 @@ import pytest
 
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
+from tests.waiting import eventually
 
 from .bench import Bench, envelope
 
@@ -55,17 +56,13 @@ async def test_a_path_that_comes_back_is_served_in_order_while_the_pump_runs(ben
     bench.load(queue, [envelope("orders", f"a{number:03}", session="s") for number in range(50)])
     pump = bench.pump([queue], drain=False, poll=5.0, first_back_off=0.1)
     running = asyncio.create_task(pump.run())
-    while bench.counted(OperationKind.DEFER) < 50:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: bench.counted(OperationKind.DEFER) >= 50)
     bench.load(queue, [envelope("orders", f"b{number:03}", session="s") for number in range(50)])
-    while bench.counted(OperationKind.DEFER) < 100:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: bench.counted(OperationKind.DEFER) >= 100)
     bench.primary.faults.clear()
-    while bench.primary.message_count("orders") < 100:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: bench.primary.message_count("orders") >= 100)
     bench.load(queue, [envelope("orders", f"c{number:03}", session="s") for number in range(50)])
-    while bench.primary.message_count("orders") < 150:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: bench.primary.message_count("orders") >= 150)
     pump.stop()
     summary = await running
     assert summary.moved == 150
@@ -111,11 +108,9 @@ async def test_tokens_that_cannot_be_had_for_a_while_bury_nothing(bench: Bench) 
     load_mixture(bench, queue, ["orders", "bills"], 30)
     pump = bench.pump([queue], drain=False, poll=5.0, max_rate=40.0)
     running = asyncio.create_task(pump.run())
-    while not bench.receipts.rows:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: bench.receipts.rows)
     bench.primary.faults.set("token", duration=1.0)
-    while len(bench.receipt_ids) < 60:
-        await asyncio.sleep(0.02)
+    await eventually(lambda: len(bench.receipt_ids) >= 60)
     pump.stop()
     summary = await running
     assert (summary.moved, summary.dead_lettered) == (60, 0)
@@ -176,8 +171,7 @@ async def test_lost_answers_make_duplicates_of_just_those(bench: Bench) -> None:
     bench.primary.faults.set("drop", entity="orders", every=3)
     pump = bench.pump([queue], drain=False, poll=5.0, first_back_off=0.05, longest_back_off=0.05)
     running = asyncio.create_task(pump.run())
-    while len(set(bench.receipt_ids)) < 300:
-        await asyncio.sleep(0.02)
+    await eventually(lambda: len(set(bench.receipt_ids)) >= 300)
     pump.stop()
     await running
     names = bench.ids("orders")

@@ -6,7 +6,6 @@ what the client does without it.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -28,6 +27,7 @@ from pairbus.sdk.privates import (
     was_opening,
     wrapped_by,
 )
+from tests.waiting import eventually
 
 # How long a message that is there may take to arrive.
 SOON = 10.0
@@ -102,8 +102,7 @@ async def test_the_connection_of_a_sender_can_be_cut(
     connection = connection_of(sender)
     assert connection is not None, "a sender has no _handler._connection any more"
     sever(connection)
-    while namespace.connections()[0].closed_at is None:  # the test's time-out ends a vain wait
-        await asyncio.sleep(0.02)
+    await eventually(lambda: namespace.connections()[0].closed_at is not None)
     await sender.close()
 
 

@@ -81,7 +81,7 @@ def test_who_waits_for_ever_is_found() -> None:
 
 def test_who_runs_in_circles_is_found() -> None:
     async def spin() -> None:
-        while True:
+        while True:  # noqa: ASYNC110 - a loop that never rests is what is tested
             await asyncio.sleep(0)
 
     loop = SimulatedLoop(0)

@@ -68,7 +68,7 @@ async def connect(leash: Leash, *, shard: int = 0, epoch: int = 1, timed: bool =
 async def until(condition: object) -> None:
     assert callable(condition)
     async with asyncio.timeout(20):
-        while not await asyncio.to_thread(condition):
+        while not await asyncio.to_thread(condition):  # noqa: ASYNC110 - other threads bring it about
             await asyncio.sleep(0.01)
 
 

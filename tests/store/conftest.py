@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pairbus.broker import Broker
-from pairbus.broker.access.certificate import ensure_certificate
-from tests.broker.hurry import HurriedLoop
+from tests.hurry import hurried_loops as pytest_asyncio_loop_factories  # noqa: F401 - a hook
 from tests.store.failing import FailingStore
-
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> Mapping[str, type[HurriedLoop]]:
-    """Let the SDK's naps be short."""
-    return {"hurried": HurriedLoop}
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    made = ensure_certificate(tmp_path_factory.mktemp("certificate"), now=time.time())
-    return made.cert_path, made.key_path
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.errors import StoreError
 from pairbus.broker.host import NamespaceHost
 from tests.store.failing import FailingStore
+from tests.waiting import eventually
 
 Failing = tuple[Broker, FailingStore]
 
@@ -170,8 +171,7 @@ async def test_an_unreadable_store_is_tried_again_though_nobody_asks(failing_bro
         broker["contoso"].create_queue("orders")
     loads = store.loads
     store.is_unreadable = False
-    while store.loads == loads:
-        await asyncio.sleep(0.05)  # the test's own time-out ends a vain wait
+    await eventually(lambda: store.loads != loads)
     assert broker.call(lambda: host_of(broker)._unread) is None
 
 

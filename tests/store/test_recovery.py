@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.amqp.types import Symbol, Timestamp, UInt
@@ -51,7 +51,7 @@ def kept(path: Path, space: Namespace) -> Namespace:
 
 
 @given(STEPS, st.integers(1, 7), st.booleans())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 def test_whatever_happens_the_file_tells_it(
     steps: list[tuple[int, int, int]], per_turn: int, reopened: bool
 ) -> None:

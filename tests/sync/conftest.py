@@ -14,7 +14,7 @@ from pairbus import PairedServiceBusClient, SendAvailabilityOptions
 from pairbus.broker import Broker
 from pairbus.client import lifetime
 from pairbus.portal import Portal
-from tests.broker.hurry import PACE, HurriedLoop
+from tests.hurry import PACE, HurriedLoop
 
 __all__ = ["BACKLOG", "FAST", "PATIENT", "QUEUES", "SOON", "Namespaces", "wait_until"]
 

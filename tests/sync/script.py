@@ -21,7 +21,7 @@ HEAD = """
 import os, signal, sys, threading
 from pairbus.client import lifetime
 from pairbus.portal import Portal
-from tests.broker.hurry import HurriedLoop
+from tests.hurry import HurriedLoop
 
 if os.environ["HURRY"]:
     lifetime.Portal = lambda name: Portal(name, make_loop=HurriedLoop)

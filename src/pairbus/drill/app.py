@@ -127,7 +127,7 @@ class App:
         self._recorder.tell(f"the application runs: {shlex.join(self._arguments)}")
         with suppress(TimeoutError):
             async with asyncio.timeout(_START_LIMIT):
-                while process.returncode is None and not self._has_begun():
+                while process.returncode is None and not self._has_begun():  # noqa: ASYNC110 - it is a process
                     await asyncio.sleep(_LOOK_PAUSE)
 
     async def _launch(self) -> asyncio.subprocess.Process:

@@ -1,6 +1,8 @@
 """An event loop in a hurry: whatever waits on it waits a thirtieth of the time.
 
-The SDK opens a link in naps of 50 ms each and needs up to a second to close it. The client under test, where
+The SDK opens a link in ten naps of 50 ms each and needs up to a second to close it, whoever it talks to. Its
+code is used here as it is; only the clock of the loop that it naps on runs faster. Time that the SDK reads
+from the system (how long a receive may take, when a token ends) is not touched. The client under test, where
 it has the timers of the loop, is in the same hurry: thirty seconds of its intervals are one of ours.
 
 On a busy machine a process stands still now and then, and in a hurry that looks like an outage. So the loop's
@@ -12,9 +14,12 @@ from __future__ import annotations
 import asyncio
 import selectors
 import time
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["PACE", "HurriedLoop"]
+import pytest
+
+__all__ = ["PACE", "HurriedLoop", "hurried_loops"]
 
 PACE = 30.0
 # In real seconds: what a turn may take beyond its wait.
@@ -39,6 +44,8 @@ class HurriedSelector(selectors.DefaultSelector):
 class HurriedLoop(asyncio.SelectorEventLoop):
     """A loop whose clock runs ahead, and stands still when the machine does."""
 
+    pace = PACE
+
     def __init__(self) -> None:
         self._now = 0.0
         self._seen = time.monotonic()
@@ -53,3 +60,8 @@ class HurriedLoop(asyncio.SelectorEventLoop):
         elapsed = seen - self._seen
         self._now += (elapsed if limit is None else min(elapsed, limit)) * PACE
         self._seen = seen
+
+
+def hurried_loops(config: pytest.Config, item: pytest.Item) -> Mapping[str, type[HurriedLoop]]:
+    """The hook by which the tests of a directory run on such a loop, under its name in a `conftest.py`."""
+    return {"hurried": HurriedLoop}
