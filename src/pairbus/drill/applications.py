@@ -36,6 +36,10 @@ class Applications(Protocol):
         """Messages on the applications' own disks."""
         ...
 
+    def have_reached_primary(self) -> bool:
+        """Whether each has sent something to the primary, as far as is known."""
+        ...
+
     def is_settled(self) -> bool:
         """Whether all entities are healthy and nothing is spooled."""
         ...

@@ -153,6 +153,8 @@ class Conductor:
         """Break things as the scenario says, and when."""
         for step in self._scenario.faults.steps:
             await self._sleep_until(step.at)
+            if step.at > 0:  # an outage, not a start in one, however slowly this machine begins
+                await self._wait(self._applications.have_reached_primary, _GRACE)
             duration = await self._stage.take_step(step)
             self._note_step(step, duration)
 

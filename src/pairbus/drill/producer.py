@@ -87,6 +87,10 @@ class Producers:
         """Messages on the disks of the applications."""
         return 0 if self._closed else sum(one.spooled() for one in self._all)
 
+    def have_reached_primary(self) -> bool:
+        """Whether each client has had a success; one without takes an outage for a mistyped host."""
+        return all(one.client.status().had_success for one in self._all)
+
     def is_settled(self) -> bool:
         """Whether all is as it was before the outage."""
         return self._closed or all(one.is_settled() for one in self._all)
