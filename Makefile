@@ -95,6 +95,7 @@ soak: $(READY)
 	PAIRBUS_CRASH_KILLS=25 $(BIN)/python -m pytest tests/crash
 	PAIRBUS_SYPHON_MESSAGES=100000 $(BIN)/python -m pytest tests/spark
 	$(BIN)/python -m tests.simulation --histories 100000
+	PAIRBUS_SIMULATION_MUTANTS=all $(BIN)/python -m pytest tests/simulation/test_mutants.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

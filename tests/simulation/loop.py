@@ -45,8 +45,9 @@ class Process:
         self.name = name
         self.is_alive = True
         self.steps = 0
-        #: With this step it is killed.
-        self.dies_at: float = inf
+        #: With this step it is ended, which is by killing it unless somebody knows better.
+        self.ends_at: float = inf
+        self.end: Callable[[], None] = self.kill
         #: Called when it has been killed.
         self.on_death: list[Callable[[], None]] = []
 
@@ -118,9 +119,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if not process.is_alive:
                 return
             process.steps += 1
-            if process.steps >= process.dies_at:
-                process.kill()
-                return
+            if process.steps >= process.ends_at:
+                process.ends_at = inf
+                process.end()
+                if not process.is_alive:
+                    return
         handle._run()
 
     def _jump(self, limit: float) -> None:

@@ -238,8 +238,8 @@ class SimulatedNamespace:
         self.denied: set[str] = set()
         #: Called with queue and message when one is about to leave a queue, and how.
         self.on_leaving: Callable[[str, str, int], None] = lambda how, queue, number: None
-        #: Called with deliveries whose completion did not get through.
-        self.on_unsettled: Callable[[Sequence[Any]], None] = lambda deliveries: None
+        #: Called with deliveries whose completion did not get through, or that were no longer locked.
+        self.on_unsettled: Callable[[Sequence[Any], bool], None] = lambda deliveries, is_lock_lost: None
         self._limits = limits
         self._tell = tell
         self._tokens = random.Random(f"tokens {name} {seed}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -11,7 +10,6 @@ from typing import Any
 
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
-from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary, intake, lanes, queue
 from pairbus.pump.pair import ResolvedSide
@@ -19,19 +17,20 @@ from pairbus.pump.transport import Delivery
 from tests.pump.bench import envelope
 
 from .disk import ReceiptDisk, SimulatedReceipts
-from .faults import MOMENTS, Fault, Weather
-from .loop import Process, SimulatedClock, SimulatedLoop, Stuck, outside
+from .faults import Weather
+from .history import SimulatedHistory, create_queue, schedule_fault
+from .loop import Process, SimulatedClock, Stuck, outside
 from .namespace import SimulatedNamespace, message_id
 from .pump_plan import DENIED, PRIMARY, SECONDARY, Knobs, PlannedMessage, PumpPlan, backlog
 from .transport import SimulatedTransport
 
-__all__ = ["PumpHistory", "play_pump"]
+__all__ = ["ENDING", "GRACE", "PAIR", "PumpHistory", "play_pump"]
 
 #: How long after the last fault a system may take until all is well.
 GRACE = 400.0
 #: How long a pump may take to end.
 ENDING = 120.0
-_PAIR = PumpPair.from_connection_strings(
+PAIR = PumpPair.from_connection_strings(
     *(
         f"Endpoint=sb://{name}.simulated/;SharedAccessKeyName=k;SharedAccessKey=a2V5;Namespace={name}"
         for name in (PRIMARY, SECONDARY)
@@ -39,14 +38,12 @@ _PAIR = PumpPair.from_connection_strings(
 )
 
 
-class PumpHistory:
+class PumpHistory(SimulatedHistory):
     """One history: what was planned, and all that became of it."""
 
     def __init__(self, plan: PumpPlan) -> None:
+        super().__init__(plan.seed)
         self.plan = plan
-        self.loop = SimulatedLoop(plan.seed)
-        self.trace: list[str] = []
-        self.failures: list[str] = []
         self.ended: dict[Process, str] = {}  # how a pump ended: "done", "killed" or "disk"
         weather = Weather(plan.faults, plan.seed)
         clock = SimulatedClock(self.loop)
@@ -65,15 +62,7 @@ class PumpHistory:
         self._last_numbers: dict[str, int] = {}
         self._crashes = list(plan.crashes)
         self._pump: Pump | None = None
-
-    def note(self, line: str) -> None:
-        """Put a line into the trace."""
-        self.trace.append(f"{self.loop.time():10.4f} {line}")
-
-    @property
-    def digest(self) -> str:
-        """Two histories that went the same way have the same."""
-        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
+        self._is_stopping = False
 
     # -- playing
 
@@ -89,7 +78,8 @@ class PumpHistory:
     async def _main(self) -> None:
         self._set_up()
         for fault in self.plan.faults:
-            self._schedule(fault)
+            if fault.where != "disk":
+                schedule_fault(self, fault, self.primary if fault.where == PRIMARY else self.secondary)
         for message in self.plan.messages:
             self.loop.call_at(message.at, self._load, message, context=outside())
         if self.plan.knobs.mode == "drain":
@@ -104,43 +94,12 @@ class PumpHistory:
             duplicate_detection_history_time_window=86_400.0,
         )
         for path in ("orders", "bills", "notes", DENIED):
-            self.primary.act(partial(_create, path, settings))
+            self.primary.act(partial(create_queue, path, settings))
         waiting = QueueSettings(
             lock_duration=knobs.lock, max_delivery_count=2_147_483_647, max_size_in_megabytes=5120
         )
         for name in self.queues:
-            self.secondary.act(partial(_create, name, waiting))
-
-    def _schedule(self, fault: Fault) -> None:
-        if fault.where == "disk":
-            return
-        namespace = self.primary if fault.where == PRIMARY else self.secondary
-        begins, ends = self._acts(fault, namespace)
-        self.loop.call_at(fault.begin, begins, context=outside())
-        if fault.kind not in MOMENTS:
-            self.loop.call_at(fault.end, ends, context=outside())
-
-    def _acts(self, fault: Fault, namespace: SimulatedNamespace) -> tuple[Any, Any]:
-        def nothing() -> None:
-            self.note(f"{fault.where}: {fault.kind} {fault.entity or ''}")
-
-        def hold() -> None:
-            nothing()
-            assert fault.entity is not None
-            namespace.act(lambda engine, now: namespace.queue(fault.entity or "").receive(3, now))
-
-        begins = {
-            "cut": lambda: namespace.cut("all connections break"),
-            "refuse": lambda: namespace.cut("connections are refused"),
-            "detach": lambda: namespace.detach(fault.entity),
-            "disabled": lambda: namespace.detach(fault.entity),
-            "token": lambda: namespace.detach(fault.entity),
-            "restart": namespace.restart,
-            "hold": hold,
-        }.get(fault.kind, nothing)
-        if fault.kind == "silence":
-            return begins, lambda: namespace.cut("it was silent for too long")
-        return begins, namespace.wake
+            self.secondary.act(partial(create_queue, name, waiting))
 
     def _load(self, message: PlannedMessage) -> None:
         name = self.queues[message.queue]
@@ -168,7 +127,9 @@ class PumpHistory:
         if how == "complete" and not any(message.id in attempt.ids for attempt in self.primary.attempts):
             self.failures.append(f"lost: {message.id} was completed before the primary had it")
 
-    def _on_unsettled(self, deliveries: Sequence[Delivery]) -> None:
+    def _on_unsettled(self, deliveries: Sequence[Delivery], is_lock_lost: bool) -> None:
+        if is_lock_lost and not self._is_stopping:
+            return  # it comes again, and who sent it is there to know it
         self.unsettled.update(message_id(delivery.payload) for delivery in deliveries)
 
     # -- pumps
@@ -178,10 +139,12 @@ class PumpHistory:
         process = Process(f"pump {len(self.ended)}")
         crash = self._crashes.pop(0) if may_crash and self._crashes else None
         if crash is not None:
-            process.dies_at = crash.step
+            process.ends_at = crash.step
+            process.end = self._stop if crash.is_clean else process.kill
         dead: asyncio.Future[None] = self.loop.create_future()
         process.on_death.append(lambda: dead.set_result(None))
         self.note(f"{process.name} begins")
+        self._is_stopping = False
         running = self.loop.spawn(process, self._make_and_run(process))
         ends: set[asyncio.Future[Any]] = {running, dead}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -190,6 +153,7 @@ class PumpHistory:
         elif (error := running.exception()) is None:
             how = "done"
             self._look_at_counters()
+            self._look_at_locks()
         else:
             how = "disk" if isinstance(error, OSError) else "failed"
             if how == "failed":
@@ -197,7 +161,7 @@ class PumpHistory:
         self.ended[process] = how
         self.note(f"{process.name} ends: {how}")
         process.kill()
-        await asyncio.sleep(crash.pause if how == "killed" and crash is not None else 1.0)
+        await asyncio.sleep(1.0 if crash is None or how == "disk" else crash.pause)
         return how
 
     async def _make_and_run(self, process: Process) -> PumpSummary:
@@ -217,7 +181,7 @@ class PumpHistory:
             return SimulatedTransport(namespace, timeout=options.send_timeout)
 
         self._pump = Pump(
-            _PAIR,
+            PAIR,
             self.queues,
             transport=open_simulated,
             options=options,
@@ -235,6 +199,20 @@ class PumpHistory:
             if one._station.in_hand or one._station.active:
                 station = one._station
                 self.failures.append(f"counters do not return to zero: {station.in_hand}, {station.active}")
+
+    def _stop(self) -> None:
+        self.note("the pump is to stop")
+        self._is_stopping = True
+        if self._pump is not None:
+            self._pump.stop()
+
+    def _look_at_locks(self) -> None:
+        """A pump that has ended holds nothing, unless a word of the backlog's namespace got lost."""
+        if "killed" in self.ended.values() or any(fault.where == SECONDARY for fault in self.plan.faults):
+            return
+        for name in self.queues:
+            if any(one.lock_token is not None for one in self.secondary.queue(name).table.since(0)):
+                self.failures.append(f"still locked after the end: {name}")
 
     async def _drain(self) -> None:
         while self.loop.time() < self.plan.healed_at:
@@ -284,10 +262,6 @@ class PumpHistory:
             return self.secondary.queue(name).table.get(number) is not None
         except Refused:
             return False
-
-
-def _create(path: str, settings: QueueSettings, engine: Namespace, now: float) -> None:
-    engine.create_queue(path, settings, now)
 
 
 def body_of(message: PlannedMessage) -> bytes:

@@ -47,13 +47,15 @@ class PlannedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A pump is killed with this step, and another begins after a pause."""
+    """A pump is killed, or stopped as it should be, with this step, and another begins after a pause."""
 
     step: int
     pause: float
+    is_clean: bool = False
 
     def __str__(self) -> str:
-        return f"killed with step {self.step}, begun again after {self.pause:.1f} s"
+        how = "stopped" if self.is_clean else "killed"
+        return f"{how} with step {self.step}, begun again after {self.pause:.1f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,7 @@ def draw_pump_plan(seed: int) -> PumpPlan:
     knobs = Knobs(
         queues=chance.choice((1, 1, 2, 3)),
         mode=chance.choice(("drain", "stream")),
-        lock=chance.choice((5.0, 20.0, 60.0)),
+        lock=chance.choice((2.0, 5.0, 20.0, 60.0)),
         fetch=chance.choice((2, 5, 20, 200)),
         batch=chance.choice((1, 3, 10, 100)),
         page=chance.choice((3, 20, 250)),
@@ -150,7 +152,7 @@ def _fault(chance: random.Random, knobs: Knobs) -> Fault:
     if chance.random() < 0.06:
         kind: FaultKind = chance.choice(("disk-full", "disk-sync"))
         return Fault(kind, "disk", begin, begin + chance.uniform(0.1, 5.0))
-    where = chance.choice((PRIMARY, SECONDARY))
+    where = chance.choice((PRIMARY, PRIMARY, SECONDARY))
     entity = None
     if chance.random() < 0.4:
         entity = chance.choice(_PATHS) if where == PRIMARY else backlog(chance.randrange(knobs.queues))
@@ -167,7 +169,11 @@ def _fault(chance: random.Random, knobs: Knobs) -> Fault:
 
 def _crashes(chance: random.Random) -> tuple[Crash, ...]:
     return tuple(
-        Crash(int(10 ** chance.uniform(0.7, 3.5)), round(chance.choice((0.1, chance.uniform(0, 30))), 3))
+        Crash(
+            int(10 ** chance.uniform(0.7, 3.5)),
+            round(chance.choice((0.1, chance.uniform(0, 30))), 3),
+            chance.random() < 0.3,
+        )
         for _ in range(chance.choice((0, 0, 1, 2, 4)))
     )
 

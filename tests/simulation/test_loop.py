@@ -62,7 +62,7 @@ def test_a_process_dies_with_the_step_that_was_told() -> None:
 
     async def main() -> None:
         process = Process("p")
-        process.dies_at = 4
+        process.ends_at = 4
         loop.spawn(process, work())
         await asyncio.sleep(1.0)
         assert not process.is_alive

@@ -12,10 +12,10 @@ from .pump_history import play_pump
 from .pump_plan import draw_pump_plan
 from .search import report, search
 
-HISTORIES = int(os.environ.get("PAIRBUS_SIMULATION_HISTORIES", "300"))
+HISTORIES = 300
 
 
-@pytest.mark.timeout(max(300, HISTORIES))
+@pytest.mark.timeout(300)
 def test_nothing_is_lost_doubled_disordered_or_stuck() -> None:
     findings = search("pump", 0, HISTORIES)
     assert not findings, report(findings[0])

@@ -210,7 +210,7 @@ class SimulatedSource:
                 found = await receiver.connection.answer(receiver, kind, each, self._transport.timeout)
             except (LostWord, Refused) as error:
                 if kind == "complete":
-                    self._namespace.on_unsettled([deliveries[place] for place in places])
+                    self._namespace.on_unsettled([deliveries[place] for place in places], False)
                 if receiver.is_lost:
                     by_token += places
                 else:
@@ -219,6 +219,8 @@ class SimulatedSource:
             else:
                 for place, refused in zip(places, found, strict=True):
                     outcomes[place] = None if refused is None else _error(refused)
+                    if refused is not None and kind == "complete":
+                        self._namespace.on_unsettled([deliveries[place]], True)
         if by_token:
             by_token.sort()
             told = await self._settle_by_token(kind, [deliveries[place] for place in by_token], settle)
@@ -242,9 +244,11 @@ class SimulatedSource:
         except TransportError as error:
             if error.condition != conditions.MESSAGE_LOCK_LOST:
                 if kind == "complete":
-                    self._namespace.on_unsettled(deliveries)
+                    self._namespace.on_unsettled(deliveries, False)
                 return [error] * len(deliveries)
             if len(deliveries) == 1:
+                if kind == "complete":
+                    self._namespace.on_unsettled(deliveries, True)
                 return [error]
             return [(await self._settle_by_token(kind, [one], settle))[0] for one in deliveries]
         return [None] * len(deliveries)

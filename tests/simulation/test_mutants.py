@@ -1,0 +1,31 @@
+"""Each mistake that is known by name is found by looking for it, not by a seed that is known to show it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from .mutants import MUTANTS, catch
+
+# Found within a second or two; `make soak` asks for all of them.
+FEW = (
+    "complete before send",
+    "complete before the receipt",
+    "take silence for a yes",
+    "forget the message id",
+    "send behind a failed head",
+    "fetch only while few wait",
+    "dead-letter on any 401",
+)
+CHOSEN = tuple(MUTANTS) if os.environ.get("PAIRBUS_SIMULATION_MUTANTS") == "all" else FEW
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_mutant_is_caught(name: str) -> None:
+    assert catch(name, histories=300) is not None
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(MUTANTS) >= 20
