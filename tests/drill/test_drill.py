@@ -275,7 +275,7 @@ failover = ["orders"]
 
 
 # For a while no namespace takes a message.
-BOTH_DOWN = f"""{ORDERS.replace("send_for = 6", "send_for = 10").replace("for = 4", "for = 8")}
+ORDERS_BOTH_DOWN = f"""{ORDERS.replace("send_for = 6", "send_for = 10").replace("for = 4", "for = 8")}
 [[fault]]
 at = 5
 namespace = "secondary"
@@ -306,7 +306,7 @@ def test_an_application_is_drilled_by_what_it_says(tmp_path: Path, example: Path
 @pytest.mark.timeout(120)  # as above
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_application_outlives_an_outage_of_both_sides(tmp_path: Path, example: Path) -> None:
-    (orders,) = drill_example(example, BOTH_DOWN, tmp_path)["entities"]
+    (orders,) = drill_example(example, ORDERS_BOTH_DOWN, tmp_path)["entities"]
     assert orders["to_spool"] > 0
 
 
