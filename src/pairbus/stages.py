@@ -61,98 +61,48 @@ class _Traits:
 class Stage(StrEnum):
     """What an operation is for."""
 
-    SEND = (
-        "send",
-        _Traits(
-            words="send to the primary",
-            meaning="the normal way, and the last step of the way through the backlog",
-            look=StageLook.NORMAL,
-            by_client=_SENDS,
-            by_pump=_SENDS,
-            carries=True,
-            moves=True,
-        ),
+    # fmt: off
+    SEND = "send", _Traits(
+        words="send to the primary", look=StageLook.NORMAL,
+        meaning="the normal way, and the last step of the way through the backlog",
+        by_client=_SENDS, by_pump=_SENDS, carries=True, moves=True,
     )
-    RECEIVE = (
-        "receive",
-        _Traits(
-            words="receive from the primary",
-            meaning="what your own receivers do; derived, see below",
-            look=StageLook.DERIVED,
-            carries=True,
-        ),
+    RECEIVE = "receive", _Traits(
+        words="receive from the primary", look=StageLook.DERIVED,
+        meaning="what your own receivers do; derived, see below", carries=True,
     )
-    COMPLETE = (
-        "complete",
-        _Traits(
-            words="complete at the primary",
-            meaning="what your own receivers do; derived, see below",
-            look=StageLook.DERIVED,
-        ),
+    COMPLETE = "complete", _Traits(
+        words="complete at the primary", look=StageLook.DERIVED,
+        meaning="what your own receivers do; derived, see below",
     )
-    IDLE = (
-        "idle",
-        _Traits(
-            words="idle receives of the syphon",
-            meaning="receives that end empty",
-            look=StageLook.OVERHEAD,
-            by_pump=frozenset({"empty_receive"}),
-        ),
+    IDLE = "idle", _Traits(
+        words="idle receives of the syphon", look=StageLook.OVERHEAD,
+        meaning="receives that end empty", by_pump=frozenset({"empty_receive"}),
     )
-    BACKLOG_SEND = (
-        "backlog_send",
-        _Traits(
-            words="send to the backlog",
-            meaning="a message while its entity is down",
-            look=StageLook.BACKLOG,
-            by_client=_SENDS,
-            carries=True,
-            crosses=True,
-        ),
+    BACKLOG_SEND = "backlog_send", _Traits(
+        words="send to the backlog", look=StageLook.BACKLOG,
+        meaning="a message while its entity is down", by_client=_SENDS, carries=True, crosses=True,
     )
-    BACKLOG_RECEIVE = (
-        "backlog_receive",
-        _Traits(
-            words="receive from the backlog",
-            meaning="a message that is moved",
-            look=StageLook.BACKLOG,
-            by_pump=frozenset({"delivery"}),
-            carries=True,
-            crosses=True,
-            moves=True,
-        ),
+    BACKLOG_RECEIVE = "backlog_receive", _Traits(
+        words="receive from the backlog", look=StageLook.BACKLOG, meaning="a message that is moved",
+        by_pump=frozenset({"delivery"}), carries=True, crosses=True, moves=True,
     )
-    BACKLOG_COMPLETE = (
-        "backlog_complete",
-        _Traits(
-            words="complete at the backlog",
-            meaning="the end of a message that is moved, or is not",
-            look=StageLook.BACKLOG,
-            by_pump=_SETTLEMENTS,
-            moves=True,
-        ),
+    BACKLOG_COMPLETE = "backlog_complete", _Traits(
+        words="complete at the backlog", look=StageLook.BACKLOG,
+        meaning="the end of a message that is moved, or is not", by_pump=_SETTLEMENTS, moves=True,
     )
-    PING = (
-        "ping",
-        _Traits(
-            words="pings",
-            meaning="whether an entity is back, once an interval, entity and client",
-            look=StageLook.PINGS,
-            by_client=frozenset({"ping", "send_refused"}),
-        ),
+    PING = "ping", _Traits(
+        words="pings", look=StageLook.PINGS,
+        meaning="whether an entity is back, once an interval, entity and client",
+        by_client=frozenset({"ping", "send_refused"}),
     )
-    MANAGEMENT = (
-        "management",
-        _Traits(
-            words="requests of client and syphon",
-            meaning="scheduling and cancelling; peeks and renewed locks; looking for backlog queues and "
-            "making them",
-            look=StageLook.OVERHEAD,
-            by_client=frozenset({"management", "admin"}),
-            by_pump=frozenset({"management"}),
-            is_estimated=False,
-        ),
+    MANAGEMENT = "management", _Traits(
+        words="requests of client and syphon", look=StageLook.OVERHEAD,
+        meaning="scheduling and cancelling; peeks and renewed locks; looking for backlog queues and "
+        "making them",
+        by_client=frozenset({"management", "admin"}), by_pump=frozenset({"management"}), is_estimated=False,
     )
+    # fmt: on
 
     traits: _Traits
 
