@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
-
 # A fixed, recognisable instant (2023-11-14T22:13:20Z): tests that print times stay the same from run to run.
 _MANUAL_START = 1_700_000_000.0
 

@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["ConfigurationError", "PairbusError", "UnreachableError", "show_value"]
-
 # The longest text that errors quote: longer than any choice, shorter than any key.
 _WORD = 24
 # And the largest number: Python refuses to write one of some thousand digits.

@@ -18,17 +18,6 @@ from typing import Any
 from pairbus import conditions
 from pairbus.errors import ConfigurationError
 
-__all__ = [
-    "ARGUMENTS",
-    "KINDS",
-    "ClientAction",
-    "FaultArgument",
-    "FaultKind",
-    "FaultTraits",
-    "LineState",
-    "is_lasting",
-]
-
 
 class FaultKind(StrEnum):
     """Everything that can be made to go wrong."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["NAMESPACE", "UNIT_BYTES", "units"]
-
 UNIT_BYTES = 64 * 1024
 #: Stands for the entity where an operation concerns none: no entity can have this name.
 NAMESPACE = "$namespace"

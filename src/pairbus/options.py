@@ -15,21 +15,6 @@ from typing import Any, Literal, get_args
 
 from .errors import ConfigurationError, show_value
 
-__all__ = [
-    "EntityState",
-    "OnPermanent",
-    "OnSuspect",
-    "OptionDescription",
-    "Ordering",
-    "Probe",
-    "SendAvailabilityOptions",
-    "StateChange",
-    "TtlPolicy",
-    "describe_options",
-    "find_conflict",
-    "find_mistake",
-]
-
 OnSuspect = Literal["hold", "raise"]
 OnPermanent = Literal["raise", "backlog"]
 Probe = Literal["message", "link"]

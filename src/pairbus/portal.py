@@ -28,8 +28,6 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from .errors import PairbusError
 
-__all__ = ["Portal", "PortalClosed", "PortalReentered"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 log = logging.getLogger(__name__)

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Literal, Self, get_args
 
-__all__ = ["ROLES", "Role", "Stage", "StageLook", "stages_by_kind"]
-
 #: Who does what is recorded: a client, or the pump of a syphon.
 Role = Literal["client", "pump"]
 ROLES: tuple[Role, ...] = get_args(Role)

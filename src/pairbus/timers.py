@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["LoopTimers", "TimerHandle", "Timers"]
-
 
 class TimerHandle(Protocol):
     """Something that will be called, unless it is cancelled first."""

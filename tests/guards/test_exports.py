@@ -44,6 +44,22 @@ def test_exports_exist_once(path: Path) -> None:
     assert [name for name in exports if not hasattr(module, name)] == []
 
 
+@pytest.mark.parametrize("path", LIBRARY, ids=[module_name(path) for path in LIBRARY])
+def test_only_who_hands_on_lists_it(path: Path) -> None:
+    """A list beside the code has to be kept in step; in a module an underscore says what is its own."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    exports = declared_exports(path.read_text(encoding="utf-8"))
+    if exports is None or path.name == "__init__.py":
+        return
+    imported = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imported & set(exports), "drop __all__: nothing of another module is handed on here"
+
+
 def modules_loaded_by(statement: str) -> set[str]:
     """The top-level modules that a fresh interpreter holds after a statement."""
     code = f"import sys\n{statement}\nsys.stderr.write('\\n'.join(sorted(sys.modules)))"

@@ -479,6 +479,3 @@ class Connection:
         for session in self._sessions.values():
             session.kill()
         self._events.append(Closed(error, local))
-
-
-__all__ = ["Connection", "ConnectionState"]

@@ -18,8 +18,6 @@ from pairbus.sdk.administration import (
     judge_trouble,
 )
 
-__all__ = ["BacklogDepth", "QueueDepth", "read_depth"]
-
 _AT_A_TIME = 4
 
 

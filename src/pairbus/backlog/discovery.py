@@ -15,8 +15,6 @@ from pairbus.sdk.administration import describe_trouble, judge_trouble, open_adm
 
 from .depth import read_depth
 
-__all__ = ["Backlog", "Discovery", "ServedQueue", "administration", "discover"]
-
 _LIST_LIMIT = 30.0
 
 

@@ -16,21 +16,6 @@ from pairbus.pairing.names import Endpoint, backlog_queue_names, parse_backlog_q
 
 from .provisioner import BacklogQueueReport, ProvisioningReport
 
-__all__ = [
-    "Capacity",
-    "Finding",
-    "Plan",
-    "Severity",
-    "judge_capacity",
-    "judge_contents",
-    "judge_duplicates",
-    "judge_headroom",
-    "judge_names",
-    "judge_options",
-    "judge_queues",
-    "measure_capacity",
-]
-
 Severity = Literal["error", "warning", "note"]
 
 # From here on a held send takes longer than most web servers let a request take.

@@ -16,8 +16,6 @@ from pairbus.sdk.administration import describe_trouble, judge_trouble
 from .discovery import Backlog, administration, discover
 from .survey import survey_queues
 
-__all__ = ["BacklogPlan", "PathPlan", "plan_backlog"]
-
 # A namespace has ten thousand entities at most, listed a hundred at a time.
 _LIST_LIMIT = 120.0
 # Stands for the path of messages that have none.

@@ -40,8 +40,6 @@ from .findings import (
 )
 from .provisioner import Provisioner
 
-__all__ = ["Preflight", "PreflightReport"]
-
 EntityProperties = dict[str, QueueProperties | TopicProperties | None]
 
 # Links at a time: quick for a hundred entities, and no storm.

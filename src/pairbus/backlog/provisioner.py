@@ -45,14 +45,6 @@ from pairbus.sdk.administration import (
 )
 from pairbus.timers import LoopTimers, Timers
 
-__all__ = [
-    "BacklogQueueReport",
-    "Difference",
-    "Provisioner",
-    "ProvisioningReport",
-    "ProvisioningState",
-]
-
 ProvisioningState = Literal["pending", "ready", "unreachable", "not_permitted"]
 #: What hears of each request: the entity that it was about, and what became of it.
 OnRequest = Callable[[str, Fate], object]

@@ -27,8 +27,6 @@ from pairbus.pump import PumpOptions, PumpPair, TransportError
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import BacklogSource, Delivery, Destination, Transport, Unit
 
-__all__ = ["DeadLetterChoice", "Redriven", "redrive"]
-
 _AT_ONCE = 200
 # Most queues have no dead letters: all that they take is the wait.
 _QUEUES_AT_ONCE = 16

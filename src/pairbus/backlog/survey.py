@@ -18,8 +18,6 @@ from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Peeked, Transport
 from pairbus.pump.unwrapping import open_envelope, read_postmark
 
-__all__ = ["MessageSighting", "survey_queues"]
-
 _PAGE = 250
 # The largest message of the Standard tier; Premium takes more, if the entity says so.
 _STANDARD_SIZE = 262_144

@@ -38,8 +38,6 @@ from .listener import Listener
 from .store.sqlite import SqliteStore
 from .store.store import MemoryStore, Store
 
-__all__ = ["Broker"]
-
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
 # Far longer than any start, stop or call takes; a deadline so that nothing waits for ever.

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-__all__ = ["ConnectionInfo", "Connections"]
-
 # The official SDK for Python opens a connection for every sender and receiver: enough to find a client of a
 # long test again, bounded for a broker that runs for months.
 MOST_FORMER = 10_000

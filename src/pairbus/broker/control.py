@@ -20,8 +20,6 @@ from .admin import HttpRequest, Response
 from .errors import ControlError
 from .host import NamespaceHost
 
-__all__ = ["ControlApi", "ControlClient"]
-
 _REQUEST_TIMEOUT = 10.0
 _MOST_FIELDS = 20
 

@@ -15,8 +15,6 @@ from enum import StrEnum
 
 from pairbus.metering import units
 
-__all__ = ["FORMER", "Counters", "OperationKind", "OperationTally"]
-
 # Stands for the connection where it has been forgotten.
 FORMER = "former"
 

@@ -8,8 +8,6 @@ PairbusError
 
 from pairbus.errors import PairbusError
 
-__all__ = ["BrokerError", "ControlError", "StoreError"]
-
 
 class BrokerError(PairbusError):
     """The broker cannot start, or cannot go on."""

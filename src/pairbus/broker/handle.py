@@ -18,8 +18,6 @@ from .engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from .faults.fault import Fault
 from .host import NamespaceHost
 
-__all__ = ["Faults", "NamespaceHandle"]
-
 T = TypeVar("T")
 
 

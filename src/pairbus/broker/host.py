@@ -49,8 +49,6 @@ from .links.sending_endpoint import SendingEndpoint
 from .listener import Direct, Listener
 from .store.store import Store
 
-__all__ = ["NamespaceHost"]
-
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 # A message this much too large is still heard out and refused by itself, and its sender's link left alone: a

@@ -28,8 +28,6 @@ from pairbus.fault_kinds import LineState
 
 from .errors import BrokerError
 
-__all__ = ["Choose", "Direct", "Greeter", "Listener", "cut"]
-
 log = logging.getLogger(__name__)
 _TLS_HANDSHAKE = 0x16
 # A client that connects and says nothing is let go after this long.

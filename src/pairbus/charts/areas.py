@@ -11,8 +11,6 @@ from html import escape
 
 from .time_axis import TimeAxis, frame, stretch
 
-__all__ = ["Layer", "Shade", "Slots", "draw_areas", "round_up"]
-
 # Room above the highest mark, for the number of the topmost grid line.
 _HEAD = 14
 # A chart of this height has room for four grid lines.

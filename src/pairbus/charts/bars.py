@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Bar", "draw_bars", "draw_pairs"]
-
 
 @dataclass(frozen=True, slots=True)
 class Bar:

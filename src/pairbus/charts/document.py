@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["draw_legend", "draw_table", "write_document"]
-
 
 def write_document(title: str, *, style: str, body: str) -> str:
     """One HTML file: no network, no script, no other file; light and dark, at a desk and on a phone."""

@@ -16,17 +16,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 
-__all__ = [
-    "TimeAxis",
-    "TimeTick",
-    "draw_axis",
-    "draw_span",
-    "frame",
-    "pick_dates",
-    "pick_seconds",
-    "stretch",
-]
-
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
 _MOST_TICKS = 7
 _AXIS_HEIGHT = 20

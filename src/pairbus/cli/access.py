@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pairbus.client.observers.observer import Observer
     from pairbus.sdk.side import SdkSide
 
-__all__ = ["ReachablePair", "signed_in"]
-
 
 @asynccontextmanager
 async def signed_in(settings: PairSettings) -> AsyncIterator[ReachablePair]:

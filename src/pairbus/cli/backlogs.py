@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pairbus.pump import PumpOptions, Side
     from pairbus.spark import Backlog
 
-__all__ = ["ChosenBacklog", "choose_backlog", "choose_pairs", "job_state_dir"]
-
 TransportName = Literal["amqp", "sdk"]
 
 

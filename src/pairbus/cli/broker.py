@@ -20,8 +20,6 @@ from .tables import json_option, print_json
 if TYPE_CHECKING:
     from pairbus.broker import Broker
 
-__all__ = ["broker"]
-
 # The pair of every example. 5672 is AMQP's own port, and what SDKs dial when a connection string names none.
 _DEFAULT_NAMESPACES = {"contoso": 5672, "contoso-dr": 5673}
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

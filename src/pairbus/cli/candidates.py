@@ -18,8 +18,6 @@ from pairbus.options import describe_options
 
 from .config import DEFAULT_CONFIG, Config, read_config
 
-__all__ = ["offer_entities", "offer_namespaces", "offer_options", "offer_pairs", "offer_variables"]
-
 
 def offer_pairs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """The pairs of the configuration file, as far as it can be understood."""

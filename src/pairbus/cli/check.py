@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pairbus.backlog.findings import Plan
     from pairbus.backlog.preflight import PreflightReport
 
-__all__ = ["check"]
-
 # Longer than most outages of the service that are known to the public.
 _OUTAGE = 6 * 3600.0
 

@@ -11,8 +11,6 @@ import sys
 
 import click
 
-__all__ = ["coloured"]
-
 _COLOURS = {
     # states of an entity
     "healthy": "green",

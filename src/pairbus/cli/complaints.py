@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from pairbus.errors import ConfigurationError, PairbusError
 
-__all__ = ["EXTRAS", "UNREACHABLE", "USAGE", "Complaint", "complain_of"]
-
 USAGE = 2
 UNREACHABLE = 3
 

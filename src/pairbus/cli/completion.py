@@ -7,8 +7,6 @@ from click.shell_completion import get_completion_class
 
 from .examples import examples
 
-__all__ = ["completion"]
-
 # Where click looks for the question that the script asks.
 _VARIABLE = "_PAIRBUS_COMPLETE"
 

@@ -33,26 +33,6 @@ from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions, TtlPolicy, find_conflict, find_mistake
 from pairbus.plumbing.toml_tables import Mistake, TomlTable, name_nearest, parse_toml, read_text
 
-__all__ = [
-    "DEFAULT_CONFIG",
-    "ENTITY_KEYS",
-    "HOST_PATTERN",
-    "PAIR_KEYS",
-    "TOP_KEYS",
-    "VARIABLE_PATTERN",
-    "Config",
-    "ConfigReading",
-    "EntityConfig",
-    "EntityKindName",
-    "PairConfig",
-    "SideConfig",
-    "check_variable_name",
-    "find_config",
-    "load_config",
-    "make_options",
-    "read_config",
-]
-
 #: Where the configuration is looked for when none is named.
 DEFAULT_CONFIG = Path("pairbus.toml")
 

@@ -19,8 +19,6 @@ from .group import CommandGroup
 from .pairs import config_option, pair_option
 from .tables import json_option, print_json, print_table
 
-__all__ = ["config"]
-
 _FOUND = 1
 
 

@@ -18,8 +18,6 @@ from .config import Config, ConfigReading, PairConfig
 from .pairs import endpoint_of_side, parse_side
 from .prices import choose_sheet
 
-__all__ = ["Remark", "review_config"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:

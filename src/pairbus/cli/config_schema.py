@@ -13,8 +13,6 @@ from pairbus.options import TtlPolicy, describe_options
 
 from .config import ENTITY_KEYS, HOST_PATTERN, PAIR_KEYS, TOP_KEYS, VARIABLE_PATTERN, EntityKindName
 
-__all__ = ["config_schema"]
-
 Schema = dict[str, Any]
 
 _TEXT: Schema = {"type": "string", "minLength": 1}

@@ -23,8 +23,6 @@ from .pairs import config_option
 from .prices import choose_sheet, prices_option
 from .tables import json_option, print_json, print_table
 
-__all__ = ["cost"]
-
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 # A terminal has eighty columns, of which names and numbers take fifty.
 _WIDTH, _BAR = 80, 26

@@ -23,8 +23,6 @@ from .tables import json_option, print_json, print_table
 if TYPE_CHECKING:
     from pairbus.cost import Report
 
-__all__ = ["report_command"]
-
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _PAGE = "report.html"

@@ -12,8 +12,6 @@ from .examples import examples
 from .ready_file import connect, ready_file_option
 from .tables import json_option, print_json, print_table
 
-__all__ = ["counters"]
-
 
 @click.command(
     epilog=examples(

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pairbus.drill.picture import Display
     from pairbus.drill.result import DrillResult
 
-__all__ = ["drill"]
-
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _FOUND = 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["examples"]
-
 
 def examples(*lines: str) -> str:
     """An epilog that click leaves as it is: one command line a line, never wrapped."""

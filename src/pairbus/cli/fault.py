@@ -18,8 +18,6 @@ from .numbers import AT_LEAST_ONE, POSITIVE
 from .ready_file import connect, ready_file_option
 from .tables import json_option, print_json, print_table
 
-__all__ = ["fault"]
-
 # The type of an argument is that of its default.
 _TYPES = {float: POSITIVE, int: AT_LEAST_ONE, str: click.STRING}
 _F = TypeVar("_F", bound=Callable[..., Any])

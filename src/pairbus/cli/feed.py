@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["Feed", "lines_of"]
-
 _CHUNK = 64 * 1024
 # How far reading may run ahead of sending.
 _AHEAD = 10_000

@@ -18,8 +18,6 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["CommandGroup", "LazyCommand", "LazyGroup"]
-
 
 class CommandGroup(click.Group):
     """Answers an unknown command with the nearest one that there is."""

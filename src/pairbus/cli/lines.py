@@ -15,8 +15,6 @@ from typing import Any
 
 from pairbus.errors import ConfigurationError
 
-__all__ = ["FIELDS", "read_json_lines", "read_plain_lines"]
-
 
 class _Unfit(ValueError):
     """A value that its field cannot have."""

@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["LEVELS", "JsonFormatter", "TextFormatter", "configure_logs", "log_options"]
-
 LEVELS = ("debug", "info", "warning", "error")
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

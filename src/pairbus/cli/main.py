@@ -20,8 +20,6 @@ from .complaints import complain_of
 from .examples import examples
 from .group import LazyCommand, LazyGroup
 
-__all__ = ["app", "main"]
-
 DONE = 0
 # What shells report for a program that was stopped with Ctrl-C (128 + SIGINT).
 INTERRUPTED = 130

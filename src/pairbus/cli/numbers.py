@@ -6,8 +6,6 @@ from typing import Any
 
 import click
 
-__all__ = ["AT_LEAST_ONE", "POSITIVE"]
-
 
 class _Positive(click.FloatRange):
     """A number above 0."""

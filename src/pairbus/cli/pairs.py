@@ -33,17 +33,6 @@ if TYPE_CHECKING:
     from pairbus.options import SendAvailabilityOptions
     from pairbus.pairing.names import ConnectionString, Endpoint
 
-__all__ = [
-    "PairChoice",
-    "PairSettings",
-    "SideAddress",
-    "config_option",
-    "endpoint_of_side",
-    "pair_option",
-    "pair_options",
-    "parse_side",
-]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
     from pairbus.client.state.status_file import ClientPicture
 
-__all__ = ["print_backlog", "print_client"]
-
 
 def print_client(client: ClientPicture, *, now: float) -> None:
     """One client: who it is, what it knows of the secondary, and each of its entities."""

@@ -11,8 +11,6 @@ from pairbus.plumbing.toml_tables import read_text
 
 from .config import Config
 
-__all__ = ["choose_sheet", "prices_option"]
-
 prices_option = click.option(
     "--prices",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

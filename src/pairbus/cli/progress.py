@@ -6,8 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["CLEAR_LINE", "working"]
-
 #: Back to the beginning of the line, and what stood there away.
 CLEAR_LINE = "\r\x1b[K"
 

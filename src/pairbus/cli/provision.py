@@ -18,8 +18,6 @@ from .tables import json_option, print_json, print_table
 if TYPE_CHECKING:
     from pairbus.backlog.provisioner import BacklogQueueReport, ProvisioningReport
 
-__all__ = ["provision"]
-
 # By the state of the report: what is missing in spite of everything was found, the rest was not to be had.
 _EXIT_CODES = {"ready": 0, "pending": 1, "unreachable": 3, "not_permitted": 3}
 

@@ -20,8 +20,6 @@ from pairbus.plumbing.files import SECRET, publish
 if TYPE_CHECKING:
     from pairbus.broker.control import ControlClient
 
-__all__ = ["announced", "connect", "ready_file_option", "remove_stale"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

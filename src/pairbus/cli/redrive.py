@@ -18,8 +18,6 @@ from .tables import json_option, print_json, print_table
 if TYPE_CHECKING:
     from pairbus.backlog.redrive import DeadLetterChoice, Redriven
 
-__all__ = ["redrive"]
-
 
 @click.command(
     epilog=examples(

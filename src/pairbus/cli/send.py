@@ -29,8 +29,6 @@ from .tally import SendTally
 if TYPE_CHECKING:
     from pairbus.client.aio import PairedSender
 
-__all__ = ["send"]
-
 
 @click.command(
     epilog=examples(

@@ -21,8 +21,6 @@ from .tables import json_option, print_json
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
 
-__all__ = ["status"]
-
 
 @click.command(
     epilog=examples(

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pairbus.spark.leash.leash import Order
     from pairbus.spark.syphon import LeashKind
 
-__all__ = ["syphon"]
-
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 # Where nobody looks on, a line now and then is enough.
 _PLAIN_PAUSE = 10.0

@@ -9,8 +9,6 @@ from pairbus.client.observers.observer import Observer, Sending
 
 from .progress import CLEAR_LINE
 
-__all__ = ["SendTally"]
-
 # How often the progress is drawn.
 _PAUSE = 0.2
 

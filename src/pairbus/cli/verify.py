@@ -18,8 +18,6 @@ from .tables import json_option, print_json, print_table
 if TYPE_CHECKING:
     from pairbus.spark import Verdict
 
-__all__ = ["verify"]
-
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _FOUND = 1
 

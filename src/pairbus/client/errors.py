@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from pairbus.errors import PairbusError
 
-__all__ = ["ClientClosedError", "SpoolError", "SpoolFullError", "WrongLoopError"]
-
 
 class ClientClosedError(PairbusError, ValueError):
     """The client, or the sender, has been closed. The SDK raises a ValueError for that, and so is this."""

@@ -25,8 +25,6 @@ from pairbus.portal import Portal, PortalClosed, PortalReentered
 
 from .errors import ClientClosedError
 
-__all__ = ["Lifetime"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 log = logging.getLogger(__name__)

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from .hosted.backlog_view import BacklogView
     from .hosted.syphon import HostedSyphon
 
-__all__ = ["Pair"]
-
 log = logging.getLogger(__name__)
 # What closing gives to a send that is under way, then to links that are being closed, then to the
 # application's callback.

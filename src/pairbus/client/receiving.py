@@ -19,8 +19,6 @@ from azure.servicebus import (
 
 from .errors import ClientClosedError
 
-__all__ = ["AioReceiverOptions", "ReceiverOptions", "Receiving"]
-
 log = logging.getLogger(__name__)
 # The SDK's synchronous client can wait for minutes for a peer that has gone silent.
 _CLOSE_LIMIT = 5.0

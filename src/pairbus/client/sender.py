@@ -20,8 +20,6 @@ from .sending.message import PairedMessageBatch, prepare
 if TYPE_CHECKING:
     from .aio import PairedServiceBusClient
 
-__all__ = ["MessageTypes", "PairedSender"]
-
 MessageTypes = (
     Mapping[str, Any]
     | ServiceBusMessage

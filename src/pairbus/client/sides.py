@@ -22,8 +22,6 @@ from pairbus.timers import TimerHandle, Timers
 
 from .errors import ClientClosedError
 
-__all__ = ["PARTNER_GRACE", "Sides"]
-
 log = logging.getLogger(__name__)
 #: How long the partner of a side that has ended may stay open. The original's own figure.
 PARTNER_GRACE = 5.0

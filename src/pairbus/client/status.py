@@ -14,16 +14,6 @@ from pairbus.pairing.rotation import QueueStatus
 
 from .observers.observer import AttemptOutcome, RouteName
 
-__all__ = [
-    "PairStatus",
-    "PathStatus",
-    "SendCounts",
-    "SessionsStatus",
-    "SpoolStatus",
-    "SyphonStatus",
-    "new_counts",
-]
-
 #: Messages by the way that they were sent and by what became of it.
 SendCounts = dict[RouteName, dict[AttemptOutcome, int]]
 

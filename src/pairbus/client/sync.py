@@ -32,8 +32,6 @@ from .receiving import ReceiverOptions, Receiving
 from .sending.message import PairedMessageBatch
 from .status import PairStatus
 
-__all__ = ["PairedSender", "PairedServiceBusClient"]
-
 
 class PairedServiceBusClient:
     """A client that goes on sending while its primary namespace is down.

@@ -30,21 +30,6 @@ from pairbus.stages import Stage
 from .outages import Outage, OutageBook
 from .sheet import PriceSheet
 
-__all__ = [
-    "DERIVED",
-    "Bill",
-    "BillLine",
-    "BillTerms",
-    "Extent",
-    "MonthBill",
-    "derive",
-    "hour_of",
-    "is_delivered",
-    "make_bill",
-    "month_of",
-    "price_months",
-]
-
 #: Rule 3: what follows from a delivery.
 DERIVED = tuple(stage for stage in Stage if stage.is_derived)
 _DIGITS = Decimal(1).scaleb(-18)

@@ -27,8 +27,6 @@ from pairbus.stages import Stage
 from .sheet import PriceSheet
 from .system import System
 
-__all__ = ["Alternative", "Estimate", "StageCost", "estimate"]
-
 # The aliases and the path around a message in the backlog; about what they take for ordinary names.
 ENVELOPE_BYTES = 200
 _GB = Decimal(10**9)

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from pairbus.ledger.operations import Operation, OutageSpan
 
-__all__ = ["Outage", "OutageBook", "Tenure", "find_tenures", "merge_outages"]
-
 _FOR_EVER = 1 << 62
 
 

@@ -16,8 +16,6 @@ from pairbus.stages import Stage, StageLook
 
 from .report import Report, Share
 
-__all__ = ["render_page"]
-
 _MOST_ENTITIES = 15
 # A chart of less would have slots as wide as a hand.
 _FEWEST_SLOTS = 12

@@ -16,22 +16,6 @@ from .outages import Outage
 from .sheet import PriceSheet
 from .system import System
 
-__all__ = [
-    "SUMS",
-    "WAYS",
-    "Forecast",
-    "Report",
-    "Share",
-    "Tick",
-    "forecast_stages",
-    "make_report",
-    "make_shares",
-    "money",
-    "report_of",
-    "step_for",
-    "summarize",
-]
-
 #: The ways in which lines are summed up, and what a line belongs to in each of them.
 WAYS: Mapping[str, tuple[str, ...]] = {
     "pair": ("pair",),

@@ -13,8 +13,6 @@ from pairbus.plumbing.toml_tables import TomlTable, parse_toml
 
 from .tiers import PriceStep, Tiers
 
-__all__ = ["PriceSheet", "default_sheet", "parse_sheet"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceSheet:

@@ -9,8 +9,6 @@ from typing import Any, Literal
 from pairbus.errors import ConfigurationError, show_value
 from pairbus.plumbing.toml_tables import parse_toml
 
-__all__ = ["System", "parse_system"]
-
 BatchBilling = Literal["per_message", "per_batch"]
 _ENDLESS = sys.float_info.max
 

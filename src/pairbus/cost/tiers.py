@@ -7,8 +7,6 @@ from decimal import Decimal
 
 from pairbus.errors import ConfigurationError
 
-__all__ = ["PriceStep", "Tiers"]
-
 
 @dataclass(frozen=True, slots=True)
 class PriceStep:

@@ -35,8 +35,6 @@ from .remains import read_redirects
 from .result import Check
 from .scenario import Scenario
 
-__all__ = ["STATE_ENV", "App", "parse_line"]
-
 STATE_ENV = "PAIRBUS_DRILL_STATE"
 _WORDS: Mapping[str, SendOutcome] = {"sent": "returned", "refused": "raised"}
 # An interpreter, its imports and the first connection, on a busy machine.

@@ -8,8 +8,6 @@ from typing import Protocol
 from .messages import Resting, SentMessage
 from .result import Check
 
-__all__ = ["Applications"]
-
 
 class Applications(Protocol):
     """Producers of our own, or the user's application."""

@@ -23,8 +23,6 @@ from pairbus.pairing.names import path_key
 from .messages import Arrival, Resting, SentMessage
 from .result import DrillVerdict, MessageFate, Unaccounted
 
-__all__ = ["Audit", "PathAudit", "audit"]
-
 _Key = tuple[str, str]  # path and message id
 # So many are named; all are counted.
 _NAMED = 1000

@@ -15,8 +15,6 @@ from pairbus.ledger.operations import KIND, sight_outages
 from .result import Cost, CostLine
 from .scenario import EntityPlan
 
-__all__ = ["bill_in_memory", "sum_up_cost", "terms_of"]
-
 # All writers of a drill have ended when it is billed.
 _PATIENCE = 60.0
 

@@ -19,8 +19,6 @@ from .scenario import PRIMARY, EntityPlan, Scenario
 if TYPE_CHECKING:
     from pairbus.spark import Verdict as RecordsVerdict
 
-__all__ = ["Evidence", "make_checks"]
-
 # So many ids are named in a line.
 _NAMED = 5
 

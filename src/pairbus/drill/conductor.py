@@ -39,8 +39,6 @@ from .scenario import EntityPlan, Scenario
 from .stage import DrillStage, count_messages, describe_fault
 from .writeup import write_up
 
-__all__ = ["Conductor"]
-
 _SAMPLE_PAUSE = 0.25
 _LOOK_PAUSE = 0.1
 # How much longer than the scenario says the applications may take to send, and to become healthy again.

@@ -27,17 +27,6 @@ from .stage import PRIMARY_NAME
 if TYPE_CHECKING:
     from pairbus.spark import SyphonSummary, Verdict
 
-__all__ = [
-    "PRIMARY_ENV",
-    "SECONDARY_ENV",
-    "DrainRun",
-    "Engine",
-    "PumpEngine",
-    "check_spark",
-    "export_namespaces",
-    "pump_options",
-]
-
 #: The variables in which the workers of Spark, and an application that is drilled, find the two namespaces.
 PRIMARY_ENV = "PAIRBUS_DRILL_PRIMARY"
 SECONDARY_ENV = "PAIRBUS_DRILL_SECONDARY"

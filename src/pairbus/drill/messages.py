@@ -7,8 +7,6 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Arrival", "Resting", "SendOutcome", "SentMessage", "checksum", "make_body"]
-
 #: How the call ended that was to send a message. `open`: it has not ended. `unknown`: it was broken off, or
 #: ran out of time, and the message may have been taken.
 SendOutcome = Literal["open", "returned", "raised", "unknown"]

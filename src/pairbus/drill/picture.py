@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from .result import DrillResult
 
-__all__ = ["Display", "DrillPicture", "EntityPicture", "NoDisplay"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityPicture:

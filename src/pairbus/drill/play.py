@@ -21,8 +21,6 @@ from .result import DrillResult
 from .scenario import Scenario
 from .stage import DrillStage
 
-__all__ = ["play"]
-
 
 async def play(
     scenario: Scenario,

@@ -27,8 +27,6 @@ from .recorder import Recorder
 from .result import Check
 from .scenario import EntityPlan, Scenario
 
-__all__ = ["Producer", "Producers"]
-
 _undertaking: ContextVar[Undertaking | None] = ContextVar("undertaking", default=None)
 _ERROR_LENGTH = 200
 

@@ -25,8 +25,6 @@ from pairbus.sdk.tls import with_shared_context
 from .messages import Arrival, checksum
 from .scenario import EntityPlan
 
-__all__ = ["Receiver", "open_client"]
-
 log = logging.getLogger(__name__)
 # How long one receive waits for a message, and how long it may take to say that there is none.
 _WAIT = 0.5

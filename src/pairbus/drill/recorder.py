@@ -18,8 +18,6 @@ from .picture import EntityPicture
 from .result import FaultSpan, Phase, Sample, StateSpan
 from .scenario import EntityPlan
 
-__all__ = ["EntityTally", "Recorder"]
-
 _WORST = (EntityState.FAULTED, EntityState.FAILED_OVER, EntityState.SUSPECT, EntityState.HEALTHY)
 # How far back the rate of the picture looks.
 _RATE_SPAN = 1.0

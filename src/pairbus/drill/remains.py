@@ -25,8 +25,6 @@ from .messages import Resting
 from .receiver import open_client
 from .scenario import EntityPlan
 
-__all__ = ["peek_backlog", "peek_primary", "read_redirects", "read_spool"]
-
 #: How many messages lie at a path. What is empty is not looked at: a link takes the SDK a second.
 CountHeld = Callable[[str], int]
 

@@ -11,22 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = [
-    "Check",
-    "Cost",
-    "CostLine",
-    "Drain",
-    "DrillResult",
-    "DrillVerdict",
-    "EntityResult",
-    "FaultSpan",
-    "MessageFate",
-    "Phase",
-    "Sample",
-    "StateSpan",
-    "Unaccounted",
-]
-
 #: The form of the JSON; it changes when a reader of the old form would go wrong.
 FORM = 1
 

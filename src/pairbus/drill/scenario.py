@@ -48,21 +48,6 @@ from pairbus.options import SendAvailabilityOptions, find_mistake
 from pairbus.pairing.names import path_key
 from pairbus.plumbing.toml_tables import TomlTable, name_nearest, parse_toml, read_text
 
-__all__ = [
-    "DEFAULT",
-    "PRIMARY",
-    "SECONDARY",
-    "EntityPlan",
-    "Expectation",
-    "Scenario",
-    "SyphonPlan",
-    "find_scenario",
-    "load_scenario",
-    "parse_scenario",
-    "shipped_scenarios",
-    "shipped_text",
-]
-
 PRIMARY = "primary"
 SECONDARY = "secondary"
 #: The scenario that is played when none is named.

@@ -21,8 +21,6 @@ from pairbus.spark.bill import bill_ledger
 
 from .engines import PRIMARY_ENV, SECONDARY_ENV, DrainRun, pump_options
 
-__all__ = ["SparkEngine"]
-
 T = TypeVar("T")
 
 

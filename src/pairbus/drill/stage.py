@@ -19,8 +19,6 @@ from pairbus.pairing.names import backlog_queue_names
 from .result import FaultSpan
 from .scenario import PRIMARY, SECONDARY, EntityPlan, Scenario
 
-__all__ = ["PRIMARY_NAME", "SECONDARY_NAME", "DrillStage", "count_messages", "describe_fault"]
-
 PRIMARY_NAME = "contoso"
 SECONDARY_NAME = "contoso-dr"
 # The shortest that the service takes: what a receiver held when its line was lost comes back after it. A

@@ -11,8 +11,6 @@ from .engines import DrainRun
 from .recorder import Recorder
 from .result import Check, Cost, Drain, DrillResult, EntityResult
 
-__all__ = ["write_up"]
-
 
 def write_up(
     evidence: Evidence,

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["Moment", "RowColumn", "columns_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class _IsMoment:

@@ -26,8 +26,6 @@ from pairbus.stages import Role, Stage
 from .operations import KIND
 from .segment import SegmentWriter, adopt_segments
 
-__all__ = ["OperationLog", "OperationRecorder", "OperationSums"]
-
 log = logging.getLogger(__name__)
 #: How often sums are written: what a killed process may lose.
 EVERY = 10.0

@@ -22,22 +22,6 @@ from pairbus.stages import Role, Stage
 from .columns import columns_of
 from .segment import read_segment
 
-__all__ = [
-    "BOUNDS",
-    "KIND",
-    "ROWS",
-    "Gap",
-    "Ledger",
-    "Operation",
-    "OutageMark",
-    "OutageSpan",
-    "WriterMark",
-    "find_gaps",
-    "parse_row",
-    "read_operations",
-    "sight_outages",
-]
-
 #: The kind of segment that holds these records.
 KIND = "operations"
 _YEAR_9999 = 253_402_300_000

@@ -23,8 +23,6 @@ from .columns import Moment
 from .segment import MAX_AGE, SegmentWriter
 from .segment_log import SegmentLog
 
-__all__ = ["KIND", "MemoryReceipts", "Receipt", "ReceiptLog", "Receipts", "operation_id"]
-
 #: The kind of segment that holds receipts.
 KIND = "receipts"
 

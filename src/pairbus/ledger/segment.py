@@ -30,8 +30,6 @@ from typing import Any
 from pairbus.clock import Clock, SystemClock
 from pairbus.plumbing.files import FileLock, hold_alone, sync_directory, write_all
 
-__all__ = ["SegmentRead", "SegmentWriter", "adopt_segments", "closed_segments", "encode_row", "read_segment"]
-
 _SUFFIX = ".jsonl"
 _OPEN = ".open"
 # A few seconds of reading: large enough that files are few, small enough that one is soon looked through.

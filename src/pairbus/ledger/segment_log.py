@@ -12,8 +12,6 @@ from pairbus.plumbing.serial_thread import SerialThread
 
 from .segment import SegmentWriter
 
-__all__ = ["SegmentLog"]
-
 log = logging.getLogger(__name__)
 Row = TypeVar("Row")
 

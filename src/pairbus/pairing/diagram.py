@@ -11,8 +11,6 @@ from pairbus.options import EntityState
 
 from .health import TABLE, HealthStep, Transition
 
-__all__ = ["render_page"]
-
 _MEANINGS: dict[EntityState, str] = {
     EntityState.HEALTHY: "Sends go to the primary, as with the SDK's own sender.",
     EntityState.SUSPECT: (

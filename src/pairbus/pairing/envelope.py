@@ -44,28 +44,6 @@ from pairbus.options import TtlPolicy
 
 from .errors import MalformedEnvelope, ReservedPropertyError
 
-__all__ = [
-    "ALIAS_PATH",
-    "ALIAS_SCHEDULED",
-    "ALIAS_SESSION",
-    "ALIAS_TTL",
-    "BODY_ENCODING",
-    "BODY_SIZE",
-    "RESERVED_NAMES",
-    "Aliases",
-    "CompressedBody",
-    "Long",
-    "Natives",
-    "TimestampMs",
-    "Unwrapped",
-    "Wrapped",
-    "check_properties",
-    "compress_body",
-    "expand_body",
-    "unwrap",
-    "wrap",
-]
-
 ALIAS_PATH = "x-ms-path"
 ALIAS_SESSION = "x-ms-sessionid"
 ALIAS_TTL = "x-ms-timetolive"

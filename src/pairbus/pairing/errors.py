@@ -21,18 +21,6 @@ from collections.abc import Sequence
 
 from pairbus.errors import ConfigurationError, PairbusError
 
-__all__ = [
-    "BacklogUnavailableError",
-    "ForkedClientError",
-    "MalformedEnvelope",
-    "MessageTooLargeForBacklog",
-    "PairFaultedError",
-    "PrimaryEntityFault",
-    "ReservedPropertyError",
-    "SamePairError",
-    "ScheduledInBacklogError",
-]
-
 
 class BacklogUnavailableError(PairbusError):
     """No backlog queue of the pair is left in the rotation. `taken`: how many messages of the call, counted

@@ -30,23 +30,6 @@ from typing import Literal, NamedTuple
 from pairbus import conditions
 from pairbus.options import SendAvailabilityOptions
 
-__all__ = [
-    "DECISIONS",
-    "ROWS",
-    "Action",
-    "Decision",
-    "Failure",
-    "FailureKind",
-    "FailureRow",
-    "Fate",
-    "Ruling",
-    "classify",
-    "find_idle_closure",
-    "judge",
-    "judge_backlog",
-]
-
-
 #: What became of what was sent, as a bill sees it. Refused: the broker answered, so it has counted.
 Fate = Literal["taken", "refused", "unsent", "unknown"]
 

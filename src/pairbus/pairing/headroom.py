@@ -19,20 +19,6 @@ from dataclasses import dataclass
 from .envelope import Aliases, Natives, compress_body, wrap
 from .errors import MessageTooLargeForBacklog
 
-__all__ = [
-    "BATCH_RESERVE",
-    "CERTAIN_ROOM",
-    "MARKER_BYTES",
-    "MAX_OVERHEAD",
-    "HeadroomNotice",
-    "HeadroomWatch",
-    "SplitPlan",
-    "batch_limit",
-    "check_fit",
-    "envelope_overhead",
-    "split_batch",
-]
-
 # A descriptor of 3 bytes and the 9 of a large map, for a message that had no application properties before.
 _SECTION_BYTES = 12
 _FIXED_BYTES = 9  # a long or a timestamp: the constructor and 8 bytes

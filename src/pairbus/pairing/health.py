@@ -44,22 +44,6 @@ from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from .errors import PrimaryEntityFault
 from .failures import Action, FailureKind, Ruling
 
-__all__ = [
-    "PERMANENT_PINGS",
-    "TABLE",
-    "AbandonAttempts",
-    "Effect",
-    "EntityHealth",
-    "HealthStatus",
-    "HealthStep",
-    "Input",
-    "Notify",
-    "Route",
-    "StartPing",
-    "StopPing",
-    "Transition",
-]
-
 #: How many pings in a row must meet the same permanent error to fault an entity. One may meet a deployment or
 #: a rotated key half-way; the first and the third are about two ping intervals apart.
 PERMANENT_PINGS = 3

@@ -25,22 +25,6 @@ from pairbus.errors import ConfigurationError
 
 from .errors import SamePairError
 
-__all__ = [
-    "TRANSFER_SEGMENT",
-    "BacklogQueueName",
-    "ConnectionString",
-    "Endpoint",
-    "backlog_queue_name",
-    "backlog_queue_names",
-    "check_distinct",
-    "endpoint_of",
-    "is_same_endpoint",
-    "parse_backlog_queue_name",
-    "parse_connection_string",
-    "path_key",
-    "primary_name",
-]
-
 #: The segment between the primary's name and the index, as the original feature has it.
 TRANSFER_SEGMENT = "x-servicebus-transfer"
 

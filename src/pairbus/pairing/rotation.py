@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 from .errors import BacklogUnavailableError
 
-__all__ = ["QueueStatus", "Rotation"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatus:

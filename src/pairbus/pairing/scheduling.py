@@ -11,8 +11,6 @@ from collections.abc import Iterable
 
 from .errors import ScheduledInBacklogError
 
-__all__ = ["BacklogNumbers", "check_cancellable"]
-
 
 class BacklogNumbers:
     """Gives out negative numbers, each once: -1, -2, …"""

@@ -19,19 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = [
-    "SECRET",
-    "FileLock",
-    "drafted",
-    "hold_alone",
-    "publish",
-    "publish_directory",
-    "remove_drafts",
-    "sync_directory",
-    "tighten",
-    "write_all",
-]
-
 #: The mode of a file that holds secrets: for its owner alone.
 SECRET = 0o600
 _DRAFT = ".draft"

@@ -21,8 +21,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from .serial_thread import SerialThread
 
-__all__ = ["GroupCommit"]
-
 T = TypeVar("T")
 
 

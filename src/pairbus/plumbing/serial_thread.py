@@ -13,8 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import ParamSpec, TypeVar
 
-__all__ = ["SerialThread"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -22,17 +22,6 @@ from typing import Any, TypeVar
 
 from pairbus.errors import ConfigurationError, show_value
 
-__all__ = [
-    "Mistake",
-    "TomlPlace",
-    "TomlTable",
-    "name_nearest",
-    "parse_toml",
-    "parse_value",
-    "read_text",
-    "write_heading",
-]
-
 _D = TypeVar("_D")
 #: Keys, and numbers of tables in arrays.
 TomlPlace = tuple[str | int, ...]

@@ -51,8 +51,6 @@ from pairbus.clock import Clock, SystemClock
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .tokens import TokenSource
 
-__all__ = ["AmqpLine", "LinkListener", "Place"]
-
 log = logging.getLogger(__name__)
 # Nothing heard for so long, and the peer is gone. It is told half of it and sends something in between.
 IDLE_TIMEOUT = 120.0

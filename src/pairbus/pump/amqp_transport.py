@@ -24,8 +24,6 @@ from .tokens import CredentialTokens, TokenSource
 from .transport import Delivery, Peeked, Refusal, Unit
 from .unwrapping import read_postmark
 
-__all__ = ["AmqpDestination", "AmqpSource", "AmqpTransport"]
-
 T = TypeVar("T")
 _DEFERRED = Modified(delivery_failed=True, undeliverable_here=True)
 # Requests for many messages are cut into pieces: the answer is one message, and there is a limit for those.

@@ -14,8 +14,6 @@ from .parcel import Parcel, ReceiptBook
 from .station import Station
 from .transport import BacklogSource, Delivery, Refusal
 
-__all__ = ["Burials"]
-
 # The service takes 4 KB; a description is for people.
 _DESCRIPTION_LIMIT = 1024
 

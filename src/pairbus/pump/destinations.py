@@ -29,9 +29,6 @@ from math import inf
 
 from .judgement import Judgement, Remedy
 
-__all__ = ["Condition", "Destinations", "PathState"]
-
-
 # After so many busy answers in a row a path counts as down.
 BUSY_IN_A_ROW = 3
 # A try of which nothing was heard for so long was never made: its queue is gone. Another may try.

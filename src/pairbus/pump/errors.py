@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from pairbus.errors import PairbusError
 
-__all__ = ["CONNECTION_LOST", "UNANSWERED", "TransportError"]
-
 # Two conditions of our own beside those of AMQP: the line broke, or nothing came back in time.
 CONNECTION_LOST = "pairbus:connection-lost"
 UNANSWERED = "pairbus:unanswered"

@@ -28,8 +28,6 @@ from .station import Station
 from .transport import BacklogSource, Delivery, Peeked
 from .unwrapping import OpenedEnvelope, Postmark, open_envelope, read_address, read_postmark
 
-__all__ = ["PEEK_PAGE", "Intake", "Stray"]
-
 PEEK_PAGE = 250
 # Rule 3: what so many pumps had in hand may be under lock, and does not look as if it had been touched.
 _PUMPS_BEFORE = 8

@@ -10,8 +10,6 @@ from pairbus import conditions
 
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 
-__all__ = ["Judgement", "Remedy", "judge"]
-
 
 class Remedy(Enum):
     """What to do about it."""

@@ -40,8 +40,6 @@ from .destinations import Condition, Destinations, PathState
 from .judgement import Judgement, Remedy
 from .steps import Bury, H, LaneStep, StepList
 
-__all__ = ["Lanes"]
-
 # A batch has at most so many messages. The service takes 4,500; fewer are lost to one refusal.
 BATCH_MESSAGES = 100
 # Fetched at a time: more would only wait under lock.

@@ -44,8 +44,6 @@ from .amqp_line import AmqpLine
 from .errors import CONNECTION_LOST, UNANSWERED, TransportError
 from .meter import Meter
 
-__all__ = ["BATCH_FORMAT", "LinkEnd", "ReceiverLink", "SenderLink", "Wave", "attach_link", "encode_batch"]
-
 # Microsoft's message format of a batch: an envelope whose data sections are each a whole encoded message.
 BATCH_FORMAT = 0x80013700
 

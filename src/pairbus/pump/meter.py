@@ -12,8 +12,6 @@ from pairbus.ledger.operation_log import OperationRecorder
 from pairbus.metering import UNIT_BYTES, units
 from pairbus.stages import stages_by_kind
 
-__all__ = ["Meter"]
-
 
 class Meter:
     """The meter of one namespace; without a recorder it counts nothing.

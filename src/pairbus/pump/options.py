@@ -10,8 +10,6 @@ from pairbus.errors import ConfigurationError
 from pairbus.options import TtlPolicy
 from pairbus.pairing.names import path_key
 
-__all__ = ["PumpOptions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PumpOptions:

@@ -28,8 +28,6 @@ from pairbus.sdk.credentials import default_credential
 from .amqp_line import Place
 from .tokens import CredentialTokens, FixedToken, SasTokens, TokenSource
 
-__all__ = ["PumpPair", "Side"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:

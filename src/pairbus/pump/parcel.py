@@ -11,8 +11,6 @@ from .steps import HeldMessage
 from .transport import Delivery
 from .unwrapping import OpenedEnvelope, Postmark
 
-__all__ = ["Parcel", "ReceiptBook", "deliveries_of"]
-
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Parcel(HeldMessage):

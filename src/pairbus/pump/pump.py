@@ -24,8 +24,6 @@ from .station import Station
 from .summary import PumpSummary, PumpTally
 from .transport import Transport
 
-__all__ = ["Pump", "open_transport"]
-
 log = logging.getLogger(__name__)
 OpenTransport = Callable[[ResolvedSide, PumpOptions], Transport]
 

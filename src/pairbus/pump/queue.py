@@ -37,8 +37,6 @@ from .station import Station
 from .steps import Bury, Defer, Fetch, LaneStep, Recheck, Renew, Send
 from .transport import BacklogSource, Delivery, Refusal, Unit
 
-__all__ = ["QueuePump"]
-
 log = logging.getLogger(__name__)
 # Rule 7: a message that somebody else had under lock is noticed so soon after it comes back.
 _LONGEST_QUIET = 1.0

@@ -16,8 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-__all__ = ["Limiter", "Pace"]
-
 _BURST = 0.1
 _REACTION = 1.0
 _DOUBLING = 0.25

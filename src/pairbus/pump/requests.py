@@ -25,8 +25,6 @@ from .amqp_line import AmqpLine
 from .errors import TransportError
 from .links import LinkEnd, SenderLink, attach_link
 
-__all__ = ["RequestLink"]
-
 _ANSWER_CREDIT = 100
 
 

@@ -51,8 +51,6 @@ from pairbus.amqp.types import (
     UShort,
 )
 
-__all__ = ["to_annotated", "to_payload"]
-
 _TEXT_FIELDS = (
     "to",
     "subject",

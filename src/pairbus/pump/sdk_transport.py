@@ -35,8 +35,6 @@ from .sdk_messages import to_annotated, to_payload
 from .tokens import close_credential
 from .transport import Delivery, Peeked, Refusal, Unit
 
-__all__ = ["SdkDestination", "SdkSource", "SdkTransport"]
-
 # Rule 2.
 LONGEST_WAIT = 5.0
 _AT_ONCE = 100

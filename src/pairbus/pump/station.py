@@ -18,8 +18,6 @@ from .rate import Limiter
 from .summary import PumpTally
 from .transport import Destination, Transport
 
-__all__ = ["Station"]
-
 log = logging.getLogger(__name__)
 # How much of a second's worth is sent at once where there is a limit to the rate.
 _SLICE_SECONDS = 0.05

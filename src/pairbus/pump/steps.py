@@ -7,8 +7,6 @@ from typing import Generic, TypeVar
 
 from .judgement import Judgement
 
-__all__ = ["Bury", "Defer", "Fetch", "H", "HeldMessage", "LaneStep", "Recheck", "Renew", "Send", "StepList"]
-
 
 @dataclass(slots=True, eq=False)
 class HeldMessage:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["PathTally", "PumpSummary", "PumpTally"]
-
 
 @dataclass(slots=True)
 class PathTally:

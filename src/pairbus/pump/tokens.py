@@ -13,8 +13,6 @@ from urllib.parse import quote
 
 from pairbus.words import SAS_TOKEN
 
-__all__ = ["CbsToken", "CredentialTokens", "FixedToken", "SasTokens", "TokenSource", "close_credential"]
-
 # As long as the SDKs ask for; tokens are renewed long before.
 SAS_LIFETIME = 3600.0
 _SCOPE = "https://servicebus.azure.net/.default"

@@ -28,8 +28,6 @@ from pairbus.amqp.message import MessageSections
 from .errors import TransportError
 from .meter import Meter
 
-__all__ = ["BacklogSource", "Delivery", "Destination", "Peeked", "Refusal", "Transport", "Unit"]
-
 #: None for success.
 Refusal = TransportError | None
 

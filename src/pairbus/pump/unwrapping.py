@@ -29,8 +29,6 @@ from pairbus.pairing.envelope import RESERVED_NAMES, Unwrapped, expand_body, unw
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import path_key
 
-__all__ = ["OpenedEnvelope", "Postmark", "open_envelope", "read_address", "read_postmark"]
-
 _SCHEDULED = words.SCHEDULED_TIME.encode()
 # What a queue writes on a message. The partition key and the rest are the sender's and go on.
 _POSTMARKS = {name.encode() for name in words.POSTMARKS}

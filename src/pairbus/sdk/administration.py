@@ -28,16 +28,6 @@ from pairbus.pairing.names import parse_connection_string
 
 from .credentials import for_event_loop
 
-__all__ = [
-    "REQUEST_LIMIT",
-    "OpenAdministration",
-    "Trouble",
-    "ask",
-    "describe_trouble",
-    "judge_trouble",
-    "open_administration",
-]
-
 OpenAdministration = Callable[[], ServiceBusAdministrationClient]
 
 #: How long one administrative request may take; Azure answers within a second or two.

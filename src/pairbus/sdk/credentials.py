@@ -18,8 +18,6 @@ from azure.core.credentials_async import AsyncTokenCredential
 
 from pairbus.portal import Portal
 
-__all__ = ["default_credential", "for_event_loop", "for_threads"]
-
 
 def default_credential() -> AsyncTokenCredential:
     """Whatever the environment has: a managed identity, variables, a developer who signed in. Close it."""

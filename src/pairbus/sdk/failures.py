@@ -9,8 +9,6 @@ from pairbus.pairing.failures import Failure
 
 from .privates import was_encoding, was_opening, wrapped_by
 
-__all__ = ["describe"]
-
 _CONDITION = re.compile(r"Error condition: ((?:amqp|com\.microsoft):[a-z:-]+)")
 _STATUS = re.compile(r"Status Code: ([0-9]{3})", re.IGNORECASE)
 _WAIT = re.compile(r"wait\s+(?:for\s+)?([0-9]+(?:\.[0-9]+)?)\s*s", re.IGNORECASE)

@@ -18,8 +18,6 @@ from azure.core.exceptions import AzureError
 
 from .privates import connection_of, sever
 
-__all__ = ["Graveyard"]
-
 log = logging.getLogger(__name__)
 # How long an SDK sender may take to close.
 CLOSE_LIMIT = 5.0

@@ -14,17 +14,6 @@ from collections.abc import Awaitable, Iterator
 from types import TracebackType
 from typing import Any
 
-__all__ = [
-    "batch_keywords",
-    "connection_of",
-    "is_settled_by_request",
-    "largest_message",
-    "sever",
-    "was_encoding",
-    "was_opening",
-    "wrapped_by",
-]
-
 # Modules of the SDK that turn what the caller gave into bytes.
 _ENCODERS = frozenset({"_encode", "_amqp_message", "message"})
 # The function of the SDK's clients, senders and receivers that connects, authenticates and attaches.

@@ -17,8 +17,6 @@ from .credentials import for_event_loop
 from .privates import batch_keywords
 from .tls import with_shared_context
 
-__all__ = ["LinkSettings", "SdkSender", "SdkSide", "SideName"]
-
 log = logging.getLogger(__name__)
 C = TypeVar("C", bound=ServiceBusClient)
 SideName = Literal["primary", "secondary"]

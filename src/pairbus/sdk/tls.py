@@ -15,8 +15,6 @@ from typing import Any
 
 import certifi
 
-__all__ = ["with_shared_context"]
-
 # Whoever says one of these has told the SDK another way, or other certificates.
 _OWN_WAY = (
     "ssl_context",

@@ -42,8 +42,6 @@ from .operations import SegmentIntake, load_operations, take_segments
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["BillRun", "bill_ledger"]
-
 _KEY = ("pair", "namespace", "entity", "stage", "hour", "outage", "derived")
 _SUMS = SUMS[:-1]  # what is there before it is priced
 # A writer that has not been heard of for so long is gone: some times the age of a segment.

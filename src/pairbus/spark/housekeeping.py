@@ -6,8 +6,6 @@ import logging
 import time
 from collections.abc import Callable
 
-__all__ = ["Chore", "describe_failure"]
-
 log = logging.getLogger(__name__)
 #: So often a chore is done. One that has failed is tried again sooner, then less and less soon.
 EVERY = 900.0

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from pairbus.errors import ConfigurationError
 
-__all__ = ["LEAST_JAVA", "check_java", "find_java", "parse_java_version"]
-
 #: Spark 4 is compiled for this version.
 LEAST_JAVA = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')

@@ -31,8 +31,6 @@ from .schema import ddl_of, sql_type
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["SegmentIntake", "is_small", "load_operations", "take_segments"]
-
 _KINDS = {kind: columns_of(made) for kind, made in ROWS.items()}
 # A row has the columns of all kinds, and those of its own kind filled in.
 _COLUMNS = {

@@ -15,8 +15,6 @@ from pairbus.pump import PumpOptions, PumpPair
 from .leash.epochs import Shard
 from .task import Batches
 
-__all__ = ["SEEN_DDL", "peek_shards"]
-
 SEEN_DDL = "message_id string, path string, is_dead boolean"
 _SEEN = pa.schema([("message_id", pa.string()), ("path", pa.string()), ("is_dead", pa.bool_())])
 _PAGE = 10_000

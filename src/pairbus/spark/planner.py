@@ -21,8 +21,6 @@ from .leash.epochs import Shard, deal
 from .leash.leash import LeashPlace
 from .leash.tether import PlannerTether
 
-__all__ = ["PLAN_DDL", "PlanReader", "PlanSource"]
-
 PLAN_DDL = "epoch long, shard int, queues string"
 
 

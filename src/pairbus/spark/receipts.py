@@ -30,8 +30,6 @@ from .schema import ddl_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Compaction", "ReceiptCounts", "compact_receipts", "count_receipts", "load_receipts"]
-
 _COLUMNS = columns_of(Receipt)
 _SEGMENT_DDL = ddl_of(_COLUMNS.values())
 _TABLE_DDL = ddl_of(_COLUMNS.values(), moments="timestamp")

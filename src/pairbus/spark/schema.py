@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from pairbus.ledger.columns import RowColumn
 
-__all__ = ["ddl_of", "sql_type"]
-
 _SQL = {str: "string", int: "long", float: "double", bool: "boolean"}
 
 

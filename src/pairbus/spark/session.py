@@ -37,8 +37,6 @@ from pairbus.errors import ConfigurationError, UnreachableError
 
 from .java import check_java
 
-__all__ = ["DEFAULT_MASTER", "check_spark_version", "is_remote", "open_session"]
-
 DEFAULT_MASTER = "local[8,4]"
 LEAST_SPARK = (4, 2, 1)
 # How long a cancelled task may take to give its messages back before it is killed.

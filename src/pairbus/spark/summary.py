@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["PathSummary", "RunTally", "SyphonSummary"]
-
 
 @dataclass(slots=True)
 class PathSummary:

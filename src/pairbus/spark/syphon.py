@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["LeashKind", "Syphon", "SyphonError", "SyphonProgress"]
-
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 LeashKind = Literal["socket", "file"]

@@ -34,8 +34,6 @@ from .leash.epochs import Shard
 from .leash.leash import COUNTS, LeashPlace, PumpSeen
 from .leash.tether import Tether
 
-__all__ = ["RESULT_DDL", "ShardJob", "pump_planned", "pump_shards"]
-
 RESULT_DDL = "epoch long, shard int"
 _RESULT = pa.schema([("epoch", pa.int64()), ("shard", pa.int32())])
 Batches = Iterator[pa.RecordBatch]

@@ -36,8 +36,6 @@ from .schema import ddl_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["MissingMessage", "Verdict", "verify"]
-
 _REDIRECTED = columns_of(RedirectRecord).values()
 # What a verdict asks of a receipt.
 _HANDLED = [columns_of(Receipt)[name] for name in ("op", "message_id", "path", "outcome")]

@@ -10,8 +10,6 @@ from pairbus.clock import ManualClock
 
 from .timers import ManualTimers
 
-__all__ = ["manual_clock", "manual_timers", "pairbus_broker"]
-
 
 @pytest.fixture
 def manual_clock() -> ManualClock:

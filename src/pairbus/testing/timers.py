@@ -7,8 +7,6 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-__all__ = ["ManualTimer", "ManualTimers"]
-
 # Turns of the event loop after each timer. What a timer sets off goes through a few tasks before it is done
 # or waits for the network.
 _TURNS = 20

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-__all__ = ["Certificate", "ensure_certificate", "load_given", "server_context"]
-
 CERTIFICATE_FILE: Final = "cert.pem"
 KEY_FILE: Final = "key.pem"
 LIFETIME: Final = datetime.timedelta(days=3650)

@@ -8,8 +8,6 @@ from pairbus.broker.engine.errors import Refused
 
 from .tokens import Grant, entity_path
 
-__all__ = ["Access"]
-
 
 class Access:
     """The grants of one connection. A new token for the same resource takes the place of the old one."""

@@ -18,8 +18,6 @@ from pairbus.conditions import UNAUTHORIZED
 
 from .policies import Claim
 
-__all__ = ["Grant", "TokenRejected", "entity_path", "resource_path"]
-
 _SCHEME_AND_HOST: Final = re.compile(r"\A[a-z][a-z0-9+.-]*://[^/?#]*", re.IGNORECASE)
 # Without a scheme only what can be no entity is taken for a host: a limited token must not grow by a mistake.
 _BARE_HOST: Final = re.compile(

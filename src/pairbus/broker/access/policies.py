@@ -22,8 +22,6 @@ from typing import Any, Final
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import SECRET, publish, tighten
 
-__all__ = ["ALL_CLAIMS", "ROOT_POLICY", "Claim", "Policies", "Policy", "connection_string"]
-
 ROOT_POLICY: Final = "RootManageSharedAccessKey"
 KEY_BYTES: Final = 32
 # The service's own limits. Such names need no quoting in a token, in which clients quote them differently.

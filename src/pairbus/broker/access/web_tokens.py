@@ -18,8 +18,6 @@ from pairbus.errors import ConfigurationError
 from .grants import Grant, TokenRejected
 from .policies import ALL_CLAIMS, Claim
 
-__all__ = ["AUDIENCES", "ROLES", "JwtKey"]
-
 AUDIENCES: Final = ("https://servicebus.azure.net", "https://servicebus.azure.net/")
 ROLES: Final[Mapping[str, frozenset[Claim]]] = {
     "Azure Service Bus Data Sender": frozenset({Claim.SEND}),

@@ -10,8 +10,6 @@ from urllib.parse import parse_qsl, unquote
 from .errors import AdminRefused
 from .exchange import split_target
 
-__all__ = ["Page", "ResourceAddress", "ResourceKind", "parse_address"]
-
 # Azure gives at most a hundred entries a page, whatever was asked for.
 MAX_PAGE = 100
 

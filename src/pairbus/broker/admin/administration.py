@@ -21,8 +21,6 @@ from .atom import error_response
 if TYPE_CHECKING:
     from pairbus.broker.host import NamespaceHost
 
-__all__ = ["AdminLine", "Administration"]
-
 
 class Administration:
     """Answers the requests of administration clients."""

@@ -25,8 +25,6 @@ from .exchange import HttpRequest, Response
 from .markup import branch, leaf
 from .subscriptions import Rules, Subscriptions
 
-__all__ = ["AdminApi", "Authorize", "status_of"]
-
 Authorize = Callable[[HttpRequest], None]
 
 _STATUS: Final = {

@@ -10,8 +10,6 @@ from .duration import format_instant
 from .exchange import HttpRequest, Response
 from .markup import XmlNode, branch, leaf, render
 
-__all__ = ["AtomEntry", "entry_response", "error_response", "feed_response"]
-
 ATOM = "http://www.w3.org/2005/Atom"
 SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 SCHEMA_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"

@@ -12,8 +12,6 @@ from typing import Final
 
 from .markup import XmlNode, branch, leaf
 
-__all__ = ["describe_authorization", "read_authorization"]
-
 _HEAD: Final = ("ClaimType", "ClaimValue")
 _TAIL: Final = ("CreatedTime", "ModifiedTime", "KeyName", "PrimaryKey", "SecondaryKey")
 

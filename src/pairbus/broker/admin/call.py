@@ -12,8 +12,6 @@ from .errors import AdminRefused
 from .exchange import HttpRequest, Response
 from .markup import XmlNode, parse
 
-__all__ = ["AdminCall"]
-
 Item = TypeVar("Item")
 
 

@@ -14,8 +14,6 @@ from .duration import format_instant
 from .markup import XmlNode, branch, leaf
 from .settings import write_settings
 
-__all__ = ["describe_queue", "describe_subscription", "describe_topic"]
-
 _COUNTS_SPACE = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 
 # The order of the service's data contract, which .NET's own reader wants.

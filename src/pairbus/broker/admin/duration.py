@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["FOR_EVER", "format_duration", "format_instant", "parse_duration", "parse_instant"]
-
 FOR_EVER = "P10675199DT2H48M5.4775807S"
 
 _TICKS_PER_SECOND = 10_000_000

@@ -22,8 +22,6 @@ from .exchange import Response
 from .markup import XmlNode
 from .settings import read_settings
 
-__all__ = ["Entities"]
-
 SendableSettings = TypeVar("SendableSettings", QueueSettings, TopicSettings)
 # The first version that tells of filters.
 _FILTER_COUNTS_SINCE = "2024-05"

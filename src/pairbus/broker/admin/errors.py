@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from pairbus.errors import PairbusError
 
-__all__ = ["AdminRefused", "Unauthorized"]
-
 
 class AdminRefused(PairbusError):
     """A request that cannot be carried out; the text says how to mend it."""

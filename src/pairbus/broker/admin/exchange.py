@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from urllib.parse import unquote
 
-__all__ = ["HttpRequest", "Response", "split_target"]
-
 
 def split_target(target: str) -> tuple[str, str]:
     """Path, still quoted and without slashes at its ends, and query."""

@@ -28,8 +28,6 @@ from .atom import error_response
 from .errors import AdminRefused
 from .exchange import HttpRequest, Response
 
-__all__ = ["AdminHttp", "Handler", "HttpLimits"]
-
 Handler = Callable[[HttpRequest], Response | Awaitable[Response]]
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,6 @@ from xml.parsers import expat
 
 from .errors import AdminRefused
 
-__all__ = ["XmlNode", "parse", "render"]
-
 # The deepest document of the API has 9 levels (the default rule of a subscription with a typed parameter).
 MAX_DEPTH = 32
 # A rule with a thousand parameters has four thousand elements.

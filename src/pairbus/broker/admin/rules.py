@@ -22,8 +22,6 @@ from .errors import AdminRefused
 from .markup import XmlNode, branch, leaf
 from .typed import read_pairs, write_pairs
 
-__all__ = ["describe_rule", "read_rule"]
-
 # The only level that the service still knows, and what every client sends.
 _COMPATIBILITY_LEVEL = "20"
 

@@ -13,8 +13,6 @@ from pairbus.broker.engine.settings import EntityStatus
 
 from .duration import format_duration, parse_duration
 
-__all__ = ["Scalar", "boolean", "duration", "forwarding", "limited_duration", "number", "status", "text"]
-
 
 class Read(Protocol):
     """From an element's text to a setting."""

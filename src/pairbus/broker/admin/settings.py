@@ -17,8 +17,6 @@ from .errors import AdminRefused
 from .markup import XmlNode
 from .scalar import Scalar
 
-__all__ = ["SettingsType", "read_settings", "write_settings"]
-
 SettingsType = TypeVar("SettingsType", QueueSettings, TopicSettings, SubscriptionSettings)
 
 _TABLE: Final[dict[str, tuple[str, Scalar]]] = {

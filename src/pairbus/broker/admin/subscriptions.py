@@ -14,8 +14,6 @@ from .exchange import Response
 from .rules import describe_rule, read_rule
 from .settings import read_settings
 
-__all__ = ["Rules", "Subscriptions"]
-
 
 class Subscriptions:
     """What can be done with subscriptions."""

@@ -19,8 +19,6 @@ from .duration import format_duration, format_instant, parse_duration, parse_ins
 from .errors import AdminRefused
 from .markup import XmlNode, branch, leaf
 
-__all__ = ["read_pairs", "write_pairs"]
-
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 SERIALIZATION = "http://schemas.microsoft.com/2003/10/Serialization/"
 _PAIR = "KeyValueOfstringanyType"

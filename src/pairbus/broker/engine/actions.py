@@ -23,8 +23,6 @@ from .sql.tree import Property, Scope, Set, Statement
 from .system_properties import Filterable, lookup
 from .typed_values import check_values, from_plain, to_plain
 
-__all__ = ["ChangedMessage", "SqlAction"]
-
 
 class ChangedMessage(NamedTuple):
     """The sections that an action may have changed; always new objects. Itself something to filter."""

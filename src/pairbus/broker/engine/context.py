@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from .queue import MessageQueue
     from .stock import Stock
 
-__all__ = ["Context", "Space"]
-
 
 class Space:
     """Bytes taken, and the quota. An entity shares it with its sub-queues, a topic with its subscriptions."""

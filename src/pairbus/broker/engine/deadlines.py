@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, TypeVar
 
-__all__ = ["NEVER", "Alarms", "Deadlines", "Sleeper"]
-
 NEVER = float("inf")
 # Below this, stale entries are not worth a sweep.
 FEW = 64

@@ -13,8 +13,6 @@ from .queue import MessageQueue
 from .subscription import Subscription
 from .topic import Topic
 
-__all__ = ["Directory"]
-
 # More spellings than any honest client writes; this only bounds what the others do.
 MANY = 100_000
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from .deadlines import Deadlines
 
-__all__ = ["DuplicateHistory"]
-
 # Seconds by which forgetting may be late.
 SLACK = 1.0
 

@@ -24,8 +24,6 @@ from .message import Incoming, MessageState, StoredMessage
 from .settings import MEGABYTE, EntitySettings, QueueSettings, TopicSettings
 from .table import MessageTable
 
-__all__ = ["Entity"]
-
 
 class Entity(Sleeper):
     """Something that has a path and may be sent to."""

@@ -12,8 +12,6 @@ from __future__ import annotations
 from pairbus import conditions
 from pairbus.errors import PairbusError
 
-__all__ = ["Refused"]
-
 
 class Refused(PairbusError):
     """An operation that the engine does not do. Nothing has changed."""

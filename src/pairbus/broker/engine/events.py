@@ -22,22 +22,6 @@ from .message import MessageState, StoredMessage
 from .rules import Rule
 from .settings import QueueSettings, SubscriptionSettings, TopicSettings
 
-__all__ = [
-    "DuplicateForgotten",
-    "DuplicateSeen",
-    "EngineEvent",
-    "EntityKind",
-    "EntityPut",
-    "EntityRemoved",
-    "MessageChanged",
-    "MessageRemoved",
-    "MessageStored",
-    "RulePut",
-    "RuleRemoved",
-    "SequenceAdvanced",
-    "SessionStateSet",
-]
-
 
 class EntityKind(enum.Enum):
     """What an entity is."""

@@ -29,8 +29,6 @@ from pairbus.amqp.message import (
 from pairbus.amqp.types import Symbol
 from pairbus.words import PING_CONTENT_TYPE, POSTMARKS
 
-__all__ = ["Incoming", "MessageState", "StoredMessage", "View"]
-
 SCHEDULED_TIME: Final = Symbol(words.SCHEDULED_TIME)
 PARTITION_KEY: Final = Symbol(words.PARTITION_KEY)
 

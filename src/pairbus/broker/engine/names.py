@@ -11,8 +11,6 @@ import re
 from .errors import bad_argument
 from .settings import NamespaceLimits
 
-__all__ = ["check_path", "check_rule_name", "check_subscription_name", "fold"]
-
 _PATH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~/-]*[A-Za-z0-9_])?")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 _RULE_NAME = re.compile(r"[^/\\?#@*\x00-\x1f]+")

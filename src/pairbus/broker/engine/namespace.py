@@ -46,8 +46,6 @@ from .tokens import new_token
 from .topic import Topic
 from .validity import check_settings, check_update
 
-__all__ = ["Namespace"]
-
 
 class Namespace:
     """One namespace with all its entities."""

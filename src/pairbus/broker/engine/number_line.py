@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
-__all__ = ["NumberLine"]
-
 
 class NumberLine:
     """Sequence numbers in order, some of them stale."""

@@ -31,8 +31,6 @@ from .settings import QueueSettings, SubscriptionSettings, TopicSettings
 from .subscription import Subscription
 from .topic import Topic
 
-__all__ = ["Recovery", "describe"]
-
 
 class Recovery:
     """Applies events to a namespace. `build` makes an entity from its event and `drop` removes one."""

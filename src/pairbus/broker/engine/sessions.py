@@ -20,8 +20,6 @@ from .message import StoredMessage
 from .number_line import NumberLine
 from .table import MessageTable
 
-__all__ = ["MessageSession", "MessageSessions", "SessionLock"]
-
 
 @dataclass(slots=True, eq=False)
 class SessionLock:

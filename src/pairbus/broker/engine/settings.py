@@ -9,19 +9,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-__all__ = [
-    "PREMIUM",
-    "RELAXED",
-    "STANDARD",
-    "EntitySettings",
-    "EntityStatus",
-    "NamespaceLimits",
-    "QueueSettings",
-    "ReceivableSettings",
-    "SubscriptionSettings",
-    "TopicSettings",
-]
-
 MEGABYTE = 1024 * 1024
 
 

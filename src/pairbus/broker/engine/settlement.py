@@ -19,8 +19,6 @@ from .message import MessageState, StoredMessage
 from .sessions import MessageSession, MessageSessions
 from .stock import Stock
 
-__all__ = ["Handout", "LockableStock"]
-
 
 class Handout(NamedTuple):
     """A message for a receiver. Without a token it is deleted already."""

@@ -24,8 +24,6 @@ from .number_line import NumberLine
 from .sessions import MessageSessions
 from .settings import EntitySettings, ReceivableSettings
 
-__all__ = ["Stock"]
-
 # Lines shorter than this are not worth sweeping.
 FEW: Final = 64
 

@@ -13,8 +13,6 @@ from .queue import MessageQueue
 from .rules import Rule, TrueFilter
 from .settings import SubscriptionSettings
 
-__all__ = ["SEGMENT", "Subscription", "subscription_path"]
-
 SEGMENT = "Subscriptions"
 
 

@@ -16,8 +16,6 @@ from pairbus import words
 from pairbus.amqp.message import Properties
 from pairbus.amqp.types import Timestamp
 
-__all__ = ["SYSTEM_PROPERTIES", "Filterable", "SystemProperty", "identifier_text", "lookup"]
-
 
 class Filterable(Protocol):
     """What a filter looks at. Annotations are keyed by their AMQP names (`x-opt-…`)."""

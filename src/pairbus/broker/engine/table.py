@@ -12,8 +12,6 @@ from collections.abc import Iterator
 
 from .message import StoredMessage
 
-__all__ = ["MessageTable"]
-
 BITS = 8
 
 

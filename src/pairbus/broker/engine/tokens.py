@@ -12,8 +12,6 @@ import random
 import uuid
 from typing import Final
 
-__all__ = ["new_token"]
-
 # The bits that make a random number a uuid of version 4 (RFC 9562, section 5.4).
 KEPT: Final = ~((0xF << 76) | (0x3 << 62)) & ((1 << 128) - 1)
 FIXED: Final = (0x4 << 76) | (0x2 << 62)

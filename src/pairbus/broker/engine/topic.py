@@ -15,8 +15,6 @@ from .queue import Counts
 from .settings import TopicSettings
 from .subscription import Subscription, subscription_path
 
-__all__ = ["Topic"]
-
 
 class Topic(Entity):
     """Something to send to that has subscribers."""

@@ -22,8 +22,6 @@ from pairbus.conditions import ARGUMENT_ERROR
 
 from .errors import Refused
 
-__all__ = ["Comparable", "PlainValue", "check_values", "comparable", "equal", "from_plain", "to_plain"]
-
 # A kind and a value that compares with others of that kind.
 Comparable: TypeAlias = tuple[str, Any]
 PlainValue: TypeAlias = dict[str, Any]

@@ -9,8 +9,6 @@ from __future__ import annotations
 from .errors import bad_argument
 from .settings import EntitySettings, NamespaceLimits, QueueSettings, ReceivableSettings, TopicSettings
 
-__all__ = ["check_settings", "check_update"]
-
 # Azure refuses to change these after the entity was created.
 FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 FOREVER = float("inf")

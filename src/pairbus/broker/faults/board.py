@@ -22,8 +22,6 @@ from pairbus.fault_kinds import ClientAction, FaultKind, LineState
 
 from .fault import Fault, check_entity, make_fault
 
-__all__ = ["FaultBoard"]
-
 _NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
 

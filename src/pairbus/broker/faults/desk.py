@@ -18,8 +18,6 @@ from .plan import FaultStep
 if TYPE_CHECKING:
     from pairbus.broker.host import NamespaceHost
 
-__all__ = ["FaultDesk"]
-
 log = logging.getLogger(__name__)
 
 

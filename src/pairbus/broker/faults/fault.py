@@ -13,8 +13,6 @@ from pairbus.broker.engine.names import fold
 from pairbus.errors import ConfigurationError
 from pairbus.fault_kinds import KINDS, ClientAction, FaultKind, FaultTraits, LineState, is_lasting
 
-__all__ = ["Fault", "check_entity", "make_fault"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Fault:

@@ -28,8 +28,6 @@ from pairbus.plumbing.toml_tables import TomlTable, parse_toml, read_text
 
 from .board import FaultBoard
 
-__all__ = ["FaultPlan", "FaultStep"]
-
 CLEAR = "clear"
 
 

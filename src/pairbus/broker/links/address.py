@@ -6,8 +6,6 @@ from urllib.parse import unquote
 
 from pairbus import words
 
-__all__ = ["LinkAddress", "NodeKind", "parse_address"]
-
 
 class NodeKind(Enum):
     """What stands at an address."""

@@ -30,8 +30,6 @@ from .wire import dotnet_ticks
 if TYPE_CHECKING:
     from .peer import Peer
 
-__all__ = ["SessionWait", "attach_link"]
-
 log = logging.getLogger(__name__)
 SESSION_FILTER = Symbol(words.SESSION_FILTER)
 _TIMEOUT = Symbol(words.LINK_TIMEOUT)

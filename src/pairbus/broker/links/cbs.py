@@ -11,8 +11,6 @@ from pairbus.broker.engine.errors import Refused
 from .address import LinkAddress, parse_address
 from .requests import Answer, NodeRequest
 
-__all__ = ["TokenNode"]
-
 
 class TokenNode:
     """Answers put-token requests of one connection."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from .peer import Peer
     from .sending_endpoint import SendingEndpoint
 
-__all__ = ["Consumers"]
-
 # With several hungry receivers on a queue each gets this many before the next one's turn.
 _SHARE = 4
 _ALL = 1 << 30

@@ -5,8 +5,6 @@ rest passes it by.
 from pairbus.amqp.events import LinkFlowed, Settled, TransferReceived
 from pairbus.amqp.link import Link
 
-__all__ = ["LinkEndpoint", "Needs", "Unanswered"]
-
 Needs = tuple[str, tuple[str, ...]]
 
 

@@ -25,8 +25,6 @@ from .requests import Answer, NodeRequest
 from .rule_codec import decode_rule, encode_rule
 from .wire import milliseconds, render_delivery, render_peeked
 
-__all__ = ["ManagementNode", "SessionLocks"]
-
 _STATUS = {
     conditions.NOT_FOUND: 404,
     conditions.MESSAGE_NOT_FOUND: 404,

@@ -40,8 +40,6 @@ from .requests import AnswerEndpoint, FindAnswers
 if TYPE_CHECKING:
     from pairbus.broker.host import NamespaceHost
 
-__all__ = ["Peer"]
-
 log = logging.getLogger(__name__)
 # Azure closes a connection on which nothing was heard for four minutes.
 IDLE_TIMEOUT = 240.0

@@ -20,8 +20,6 @@ from .endpoint import LinkEndpoint
 if TYPE_CHECKING:
     from .peer import Peer
 
-__all__ = ["BATCH_FORMAT", "SEND_CREDIT", "ReceivingEndpoint"]
-
 # Microsoft's message format of a batch: an envelope whose data sections are each a whole encoded message.
 BATCH_FORMAT = 0x80013700
 # As much as Azure grants; a pipelining sender must not run dry within a turn.

@@ -26,8 +26,6 @@ from pairbus.amqp.performatives import ACCEPTED, AmqpError, Rejected
 
 from .endpoint import LinkEndpoint
 
-__all__ = ["Answer", "AnswerEndpoint", "NodeRequest", "RequestEndpoint", "Service"]
-
 # Credit for requests. A client has one or two under way; this many never make it wait.
 REQUEST_CREDIT = 100
 # A client that asks and asks but grants no credit for the answers loses the oldest ones, not our memory.

@@ -21,8 +21,6 @@ from pairbus.broker.engine.rules import Rule
 
 from .wire import milliseconds
 
-__all__ = ["decode_rule", "encode_rule"]
-
 _RULE = ULong(0x0000013700000004)
 _EMPTY_ACTION = ULong(0x0000013700000005)
 _SQL_ACTION = ULong(0x0000013700000006)

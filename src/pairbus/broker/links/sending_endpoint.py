@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from .peer import Peer
 
-__all__ = ["SendingEndpoint"]
-
 _REJECTED_ECHO = Rejected(None)
 
 

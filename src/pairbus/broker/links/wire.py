@@ -17,8 +17,6 @@ from pairbus.amqp.types import Symbol
 from pairbus.broker.engine.message import MessageState, StoredMessage
 from pairbus.broker.engine.queue import Handout
 
-__all__ = ["DOTNET_EPOCH_TICKS", "dotnet_ticks", "milliseconds", "render_delivery", "render_peeked"]
-
 # .NET counts 100 ns ticks from the year 1; this is where the Unix epoch lies on that scale.
 DOTNET_EPOCH_TICKS = 621_355_968_000_000_000
 

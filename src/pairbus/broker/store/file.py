@@ -22,8 +22,6 @@ from pairbus.plumbing.files import sync_directory
 
 from .statements import load_migrations
 
-__all__ = ["APPLICATION_ID", "open_database", "store_error"]
-
 log = logging.getLogger(__name__)
 # "Pbus", as the first script says it.
 APPLICATION_ID = 0x50627573

@@ -11,17 +11,6 @@ from pairbus.broker.engine.message import MessageState, StoredMessage
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 
-__all__ = [
-    "PLACE_STEP",
-    "change_row",
-    "entity_row",
-    "message_row",
-    "read_entity",
-    "read_message",
-    "read_rule",
-    "rule_row",
-]
-
 # The numbers of places are this far apart. A message's key is its place's number and its sequence number in
 # one: 17 million million messages a place, half a million places.
 PLACE_STEP = 1 << 44

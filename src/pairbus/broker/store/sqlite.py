@@ -53,8 +53,6 @@ from .rows import (
 )
 from .statements import load_statements
 
-__all__ = ["SqliteStore"]
-
 # What a row that is not as it was written makes of the functions that read it.
 _UNREADABLE = (ValueError, TypeError, KeyError, DecodeError, Refused)
 

@@ -9,8 +9,6 @@ from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-__all__ = ["load_migrations", "load_statements"]
-
 _MIGRATION = re.compile(r"\d{4}_\w+\.sql")
 _BLOCK = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)

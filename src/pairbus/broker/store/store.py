@@ -7,8 +7,6 @@ from typing import Protocol
 
 from pairbus.broker.engine.events import EngineEvent
 
-__all__ = ["MemoryStore", "Store"]
-
 
 class Store(Protocol):
     """Keeps what the engine decided."""

@@ -19,8 +19,6 @@ from pairbus.sdk.side import SdkSide
 
 from .transport import open_transport
 
-__all__ = ["BacklogView"]
-
 _PAGE = 250
 # A backlog of this size is not looked through to its end only to count.
 _ENOUGH = 1000

@@ -36,8 +36,6 @@ from pairbus.timers import Timers
 
 from .transport import open_transport, pump_side
 
-__all__ = ["HostedSyphon"]
-
 log = logging.getLogger(__name__)
 # The rest after a pump has failed; doubled with each further failure.
 _FIRST_REST = 1.0

@@ -17,8 +17,6 @@ from pairbus.pump.tokens import CbsToken, CredentialTokens, FixedToken, SasToken
 from pairbus.pump.transport import Transport
 from pairbus.sdk.side import SdkSide
 
-__all__ = ["open_transport", "pump_side"]
-
 # Keywords of the SDK that change how it reaches a namespace.
 _SDK_ONLY = ("http_proxy", "custom_endpoint_address", "ssl_context")
 

@@ -26,8 +26,6 @@ from pairbus.stages import Stage
 
 from .observer import Observer, RouteName, SendNote
 
-__all__ = ["ClientLedger"]
-
 # Sends that are alike in all that a bill asks for: path, route, queue, fate, minute.
 _Likeness = tuple[str, RouteName, "str | None", Fate, float]
 # So many notes take less than a millisecond to add up.

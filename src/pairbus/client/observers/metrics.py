@@ -21,8 +21,6 @@ except ImportError as error:
         "Prometheus metrics need prometheus-client: pip install 'pairbus[metrics]'", name="prometheus_client"
     ) from error
 
-__all__ = ["FAMILIES", "Family", "PrometheusObserver"]
-
 # A send to a near namespace takes a few milliseconds, one that is held until the failover a minute and more.
 _BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 

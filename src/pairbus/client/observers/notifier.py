@@ -12,8 +12,6 @@ from contextvars import ContextVar
 
 from pairbus.options import StateChange
 
-__all__ = ["Notifier"]
-
 log = logging.getLogger(__name__)
 # Set on the thread of a callback, and so in the context of all that the callback has done elsewhere.
 _caller: ContextVar[Notifier | None] = ContextVar("pairbus_notifier", default=None)

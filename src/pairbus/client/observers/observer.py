@@ -19,17 +19,6 @@ from pairbus.pairing.headroom import HeadroomNotice
 if TYPE_CHECKING:
     from pairbus.backlog.provisioner import ProvisioningReport
 
-__all__ = [
-    "AttemptOutcome",
-    "LogObserver",
-    "Observer",
-    "Observers",
-    "RouteName",
-    "SendNote",
-    "Sending",
-    "Undertaking",
-]
-
 RouteName = Literal["primary", "backlog", "spool"]
 AttemptOutcome = Literal["ok", "failed", "unknown"]
 

@@ -19,8 +19,6 @@ except ImportError as error:
         "spans need opentelemetry-api: pip install 'pairbus[tracing]'", name="opentelemetry"
     ) from error
 
-__all__ = ["TracingObserver"]
-
 
 class TracingObserver(Observer):
     """Gives each call a span, `pairbus.send` or `pairbus.schedule`."""

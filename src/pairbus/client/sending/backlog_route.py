@@ -56,8 +56,6 @@ from .message import (
 )
 from .ticket import Ending, Ticket
 
-__all__ = ["BacklogRoute"]
-
 log = logging.getLogger(__name__)
 # Until a link has said otherwise: the Standard tier.
 DEFAULT_LIMIT = 262_144

@@ -14,8 +14,6 @@ from .message import Message
 if TYPE_CHECKING:
     from .entity import PairedEntity
 
-__all__ = ["EntityCall", "ReplayCall", "ScheduleCall", "SendCall"]
-
 
 class EntityCall(Protocol):
     """What a caller wants: done on the primary by `transmit`, or else by `redirect`."""

@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 
     from .message import Message
 
-__all__ = ["PairedEntity"]
-
 # Far longer than a healthy primary takes to answer.
 _PATIENCE = 1.0
 _UNANSWERED = Ruling(Action.COUNT_UNKNOWN, FailureKind.TIMEOUT)

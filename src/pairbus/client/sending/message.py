@@ -28,22 +28,6 @@ from pairbus.metering import UNIT_BYTES
 from pairbus.pairing.envelope import CompressedBody, Long, Natives, TimestampMs, Wrapped, check_properties
 from pairbus.words import SCHEDULED_TIME
 
-__all__ = [
-    "Message",
-    "PairedMessageBatch",
-    "body_bytes",
-    "data_of",
-    "measure",
-    "message_id_of",
-    "natives_of",
-    "new_id",
-    "prepare",
-    "raw_of",
-    "session_of",
-    "weigh",
-    "wrapped_copy",
-]
-
 Message = ServiceBusMessage | AmqpAnnotatedMessage
 _SCHEDULED = SCHEDULED_TIME.encode()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

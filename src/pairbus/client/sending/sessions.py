@@ -38,8 +38,6 @@ from pairbus.timers import TimerHandle, Timers
 
 from .message import Message, session_of
 
-__all__ = ["SessionKey", "SessionPicture", "StayingSessions"]
-
 log = logging.getLogger(__name__)
 # Rule 4: as many as a syphon moves within a moment; how soon the next look comes; how long sends wait at
 # most.

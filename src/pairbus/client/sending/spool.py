@@ -41,8 +41,6 @@ from pairbus.timers import Timers
 
 from .message import Message, message_id_of
 
-__all__ = ["Replay", "Spool", "UnsendableRecord", "list_spooled"]
-
 log = logging.getLogger(__name__)
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0

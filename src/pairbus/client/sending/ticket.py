@@ -6,8 +6,6 @@ import asyncio
 from enum import Enum
 from typing import Any
 
-__all__ = ["Ending", "Ticket"]
-
 
 class Ending(Enum):
     """How a wait or a call ended."""

@@ -13,8 +13,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["default_state_dir", "records_dir", "status_dir"]
-
 
 def default_state_dir(primary: str) -> Path:
     """The state directory of a pair, by the name of its primary: below XDG_STATE_HOME."""

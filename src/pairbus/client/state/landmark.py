@@ -12,8 +12,6 @@ from pathlib import Path
 
 from pairbus.plumbing.files import publish
 
-__all__ = ["Landmark"]
-
 log = logging.getLogger(__name__)
 
 

@@ -22,8 +22,6 @@ from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.types import Described, Symbol
 from pairbus.client.sending.message import Message, raw_of
 
-__all__ = ["pack", "unpack"]
-
 _TUPLE, _DATETIME, _DECIMAL = Symbol("tuple"), Symbol("datetime"), Symbol("decimal")
 _SECTIONS = ("application_properties", "annotations", "delivery_annotations", "footer")
 

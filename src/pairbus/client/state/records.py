@@ -16,8 +16,6 @@ from pairbus.clock import Clock
 from pairbus.ledger.segment import MAX_AGE, SegmentWriter, adopt_segments, encode_row
 from pairbus.ledger.segment_log import SegmentLog
 
-__all__ = ["KIND", "NoRecords", "Records", "RedirectRecord", "SegmentRecords"]
-
 #: The kind of segment that holds redirect records.
 KIND = "redirects"
 

@@ -30,8 +30,6 @@ from pathlib import Path
 
 from pairbus.plumbing.files import SECRET, FileLock, publish, remove_drafts, sync_directory, write_all
 
-__all__ = ["SpoolStore", "adopt_stores"]
-
 log = logging.getLogger(__name__)
 _FRAME = struct.Struct(">II")
 # Read as a whole, and deleted as a whole: so much may lie on the disk beyond what is still to be sent.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pairbus.backlog.provisioner import ProvisioningReport
     from pairbus.client.status import PairStatus
 
-__all__ = ["ClientPicture", "StatusFile", "read_status_files"]
-
 log = logging.getLogger(__name__)
 #: How often the file is written while nothing changes.
 INTERVAL = 2.0

@@ -13,8 +13,6 @@ from pairbus.drill.result import DrillResult
 from .summary import judge, sum_up, tell_figures, tell_rest
 from .wording import name_state
 
-__all__ = ["PlainDisplay", "open_display"]
-
 # How often the figures are told: often enough to see that it lives, seldom enough to read the log afterwards.
 _PAUSE = 2.5
 # And how often if they are the same again.

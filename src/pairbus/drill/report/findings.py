@@ -13,8 +13,6 @@ from pairbus.drill.result import Cost, CostLine, DrillResult, EntityResult, Mess
 from .summary import fates_of
 from .wording import count_of, write_money, write_seconds
 
-__all__ = ["render_bill", "render_checks", "render_fates", "render_options"]
-
 # Shown at once; more are folded.
 _MOST_SHOWN = 8
 # More than these are in the JSON, and make the page slow.

@@ -13,16 +13,6 @@ from pairbus.drill.result import FaultSpan, Phase, StateSpan
 
 from .wording import name_state, write_seconds
 
-__all__ = [
-    "STATES",
-    "draw_backdrop",
-    "draw_fault_lane",
-    "draw_phases",
-    "draw_state_lane",
-    "group_lanes",
-    "is_troubled",
-]
-
 _HEIGHT = 24
 # How thick the bar of a state is, and which class it has; an unknown one is drawn like `suspect`.
 STATES = {

@@ -23,8 +23,6 @@ from .summary import judge, sum_up, tell_figures, tell_rest
 from .trail import Trail, draw_spark
 from .wording import name_state, write_rate, write_seconds
 
-__all__ = ["LiveDisplay", "make_console"]
-
 _STATES = {"healthy": "green", "suspect": "yellow", "failed over": "bold dark_orange", "faulted": "bold red"}
 _WORST = ("faulted", "failed over", "suspect")
 _ROUTES = {

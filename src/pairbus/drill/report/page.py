@@ -19,8 +19,6 @@ from .summary import judge, key_figures, sum_up, tell_rest
 from .timeline import render_timeline
 from .wording import count_of, write_seconds
 
-__all__ = ["render_drill"]
-
 # Promises that the verdict names; all are told further down.
 _MOST_NAMED = 3
 _UNBROKEN = "\N{NO-BREAK SPACE}"

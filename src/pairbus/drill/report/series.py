@@ -15,8 +15,6 @@ from itertools import pairwise
 from pairbus.charts.areas import Slots
 from pairbus.drill.result import Sample
 
-__all__ = ["levels_of", "make_slots", "rates_of", "sums_of"]
-
 # As many columns as a chart shows: finer ones are not seen, and each has words of its own for the pointer.
 MOST_SLOTS = 150
 _LENGTHS = (0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600)

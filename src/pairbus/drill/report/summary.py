@@ -9,19 +9,6 @@ from pairbus.drill.result import DrillResult, FaultSpan, StateSpan
 
 from .wording import count_of, name_state, write_rate, write_seconds, write_sum
 
-__all__ = [
-    "Figure",
-    "fates_of",
-    "find_failover",
-    "find_outage",
-    "judge",
-    "key_figures",
-    "sum_up",
-    "tell_figures",
-    "tell_rest",
-]
-
-
 # How scenarios call the namespace whose faults bring no failover.
 _SECONDARY = "secondary"
 

@@ -22,8 +22,6 @@ from .lanes import (
 from .series import levels_of, make_slots, rates_of, sums_of
 from .wording import count_of, write_rate, write_seconds
 
-__all__ = ["find_end", "render_timeline"]
-
 # More lanes than these are folded away, so that the charts stay near the faults that explain them.
 _MOST_LANES = 10
 _MOST_FAULTS = 6

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["Trail", "draw_spark"]
-
 _FIRST_SLOT = 0.5
 _MARKS = " ▁▂▃▄▅▆▇█"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 
-__all__ = ["count_of", "name_state", "write_money", "write_rate", "write_seconds", "write_sum"]
-
 
 def count_of(number: int, one: str, many: str) -> str:
     """`1 message`, `2,310 messages`."""

@@ -10,8 +10,6 @@ from .file_tether import FilePlannerTether, FileTether
 from .leash import LeashAddress, LeashDirectory, LeashPlace, PumpSeen
 from .tether import PlannerTether, SocketPlannerTether, SocketTether, Tether
 
-__all__ = ["hold_leash", "open_planner", "read_place", "write_place"]
-
 
 async def hold_leash(place: LeashPlace, records: Sequence[Path], *, pump: PumpSeen, timed: bool) -> Tether:
     """Take hold of the leash as a pump; refused if `records` are not what the driver means."""

@@ -20,8 +20,6 @@ from typing import NamedTuple
 
 from pairbus.backlog.discovery import ServedQueue
 
-__all__ = ["Epochs", "Shard", "deal"]
-
 BUSY_EPOCH = 5.0
 LONGEST_EPOCH = 900.0
 

@@ -34,8 +34,6 @@ from pairbus.plumbing.files import publish
 from .epochs import Epochs
 from .leash import HeldPump, Leash, LeashDirectory, Order
 
-__all__ = ["ORDER_FILE", "PUMP_FILE", "STALE", "FileLeash", "read_document", "write_document"]
-
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 

@@ -18,8 +18,6 @@ from .file_leash import ORDER_FILE, PUMP_FILE, STALE, read_document, write_docum
 from .leash import LeashDirectory, PumpSeen, not_shared
 from .tether import PlannerTether, Tether
 
-__all__ = ["FilePlannerTether", "FileTether"]
-
 _LOOK = 0.5
 _FIRST_LOOK = 0.05
 _BEAT = 1.0

@@ -36,21 +36,6 @@ from pairbus.portal import Portal
 
 from .epochs import Epochs
 
-__all__ = [
-    "COUNTS",
-    "HeldPump",
-    "Leash",
-    "LeashAddress",
-    "LeashDirectory",
-    "LeashPlace",
-    "Order",
-    "Progress",
-    "PumpSeen",
-    "not_shared",
-    "read_line",
-    "write_line",
-]
-
 T = TypeVar("T")
 Order = Literal["run", "pause", "stop"]
 #: What pumps count.

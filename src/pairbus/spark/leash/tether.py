@@ -20,8 +20,6 @@ from pairbus.plumbing.files import SECRET, publish
 
 from .leash import LINE_LIMIT, LeashAddress, Order, PumpSeen, read_line, write_line
 
-__all__ = ["ControlFile", "PlannerTether", "SocketPlannerTether", "SocketTether", "Tether", "ask_leash"]
-
 log = logging.getLogger(__name__)
 # The driver is near; a connection takes milliseconds.
 _DEADLINE = 15.0

@@ -13,8 +13,6 @@ from typing import Any, Final, TypeAlias
 
 from pairbus.broker.engine.typed_values import comparable
 
-__all__ = ["MAX_TEXT", "calculate", "negate"]
-
 Number: TypeAlias = int | float
 
 # Longer strings are unknown: the service takes no property of more than 64 KiB, and a row of "SET a = a + a"

@@ -48,15 +48,6 @@ from .tree import (
     SqlNode,
 )
 
-__all__ = [
-    "Evaluator",
-    "Parameters",
-    "Predicate",
-    "compile_predicate",
-    "compile_value",
-    "find_system_property",
-]
-
 Evaluator: TypeAlias = Callable[[Filterable], Any]
 Predicate: TypeAlias = Callable[[Filterable], bool | None]
 Parameters: TypeAlias = Mapping[str, Any]

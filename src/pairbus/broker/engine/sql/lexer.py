@@ -14,8 +14,6 @@ from typing import Final
 from pairbus.broker.engine.errors import Refused
 from pairbus.conditions import ARGUMENT_ERROR
 
-__all__ = ["MAX_EXPRESSION", "SqlToken", "TokenKind", "malformed", "tokenize"]
-
 # The service's own limit on the text of a filter or an action.
 MAX_EXPRESSION: Final = 1024
 

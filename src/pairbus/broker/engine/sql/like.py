@@ -15,8 +15,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-__all__ = ["compile_pattern"]
-
 Matcher: TypeAlias = Callable[[str], bool]
 
 # Patterns that are not constants (a property, a parameter) are compiled when a message comes.

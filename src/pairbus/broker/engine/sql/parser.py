@@ -51,8 +51,6 @@ from .tree import (
     Statement,
 )
 
-__all__ = ["MAX_DEPTH", "parse_predicate", "parse_statements"]
-
 # A level costs about nine Python frames; 32 stay far below the interpreter's limit of 1,000 even when the
 # caller is deep already, and nobody reads an expression that is nested deeper.
 MAX_DEPTH: Final = 32

@@ -11,28 +11,6 @@ import enum
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = [
-    "Arithmetic",
-    "Comparison",
-    "Existence",
-    "Junction",
-    "Like",
-    "Literal",
-    "Membership",
-    "Negation",
-    "NewId",
-    "NullTest",
-    "Parameter",
-    "Property",
-    "PropertyCall",
-    "Remove",
-    "Scope",
-    "Set",
-    "Sign",
-    "SqlNode",
-    "Statement",
-]
-
 
 class Scope(enum.Enum):
     USER = "user"
