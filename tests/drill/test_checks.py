@@ -109,7 +109,9 @@ def evidence(story: Story) -> Evidence:
             dead_lettered=0,
             lost=0,
             duplicated=0,
-            unrecorded=0,
+            recovered=0,
+            unexpected=0,
+            at_most_duplicated=0,
             missing=(),
         ),
     )

@@ -13,6 +13,7 @@ from pairbus import words
 from pairbus.amqp.errors import DecodeError
 from pairbus.conditions import NOT_FOUND
 from pairbus.pairing.errors import MalformedEnvelope
+from pairbus.pairing.names import id_text
 from pairbus.pump import PumpOptions, PumpPair, TransportError
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Peeked, Transport
@@ -85,7 +86,7 @@ def _sight(one: Peeked, queue: str, *, is_dead: bool, options: PumpOptions, now:
     try:
         mark = read_postmark(sections)
         enqueued = mark.enqueued_ms / 1000
-        message_id = str(sections.properties.message_id or "")
+        message_id = id_text(sections.properties.message_id)
         opened = open_envelope(sections, mark, policy_of=options.policy_of, now_ms=int(now * 1000))
         path, session, size = opened.path, opened.session_id, len(opened.payload)
         if opened.expired:

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from pairbus.spark import Verdict
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
+_TOLD = ("redirected", "delivered", "waiting", "dead_lettered", "lost", "recovered", "unexpected")
 _FOUND = 1
+_INCOMPLETE = 4
 
 
 @click.command(
     epilog=examples(
         "pairbus verify --pair shop",
+        "pairbus verify --pair shop --strict",
         "pairbus verify --pair shop --records app/records --records syphon/records --json",
     )
 )
@@ -39,6 +42,11 @@ _FOUND = 1
 )
 @click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
 @click.option("--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit code 1 also for messages that wait, are dead letters, unexpected, or possible duplicates.",
+)
 @json_option
 def verify(
     *,
@@ -48,11 +56,13 @@ def verify(
     records: tuple[Path, ...],
     state: Path | None,
     master: str | None,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Check by message id that no message is missing.
 
-    Redirect records, receipts and a peek of the backlog queues are joined. Exit code 1: something is missing.
+    Redirect records, receipts and a peek of the backlog queues are joined. Exit code 1: something is missing;
+    4: records are missing or damaged, so that it cannot be said.
     """
     chosen = choose_backlog(choice, count=count, include_extra=include_extra, state=state)
     from pairbus.client.state.directory import records_dir
@@ -68,20 +78,43 @@ def verify(
     finally:
         spark.stop()
     if as_json:
-        print_json({**dataclasses.asdict(verdict), "is_clean": verdict.is_clean})
+        told = {"is_complete": verdict.is_complete, "is_clean": verdict.is_clean}
+        print_json({**dataclasses.asdict(verdict), **told})
     else:
         _print(verdict)
-    return 0 if verdict.is_clean else _FOUND
+    return _exit_code(verdict, strict=strict)
+
+
+def _exit_code(verdict: Verdict, *, strict: bool) -> int:
+    """A loss counts most; it is one whether or not the records are whole."""
+    if verdict.lost:
+        return _FOUND
+    if not verdict.is_complete:
+        return _INCOMPLETE
+    return 0 if verdict.is_spotless or not strict else _FOUND
 
 
 def _print(verdict: Verdict) -> None:
     for note in verdict.notes:
         click.echo(note)
-    names = ("redirected", "delivered", "waiting", "dead_lettered", "lost", "duplicated", "unrecorded")
-    print_table(("MESSAGES", ""), [(name.replace("_", "-"), f"{getattr(verdict, name):,}") for name in names])
+    rows = [(name.replace("_", "-"), f"{getattr(verdict, name):,}") for name in _TOLD]
+    print_table(("MESSAGES", ""), [*rows, ("duplicated", _duplicated(verdict))])
+    if verdict.gaps:
+        click.echo("\nincomplete: what is not on record cannot be missed")
+        for gap in verdict.gaps:
+            click.echo(f"  {gap}")
     if verdict.missing:
         click.echo()
         print_table(
             ("LOST", "PATH", "BACKLOG QUEUE"),
-            [(one.message_id, one.path, one.queue) for one in verdict.missing],
+            [(_times(one.message_id, one.count), one.path, one.queue) for one in verdict.missing],
         )
+
+
+def _duplicated(verdict: Verdict) -> str:
+    most = verdict.at_most_duplicated
+    return f"{verdict.duplicated:,}" if most == verdict.duplicated else f"up to {most:,}"
+
+
+def _times(message_id: str, count: int) -> str:
+    return message_id if count == 1 else f"{message_id} ({count} times)"

@@ -2,7 +2,14 @@
 
 from .operation_log import OperationLog, OperationRecorder, OperationSums
 from .operations import Ledger, Operation, find_gaps, read_operations
-from .segment import SegmentRead, SegmentWriter, adopt_segments, closed_segments, read_segment
+from .segment import (
+    SegmentRead,
+    SegmentWriter,
+    adopt_segments,
+    closed_segments,
+    read_open_segments,
+    read_segment,
+)
 
 __all__ = [
     "Ledger",
@@ -15,6 +22,7 @@ __all__ = [
     "adopt_segments",
     "closed_segments",
     "find_gaps",
+    "read_open_segments",
     "read_operations",
     "read_segment",
 ]

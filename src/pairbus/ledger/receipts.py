@@ -50,7 +50,12 @@ def operation_id(pair: str, queue: str, sequence_number: int, enqueued_ms: int) 
     """The same for the same message, however often it is handled; the time tells queues apart that were
     deleted and made again.
     """
-    return f"{pair}:{queue}:{sequence_number}:{enqueued_ms}"
+    return f"{pair}:{copy_id(queue, sequence_number, enqueued_ms)}"
+
+
+def copy_id(queue: str, sequence_number: int, enqueued_ms: int) -> str:
+    """The operation id without its pair, as whoever looks at a queue can tell it."""
+    return f"{queue}:{sequence_number}:{enqueued_ms}"
 
 
 class Receipts(Protocol):

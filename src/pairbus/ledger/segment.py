@@ -165,10 +165,15 @@ def _finish(path: Path, size: int) -> Path | None:
     if size == 0:
         path.unlink(missing_ok=True)
         return None
-    final = path.with_name(path.name.removeprefix(".").removesuffix(_OPEN))
+    final = _final(path)
     path.rename(final)
     sync_directory(path.parent)
     return final
+
+
+def _final(path: Path) -> Path:
+    """What an open segment is called when it is closed."""
+    return path.with_name(path.name.removeprefix(".").removesuffix(_OPEN))
 
 
 def adopt_segments(directory: Path, kind: str) -> list[Path]:
@@ -216,8 +221,27 @@ def closed_segments(directory: Path, kind: str) -> list[Path]:
 
 def read_segment(path: Path) -> SegmentRead:
     """Read a segment; a line that is no JSON object is counted, not raised."""
+    return _read_lines(path.read_bytes().splitlines())
+
+
+def read_open_segments(directory: Path, kind: str) -> dict[str, SegmentRead]:
+    """What the segments hold that are being written now, by the names that they will have. Ask only then for
+    the closed ones: whichever has been closed meanwhile is among them, and counts instead.
+    """
+    found = {}
+    for path in sorted(directory.glob(f".{kind}-*{_SUFFIX}{_OPEN}")):
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:  # it has just been closed
+            continue
+        # What follows the last line feed is being written this moment.
+        found[_final(path).name] = _read_lines(data[: data.rfind(b"\n") + 1].splitlines())
+    return found
+
+
+def _read_lines(lines: Iterable[bytes]) -> SegmentRead:
     rows, bad = [], 0
-    for line in path.read_bytes().splitlines():
+    for line in lines:
         try:
             row = json.loads(line)
         except ValueError:

@@ -203,6 +203,17 @@ def check_distinct(primary: Endpoint, secondary: Endpoint) -> None:
         )
 
 
+def id_text(message_id: object) -> str:
+    """A message id as records name it. AMQP knows ids of text, of bytes, numbers and UUIDs; client and pump
+    must write the same, or what one has redirected is missing for the other.
+    """
+    if message_id is None:
+        return ""
+    if isinstance(message_id, bytes):
+        return message_id.decode("utf-8", "backslashreplace")
+    return str(message_id)
+
+
 def path_key(path: str) -> str:
     """The form of an entity's path under which it is looked up: paths are case-insensitive."""
     return path.strip("/").lower()

@@ -27,7 +27,7 @@ from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.options import TtlPolicy
 from pairbus.pairing.envelope import RESERVED_NAMES, Unwrapped, expand_body, unwrap
 from pairbus.pairing.errors import MalformedEnvelope
-from pairbus.pairing.names import path_key
+from pairbus.pairing.names import id_text, path_key
 
 _SCHEDULED = words.SCHEDULED_TIME.encode()
 # What a queue writes on a message. The partition key and the rest are the sender's and go on.
@@ -252,7 +252,7 @@ def _read_identity(sections: MessageSections) -> _Identity:
             _tails[tail] = properties.group_id, properties.absolute_expiry_time
     properties = sections.properties
     return _Identity(
-        "" if properties.message_id is None else str(properties.message_id),
+        id_text(properties.message_id),
         properties.group_id,
         properties.absolute_expiry_time,
     )

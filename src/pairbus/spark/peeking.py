@@ -10,13 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from pairbus.backlog.survey import survey_queues
+from pairbus.ledger.receipts import copy_id
 from pairbus.pump import PumpOptions, PumpPair
 
 from .leash.epochs import Shard
 from .task import Batches
 
-SEEN_DDL = "message_id string, path string, is_dead boolean"
-_SEEN = pa.schema([("message_id", pa.string()), ("path", pa.string()), ("is_dead", pa.bool_())])
+#: `copy` is the operation id that a receipt for this message has, without the pair.
+SEEN_DDL = "queue string, copy string, message_id string, path string, is_dead boolean"
+_SEEN = pa.schema(
+    [*((name, pa.string()) for name in ("queue", "copy", "message_id", "path")), ("is_dead", pa.bool_())]
+)
 _PAGE = 10_000
 
 
@@ -42,5 +46,13 @@ async def _peek_shard(
     for index, pair in enumerate(pairs):
         queues = [queue.name for queue in shard.queues if queue.pair == index]
         async for one in survey_queues(pair, queues, options, now=time.time()):
-            rows.append({"message_id": one.message_id, "path": one.path, "is_dead": one.is_dead})
+            rows.append(
+                {
+                    "queue": one.queue,
+                    "copy": copy_id(one.queue, one.sequence_number, round(one.enqueued * 1000)),
+                    "message_id": one.message_id,
+                    "path": one.path,
+                    "is_dead": one.is_dead,
+                }
+            )
     return rows

@@ -6,21 +6,30 @@ Compaction
 2. The rename to `receipts-GENERATION.parquet` makes it valid. Only then are the segments and the older
    generation removed. A crash in between leaves rows in two places, and readers keep one of them.
 3. One compaction runs at a time; another one that is asked for meanwhile has nothing to do.
+4. Lines that could not be read go with their segments. How many there were is carried on from generation to
+   generation, so that nobody takes a table for whole that is not.
+
+Reading beside a compaction
+5. Segments are listed first, the newest generation after that: what has been removed from the former is then
+   in the latter. The rows are taken at once. If a file that was to be read is gone, or a newer generation is
+   there, when that has been done, all of it begins anew.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from pairbus.ledger import adopt_segments, closed_segments
+from pairbus.errors import PairbusError
+from pairbus.ledger import adopt_segments, closed_segments, read_open_segments
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.receipts import KIND, Receipt
 from pairbus.plumbing.files import hold_alone, publish_directory
@@ -35,6 +44,10 @@ _SEGMENT_DDL = ddl_of(_COLUMNS.values())
 _TABLE_DDL = ddl_of(_COLUMNS.values(), moments="timestamp")
 # A few million rows a file; Spark has put small ones together already.
 _MOST_FILES = 8
+# Compactions are minutes apart: who meets so many in a row meets something else.
+_READINGS = 5
+# Within a generation, and hidden from Spark: what the table does not say.
+_MANIFEST = "_manifest.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +68,45 @@ class ReceiptCounts(NamedTuple):
     bytes: int
 
 
+class ReceiptsRead(NamedTuple):
+    """All receipts of a directory, as they were at one moment, and how many lines were none."""
+
+    rows: DataFrame
+    bad: int
+
+
+class _Files(NamedTuple):
+    """What there is to read: rows of segments that are open, closed segments, and the newest generation."""
+
+    fresh: list[dict[str, Any]]
+    bad: int
+    segments: list[Path]
+    generation: Path | None
+
+    def are_there(self, records: Path) -> bool:
+        """Whether nothing of it has been removed, or replaced."""
+        return _newest(records) == self.generation and all(path.exists() for path in self.segments)
+
+
 def load_receipts(spark: SparkSession, records: Path) -> DataFrame:
-    """All receipts below a directory, one row for each message that was handled."""
-    return _distinct(_load(spark, _generations(records), closed_segments(records, KIND)))
+    """All receipts below a directory, as they are now; one row for each message that was handled."""
+    return read_receipts(spark, records).rows
+
+
+def read_receipts(spark: SparkSession, records: Path) -> ReceiptsRead:
+    """The same, and how many lines could not be read. Takes the rows at once, see rule 5."""
+    for _ in range(_READINGS):
+        files = _list(records)
+        seen = Observation()
+        try:
+            rows = _distinct(_load(spark, files, seen)).localCheckpoint(eager=True)
+        except Exception:
+            if files.are_there(records):
+                raise
+            continue
+        if files.are_there(records):
+            return ReceiptsRead(rows, seen.get["bad"] + files.bad)
+    raise PairbusError(f"the receipts in {records} change faster than they can be read; try again")
 
 
 def count_receipts(spark: SparkSession, records: Sequence[Path], *, run: str) -> ReceiptCounts:
@@ -67,7 +116,7 @@ def count_receipts(spark: SparkSession, records: Sequence[Path], *, run: str) ->
     """
     for directory in records:
         adopt_segments(directory, KIND)
-    rows = [_load(spark, _generations(one), closed_segments(one, KIND)) for one in records]
+    rows = [read_receipts(spark, one).rows for one in records]
     mine = _distinct(reduce(DataFrame.unionByName, rows).where(F.col("writer").startswith(run)))
     moved = F.col("outcome") == "moved"
     (told,) = mine.select(
@@ -76,25 +125,31 @@ def count_receipts(spark: SparkSession, records: Sequence[Path], *, run: str) ->
     return ReceiptCounts(*told)
 
 
-def _load(
-    spark: SparkSession, generations: list[Path], segments: list[Path], seen: Observation | None = None
-) -> DataFrame:
-    frames = []
-    if generations:
-        frames.append(spark.read.schema(_TABLE_DDL).parquet(str(generations[-1])))
-    if segments:
-        rows = _read_segments(spark, segments)
-        if seen is not None:
-            rows = rows.observe(seen, F.count_if(F.col("op").isNull()).alias("bad"))
-        frames.append(rows.where("op IS NOT NULL"))
-    if not frames:
-        return spark.createDataFrame([], _TABLE_DDL)
-    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+def _list(records: Path) -> _Files:
+    """Rule 5: in this order."""
+    fresh = read_open_segments(records, KIND)
+    segments = closed_segments(records, KIND)
+    generation = _newest(records)
+    for path in segments:
+        fresh.pop(path.name, None)
+    bad = sum(one.bad for one in fresh.values()) + int(_read_manifest(generation).get("bad", 0))
+    return _Files([row for one in fresh.values() for row in one.rows], bad, segments, generation)
 
 
-def _read_segments(spark: SparkSession, segments: list[Path]) -> DataFrame:
-    """A line that is no JSON gives a row of nulls."""
-    rows = spark.read.schema(_SEGMENT_DDL).json([str(path) for path in segments])
+def _load(spark: SparkSession, files: _Files, seen: Observation) -> DataFrame:
+    cells = [tuple(row.get(name) for name in _COLUMNS) for row in files.fresh]
+    rows = _with_moments(spark.createDataFrame(cells, _SEGMENT_DDL))
+    if files.segments:
+        # A line that is no JSON gives a row of nulls.
+        closed = spark.read.schema(_SEGMENT_DDL).json([str(path) for path in files.segments])
+        rows = rows.unionByName(_with_moments(closed))
+    rows = rows.observe(seen, F.count_if(F.col("op").isNull()).alias("bad")).where("op IS NOT NULL")
+    if files.generation is not None:
+        rows = rows.unionByName(spark.read.schema(_TABLE_DDL).parquet(str(files.generation)))
+    return rows
+
+
+def _with_moments(rows: DataFrame) -> DataFrame:
     moments = [column.name for column in _COLUMNS.values() if column.is_moment]
     return rows.withColumns({name: F.timestamp_seconds(F.col(name)) for name in moments})
 
@@ -119,27 +174,49 @@ def compact_receipts(spark: SparkSession, records: Path) -> Compaction:
             return Compaction(
                 segments=0, adopted=adopted, bad=0, table=generations[-1] if generations else None
             )
-        seen = Observation()
-        rows = _distinct(_load(spark, generations, segments, seen))
-        table = _write_generation(rows, records, generations)
+        table, bad = _write_generation(spark, records, segments, generations)
         for path in segments:
             path.unlink()
         for old in generations:
             shutil.rmtree(old)
-        return Compaction(segments=len(segments), adopted=adopted, bad=seen.get["bad"], table=table)
+        return Compaction(segments=len(segments), adopted=adopted, bad=bad, table=table)
 
 
-def _write_generation(rows: DataFrame, records: Path, generations: list[Path]) -> Path:
-    number = int(generations[-1].stem.partition("-")[2]) + 1 if generations else 1
+def _write_generation(
+    spark: SparkSession, records: Path, segments: list[Path], generations: list[Path]
+) -> tuple[Path, int]:
+    """The next generation, and how many lines of these segments could not be read."""
+    newest = generations[-1] if generations else None
+    number = int(newest.stem.partition("-")[2]) + 1 if newest else 1
     name = f"{KIND}-{number:06d}.parquet"
     fresh = records / f".{name}"
     if fresh.exists():  # of a compaction that did not come to its end
         shutil.rmtree(fresh)
+    seen = Observation()
+    rows = _distinct(_load(spark, _Files([], 0, segments, newest), seen))
     rows.coalesce(_MOST_FILES).write.parquet(str(fresh))
+    bad = int(seen.get["bad"])
+    before = int(_read_manifest(newest).get("bad", 0))
+    (fresh / _MANIFEST).write_text(json.dumps({"bad": before + bad}))
     table = records / name
     publish_directory(fresh, table)
-    return table
+    return table, bad
 
 
 def _generations(records: Path) -> list[Path]:
     return sorted(records.glob(f"{KIND}-[0-9]*.parquet"))
+
+
+def _newest(records: Path) -> Path | None:
+    return max(_generations(records), default=None)
+
+
+def _read_manifest(generation: Path | None) -> Mapping[str, Any]:
+    """What was noted with a generation; those of version 0.1.0 have no such file."""
+    if generation is None:
+        return {}
+    try:
+        found = json.loads((generation / _MANIFEST).read_text())
+    except FileNotFoundError:
+        return {}
+    return found if isinstance(found, dict) else {}

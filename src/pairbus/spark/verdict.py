@@ -1,63 +1,73 @@
 """The verdict: of everything that was redirected, what arrived, what waits, and what is missing.
 
-1. Three sources are joined by message id and path: the redirect records of clients, the receipts of pumps,
-   and a peek of the backlog queues and their dead letters.
+1. Three sources are joined by pair, path and message id, copy by copy: the redirect records of clients, the
+   receipts of pumps, and a peek of the backlog queues and their dead letters. `ledger.reckoning` has the
+   rules, and reckons with the columns here.
 2. They are looked at in this order: redirect records, queues, receipts. A message has its receipt before it
-   leaves its queue, so one that moves meanwhile is found in one of the two places, and one that is redirected
-   meanwhile is not asked for.
-3. Rows that a running process has not yet closed are read as well.
+   leaves its queue, so one that moves meanwhile is found in one of the two places, or in both and counts
+   once; and one that is redirected meanwhile is not asked for. A queue comes before its dead letters.
+3. A message that is redriven meanwhile goes against that order, and may be in neither place when they are
+   looked at. So a loss is told after a second look only: what is truly lost is lost in both.
+4. Rows that a running process has not yet closed are read as well.
+5. Queues that records name are looked at whether or not they are below the count.
+6. What is not on record cannot be missed. Records that are not there or cannot be read make the verdict
+   incomplete, and it is not clean then.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pairbus.backlog.discovery import Backlog, discover
-from pairbus.client.state.records import KIND as REDIRECTS
-from pairbus.client.state.records import RedirectRecord
-from pairbus.ledger import adopt_segments, closed_segments, read_segment
-from pairbus.ledger.columns import RowColumn, columns_of
+from pairbus.backlog.discovery import Backlog, Discovery, ServedQueue, discover
+from pairbus.errors import ConfigurationError
+from pairbus.ledger import adopt_segments
 from pairbus.ledger.receipts import KIND as RECEIPTS
-from pairbus.ledger.receipts import Receipt
+from pairbus.ledger.reckoning import KeyCounts, Reckoning, place_copy, reckon
 from pairbus.portal import Portal
 from pairbus.pump import PumpOptions, PumpPair
 
 from .leash.epochs import Shard, deal
 from .peeking import SEEN_DDL, peek_shards
-from .receipts import load_receipts
-from .schema import ddl_of
+from .receipts import read_receipts
+from .redirects import pair_of, read_redirects
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
-_REDIRECTED = columns_of(RedirectRecord).values()
-# What a verdict asks of a receipt.
-_HANDLED = [columns_of(Receipt)[name] for name in ("op", "message_id", "path", "outcome")]
-_KEY = ["message_id", "path"]
+_KEY = ["pair", "path", "message_id"]
+_SIGNS = ("has_arrived", "lies_dead", "lies_waiting")
 # So many are named; all are counted.
 _NAMED = 1000
+_LOOKS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingMessage:
-    """A message that was redirected, and is nowhere."""
+    """A message that was redirected, and is nowhere; `count` times, if its id was sent several times."""
 
     message_id: str
     path: str
     queue: str
     at: float
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Messages by what became of them. `duplicated` were moved more than once, and are counted among those
-    delivered; `unrecorded` have no redirect record here, and are counted among the others too.
+    """Messages by what became of them: delivered, waiting, dead-lettered and lost together are redirected,
+    recovered and unexpected together.
+
+    `recovered` were found although their send had ended without an answer; `unexpected` have no redirect
+    record here; `duplicated` were moved more often than redirected, and `at_most_duplicated` counts those
+    that may have been. `gaps` are the reasons why the records do not tell everything.
     """
 
     redirected: int
@@ -65,15 +75,29 @@ class Verdict:
     waiting: int
     dead_lettered: int
     lost: int
+    recovered: int
+    unexpected: int
     duplicated: int
-    unrecorded: int
+    at_most_duplicated: int
     missing: tuple[MissingMessage, ...]
+    gaps: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
+    def is_complete(self) -> bool:
+        """Whether all records are there and whole, as far as can be told."""
+        return not self.gaps
+
+    @property
     def is_clean(self) -> bool:
-        """Whether nothing is missing."""
-        return self.lost == 0
+        """Whether nothing is lost, and the records tell everything."""
+        return self.lost == 0 and self.is_complete
+
+    @property
+    def is_spotless(self) -> bool:
+        """Whether everything has besides arrived, once, and on record."""
+        rest = self.waiting + self.dead_lettered + self.unexpected + self.at_most_duplicated
+        return self.is_clean and not rest
 
 
 def verify(
@@ -85,122 +109,148 @@ def verify(
     shards: int = 2,
 ) -> Verdict:
     """Judge what is recorded below these directories."""
+    names = [one.name.lower() for one in backlogs]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(
+            "two of the pairs have the same name, and so have their backlog queues: verify one at a time"
+        )
+    found = _discover(backlogs)
+    redirects = read_redirects(spark, records, names)
+    notes = list(found.notes)
+    if redirects.others:
+        notes.append(f"{redirects.others:,} redirect records are of other pairs, and are left out")
+    queues = _all_queues(found, redirects.rows, names)
+    pairs = tuple(one.pair for one in backlogs)
+    verdicts: list[Verdict] = []
+    while len(verdicts) < _LOOKS and not (verdicts and verdicts[-1].lost == 0):
+        seen = _peek(spark, pairs, deal(queues, shards), options or PumpOptions())
+        handled = _load_handled(spark, records, names)
+        reckoned = _reckon(_sum_up(_recorded(redirects.rows), seen, handled.rows)).cache()
+        try:
+            gaps = (*redirects.gaps, *handled.gaps)
+            verdicts.append(_tell(reckoned, gaps=gaps, notes=tuple(notes)))
+        finally:
+            reckoned.unpersist()
+    return min(verdicts, key=lambda verdict: verdict.lost)
+
+
+def _discover(backlogs: Sequence[Backlog]) -> Discovery:
     portal = Portal("pairbus-discovery")
     try:
-        found = portal.run(discover, backlogs)
+        return portal.run(discover, backlogs)
     finally:
         portal.close(timeout=10.0)
-    redirects = _load_redirects(spark, records)
-    pairs = tuple(one.pair for one in backlogs)
-    seen = _peek(spark, pairs, deal(found.queues, shards), options or PumpOptions())
-    keyed = _judge(redirects, seen, _load_handled(spark, records)).cache()
-    try:
-        return _count(keyed, notes=found.notes)
-    finally:
-        keyed.unpersist()
 
 
-def _load_redirects(spark: SparkSession, records: Sequence[Path]) -> DataFrame:
-    closed: list[Path] = []
-    fresh: list[dict[str, Any]] = []
-    for directory in records:
-        adopt_segments(directory, REDIRECTS)
-        fresh += _read_open(directory, REDIRECTS)
-        closed += closed_segments(directory, REDIRECTS)
-    rows = _table(spark, fresh, _REDIRECTED)
-    if closed:
-        rows = rows.unionByName(spark.read.schema(rows.schema).json([str(path) for path in closed]))
-    return _normal(rows.where("message_id IS NOT NULL"))
+def _all_queues(found: Discovery, redirects: DataFrame, names: Sequence[str]) -> list[ServedQueue]:
+    """Rule 5."""
+    known = {queue.name.lower() for queue in found.queues}
+    named = redirects.select("pair", F.lower("queue").alias("queue")).distinct().orderBy("queue").collect()
+    more = [ServedQueue(names.index(row["pair"]), row["queue"]) for row in named if row["queue"] not in known]
+    return [*found.queues, *more]
 
 
-def _load_handled(spark: SparkSession, records: Sequence[Path]) -> DataFrame:
-    fresh = [row for directory in records for row in _read_open(directory, RECEIPTS)]
-    rows = _table(spark, fresh, _HANDLED)
+class _Handled(NamedTuple):
+    rows: DataFrame
+    gaps: tuple[str, ...]
+
+
+def _load_handled(spark: SparkSession, records: Sequence[Path], names: Sequence[str]) -> _Handled:
+    """Signs by receipts. One that is in two directories is one."""
+    frames, gaps = [], []
     for directory in records:
         adopt_segments(directory, RECEIPTS)
-        rows = rows.unionByName(load_receipts(spark, directory).select(*rows.columns))
-    return _normal(rows.dropDuplicates(["op"]))
-
-
-def _table(spark: SparkSession, rows: Sequence[Mapping[str, Any]], columns: Iterable[RowColumn]) -> DataFrame:
-    cells = [tuple(row.get(column.name) for column in columns) for row in rows]
-    return spark.createDataFrame(cells, ddl_of(columns))
-
-
-def _read_open(directory: Path, kind: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for path in sorted(directory.glob(f".{kind}-*.open")):
-        try:
-            rows += read_segment(path).rows
-        except FileNotFoundError:  # it was closed meanwhile, and is read as such
-            continue
-    return rows
-
-
-def _normal(rows: DataFrame) -> DataFrame:
-    """Paths are case-insensitive."""
-    return rows.withColumn("path", F.lower(F.col("path")))
+        found = read_receipts(spark, directory)
+        frames.append(found.rows)
+        if found.bad:
+            gaps.append(f"{found.bad:,} receipts cannot be read in {directory}")
+    handled = reduce(DataFrame.unionByName, frames).withColumns(
+        {
+            "pair": pair_of(F.col("backlog_queue")),
+            "copy": F.lower(F.substring_index("op", ":", -3)),
+            "has_arrived": (F.col("outcome") == "moved").cast("int"),
+        }
+    )
+    return _Handled(_signs(handled.where(F.col("pair").isin(*names))), tuple(gaps))
 
 
 def _peek(
     spark: SparkSession, pairs: tuple[PumpPair, ...], shards: Sequence[Shard], options: PumpOptions
 ) -> DataFrame:
-    """What lies in the queues now."""
+    """Signs by what lies in the queues now."""
     count = len(shards)
     rows = spark.range(0, count, 1, count).mapInArrow(peek_shards(pairs, shards, options), SEEN_DDL)
-    return _normal(rows).localCheckpoint(eager=True)
-
-
-def _judge(redirects: DataFrame, seen: DataFrame, handled: DataFrame) -> DataFrame:
-    """One row a message, with what became of it."""
-    none = {
-        "redirected": F.lit(0),
-        "waits": F.lit(0),
-        "dead": F.lit(0),
-        "moves": F.lit(0),
-        "burials": F.lit(0),
-    }
-    unplaced = {"queue": F.lit(None).cast("string"), "at": F.lit(None).cast("double")}
-    is_moved = F.when(F.col("outcome") == "moved", 1).otherwise(0)
     is_dead = F.col("is_dead").cast("int")
-    columns = [*_KEY, *none, *unplaced]
-    rows = (
-        redirects.withColumns({**none, "redirected": F.lit(1)})
-        .select(*columns)
-        .union(seen.withColumns({**none, **unplaced, "waits": 1 - is_dead, "dead": is_dead}).select(*columns))
-        .union(
-            handled.withColumns({**none, **unplaced, "moves": is_moved, "burials": 1 - is_moved}).select(
-                *columns
-            )
-        )
+    seen = rows.withColumns(
+        {
+            "pair": pair_of(F.col("queue")),
+            "copy": F.lower(F.col("copy")),
+            "lies_dead": is_dead,
+            "lies_waiting": 1 - is_dead,
+        }
     )
-    sums = [F.sum(name).alias(name) for name in none]
-    verdict = (
-        F.when(F.col("waits") > 0, "waiting")
-        .when(F.col("moves") > 0, "delivered")
-        .when(F.col("dead") + F.col("burials") > 0, "dead-lettered")
-        .otherwise("lost")
+    return _signs(seen).localCheckpoint(eager=True)
+
+
+def _signs(rows: DataFrame) -> DataFrame:
+    """One row a sign of a copy."""
+    missing = {name: F.lit(0) for name in _SIGNS if name not in rows.columns}
+    return _normal(rows.withColumns(missing)).select(*_KEY, "copy", *_SIGNS)
+
+
+def _normal(rows: DataFrame) -> DataFrame:
+    """Paths are case-insensitive."""
+    return rows.withColumn("path", F.lower(F.trim(F.col("path"), F.lit("/"))))
+
+
+def _recorded(redirects: DataFrame) -> DataFrame:
+    """By key: how many were redirected, and where and when the first of them was."""
+    return (
+        _normal(redirects)
+        .groupBy(*_KEY)
+        .agg(F.count("*").alias("redirected"), F.max("queue").alias("queue"), F.min("at").alias("at"))
     )
-    places = [F.max("queue").alias("queue"), F.min("at").alias("at")]
-    return rows.groupBy(*_KEY).agg(*sums, *places).withColumn("verdict", verdict)
 
 
-def _count(keyed: DataFrame, *, notes: tuple[str, ...]) -> Verdict:
-    def are(verdict: str) -> Any:
-        return F.count_if(F.col("verdict") == verdict)
+def _sum_up(recorded: DataFrame, seen: DataFrame, handled: DataFrame) -> DataFrame:
+    """One row a key, with all that `KeyCounts` asks for."""
+    copies = (
+        seen.unionByName(handled).groupBy(*_KEY, "copy").agg(*(F.max(name).alias(name) for name in _SIGNS))
+    )
+    place = place_copy(**{name: F.col(name) for name in _SIGNS})._asdict()
+    placed = copies.withColumns(place).groupBy(*_KEY).agg(*(F.sum(name).alias(name) for name in place))
+    counts = {name: F.col(name) for name in ("redirected", *place)}
+    return recorded.join(placed, _KEY, "full").select(
+        *_KEY,
+        "queue",
+        "at",
+        *(F.coalesce(counts.get(name, F.lit(0)), F.lit(0)).alias(name) for name in KeyCounts._fields),
+    )
 
-    row = keyed.select(
-        F.count_if(F.col("redirected") > 0).alias("redirected"),
-        are("delivered").alias("delivered"),
-        are("waiting").alias("waiting"),
-        are("dead-lettered").alias("dead_lettered"),
-        are("lost").alias("lost"),
-        F.count_if(F.col("moves") > 1).alias("duplicated"),
-        F.count_if(F.col("redirected") == 0).alias("unrecorded"),
-    ).collect()[0]
-    lost = keyed.where("verdict = 'lost'").orderBy("at").limit(_NAMED) if row["lost"] else None
-    names = [entry.name for entry in dataclasses.fields(MissingMessage)]
-    missing = [] if lost is None else lost.select(*names).collect()
+
+def _reckon(counted: DataFrame) -> DataFrame:
+    def plain(function: Any) -> Any:
+        return lambda *values: function(*map(F.lit, values))
+
+    key = KeyCounts(*map(F.col, KeyCounts._fields))
+    fates = reckon(key, least=plain(F.least), most=plain(F.greatest))
+    return counted.withColumns(fates._asdict())
+
+
+def _tell(reckoned: DataFrame, *, gaps: tuple[str, ...], notes: tuple[str, ...]) -> Verdict:
+    def total(name: str) -> Column:
+        return F.coalesce(F.sum(name), F.lit(0)).cast("long").alias(name)
+
+    told = ("redirected", "delivered", "waiting", "dead_lettered", *Reckoning._fields)
+    row = reckoned.select(*map(total, told)).collect()[0]
+    missing: list[Any] = []
+    if row["lost"]:
+        lost = reckoned.where("lost > 0").orderBy("at", "message_id").limit(_NAMED)
+        names = [entry.name for entry in dataclasses.fields(MissingMessage)]
+        missing = lost.withColumn("count", F.col("lost")).select(*names).collect()
     return Verdict(
-        **row.asDict(), missing=tuple(MissingMessage(**found.asDict()) for found in missing), notes=notes
+        **row.asDict(),
+        missing=tuple(MissingMessage(**found.asDict()) for found in missing),
+        gaps=gaps,
+        notes=notes,
     )

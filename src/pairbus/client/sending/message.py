@@ -26,6 +26,7 @@ from azure.servicebus.amqp import (
 
 from pairbus.metering import UNIT_BYTES
 from pairbus.pairing.envelope import CompressedBody, Long, Natives, TimestampMs, Wrapped, check_properties
+from pairbus.pairing.names import id_text
 from pairbus.words import SCHEDULED_TIME
 
 Message = ServiceBusMessage | AmqpAnnotatedMessage
@@ -117,8 +118,7 @@ def new_id() -> str:
 def message_id_of(message: Message) -> str:
     """The id, as text."""
     properties = raw_of(message).properties
-    found = None if properties is None else properties.message_id
-    return found.decode("utf-8", "backslashreplace") if isinstance(found, bytes) else str(found)
+    return id_text(None if properties is None else properties.message_id)
 
 
 def session_of(message: Message) -> str | None:
