@@ -309,6 +309,7 @@ async def test_messages_stay_where_they_are_while_nobody_can_get_them(
     async with Client(contoso, trusted) as client:
         await client.sdk.get_queue_sender("orders").schedule_messages(ServiceBusMessage("1"), soon)
         receiver = client.sdk.get_queue_receiver("orders")
+        await receiver.__aenter__()  # on a busy machine a link takes its time to open
         assert await receiver.receive_messages(max_wait_time=NEVER * 10) == []  # its credit stays
         contoso.faults.set(kind, entity=entity)
         clock.advance(60)

@@ -162,6 +162,8 @@ class Provisioner:
         self._random = random
         self._on_request = on_request
         self._searching = asyncio.Lock()
+        #: The queues that it has asked the secondary to create, whatever the answer was.
+        self.attempted: set[str] = set()
         self._delivery_count: int | None = None
 
     async def run(self) -> ProvisioningReport:
@@ -307,6 +309,7 @@ class Provisioner:
     async def _create_with(
         self, admin: ServiceBusAdministrationClient, name: str, delivery_count: int | None
     ) -> QueueProperties:
+        self.attempted.add(name)
         request = admin.create_queue(
             name,
             max_size_in_megabytes=WANTED["max_size_in_megabytes"],

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -95,6 +94,7 @@ class Pair:
         self.sides = Sides(timers=self.timers, is_hosting=syphon is not None, on_end=self._side_ended)
         primary.on_closed_under_us = partial(self.fault, _CLOSED_UNDER_US, "primary")
         secondary.on_closed_under_us = partial(self.fault, _CLOSED_UNDER_US, "secondary")
+        self._provisioner: Provisioner | None = None
         self._provisioning: asyncio.Task[ProvisioningReport] | None = None
         self._report: ProvisioningReport | None = None
         self._first_report = asyncio.Event()
@@ -129,7 +129,7 @@ class Pair:
             return
         for doubt in self.options.doubts:
             log.warning("%s", doubt)
-        provisioner = Provisioner(
+        self._provisioner = provisioner = Provisioner(
             self.secondary.open_administration,
             self.name,
             count=self.options.backlog_queue_count,
@@ -236,14 +236,10 @@ class Pair:
         """
         if self._landmark is not None and await self.loop.run_in_executor(None, self._landmark.is_set):
             return True
-        if self._provisioning is not None:
-            # What it finds tells apart what was there from what it is about to create.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.options.send_timeout):
-                    await self._first_report.wait()
-        created = self._report.created if self._report is not None else ()
-        found_before = [queue for queue in self.backlog.queues if queue not in created]
-        return await self.backlog.ask(found_before, deadline)
+        found = await self.backlog.find(deadline)
+        # Asked afterwards: a queue may have been created while a link to it was being opened.
+        ours = set() if self._provisioner is None else self._provisioner.attempted
+        return not ours.issuperset(found)
 
     # -- the spool
 

@@ -165,11 +165,11 @@ class BacklogRoute:
                 raise
             taken += len(group[1])
 
-    async def ask(self, queues: Sequence[str], deadline: float | None) -> bool:
-        """Whether a link to one of these opens: then somebody has paired the namespaces before."""
-        limit = self._options.send_timeout
-        asked = [self._open(queue, Ticket(), limit, deadline) for queue in queues[:_ASKED_QUEUES]]
-        return Ending.DONE in await asyncio.gather(*asked)
+    async def find(self, deadline: float | None) -> list[str]:
+        """Which of the first queues are there: those to which a link opens."""
+        limit, asked = self._options.send_timeout, self.queues[:_ASKED_QUEUES]
+        endings = await asyncio.gather(*(self._open(queue, Ticket(), limit, deadline) for queue in asked))
+        return [queue for queue, ending in zip(asked, endings, strict=True) if ending is Ending.DONE]
 
     def wake(self) -> None:
         """Let all who wait look again: the client has been closed, or has faulted."""
