@@ -16,7 +16,7 @@ from .conftest import Namespaces
 __all__ = ["Script"]
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 30.0
+LIMIT = 50.0
 HEAD = """
 import os, signal, sys, threading
 from pairbus.client import lifetime
