@@ -94,7 +94,8 @@ bench: $(READY)
 soak: $(READY)
 	PAIRBUS_CRASH_KILLS=25 $(BIN)/python -m pytest tests/crash
 	PAIRBUS_SYPHON_MESSAGES=100000 $(BIN)/python -m pytest tests/spark
-	$(BIN)/python -m tests.simulation --histories 100000
+	$(BIN)/python -m tests.simulation --world pump --histories 50000
+	$(BIN)/python -m tests.simulation --world client --histories 50000
 	PAIRBUS_SIMULATION_MUTANTS=all $(BIN)/python -m pytest tests/simulation/test_mutants.py
 
 format: $(READY)

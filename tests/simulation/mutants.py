@@ -7,12 +7,22 @@ worth something; one that has never been shown a mistake is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
 from pairbus import conditions
+from pairbus.client.hosted.backlog_view import BacklogView
+from pairbus.client.sending import backlog_route as route_module
+from pairbus.client.sending.backlog_route import BacklogRoute
+from pairbus.client.sending.calls import SendCall
+from pairbus.client.sending.link import Ending, SendLink
+from pairbus.client.sending.message import raw_of, wrapped_copy
+from pairbus.client.sending.pinger import Pinger
+from pairbus.client.sending.sessions import SessionPicture
+from pairbus.client.sending.spool import Spool
+from pairbus.pairing.errors import BacklogUnavailableError
 from pairbus.pump import intake as intake_module
 from pairbus.pump import judgement as judgement_module
 from pairbus.pump import lanes as lanes_module
@@ -331,3 +341,84 @@ def _do_not_count_back() -> Iterator[Any]:
 
 def _count(pump: QueuePump) -> None:
     pump._station.active += 1
+
+
+# -- the client
+
+
+def _always(kind: type, name: str, around: Callable[..., Any]) -> Any:
+    """Replace a method by one that is given the original first."""
+    original = getattr(kind, name)
+    return mock.patch.object(
+        kind, name, lambda self, *given, **named: around(original, self, *given, **named)
+    )
+
+
+@mutant("drop on an empty rotation", world="client")
+def _drop_on_an_empty_rotation() -> Iterator[Any]:
+    async def send(original: Any, self: BacklogRoute, *given: Any, **named: Any) -> None:
+        with suppress(BacklogUnavailableError):
+            await original(self, *given, **named)
+
+    yield _always(BacklogRoute, "send", send)
+
+
+@mutant("take a time-out for a yes", world="client")
+def _take_a_time_out_for_a_yes() -> Iterator[Any]:
+    async def call(original: Any, self: SendLink, *given: Any, **named: Any) -> Ending:
+        ending: Ending = await original(self, *given, **named)
+        return Ending.DONE if ending is Ending.OUT_OF_TIME else ending
+
+    yield _always(SendLink, "call", call)
+
+
+@mutant("forget the message id in the envelope", world="client")
+def _forget_the_message_id_in_the_envelope() -> Iterator[Any]:
+    def wrapped(*given: Any, **named: Any) -> Any:
+        copy = wrapped_copy(*given, **named)
+        properties = raw_of(copy).properties
+        assert properties is not None
+        properties.message_id = "another"
+        return copy
+
+    yield mock.patch.object(route_module, "wrapped_copy", wrapped)
+
+
+@mutant("forget what was spooled", world="client")
+def _forget_what_was_spooled() -> Iterator[Any]:
+    async def replay(original: Any, self: Spool, *given: Any) -> bool:
+        return True
+
+    yield _always(Spool, "_replay_one", replay)
+
+
+@mutant("spool without a disk", world="client")
+def _spool_without_a_disk() -> Iterator[Any]:
+    async def append(original: Any, self: Spool, *given: Any, **named: Any) -> None:
+        """It is said to be kept."""
+
+    yield _always(Spool, "append", append)
+
+
+@mutant("never ping", world="client")
+def _never_ping() -> Iterator[Any]:
+    yield mock.patch.object(Pinger, "start", return_value=None)
+
+
+@mutant("let sessions go home too soon", world="client")
+def _let_sessions_go_home_too_soon() -> Iterator[Any]:
+    async def look(original: Any, self: BacklogView, *given: Any) -> SessionPicture:
+        return SessionPicture()
+
+    yield _always(BacklogView, "look", look)
+
+
+@mutant("send again what was taken", world="client")
+def _send_again_what_was_taken() -> Iterator[Any]:
+    original = SendCall.transmit
+
+    async def transmit(self: SendCall, sender: Any) -> None:
+        await original(self, sender)
+        await original(self, sender)
+
+    yield mock.patch.object(SendCall, "transmit", transmit)

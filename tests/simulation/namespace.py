@@ -63,6 +63,7 @@ class Attempt:
     at: float
     process: Process | None
     is_known: bool = False
+    seconds: float = 0.0  # until its sender heard so
 
 
 @dataclass(slots=True, eq=False)

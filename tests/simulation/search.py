@@ -9,6 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .client_history import play_client
+from .client_plan import draw_client_plan
 from .pump_history import play_pump
 from .pump_plan import draw_pump_plan
 from .shrinker import shrink
@@ -36,7 +38,10 @@ class World:
     parts: tuple[str, ...]
 
 
-WORLDS = {"pump": World(draw_pump_plan, play_pump, ("crashes", "faults", "messages"))}
+WORLDS = {
+    "pump": World(draw_pump_plan, play_pump, ("crashes", "faults", "messages")),
+    "client": World(draw_client_plan, play_client, ("crashes", "faults", "calls")),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ FEW = (
     "send behind a failed head",
     "fetch only while few wait",
     "dead-letter on any 401",
+    "drop on an empty rotation",
+    "forget what was spooled",
+    "never ping",
 )
 CHOSEN = tuple(MUTANTS) if os.environ.get("PAIRBUS_SIMULATION_MUTANTS") == "all" else FEW
 

@@ -1,0 +1,104 @@
+"""What must be true of a history of the client when faults have healed and there was time enough."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from .checker import stored
+from .client_plan import PlannedCall
+from .namespace import Attempt
+
+if TYPE_CHECKING:
+    from .client_history import ClientHistory
+
+__all__ = ["check_client"]
+
+# An answer that takes longer may come after its caller has gone another way.
+_PROMPT = 0.25
+
+
+def check_client(history: ClientHistory) -> list[str]:
+    """What is wrong with a history of the client; nothing if the list is empty."""
+    arrived = {
+        queue.path: [str(one.properties.message_id) for one in stored(history.primary, queue.path)]
+        for queue in history.primary.engine.list_queues()
+    }
+    calls = {name: call for call in history.plan.calls for name in call.ids}
+    return [
+        *_check_places(history, arrived, calls),
+        *_check_duplicates(history, arrived),
+        *_check_order(history, arrived),
+    ]
+
+
+def _check_places(
+    history: ClientHistory, arrived: dict[str, list[str]], calls: dict[str, PlannedCall]
+) -> list[str]:
+    """What was acknowledged is where it belongs, and nothing else is there."""
+    wrong = [
+        f"lost: {name} for {call.path}"
+        for name, call in calls.items()
+        if history.ended.get(call) == "done" and name not in arrived[call.path]
+    ]
+    for path in arrived:
+        for sections in stored(history.primary, path):
+            name = str(sections.properties.message_id)
+            call = calls.get(name)
+            if call is None or call.path != path:
+                wrong.append(f"unexpected: {name} at {path}")
+            elif (
+                b"".join(sections.data_sections()) != name.encode() * 5
+                or sections.properties.group_id != call.session
+                or dict(sections.application_properties) != {"number": int(name[1:])}
+            ):
+                wrong.append(f"altered: {name}")
+    for queue in history.secondary.engine.list_queues():
+        buried = stored(history.secondary, f"{queue.path}/$DeadLetterQueue")
+        wrong += [f"buried: {one.properties.message_id!r}" for one in buried]
+    return wrong
+
+
+def _check_duplicates(history: ClientHistory, arrived: dict[str, list[str]]) -> list[str]:
+    """A second copy has an excuse: somebody did not hear in time that a send was taken, or died."""
+    copies = Counter(name for names in arrived.values() for name in names)
+    attempts: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in (*history.primary.attempts, *history.secondary.attempts):
+        for name in attempt.ids:
+            attempts[name].append(attempt)
+    return [
+        f"duplicated: {name}"
+        for name, count in copies.items()
+        if count > 1 and not any(map(_is_excuse, attempts[name]))
+    ]
+
+
+def _is_excuse(attempt: Attempt) -> bool:
+    is_dead = attempt.process is not None and not attempt.process.is_alive
+    return not attempt.is_known or attempt.seconds > _PROMPT or is_dead
+
+
+def _check_order(history: ClientHistory, arrived: dict[str, list[str]]) -> list[str]:
+    """With `ordering="session"`, what was acknowledged comes in the order in which its caller sent it.
+
+    No send of a new process waits until it is known what the one before has left in the backlog.
+    """
+    if not history.plan.knobs.keeps_order:
+        return []
+    wrong: list[str] = []
+    lines: dict[tuple[str, str, int], list[str]] = defaultdict(list)
+    for call in history.plan.calls:
+        if call.session is not None and call.kind != "schedule" and history.ended.get(call) == "done":
+            lines[call.path, call.session, history.lives[call]] += call.ids
+    queues: dict[str, set[str]] = defaultdict(set)
+    for attempt in history.secondary.attempts:
+        for name in attempt.ids:
+            queues[name].add(attempt.path)
+    for (path, session, _), names in lines.items():
+        if len(set().union(*(queues[name] for name in names))) > 1:
+            continue  # a queue failed in the middle of the outage, and promises.md says what that means
+        places = [arrived[path].index(name) for name in names if name in arrived[path]]
+        if places != sorted(places):
+            came = sorted(names, key=arrived[path].index)
+            wrong.append(f"out of order in {path}/{session}: {' '.join(came)}")
+    return wrong

@@ -1,0 +1,172 @@
+"""What a history of the client is made of, drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+from .faults import Fault, FaultKind
+from .pump_plan import PRIMARY, SECONDARY, Crash, backlog
+
+__all__ = ["ClientKnobs", "ClientPlan", "PlannedCall", "draw_client_plan"]
+
+_PATHS = ("orders", "bills")
+_HORIZON = 40.0
+# What an application is told at once is no business of a backlog; these are what failovers are for.
+_OUTAGES: tuple[FaultKind, ...] = (
+    "refuse",
+    "silence",
+    "slow",
+    "lose-request",
+    "lose-answer",
+    "break-request",
+    "break-answer",
+    "error",
+    "busy",
+)
+_MOMENTS: tuple[FaultKind, ...] = ("cut", "detach", "restart")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """A call of the application: messages of one path and session, sent by one of its callers."""
+
+    ids: tuple[str, ...]
+    caller: int
+    path: str
+    session: str | None
+    at: float
+    kind: Literal["one", "list", "batch", "schedule"]
+    timeout: float | None
+    cancelled_after: float | None
+
+    def __str__(self) -> str:
+        session = f"/{self.session}" if self.session else ""
+        limits = [f"timeout {self.timeout:g} s"] if self.timeout is not None else []
+        if self.cancelled_after is not None:
+            limits.append(f"cancelled after {self.cancelled_after:g} s")
+        told = f" ({', '.join(limits)})" if limits else ""
+        what = f"{self.kind} {'+'.join(self.ids)} to {self.path}{session}{told}"
+        return f"{self.at:8.3f}: caller {self.caller}: {what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientKnobs:
+    """How the client is set up."""
+
+    queues: int
+    failover_interval: float
+    ping_interval: float
+    send_timeout: float
+    cool_down: float
+    links: int
+    keeps_order: bool
+    spools: bool
+    hosts: bool
+    probe: Literal["message", "link"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPlan:
+    """A whole history."""
+
+    seed: int
+    knobs: ClientKnobs
+    calls: tuple[PlannedCall, ...]
+    faults: tuple[Fault, ...]
+    crashes: tuple[Crash, ...]
+
+    @property
+    def healed_at(self) -> float:
+        """From when on nothing goes wrong any more."""
+        last = max((call.at for call in self.calls), default=0.0)
+        return max([last, *(fault.end for fault in self.faults)]) + 1.0
+
+    def lines(self) -> list[str]:
+        """The plan for people."""
+        return [f"{self.knobs}", *map(str, self.faults), *map(str, self.crashes), *map(str, self.calls)]
+
+
+def draw_client_plan(seed: int) -> ClientPlan:
+    """The plan of a seed."""
+    chance = random.Random(f"client {seed}")
+    knobs = ClientKnobs(
+        queues=chance.choice((1, 2, 3)),
+        failover_interval=chance.choice((0.0, 1.0, 5.0)),
+        ping_interval=chance.choice((1.0, 3.0)),
+        send_timeout=chance.choice((3.0, 10.0)),
+        cool_down=chance.choice((5.0, 30.0)),
+        links=chance.choice((1, 1, 2)),
+        keeps_order=chance.random() < 0.4,
+        spools=chance.random() < 0.4,
+        hosts=chance.random() < 0.5,
+        probe=chance.choice(("message", "link")),
+    )
+    return ClientPlan(seed, knobs, _calls(chance), _faults(chance, knobs), _crashes(chance))
+
+
+def _calls(chance: random.Random) -> tuple[PlannedCall, ...]:
+    count = int(20 * 10 ** chance.random())
+    callers = chance.randint(1, 6)
+    begins = [chance.uniform(0, _HORIZON * 0.7) for _ in range(chance.randint(1, 6))]
+    calls: list[PlannedCall] = []
+    number = 0
+    while number < count:
+        kind = chance.choice(("one", "one", "one", "list", "batch", "schedule"))
+        size = chance.randint(1, 5) if kind in ("list", "batch") else 1
+        caller = chance.randrange(callers)
+        calls.append(
+            PlannedCall(
+                tuple(f"m{number + more:03}" for more in range(size)),
+                caller,
+                chance.choice(_PATHS),
+                # A session belongs to one caller, who waits for each call before the next.
+                chance.choice((None, f"s{caller}")),
+                round(chance.choice((chance.uniform(0, _HORIZON * 0.7), chance.choice(begins))), 4),
+                kind,  # type: ignore[arg-type]
+                chance.choice((None, None, None, 1.0, 20.0)),
+                round(chance.uniform(0.001, 3.0), 4) if chance.random() < 0.05 else None,
+            )
+        )
+        number += size
+    return tuple(sorted(calls, key=lambda call: (call.at, call.ids)))
+
+
+def _faults(chance: random.Random, knobs: ClientKnobs) -> tuple[Fault, ...]:
+    faults = [_fault(chance, knobs) for _ in range(chance.choice((0, 1, 2, 3, 5)))]
+    if chance.random() < 0.7:
+        faults += _outage(chance, is_total=chance.random() < (0.6 if knobs.spools else 0.2))
+    return tuple(sorted(faults, key=lambda fault: fault.begin))
+
+
+def _outage(chance: random.Random, *, is_total: bool) -> list[Fault]:
+    """The primary is away for a while, and the secondary for a part of it."""
+    kind: FaultKind = chance.choice(("refuse", "silence", "error", "lose-request", "break-answer"))
+    begin, length = chance.uniform(1, 15), chance.uniform(5, 25)
+    found = [Fault(kind, PRIMARY, round(begin, 4), round(begin + length, 4))]
+    if is_total:
+        kind = chance.choice(("refuse", "silence", "error", "lose-answer"))
+        begin += chance.uniform(-3, length)
+        found.append(Fault(kind, SECONDARY, round(begin, 4), round(begin + chance.uniform(2, 20), 4)))
+    return found
+
+
+def _fault(chance: random.Random, knobs: ClientKnobs) -> Fault:
+    where = chance.choice((PRIMARY, PRIMARY, SECONDARY))
+    begin = round(chance.choice((chance.uniform(0.5, 3), chance.uniform(0.5, _HORIZON))), 4)
+    entity = None
+    if chance.random() < 0.4:
+        entity = chance.choice(_PATHS) if where == PRIMARY else backlog(chance.randrange(knobs.queues))
+    if chance.random() < 0.2:
+        return Fault(chance.choice(_MOMENTS), where, begin, begin, entity)
+    length = chance.choice((chance.uniform(0.005, 0.5), chance.uniform(0.5, 10), chance.uniform(5, _HORIZON)))
+    end = round(min(begin + length, _HORIZON + 5), 4)
+    return Fault(chance.choice(_OUTAGES), where, begin, end, entity, chance.choice((1.0, 1.0, 0.5, 0.1)))
+
+
+def _crashes(chance: random.Random) -> tuple[Crash, ...]:
+    return tuple(
+        Crash(int(10 ** chance.uniform(1.5, 3.7)), round(chance.uniform(0, 10), 3))
+        for _ in range(chance.choice((0, 0, 0, 1, 2)))
+    )
