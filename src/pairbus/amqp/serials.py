@@ -22,6 +22,14 @@ class NumberPool:
         self._freed: list[int] = []
         self._next = 0
 
+    @classmethod
+    def without(cls, taken: set[int]) -> NumberPool:
+        """A pool that has given out these."""
+        pool = cls()
+        pool._next = max(taken, default=-1) + 1
+        pool._freed = [number for number in range(pool._next) if number not in taken]
+        return pool
+
     def peek(self) -> int:
         """The number that `take` would give."""
         return self._freed[0] if self._freed else self._next

@@ -6,9 +6,10 @@ The turn
 2. At the end of the turn messages are given out to receivers with credit, the store commits the events of the
    turn, and only then do the connections write. Nothing leaves before its commit, and one commit serves all
    that arrived together.
-3. If the commit fails the turn has not happened: its answers are thrown away, the engine is rebuilt from the
-   store, and every connection is closed with an error, so that each client finds its request unanswered or
-   refused, never wrongly confirmed.
+3. If the commit fails, or whatever else between a decision and its commit, the turn has not happened: its
+   answers are thrown away, the engine is rebuilt from the store, and every connection is closed with an
+   error, so that each client finds its request unanswered or refused, never wrongly confirmed. (In memory the
+   engine is the only copy: it stays.) An error before the engine was asked ends one connection alone.
 4. A store that cannot even be read leaves the namespace with nothing to stand on. Every turn is then refused,
    and the store is tried again with each of them and every second. What is due by time is not tried more
    often than that either, so that a full disk does not keep a core busy.
@@ -20,6 +21,7 @@ import logging
 import math
 import ssl
 import time
+import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -56,6 +58,7 @@ log = logging.getLogger(__name__)
 MESSAGE_ALLOWANCE = 32 << 20
 # After a failed commit, seconds before what is due by time is tried again.
 RETRY_PAUSE = 1.0
+_ENGINE = Namespace.__module__.rpartition(".")[0]
 
 
 class _Appointments:
@@ -177,7 +180,9 @@ class NamespaceHost:
         engine = Namespace(self.name, limits=self.limits)
         try:
             engine.replay(self._store.load(), now=self.now())
-        except Refused as error:
+        except StoreError:
+            raise
+        except Exception as error:
             raise StoreError(f"the store of {self.name} contradicts itself: {error}") from error
         return engine
 
@@ -203,10 +208,13 @@ class NamespaceHost:
         self._dirty.discard(peer)
         info = self.connections.close(peer.name, self.now())
         if info is not None:
-            facts = {"namespace": self.name, "connection": peer.name, "container": info.container_id}
+            facts = {**self._fields(peer), "container": info.container_id}
             log.info("connection closed", extra={"fields": facts})
         # What it held (a session, credit) may now be somebody else's.
         self._schedule_turn()
+
+    def _fields(self, peer: Peer) -> dict[str, str]:
+        return {"namespace": self.name, "connection": peer.name}
 
     def touch(self, peer: Peer) -> None:
         """A connection may have something to say: flush it at the end of this turn."""
@@ -226,8 +234,15 @@ class NamespaceHost:
             self._rebuild()
             if self._unread is not None:
                 raise self._unread
-        result = act(self.engine, self.now())
-        self._review_links()
+        noted = self.engine.noted
+        try:
+            result = act(self.engine, self.now())
+            self._review_links()
+        except Refused:
+            raise
+        except Exception as error:
+            self.undo_half(error, noted)
+            raise
         refused = self._end_turn()
         if refused is not None:
             raise refused
@@ -238,49 +253,78 @@ class NamespaceHost:
             self._turn_is_due = True
             self._loop.call_soon(self._end_turn)
 
-    def _end_turn(self) -> StoreError | None:
+    def _end_turn(self) -> Exception | None:
         """Give out, commit and flush; why the turn was refused, if it was."""
         self._turn_is_due = False
         if self._loop is None:
             return None
-        self._dirty |= self.consumers.serve(self.engine, self.now())
         try:
+            self._dirty |= self.consumers.serve(self.engine, self.now())
             if self._unread is not None:
                 raise self._unread
             events = self.engine.take_events()
             if events:
                 self._store.commit(events)
-        except StoreError as error:
-            self._refuse_turn(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
+            self.refuse_turn(error)
             return error
         dirty, self._dirty = self._dirty, set()
         for peer in dirty:
-            peer.flush()
-            self._peers_due = min(self._peers_due, peer.due)
-            self._tokens_end = min(self._tokens_end, peer.access.next_expiry())
+            self._flush(peer)
         self.administration.release()
         self._arm_timer()
         return None
 
-    def _refuse_turn(self, error: StoreError) -> None:
-        log.error(
-            "commit failed, turn refused", extra={"fields": {"namespace": self.name, "reason": str(error)}}
-        )
+    def _flush(self, peer: Peer) -> None:
+        try:
+            peer.flush()
+        except Exception:  # what it was to be told is true, but it alone goes without
+            log.exception("a connection cannot be written to", extra={"fields": self._fields(peer)})
+            peer.reset()
+        self._peers_due = min(self._peers_due, peer.due)
+        self._tokens_end = min(self._tokens_end, peer.access.next_expiry())
+
+    def undo_half(self, error: Exception, noted: int) -> bool:
+        """An operation has failed in a way that nobody foresaw. If the engine had noted something, or failed
+        itself, only a part of what was to be done may be done: the turn is refused. Whether it was.
+        """
+        if self.engine.noted == noted and not _failed_in_engine(error):
+            return False
+        self.refuse_turn(error)
+        return True
+
+    def refuse_turn(self, error: Exception) -> None:
+        """Let the turn not have happened: nothing of it is said, and nothing kept."""
+        is_foreseen = isinstance(error, StoreError)
+        fields = {"namespace": self.name, "reason": str(error) or repr(error)}
+        log.error("turn refused", extra={"fields": fields}, exc_info=None if is_foreseen else error)
+        reason = str(error) if is_foreseen else "it failed on it. Its log says why."
         refusal = AmqpError(
-            conditions.INTERNAL_ERROR, f"The namespace could not store the request: {error}", {}
+            conditions.INTERNAL_ERROR, f"The namespace could not store the request: {reason}", {}
         )
         for peer in list(self._peers):
-            peer.close(refusal)
+            self._dismiss(peer, refusal)
         self.consumers = Consumers()
         self.administration.refuse()
         self._dirty.clear()
         self._rebuild()
         self._arm_timer()
 
+    def _dismiss(self, peer: Peer, refusal: AmqpError) -> None:
+        try:
+            peer.close(refusal)
+        except Exception:  # the engine that has failed is asked once more, to let go of what the peer held
+            log.exception("a connection is cut", extra={"fields": self._fields(peer)})
+            peer.endpoints.clear()
+            peer.reset()
+
     def _rebuild(self) -> None:
         """Take the engine back to what the store holds."""
-        assert self._loop is not None
-        self._pause_until = self._loop.time() + RETRY_PAUSE
+        if self._loop is not None:
+            self._pause_until = self._loop.time() + RETRY_PAUSE
+        if not self._store.remembers:
+            self.engine.take_events()
+            return
         self.engine = Namespace(self.name, limits=self.limits)
         try:
             self.engine = self._load()
@@ -295,7 +339,14 @@ class NamespaceHost:
 
     def tick(self) -> None:
         """Let time pass: locks and messages expire, schedules come due, faults change, idle lines end."""
-        now = self.now()
+        try:
+            self._pass_time(self.now())
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
+            self.refuse_turn(error)
+        else:
+            self._end_turn()
+
+    def _pass_time(self, now: float) -> None:
         self.consumers.touch(now)
         self.engine.tick(now)
         self._appointments.keep(self.monotonic())
@@ -306,7 +357,6 @@ class NamespaceHost:
             self._end_tokens(now)
         self._detach_lost_sessions(now)
         self._end_waits()
-        self._end_turn()
 
     def _tick_peers(self) -> None:
         for peer in list(self._peers):
@@ -420,3 +470,10 @@ class NamespaceHost:
     def check_token(self, token: str, path: str) -> Grant:
         """The grant that a token gives on `path`; raises TokenRejected."""
         return check_token(token, entity=path, now=self.now(), policies=self.policies, jwt_key=self.jwt_key)
+
+
+def _failed_in_engine(error: Exception) -> bool:
+    return any(
+        frame.f_globals.get("__name__", "").startswith(_ENGINE)
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )

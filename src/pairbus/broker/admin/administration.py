@@ -35,7 +35,13 @@ class Administration:
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         known = self._known_entity(request)  # before: it may be deleted now
         api = AdminApi(host.engine, authorize=self._authorize)
-        self._held.append((answer, api.handle(request, host.now())))
+        noted = host.engine.noted
+        try:
+            response = api.handle(request, host.now())
+        except Exception as error:
+            host.undo_half(error, noted)
+            raise
+        self._held.append((answer, response))
         entity = known or self._known_entity(request) or NAMESPACE  # after: it may be new
         host.counters.count(entity, connection, kind=OperationKind.ADMIN, size=len(request.body))
         host.review()

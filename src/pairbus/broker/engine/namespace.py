@@ -90,6 +90,11 @@ class Namespace:
         """When there may be something due next; None if nothing ever will be as things are."""
         return self._context.alarms.next()
 
+    @property
+    def noted(self) -> int:
+        """How many events there are since the last `take_events`: more of them later tell of a change."""
+        return len(self._context.events)
+
     def take_events(self) -> list[EngineEvent]:
         """What a store must write for the operations since the last call."""
         return self._context.take_events()

@@ -80,12 +80,20 @@ class Peer(Direct):
     def data_received(self, data: bytes) -> None:
         if self._mute or self._closing:
             return
-        self._handle(self.machine.receive_data(data, time.monotonic()))
+        try:
+            events = self.machine.receive_data(data, time.monotonic())
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
+            self._fail(error, self.host.engine.noted)
+        else:
+            self._handle(events)
         self.host.touch(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._drop_endpoints()
+        try:
+            self._drop_endpoints()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
+            self.host.refuse_turn(error)
         self.host.part(self)
 
     @property
@@ -180,7 +188,18 @@ class Peer(Direct):
 
     def _handle(self, events: list[ProtocolEvent]) -> None:
         for event in events:
-            _HANDLERS[type(event)](self, event)
+            noted = self.host.engine.noted
+            try:
+                _HANDLERS[type(event)](self, event)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
+                self._fail(error, noted)
+                return
+
+    def _fail(self, error: Exception, noted: int) -> None:
+        """Something went wrong that nobody foresaw: the turn is refused, or this connection alone ends."""
+        if not self.host.undo_half(error, noted):
+            log.error("connection ended by an error", extra={"fields": self._fields()}, exc_info=error)
+            self.close(AmqpError(conditions.INTERNAL_ERROR, "The broker failed on this connection.", {}))
 
     def _on_sasl_init(self, event: SaslInitReceived) -> None:
         if event.mechanism != "PLAIN":

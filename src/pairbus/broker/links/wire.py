@@ -19,6 +19,7 @@ from pairbus.broker.engine.queue import Handout
 
 # .NET counts 100 ns ticks from the year 1; this is where the Unix epoch lies on that scale.
 DOTNET_EPOCH_TICKS = 621_355_968_000_000_000
+MOST_DELIVERIES = (1 << 32) - 1
 
 _NO_LOCK_ANNOTATIONS = b"\x00\x53\x71\xc1\x01\x00"  # an empty map: receive-and-delete has no lock token
 _LOCK_KEY = encode(Symbol(words.LOCK_TOKEN)) + b"\x98"
@@ -80,7 +81,8 @@ def _header(durable: bool | None, priority: int | None, ttl_ms: int | None, deli
             durable=durable or False,
             priority=4 if priority is None else priority,
             ttl=ttl_ms,
-            delivery_count=delivery_count,
+            # 32 bits on the wire. Nobody buries a dead letter, however often it is abandoned.
+            delivery_count=min(delivery_count, MOST_DELIVERIES),
         )
     )
 

@@ -14,6 +14,8 @@ from pairbus.broker.engine.settings import EntityStatus, QueueSettings, Subscrip
 # The numbers of places are this far apart. A message's key is its place's number and its sequence number in
 # one: 17 million million messages a place, half a million places.
 PLACE_STEP = 1 << 44
+# The keys of all their messages are within the 63 bits of SQLite. The first place has the number of one step.
+MOST_PLACES = (1 << 63) // PLACE_STEP - 1
 # Python looks for an adapter for every `bytes` that it binds, and for no `bytearray`; up to about this length
 # a copy is quicker than the search.
 _COPY_LIMIT = 8192

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.serials import NumberPool
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.events import (
     DuplicateForgotten,
@@ -42,6 +43,7 @@ from pairbus.broker.errors import StoreError
 
 from .file import open_database, store_error
 from .rows import (
+    MOST_PLACES,
     PLACE_STEP,
     change_row,
     entity_row,
@@ -60,6 +62,8 @@ _UNREADABLE = (ValueError, TypeError, KeyError, DecodeError, Refused)
 class SqliteStore:
     """The rows of one namespace. `commits` counts the turns that were written."""
 
+    remembers = True
+
     def __init__(self, path: Path) -> None:
         """Open the file, or make it; raises StoreError if it is not for us."""
         self._path = path
@@ -68,7 +72,9 @@ class SqliteStore:
         self.commits = 0
         # By path: the number of a place, to which a message's sequence number is added to get its key.
         self._places: dict[str, int] = {}
-        self._next_place = PLACE_STEP
+        # Those of places that are gone are had again: there are half a million, and whoever makes and deletes
+        # entities all day would come to their end.
+        self._place_numbers = NumberPool()
         # Places that give out numbers, and the number of the newest message where that is higher than what
         # was written for the place.
         self._numbering: set[int] = set()
@@ -84,14 +90,16 @@ class SqliteStore:
         self._database.close()
 
     def commit(self, events: Sequence[EngineEvent]) -> None:
-        """Write a turn, or raise StoreError and write nothing."""
+        """Write a turn, or raise (what the file refuses is a StoreError) and write nothing."""
         execute = self._database.execute
         try:
             execute(self._sql["begin"])
             self._write(events)
             execute(self._sql["commit"])
-        except sqlite3.Error as error:
+        except BaseException as error:
             self._roll_back()
+            if not isinstance(error, sqlite3.Error):
+                raise
             # Clients are told of this too, and where the file lies is none of their business.
             raise store_error(self._path.name, error) from error
         self.commits += 1
@@ -175,11 +183,18 @@ class SqliteStore:
         """The number of a place; a message's key is this and its sequence number."""
         number = self._places.get(path)
         if number is None:
-            number = self._next_place
+            number = self._free_place()
             self._write_one("add_place", number, path)
             self._places[path] = number
-            self._next_place += PLACE_STEP
         return number
+
+    def _free_place(self) -> int:
+        number = self._place_numbers.take()
+        if number >= MOST_PLACES:
+            raise StoreError(
+                f"{self._path.name}: there are {MOST_PLACES} places for messages. Delete a queue."
+            )
+        return (number + 1) * PLACE_STEP
 
     def _put_entity(self, event: EntityPut) -> None:
         self._write_one("put_entity", *entity_row(event))
@@ -194,6 +209,7 @@ class SqliteStore:
             number = self._places.pop(place)
             self._newest.pop(number, None)
             self._numbering.discard(number)
+            self._place_numbers.give_back(number // PLACE_STEP - 1)
             self._write_one("remove_messages", number, number + PLACE_STEP - 1)
             for what in ("remove_session_states", "remove_duplicates", "remove_place"):
                 self._write_one(what, number)
@@ -249,7 +265,7 @@ class SqliteStore:
     def _read_places(self) -> None:
         places = list(self._rows("read_places"))
         self._places = {path: place for path, place, _ in places}
-        self._next_place = PLACE_STEP + max(self._places.values(), default=0)
+        self._place_numbers = NumberPool.without({place // PLACE_STEP - 1 for place in self._places.values()})
         self._numbering = {place for _, place, written in places if written}
         self._newest.clear()
         for _, place, written in places:

@@ -9,7 +9,9 @@ from pairbus.broker.engine.events import EngineEvent
 
 
 class Store(Protocol):
-    """Keeps what the engine decided."""
+    """Keeps what the engine decided. `remembers`: whether `load` gives back what was committed."""
+
+    remembers: bool
 
     def load(self) -> Iterable[EngineEvent]:
         """Everything that was committed, as events for `Namespace.replay`."""
@@ -26,6 +28,8 @@ class Store(Protocol):
 
 class MemoryStore:
     """Keeps nothing: a namespace for tests, gone with its process."""
+
+    remembers = False
 
     def load(self) -> Iterable[EngineEvent]:
         return ()
