@@ -5,12 +5,16 @@ one side lives.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
@@ -343,3 +347,40 @@ async def test_a_send_that_was_given_up_and_arrives_is_told(
     status = sender._client.status
     await eventually(lambda: status().entities[0].arrived_late == 1)
     assert still.ids() == ["twice"]
+
+
+def annotated(**parts: Any) -> AmqpAnnotatedMessage:
+    return AmqpAnnotatedMessage(**{"data_body": b"x"} | parts)
+
+
+# What the healthy primary, or the SDK on the way to it, refuses.
+REFUSED: dict[str, Callable[[], Any]] = {
+    "too large, and easy to compress": lambda: ServiceBusMessage(b"0" * 300_000),
+    "too large": lambda: ServiceBusMessage(os.urandom(300_000)),
+    "a list that is no batch": lambda: [ServiceBusMessage(b"0" * 1000) for _ in range(400)],
+    "a life of months": lambda: ServiceBusMessage(b"x", time_to_live=timedelta(days=60)),
+    "a life that is too long": lambda: annotated(header={"time_to_live": 2**33}),
+    "a property without a type": lambda: annotated(application_properties={"a": object()}),
+    "a number without end": lambda: ServiceBusMessage(b"x", application_properties={"a": 2**70}),
+    "a value without a type": lambda: AmqpAnnotatedMessage(value_body=object()),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_what_the_primary_refuses_is_refused_alike_in_every_state(
+    scene: Scene, tmp_path: Path, what: str
+) -> None:
+    client = scene.client(state_dir=tmp_path, enable_spool=True, ping_primary_interval=1800.0)
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(text("before"))
+    with pytest.raises(Exception) as healthy:  # noqa: PT011 - which one it is, is the SDK's choice
+        await sender.send_messages(REFUSED[what]())
+    client.fail_over("orders")
+    with pytest.raises(type(healthy.value)) as failed_over:
+        await sender.send_messages(REFUSED[what]())
+    scene.secondary.faults.set("refuse")
+    with pytest.raises(type(healthy.value)) as spooled:
+        await sender.send_messages(REFUSED[what]())
+    assert type(failed_over.value) is type(spooled.value) is type(healthy.value)
+    status = client.status()
+    assert (scene.backlog_ids(), status.spool and status.spool.messages) == ([], 0)

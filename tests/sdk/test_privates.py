@@ -21,7 +21,7 @@ from pairbus.sdk.privates import (
     batch_keywords,
     connection_of,
     is_settled_by_request,
-    largest_message,
+    link_limits,
     sever,
     was_encoding,
     was_opening,
@@ -67,12 +67,12 @@ async def test_a_batch_made_with_the_clients_keywords_is_sent_as_it_is(
     assert namespace.message_count("orders") == 1
 
 
-async def test_an_open_sender_tells_its_largest_message(
-    namespace: NamespaceHandle, client: ServiceBusClient
-) -> None:
+async def test_an_open_sender_tells_its_limits(namespace: NamespaceHandle, client: ServiceBusClient) -> None:
     async with client.get_queue_sender("orders") as sender:
         batch = await sender.create_message_batch()
-        assert largest_message(sender) >= batch.max_size_in_bytes, "no _max_message_size_on_link any more"
+        limits = link_limits(sender)
+        assert limits is not None, "no _max_message_size_on_link or _max_batch_size_on_link any more"
+        assert limits.message >= limits.batch == batch.max_size_in_bytes
 
 
 async def test_a_message_fetched_by_its_number_is_settled_by_a_request(
@@ -113,7 +113,7 @@ async def test_a_websocket_keeps_its_session_where_it_is_cut() -> None:
 
 async def test_what_is_gone_is_done_without() -> None:
     assert batch_keywords(object()) == {}
-    assert largest_message(object()) == 0
+    assert link_limits(object()) is None
     assert not is_settled_by_request(object())
     assert connection_of(object()) is None
     sever(None)

@@ -32,7 +32,7 @@ from .observers.observer import LogObserver, Observer, Observers, RouteName, Sen
 from .sending.backlog_route import BacklogRoute
 from .sending.calls import ReplayCall
 from .sending.entity import PairedEntity
-from .sending.message import Message, PairedMessageBatch, body_bytes
+from .sending.message import Message, PairedMessageBatch, body_bytes, encoding_error
 from .sending.sessions import StayingSessions
 from .sending.spool import Spool, UnsendableRecord
 from .sides import Sides
@@ -247,6 +247,9 @@ class Pair:
         self, spool: Spool, entity: PairedEntity, messages: list[Message], scheduled_for: datetime | None
     ) -> None:
         began = self.timers.now()
+        for message in messages:  # nobody else will encode them before they are acknowledged
+            if (error := encoding_error(message)) is not None:
+                raise error
         await spool.append(entity.path, messages, scheduled_for=scheduled_for)
         entity.counts["spool"]["ok"] += len(messages)
         if self.observers.hear_sends:

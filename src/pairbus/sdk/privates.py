@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 # Modules of the SDK that turn what the caller gave into bytes.
 _ENCODERS = frozenset({"_encode", "_amqp_message", "message"})
@@ -29,13 +29,22 @@ def batch_keywords(client: Any) -> dict[str, Any]:
     return {} if transport is None else {"amqp_transport": transport}
 
 
-def largest_message(sender: Any) -> int:
-    """The largest single message that an open sender takes, in bytes; 0 if it does not tell.
+class LinkLimits(NamedTuple):
+    """The largest message and the largest batch that a link takes, in bytes."""
 
-    Its batches tell their own size, which Premium lets be smaller. Without this, a message that would fit
-    alone is refused by us before it is sent.
+    message: int
+    batch: int
+
+
+def link_limits(sender: Any) -> LinkLimits | None:
+    """What an open sender takes; None if it does not tell.
+
+    There is no public word for the largest single message, which Premium lets differ from a batch, and none
+    for either that does not make a batch. Without it nothing is refused before it is sent.
     """
-    return int(getattr(sender, "_max_message_size_on_link", 0) or 0)
+    message = int(getattr(sender, "_max_message_size_on_link", 0) or 0)
+    batch = int(getattr(sender, "_max_batch_size_on_link", 0) or 0)
+    return LinkLimits(message, batch) if message and batch else None
 
 
 def is_settled_by_request(message: Any) -> bool:

@@ -39,7 +39,7 @@ from pairbus.pairing.names import path_key
 from pairbus.pairing.rotation import Rotation
 from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
-from pairbus.sdk.privates import largest_message
+from pairbus.sdk.privates import LinkLimits, link_limits
 from pairbus.sdk.side import SdkSender, SdkSide
 from pairbus.timers import Timers
 
@@ -136,7 +136,7 @@ class BacklogRoute:
         self._wall_clock = wall_clock
         self._check_pair = check
         self._links: dict[str, SendLink] = {}
-        self._limits: dict[str, tuple[int, int]] = {}
+        self._limits: dict[str, LinkLimits] = {}
         self._usable = len(queues)
         # Senders whose queue did not answer, until a link to another one is open.
         self._openings: dict[str, asyncio.Future[None]] = {}
@@ -377,10 +377,10 @@ class BacklogRoute:
 
         async def learn_and_perform(sender: SdkSender) -> Any:
             batch = await sender.create_message_batch()  # opens the link
-            largest = largest_message(sender) or int(batch.max_size_in_bytes)
-            self._limits[queue] = (largest, int(batch.max_size_in_bytes))
-            self.limit = min(message for message, _ in self._limits.values())
-            self.batch_limit = min(batch for _, batch in self._limits.values())
+            size = int(batch.max_size_in_bytes)
+            self._limits[queue] = link_limits(sender) or LinkLimits(size, size)
+            self.limit = min(limits.message for limits in self._limits.values())
+            self.batch_limit = min(limits.batch for limits in self._limits.values())
             return await operation(sender)
 
         return learn_and_perform

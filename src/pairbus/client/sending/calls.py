@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pairbus.client.observers.observer import RouteName
+from pairbus.sdk.privates import LinkLimits
 from pairbus.sdk.side import SdkSender
 
-from .message import Message
+from .message import Message, check_for_primary
 
 if TYPE_CHECKING:
     from .entity import PairedEntity
@@ -26,6 +27,10 @@ class EntityCall(Protocol):
     @property
     def by_request(self) -> bool:
         """Whether it is no plain send, but a request to schedule."""
+        ...
+
+    def check(self, limits: LinkLimits | None) -> None:
+        """Raise what the primary would refuse: it is refused in every state."""
         ...
 
     def transmit(self, sender: SdkSender) -> Coroutine[Any, Any, Any]:
@@ -50,6 +55,10 @@ class SendCall:
         self._native = native
         self.messages = messages
         self.route: RouteName = "primary"
+
+    def check(self, limits: LinkLimits | None) -> None:
+        """Raise what the primary would refuse."""
+        check_for_primary(self._native, self.messages, limits)
 
     async def transmit(self, sender: SdkSender) -> None:
         """Have the primary take them."""
@@ -83,6 +92,11 @@ class ScheduleCall:
         self.messages = messages
         self.route: RouteName = "primary"
 
+    def check(self, limits: LinkLimits | None) -> None:
+        """Raise what the primary would refuse, message by message: a request is no batch."""
+        for message in self.messages:
+            check_for_primary(message, [message], limits)
+
     def transmit(self, sender: SdkSender) -> Coroutine[Any, Any, list[int]]:
         """Have the primary schedule them; their sequence numbers."""
         return sender.schedule_messages(self._native, self._when)
@@ -109,6 +123,9 @@ class ReplayCall:
         self.by_request = when is not None
         self.messages = messages
         self.route: RouteName = "primary"
+
+    def check(self, limits: LinkLimits | None) -> None:
+        """What has been taken is not refused any more."""
 
     def transmit(self, sender: SdkSender) -> Coroutine[Any, Any, object]:
         """Have the primary take them."""

@@ -46,6 +46,7 @@ from pairbus.pairing.failures import (
 from pairbus.pairing.headroom import CERTAIN_ROOM, MAX_OVERHEAD
 from pairbus.pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
 from pairbus.sdk.failures import describe
+from pairbus.sdk.privates import LinkLimits
 from pairbus.sdk.side import LinkSettings, SdkSender
 from pairbus.timers import TimerHandle
 
@@ -99,6 +100,8 @@ class PairedEntity:
         self._is_over = False
         self._batch_limit: int | None = None
         self._arrived_late = 0
+        # What the links of the primary take, once one has been seen.
+        self._limits: LinkLimits | None = None
 
     def _new_link(self, on_late: Callable[[BaseException | None], object] | None = None) -> SendLink:
         def open_sender() -> SdkSender:
@@ -159,6 +162,7 @@ class PairedEntity:
                 return await self._redirect(call, deadline)
 
     async def _redirect(self, call: EntityCall, deadline: float | None) -> Any:
+        call.check(self._limits)
         if self._sessions is None:
             return await call.redirect(deadline)
         with self._sessions.redirecting(self.path, call.messages):
@@ -255,6 +259,8 @@ class PairedEntity:
 
     def _succeeded(self, link: SendLink, ticket: Ticket, call: EntityCall) -> None:
         link.failures = 0
+        if self._limits is None:
+            self._limits = link.limits
         if not self.pair.had_success:
             self.pair.reached()
         effects = self.health.succeed(ticket, link.last_success or self._timers.now())

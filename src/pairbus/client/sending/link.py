@@ -33,6 +33,7 @@ from typing import Any
 from pairbus.pairing.failures import Fate
 from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
+from pairbus.sdk.privates import LinkLimits, link_limits
 from pairbus.sdk.side import SdkSender
 from pairbus.timers import TimerHandle, Timers
 
@@ -101,6 +102,11 @@ class SendLink:
         self._watchdog_at = 0.0
         # Calls that nobody waits for, with their senders, until their time is over.
         self._left_behind: dict[asyncio.Task[Any], tuple[SdkSender, TimerHandle]] = {}
+
+    @property
+    def limits(self) -> LinkLimits | None:
+        """What the present sender takes, if it tells."""
+        return None if self._sender is None else link_limits(self._sender)
 
     @property
     def length(self) -> int:

@@ -23,10 +23,13 @@ from azure.servicebus.amqp import (
     AmqpMessageHeader,
     AmqpMessageProperties,
 )
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from pairbus.metering import UNIT_BYTES
 from pairbus.pairing.envelope import CompressedBody, Long, Natives, TimestampMs, Wrapped, check_properties
+from pairbus.pairing.headroom import CERTAIN_ROOM
 from pairbus.pairing.names import id_text
+from pairbus.sdk.privates import LinkLimits
 from pairbus.words import SCHEDULED_TIME
 
 Message = ServiceBusMessage | AmqpAnnotatedMessage
@@ -37,6 +40,9 @@ _MEASURING_LIMIT = 1 << 30
 # Bodies, and properties and annotations together, below these are surely within one metered unit, with all
 # that a message has besides.
 _LIGHT, _LIGHT_PROPERTIES = 40 * 1024, 16 * 1024
+
+# What 32 bits hold.
+_LONGEST_LIFE_MS = 2**32 - 1
 
 _DATA = AmqpMessageBodyType.DATA
 _SINGLE = (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)
@@ -198,10 +204,50 @@ def measure(message: Message) -> int:
     return grown - (5 if grown < 256 + 5 else 8)
 
 
+def encoding_error(message: Message) -> ServiceBusError | None:
+    """What the SDK's sender raises for a message that cannot be encoded; None if it can."""
+    try:
+        measure(message)
+    except Exception as error:  # noqa: BLE001 - whatever the encoder raises, the SDK's sender wraps
+        return ServiceBusError(message=f"Handler failed: {error}.", error=error)
+    return None
+
+
+def check_for_primary(native: Any, messages: Sequence[Message], limits: LinkLimits | None) -> None:
+    """Raise what the healthy primary, or the SDK on the way to it, would refuse, and the backlog would not.
+
+    The backlog takes a time to live that cannot be written, since the envelope has it in another form, bodies
+    that only fit when they are compressed, and lists that only fit when they are split. What cannot be
+    encoded at all fails there as well. Limits that were never seen refuse nothing.
+    """
+    for message in messages:
+        header = raw_of(message).header
+        if header is not None and (header.time_to_live or 0) > _LONGEST_LIFE_MS:
+            error = encoding_error(message)
+            if error is not None:
+                raise error
+    if limits is None:
+        return
+    if type(native) is list:
+        batch = ServiceBusMessageBatch(limits.batch)
+        for message in messages:
+            batch.add_message(message)
+    elif not isinstance(native, ServiceBusMessageBatch):
+        _check_size(messages[0], limits.message)
+
+
+def _check_size(message: Message, limit: int) -> None:
+    if body_bytes(message) > limit - CERTAIN_ROOM and (size := measure(message)) > limit:
+        text = f"The message has {size} bytes, more than the {limit} bytes that the entity takes."
+        raise MessageSizeExceededError(message=text)
+
+
 def body_bytes(message: Message) -> int:
     """The size of the body: of data to the byte, which costs nothing to know, else with all around it."""
     raw = raw_of(message)
-    return sum(map(len, raw.body)) if raw.body_type is _DATA else measure(message)
+    if raw.body_type is _DATA:
+        return sum(map(len, raw.body))
+    return measure(message) if encoding_error(message) is None else 0
 
 
 def weigh(messages: Sequence[Message], *, exactly: bool) -> tuple[int, tuple[int, ...]]:
