@@ -23,6 +23,7 @@ from pairbus.client.errors import ClientClosedError, WrongLoopError
 from pairbus.client.observers.observer import Observer
 from pairbus.client.state.landmark import Landmark
 from pairbus.errors import ConfigurationError
+from pairbus.ledger import closed_segments, read_segment
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import ForkedClientError, SamePairError
 from pairbus.testing import ManualTimers
@@ -234,6 +235,22 @@ async def test_redirect_records_are_kept_and_the_status_is_written(still: Scene,
     ]
     assert {row["queue"] for row in rows} <= {*BACKLOG}
     assert not any((tmp_path / "status").glob("*.json"))
+
+
+async def test_a_send_to_the_backlog_without_an_answer_is_on_record(scene: Scene, tmp_path: Path) -> None:
+    async with scene.client(state_dir=tmp_path, send_timeout=2) as client:
+        sender = client.get_queue_sender("orders")
+        client.fail_over("orders")
+        await sender.send_messages(text("1"))
+        (first,) = [queue for queue in BACKLOG if scene.secondary.message_count(queue)]
+        scene.secondary.faults.set("delay", entity=first, seconds=60)  # it is taken, and nobody is told
+        await sender.send_messages(text("2"))
+        scene.secondary.faults.clear()
+    rows = [
+        row for path in closed_segments(tmp_path / "records", "redirects") for row in read_segment(path).rows
+    ]
+    told = [(row["message_id"], row["outcome"], row["queue"] == first) for row in rows]
+    assert sorted(told, key=str) == [("1", None, True), ("2", "unknown", True), ("2", None, False)]
 
 
 async def test_records_that_cannot_be_written_do_not_fail_a_send(

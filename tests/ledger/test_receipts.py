@@ -38,6 +38,8 @@ def receipt(number: int, outcome: str = "moved") -> Receipt:
         "attempts": 1,
         "outcome": outcome,
         "reason": None,
+        "unsure": 0,
+        "repeats": 0,
     }
 
 

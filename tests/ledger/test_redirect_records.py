@@ -41,6 +41,7 @@ async def test_a_record_is_on_the_disk_when_append_returns(tmp_path: Path) -> No
             "session_id": None,
             "queue": "contoso/x-servicebus-transfer/0",
             "at": 1_700_000_000.25,
+            "outcome": None,
         }
     ]
     await records.append([])

@@ -33,7 +33,8 @@ class ReceiptDisk:
         if not failed or self._chance.random() < 0.5:
             for row in rows:
                 self.rows.append(row)
-                self.outcomes[row["backlog_queue"], row["sequence_number"]] = row["outcome"]
+                if row["outcome"] != "unknown":
+                    self.outcomes[row["backlog_queue"], row["sequence_number"]] = row["outcome"]
         if failed:
             raise OSError(errno.EIO, "Input/output error")
 

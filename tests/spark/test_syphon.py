@@ -161,6 +161,8 @@ async def write_receipts(records: Path, writer: str, *, moved: float) -> None:
             "attempts": 1,
             "outcome": "moved",
             "reason": None,
+            "unsure": 0,
+            "repeats": 0,
         }
         for number in range(5)
     ]

@@ -18,7 +18,7 @@ from pairbus.backlog.plan import plan_backlog
 from pairbus.backlog.redrive import DeadLetterChoice, redrive
 from pairbus.errors import ConfigurationError
 from pairbus.ledger import SegmentWriter, closed_segments
-from pairbus.ledger.receipts import ReceiptLog
+from pairbus.ledger.receipts import Receipt, ReceiptLog
 from pairbus.ledger.reckoning import KeyCounts, Reckoning, reckon
 from pairbus.spark import (
     Backlog,
@@ -156,6 +156,7 @@ def test_pairs_do_not_stand_in_for_each_other(spark: Any, bus: Bus, pair: PumpPa
     assert [one.queue for one in verdict.missing] == [other.backlog[0]]
     alone = verify(spark, both[:1], records=[tmp_path])
     assert (alone.redirected, alone.delivered, alone.is_clean) == (1, 1, True)
+    assert (alone.duplicated, alone.at_most_duplicated) == (0, 0)
     assert alone.notes == ("1 redirect records are of other pairs, and are left out",)
     with pytest.raises(ConfigurationError, match="same name"):
         verify(spark, [both[0], both[0]], records=[tmp_path])
@@ -233,6 +234,22 @@ async def test_receipts_that_cannot_be_read_are_told_for_ever(spark: Any, tmp_pa
         assert compact_receipts(spark, tmp_path).bad == 1
     rows, bad = read_receipts(spark, tmp_path)
     assert (rows.count(), bad) == (2, 2)
+
+
+async def test_sends_that_may_have_arrived_are_counted_once(spark: Any, tmp_path: Path) -> None:
+    """Whatever is compacted when: rows of one message are told apart by writer and time."""
+    unsure: list[Receipt] = [{**receipt(0, "unknown"), "unsure": 1, "moved": at} for at in (1.0, 9.0)]
+    again: Receipt = {**receipt(0), "writer": "next", "moved": 3.0}
+    for rows in ([*unsure, receipt(0)], [again], [receipt(1)]):
+        log = ReceiptLog(tmp_path)
+        await log.append(rows)
+        await log.close()
+        compact_receipts(spark, tmp_path)
+    found = {row["message_id"]: row for row in load_receipts(spark, tmp_path).collect()}
+    assert [(row["outcome"], row["unsure"], row["repeats"]) for _, row in sorted(found.items())] == [
+        ("moved", 2, 1),
+        ("moved", 0, 0),
+    ]
 
 
 def test_tables_reckon_as_numbers_do(spark: Any) -> None:

@@ -16,6 +16,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from pairbus.client.sending.spool import list_spooled
 from pairbus.client.state.directory import records_dir
 from pairbus.client.state.records import KIND as REDIRECTS
+from pairbus.client.state.records import UNKNOWN
 from pairbus.ledger import adopt_segments, closed_segments, read_segment
 from pairbus.pairing.envelope import ALIAS_PATH
 from pairbus.pairing.names import path_key
@@ -132,5 +133,7 @@ def read_redirects(state: Path) -> dict[tuple[str, str], str]:
     queues: dict[tuple[str, str], str] = {}
     for segment in closed_segments(directory, REDIRECTS):
         for row in read_segment(segment).rows:
+            if row.get("outcome") == UNKNOWN:
+                continue
             queues[path_key(str(row.get("path"))), str(row.get("message_id"))] = str(row.get("queue"))
     return queues

@@ -28,7 +28,9 @@ KIND = "receipts"
 
 
 class Receipt(TypedDict):
-    """One message that was moved or dead-lettered. Tables and docs/syphon.md derive from this."""
+    """One message that was moved, dead-lettered or sent without an answer. Tables and docs/syphon.md derive
+    from this.
+    """
 
     op: Annotated[str, "the operation id: pair, queue, sequence number and time; one for each message"]
     pair: Annotated[str, "the pair it belongs to"]
@@ -42,8 +44,12 @@ class Receipt(TypedDict):
     moved: Annotated[Moment, "when it left the backlog"]
     bytes: Annotated[int, "its size"]
     attempts: Annotated[int, "how often it was tried"]
-    outcome: Annotated[str, "`moved` or `dead-lettered`"]
+    outcome: Annotated[
+        str, "`moved`, `dead-lettered`, or `unknown` if nothing but a send without an answer is known"
+    ]
     reason: Annotated[str | None, "why it was dead-lettered"]
+    unsure: Annotated[int | None, "sends of it without an answer: so often it may have arrived besides"]
+    repeats: Annotated[int | None, "how often it was moved besides, having come again"]
 
 
 def operation_id(pair: str, queue: str, sequence_number: int, enqueued_ms: int) -> str:
@@ -114,5 +120,5 @@ def _encode(row: Receipt) -> bytes:
         f',"message_id":{_quote(row["message_id"])},"backlog_queue":{_quote(row["backlog_queue"])}'
         f',"sequence_number":{row["sequence_number"]},"enqueued":{row["enqueued"]!r},"moved":{row["moved"]!r}'
         f',"bytes":{row["bytes"]},"attempts":{row["attempts"]},"outcome":{_quote(row["outcome"])}'
-        f',"reason":{"null" if reason is None else _quote(reason)}}}\n'
+        f',"reason":{"null" if reason is None else _quote(reason)},"unsure":{row["unsure"]},"repeats":0}}\n'
     ).encode("ascii")

@@ -8,6 +8,8 @@
    delivered in order, so after a long enough run of messages that nobody seems to have touched there is
    nothing more to find: longer than what several pumps had in hand that died one after the other.
 4. How long locks last is learned from deliveries.
+5. A message that was delivered before, and comes for the first time to us, was in the hands of a pump that
+   died, or lost its lock. Nobody knows whether it was sent: it is a suspect.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ class Intake:
 
     def __init__(self, lanes: Lanes[Parcel], pace: Pace, station: Station) -> None:
         self.unsettled: set[int] = set()  # moved, and not known to be completed
+        self._suspects: list[Parcel] = []
         self._lanes = lanes
         self._pace = pace
         self._station = station
@@ -90,31 +93,39 @@ class Intake:
             return Stray(delivery, mark, fetched, None, _MALFORMED, str(error))
         if opened.expired:
             return Stray(delivery, mark, fetched, opened, EXPIRED, "The time to live ended in the backlog.")
-        self._hold(delivery, mark, opened, now, fetched)
+        parcel = self._hold(delivery, mark, opened, now, fetched)
+        # To be put aside counts as a delivery, too.
+        if sections.header.delivery_count > fetched:
+            self._suspects.append(parcel)
         return None
+
+    def take_suspects(self) -> list[Parcel]:
+        """Rule 5: those that came since the last time."""
+        found, self._suspects = self._suspects, []
+        return found
 
     def _hold(
         self, delivery: Delivery, mark: Postmark, opened: OpenedEnvelope, now: float, fetched: bool
-    ) -> None:
+    ) -> Parcel:
         # A peeked or fetched message may not say until when it is locked; then it is for a lock's duration.
         locked_until = now + self._lanes.lock_duration
         if mark.locked_until_ms:
             locked_until = mark.locked_until_ms / 1000
             self._learn_lock(locked_until - now)
         self._station.meet(opened.key, opened.path)
-        self._lanes.arrive(
-            Parcel(
-                mark.sequence_number,
-                opened.key,
-                opened.session_id,
-                len(opened.payload),
-                locked_until,
-                was_deferred=fetched,
-                delivery=delivery,
-                mark=mark,
-                opened=opened,
-            )
+        parcel = Parcel(
+            mark.sequence_number,
+            opened.key,
+            opened.session_id,
+            len(opened.payload),
+            locked_until,
+            was_deferred=fetched,
+            delivery=delivery,
+            mark=mark,
+            opened=opened,
         )
+        self._lanes.arrive(parcel)
+        return parcel
 
     def _learn_lock(self, seconds: float) -> None:
         """The lock's duration as deliveries show it; clocks of two machines differ a little."""

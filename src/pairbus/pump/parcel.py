@@ -42,6 +42,10 @@ class ReceiptBook:
         """The receipt of a message that goes to the dead letters."""
         return self._of(parcel, now, "dead-lettered", reason)
 
+    def unanswered(self, parcel: Parcel, now: float) -> Receipt:
+        """That a message was sent, and may have arrived."""
+        return {**self._of(parcel, now, "unknown", None), "unsure": 1}
+
     def _of(self, parcel: Parcel, now: float, outcome: str, reason: str | None) -> Receipt:
         return self.row(
             parcel.mark,
@@ -80,4 +84,6 @@ class ReceiptBook:
             "attempts": attempts,
             "outcome": outcome,
             "reason": reason,
+            "unsure": 0,
+            "repeats": 0,
         }

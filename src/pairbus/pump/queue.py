@@ -182,6 +182,8 @@ class QueuePump:
         for stray in self._intake.take_in(deliveries, fetched=fetched):
             self._finishing += 1
             self._start(self._settle_stray(stray))
+        if suspects := self._intake.take_suspects():
+            self._start(self._note_unanswered(suspects, self._station.now()))
 
     async def _settle_stray(self, stray: Stray) -> None:
         try:
@@ -330,6 +332,7 @@ class QueuePump:
         judgement = judge(error)
         if error.condition in (UNANSWERED, CONNECTION_LOST):
             self._station.tally.unknown += len(unit)
+            self._start(self._note_unanswered(unit, now))
         if judgement.verdict is Remedy.POISON:
             self._station.conditions.sent(path, now)  # it answers
             if len(unit) == 1:
@@ -338,6 +341,10 @@ class QueuePump:
         else:
             self._station.note_trouble(path, judgement, now)
         self.lanes.refused(unit, judgement)
+
+    async def _note_unanswered(self, parcels: Sequence[Parcel], now: float) -> None:
+        """Whoever counts duplicates has to know of sends that may have arrived."""
+        await self._station.receipts.append([self._book.unanswered(parcel, now) for parcel in parcels])
 
     async def _complete(self, path: str, moved: list[Parcel], now: float) -> None:
         """Rule 2: receipts, then completion."""

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _COLUMNS = columns_of(Receipt)
 _SEGMENT_DDL = ddl_of(_COLUMNS.values())
 _TABLE_DDL = ddl_of(_COLUMNS.values(), moments="timestamp")
+# What is added up where there are several rows for a message.
+_SUMS = ("unsure", "repeats")
 # A few million rows a file; Spark has put small ones together already.
 _MOST_FILES = 8
 # Compactions are minutes apart: who meets so many in a row meets something else.
@@ -120,7 +122,9 @@ def count_receipts(spark: SparkSession, records: Sequence[Path], *, run: str) ->
     mine = _distinct(reduce(DataFrame.unionByName, rows).where(F.col("writer").startswith(run)))
     moved = F.col("outcome") == "moved"
     (told,) = mine.select(
-        F.count_if(moved), F.count_if(~moved), F.coalesce(F.sum(F.when(moved, F.col("bytes"))), F.lit(0))
+        F.count_if(moved),
+        F.count_if(F.col("outcome") == "dead-lettered"),
+        F.coalesce(F.sum(F.when(moved, F.col("bytes"))), F.lit(0)),
     ).collect()
     return ReceiptCounts(*told)
 
@@ -155,9 +159,22 @@ def _with_moments(rows: DataFrame) -> DataFrame:
 
 
 def _distinct(rows: DataFrame) -> DataFrame:
-    """Of rows for one message the last one counts."""
-    whole = F.max_by(F.struct(*_COLUMNS), F.col("moved")).alias("row")
-    return rows.groupBy("op").agg(whole).select("row.*")
+    """Of rows for one message the last one counts that says what became of it, and sums up the others.
+
+    The same row may be in two places, after a crash in a compaction or by copied directories.
+    """
+    rows = rows.groupBy("op", "writer", "moved", "outcome").agg(
+        F.max(F.struct(*(F.coalesce(name, F.lit(0)).alias(name) for name in _SUMS))).alias("sums"),
+        F.first(F.struct(*_COLUMNS)).alias("row"),
+    )
+    is_known = F.col("outcome") != "unknown"
+    moves = F.count_if(F.col("outcome") == "moved")
+    whole = rows.groupBy("op").agg(
+        F.max_by("row", F.struct(is_known, "moved")).alias("row"),
+        F.sum("sums.unsure").alias("unsure"),
+        (F.sum("sums.repeats") + F.greatest(moves - 1, F.lit(0))).alias("repeats"),
+    )
+    return whole.select(*(name if name in _SUMS else F.col(f"row.{name}") for name in _COLUMNS))
 
 
 def compact_receipts(spark: SparkSession, records: Path) -> Compaction:

@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pairbus.backlog.discovery import Backlog, Discovery, ServedQueue, discover
+from pairbus.client.state.records import UNKNOWN
 from pairbus.errors import ConfigurationError
 from pairbus.ledger import adopt_segments
 from pairbus.ledger.receipts import KIND as RECEIPTS
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 _KEY = ["pair", "path", "message_id"]
 _SIGNS = ("has_arrived", "lies_dead", "lies_waiting")
+# What else is known of a copy, and counted by key.
+_SENDS = ("repeated", "doubtful")
 # So many are named; all are counted.
 _NAMED = 1000
 _LOOKS = 2
@@ -169,6 +172,8 @@ def _load_handled(spark: SparkSession, records: Sequence[Path], names: Sequence[
             "pair": pair_of(F.col("backlog_queue")),
             "copy": F.lower(F.substring_index("op", ":", -3)),
             "has_arrived": (F.col("outcome") == "moved").cast("int"),
+            "doubtful": F.col("unsure"),
+            "repeated": F.col("repeats"),
         }
     )
     return _Handled(_signs(handled.where(F.col("pair").isin(*names))), tuple(gaps))
@@ -194,8 +199,8 @@ def _peek(
 
 def _signs(rows: DataFrame) -> DataFrame:
     """One row a sign of a copy."""
-    missing = {name: F.lit(0) for name in _SIGNS if name not in rows.columns}
-    return _normal(rows.withColumns(missing)).select(*_KEY, "copy", *_SIGNS)
+    missing = {name: F.lit(0) for name in (*_SIGNS, *_SENDS) if name not in rows.columns}
+    return _normal(rows.withColumns(missing)).select(*_KEY, "copy", *_SIGNS, *_SENDS)
 
 
 def _normal(rows: DataFrame) -> DataFrame:
@@ -204,28 +209,29 @@ def _normal(rows: DataFrame) -> DataFrame:
 
 
 def _recorded(redirects: DataFrame) -> DataFrame:
-    """By key: how many were redirected, and where and when the first of them was."""
+    """By key: how many were redirected, surely or perhaps, and where and when the first of them was."""
+    is_unsure = F.coalesce(F.col("outcome") == UNKNOWN, F.lit(False))
     return (
         _normal(redirects)
         .groupBy(*_KEY)
-        .agg(F.count("*").alias("redirected"), F.max("queue").alias("queue"), F.min("at").alias("at"))
+        .agg(
+            F.count_if(~is_unsure).alias("redirected"),
+            F.count_if(is_unsure).alias("unsure"),
+            F.max("queue").alias("queue"),
+            F.min("at").alias("at"),
+        )
     )
 
 
 def _sum_up(recorded: DataFrame, seen: DataFrame, handled: DataFrame) -> DataFrame:
     """One row a key, with all that `KeyCounts` asks for."""
-    copies = (
-        seen.unionByName(handled).groupBy(*_KEY, "copy").agg(*(F.max(name).alias(name) for name in _SIGNS))
-    )
+    largest = [F.max(name).alias(name) for name in (*_SIGNS, *_SENDS)]
+    copies = seen.unionByName(handled).groupBy(*_KEY, "copy").agg(*largest)
     place = place_copy(**{name: F.col(name) for name in _SIGNS})._asdict()
-    placed = copies.withColumns(place).groupBy(*_KEY).agg(*(F.sum(name).alias(name) for name in place))
-    counts = {name: F.col(name) for name in ("redirected", *place)}
-    return recorded.join(placed, _KEY, "full").select(
-        *_KEY,
-        "queue",
-        "at",
-        *(F.coalesce(counts.get(name, F.lit(0)), F.lit(0)).alias(name) for name in KeyCounts._fields),
-    )
+    sums = [F.sum(name).alias(name) for name in (*place, *_SENDS)]
+    placed = copies.withColumns(place).groupBy(*_KEY).agg(*sums)
+    counts = [F.coalesce(name, F.lit(0)).alias(name) for name in KeyCounts._fields]
+    return recorded.join(placed, _KEY, "full").select(*_KEY, "queue", "at", *counts)
 
 
 def _reckon(counted: DataFrame) -> DataFrame:

@@ -28,7 +28,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 
 from pairbus.amqp.message import encode_data
 from pairbus.client.observers.observer import AttemptOutcome, Observers, Sending, SendNote
-from pairbus.client.state.records import Records, RedirectRecord
+from pairbus.client.state.records import UNKNOWN, Records, RedirectRecord
 from pairbus.client.status import SendCounts
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.envelope import Natives, compress_body, wrap
@@ -232,6 +232,7 @@ class BacklogRoute:
         self, path: str, group: tuple[Any, list[_WrappedMessage]], deadline: float | None, counts: SendCounts
     ) -> None:
         payload, wrapped = group
+        unsure: list[str] = []
 
         async def transmit(sender: SdkSender) -> None:
             await sender.send_messages(payload)
@@ -239,12 +240,20 @@ class BacklogRoute:
         def observe(queue: str, ticket: Ticket, ending: Ending | None) -> None:
             outcome = _outcome(ending, ticket.error)
             counts["backlog"][outcome] += len(wrapped)
+            if outcome == "unknown":
+                unsure.append(queue)
             if self._observers.hear_sends or self._observers.hear_tallies:
                 fate = fate_of(ending, ticket.error)
                 self._tell_sent(path, wrapped, queue=queue, ticket=ticket, outcome=outcome, fate=fate)
 
-        queue = await self._on_a_queue(path, _Round(transmit, deadline, observe))
-        await self._record(path, queue, wrapped)
+        taken: list[RedirectRecord] = []
+        try:
+            queue = await self._on_a_queue(path, _Round(transmit, deadline, observe))
+            taken = self._rows(path, queue, wrapped)
+        finally:
+            doubts = [row for queue in unsure for row in self._rows(path, queue, wrapped, outcome=UNKNOWN)]
+            if taken or doubts:
+                await self._record([*taken, *doubts])
 
     async def _on_a_queue(self, path: str, wanted: _Round) -> str:
         """Have something done on a queue of the rotation; the queue that did it."""
@@ -437,14 +446,23 @@ class BacklogRoute:
                 )
             )
 
-    async def _record(self, path: str, queue: str, wrapped: list[_WrappedMessage]) -> None:
+    def _rows(
+        self, path: str, queue: str, wrapped: list[_WrappedMessage], *, outcome: str | None = None
+    ) -> list[RedirectRecord]:
         at = self._wall_clock()
-        rows = [
+        return [
             RedirectRecord(
-                message_id=one.message_id, path=path, session_id=one.session_id, queue=queue, at=at
+                message_id=one.message_id,
+                path=path,
+                session_id=one.session_id,
+                queue=queue,
+                at=at,
+                outcome=outcome,
             )
             for one in wrapped
         ]
+
+    async def _record(self, rows: list[RedirectRecord]) -> None:
         try:
             await self._records.append(rows)
         except Exception:

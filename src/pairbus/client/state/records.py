@@ -18,19 +18,22 @@ from pairbus.ledger.segment_log import SegmentLog
 
 #: The kind of segment that holds redirect records.
 KIND = "redirects"
+#: The outcome of a send without an answer: it counts as recovered if it is found, and not as lost if not.
+UNKNOWN = "unknown"
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedirectRecord:
-    """One message that a backlog queue has taken."""
+    """One message that a backlog queue has taken; or may have, if its `outcome` is `UNKNOWN`."""
 
     message_id: str
     path: str
     session_id: str | None
     queue: str
     at: float
+    outcome: str | None = None
 
 
 class Records(Protocol):
