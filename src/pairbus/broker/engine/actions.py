@@ -21,7 +21,7 @@ from .sql.lexer import malformed
 from .sql.parser import parse_statements
 from .sql.tree import Property, Scope, Set, Statement
 from .system_properties import Filterable, lookup
-from .typed_values import check_values, from_plain, to_plain
+from .typed_values import as_amqp, check_values, from_plain, to_plain
 
 
 class ChangedMessage(NamedTuple):
@@ -92,6 +92,8 @@ def _writable_field(subject: Property) -> str:
 def _change_system_property(name: str, read: Callable[[ChangedMessage], Any] | None) -> ActionStep:
     def change(message: ChangedMessage) -> ChangedMessage:
         text = _text(read(message)) if read is not None else None
+        if name == "content_type" and text is not None and not text.isascii():
+            text = None  # a symbol, which has no other letters
         changes: dict[str, Any] = {name: text}
         return message._replace(properties=replace(message.properties, **changes))
 
@@ -101,7 +103,7 @@ def _change_system_property(name: str, read: Callable[[ChangedMessage], Any] | N
 def _set_user_property(name: str, read: Callable[[ChangedMessage], Any]) -> ActionStep:
     def change(message: ChangedMessage) -> ChangedMessage:
         properties = message.application_properties
-        value = read(message)
+        value = as_amqp(read(message))
         key = lookup(properties, name)
         if key is None:
             properties[name] = value

@@ -352,8 +352,8 @@ class Entity(Sleeper):
     def _activate(self, number: int, now: float) -> None:
         held = self.table.get(number)
         assert held is not None
-        self._discard_scheduled(held)
         message = held.copy(self._advance())
+        self._discard_scheduled(held)
         message.state = MessageState.ACTIVE
         message.enqueued_at = now
         if message.expires_at is not None:

@@ -2,7 +2,9 @@
 
 Theory:
 1. The bare message (properties, application properties, body) stays the bytes that came in. Copies for
-   several subscriptions share them.
+   several subscriptions share them. What may have to be written anew, the application properties, is decoded
+   once when it comes, and a message whose properties cannot be read is refused. (An older store may hold
+   one: it is carried as it is, and no reason can be written into it.)
 2. A stored message changes only in: state, delivery count, application properties (and with them its size),
    lock. Its number never changes: a message that moves to another queue, or is activated, is a new record
    there.
@@ -19,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pairbus import words
+from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import (
     MessageSections,
     Properties,
@@ -102,7 +105,10 @@ class StoredMessage:
 
     def change_application_properties(self, changes: Mapping[str, Any]) -> None:
         """Merge properties into those of the message, as abandon, defer and dead-letter do."""
-        merged = dict(View(self).application_properties)
+        try:
+            merged = dict(View(self).sections.application_properties)
+        except DecodeError:
+            return
         merged.update(changes)
         self.set_application_properties(merged)
 
@@ -138,13 +144,17 @@ class View:
 
     @property
     def properties(self) -> Properties:
-        return self._scan().properties
+        return self.sections.properties
 
     @property
     def application_properties(self) -> Mapping[str, Any]:
-        return self._scan().application_properties
+        try:
+            return self.sections.application_properties
+        except DecodeError:
+            return {}
 
-    def _scan(self) -> MessageSections:
+    @property
+    def sections(self) -> MessageSections:
         if self._sections is None:
             self._sections = scan(self._message.properties_bytes + self._message.application_properties_bytes)
         return self._sections
@@ -167,6 +177,7 @@ class Incoming:
     ttl_ms: int | None
     annotations: dict[Any, Any]
     properties_bytes: bytes
+    application_properties: Mapping[str, Any]
 
     @classmethod
     def parse(cls, payload: bytes) -> Incoming:
@@ -193,15 +204,12 @@ class Incoming:
             ttl_ms,
             annotations,
             sections.properties_bytes,
+            sections.application_properties,
         )
 
     @property
     def properties(self) -> Properties:
         return self.sections.properties
-
-    @property
-    def application_properties(self) -> Mapping[str, Any]:
-        return self.sections.application_properties
 
     def name(self, message_id: str) -> None:
         """Give an id to a message that came without one: the JavaScript client cannot settle it otherwise."""

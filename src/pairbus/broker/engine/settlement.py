@@ -45,18 +45,19 @@ class LockableStock(Stock):
 
     def complete(self, token: uuid.UUID, now: float) -> None:
         """The message is done with."""
-        self._take_out(self._take_lock(token, now))
+        self._take_out(self._unlock(self._locked(token, now)))
 
     def abandon(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
         """Give a message back that could not be handled."""
-        message = self._take_lock(token, now)
+        message = self._locked(token, now)
         self._change(message, properties)
-        self._give_back(message, now)
+        self._give_back(self._unlock(message), now)
 
     def defer(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
         """Put a message aside; only its number brings it back."""
-        message = self._take_lock(token, now)
+        message = self._locked(token, now)
         self._change(message, properties)
+        self._unlock(message)
         if message.state is MessageState.ACTIVE:
             message.state = MessageState.DEFERRED
             self.active_count -= 1
@@ -77,22 +78,17 @@ class LockableStock(Stock):
             raise not_allowed(
                 f"'{self.path}' holds dead letters already. Complete the message, or send it anew."
             )
-        message = self._take_lock(token, now)
-        self._take_out(message)
-        self.bury(message, now, reason=reason, description=description, properties=properties)
+        message = self._locked(token, now)
+        letter = self._letter(message, reason=reason, description=description, properties=properties)
+        self._move(self._unlock(message), letter, now)
 
     def release(self, token: uuid.UUID, now: float) -> None:
         """Give a message back as if it had not been delivered."""
-        self._return(self._take_lock(token, now), now)
+        self._return(self._unlock(self._locked(token, now)), now)
 
     def renew(self, token: uuid.UUID, now: float) -> float:
         """Lock a message for another lock duration; until when."""
-        if now >= self.alarm_at:
-            self.tick(now)
-        self.accessed_at = now
-        message = self._locks.get(token)
-        if message is None:
-            raise self._lost()
+        message = self._locked(token, now)
         if self.sessions is not None:
             raise not_allowed(
                 "A message of a session has no lock of its own. Renew the session's lock instead."
@@ -118,14 +114,17 @@ class LockableStock(Stock):
             held.held[message.sequence_number] = message
         return Handout(message, token, until)
 
-    def _take_lock(self, token: uuid.UUID, now: float) -> StoredMessage:
+    def _locked(self, token: uuid.UUID, now: float) -> StoredMessage:
         if now >= self.alarm_at:
             self.tick(now)
         self.accessed_at = now
-        message = self._locks.pop(token, None)
+        message = self._locks.get(token)
         if message is None:
             raise self._lost()
-        message.lock_token = None
+        return message
+
+    def _unlock(self, message: StoredMessage) -> StoredMessage:
+        self._drop_lock(message)
         if self.sessions is None:
             self._lock_ends.remove(message.locked_until, message.sequence_number)
             return message
@@ -149,13 +148,9 @@ class LockableStock(Stock):
         message.delivery_count += 1
         most = self._max_deliveries
         if most is not None and message.delivery_count >= most:
-            self._take_out(message)
-            self.bury(
-                message,
-                now,
-                reason=words.TOO_MANY_DELIVERIES,
-                description=f"Message could not be consumed after {most} delivery attempts.",
-            )
+            description = f"Message could not be consumed after {most} delivery attempts."
+            letter = self._letter(message, reason=words.TOO_MANY_DELIVERIES, description=description)
+            self._move(message, letter, now)
             return
         self._tell_change(message)
         self._return(message, now)

@@ -5,6 +5,7 @@
 2. An expired message is never given out. It is found by its deadline, or at the latest when its turn comes.
    A locked message outlives its expiry until the lock ends; a deferred one until somebody asks for it.
 3. A message leaves for the dead letters with its number and its time of enqueueing, as a new record there.
+   That record is made before the message is taken out: if it cannot be made, the message is where it was.
 """
 
 from __future__ import annotations
@@ -86,12 +87,12 @@ class Stock(Entity):
             self._forward(message, self._forward_to, now)
         elif self.sessions is not None and message.session_id is None:
             # Only topics and forwarding bring such a message; a sender is refused.
-            self.bury(
+            letter = self._letter(
                 message,
-                now,
                 reason="Session ID is null.",
                 description="A session-enabled entity takes no message whose session id is null.",
             )
+            self._bury(letter, now)
         else:
             self.insert(message)
 
@@ -211,14 +212,11 @@ class Stock(Entity):
             line.sweep(self._is_waiting)
 
     def _expire(self, message: StoredMessage, now: float) -> None:
-        self._take_out(message)
-        if self._dead_letters_expired:
-            self.bury(
-                message,
-                now,
-                reason=words.EXPIRED,
-                description="The message expired and was dead lettered.",
-            )
+        if not self._dead_letters_expired:
+            self._take_out(message)
+            return
+        description = "The message expired and was dead lettered."
+        self._move(message, self._letter(message, reason=words.EXPIRED, description=description), now)
 
     # -- leaving
 
@@ -245,18 +243,13 @@ class Stock(Entity):
                 session.table.remove(message.sequence_number)
                 self.sessions.review(session)
 
-    def bury(
-        self,
-        message: StoredMessage,
-        now: float,
-        *,
-        reason: str | None,
-        description: str | None,
-        properties: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Put a message that has left, or never came in, into the dead letters."""
+    def _move(self, message: StoredMessage, letter: StoredMessage, now: float) -> None:
+        """Take a message out, and put what was made of it into the dead letters."""
+        self._take_out(message)
+        self._bury(letter, now)
+
+    def _bury(self, letter: StoredMessage, now: float) -> None:
         assert self.dead_letters is not None
-        letter = self._letter(message, reason=reason, description=description, properties=properties)
         if self._forward_dead_letters_to is not None:
             self._forward(letter, self._forward_dead_letters_to, now)
         else:
@@ -268,8 +261,9 @@ class Stock(Entity):
         *,
         reason: str | None,
         description: str | None,
-        properties: Mapping[str, Any] | None,
+        properties: Mapping[str, Any] | None = None,
     ) -> StoredMessage:
+        """What becomes of a message among the dead letters."""
         letter = message.copy(message.sequence_number)
         letter.state = MessageState.ACTIVE
         letter.expires_at = None
@@ -320,7 +314,5 @@ class Stock(Entity):
             destination.accept_forwarded(message, now)
         except Refused as refused:
             assert self.transfer_dead_letters is not None
-            letter = self._letter(
-                message, reason=refused.condition, description=refused.description, properties=None
-            )
+            letter = self._letter(message, reason=refused.condition, description=refused.description)
             self.transfer_dead_letters.insert(letter)

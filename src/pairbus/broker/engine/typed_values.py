@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 from pairbus import words
 from pairbus.amqp import types as amqp
 from pairbus.amqp.codec import decode, encode
+from pairbus.amqp.errors import EncodeError
 from pairbus.conditions import ARGUMENT_ERROR
 
 from .errors import Refused
@@ -96,6 +97,19 @@ def equal(left: object, right: object) -> bool | None:
     if a is None or b is None or a[0] != b[0]:
         return None
     return bool(a[1] == b[1])
+
+
+def as_amqp(value: Any) -> Any:
+    """A value as a message can carry it; None if none can."""
+    if isinstance(value, datetime.datetime):
+        value = amqp.Timestamp(_microseconds(value) // 1000)
+    elif isinstance(value, datetime.timedelta):
+        value = amqp.Described(amqp.Symbol(words.TIMESPAN), value // MICROSECOND * TICKS_PER_MICROSECOND)
+    try:
+        encode(value)
+    except (EncodeError, UnicodeEncodeError):
+        return None
+    return value
 
 
 def _microseconds(moment: datetime.datetime) -> int:
