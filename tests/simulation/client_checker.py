@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from pairbus.broker.counters import OperationKind
+
 from .checker import stored
 from .client_plan import PlannedCall
 from .namespace import Attempt
@@ -16,6 +18,7 @@ __all__ = ["check_client"]
 
 # An answer that takes longer may come after its caller has gone another way.
 _PROMPT = 0.25
+_SENDS = (OperationKind.SEND, OperationKind.SEND_REFUSED, OperationKind.PING)
 
 
 def check_client(history: ClientHistory) -> list[str]:
@@ -29,6 +32,7 @@ def check_client(history: ClientHistory) -> list[str]:
         *_check_places(history, arrived, calls),
         *_check_duplicates(history, arrived),
         *_check_order(history, arrived),
+        *_check_ledger(history),
     ]
 
 
@@ -76,6 +80,29 @@ def _check_duplicates(history: ClientHistory, arrived: dict[str, list[str]]) -> 
 def _is_excuse(attempt: Attempt) -> bool:
     is_dead = attempt.process is not None and not attempt.process.is_alive
     return not attempt.is_known or attempt.seconds > _PROMPT or is_dead
+
+
+def _check_ledger(history: ClientHistory) -> list[str]:
+    """I8: what the client has recorded is what the namespaces have counted, up to what nobody has heard of.
+
+    Not where the syphon sends by the same process, nor where a process has died with its sums.
+    """
+    if history.plan.knobs.hosts or history.plan.crashes or history.ledger is None:
+        return []
+    history.ledger.before_flush()
+    known: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    for (namespace, _, _, kind, *_), (count, maybe, _) in history.ledger.take().items():
+        if kind in _SENDS:
+            known[namespace] += count
+            unknown[namespace] += maybe
+    wrong: list[str] = []
+    for one in (history.primary, history.secondary):
+        counted = sum(one.counters.total(kind, connection="application") for kind in _SENDS)
+        if not known[one.name] <= counted <= known[one.name] + unknown[one.name]:
+            told = f"{known[one.name]} and {unknown[one.name]} more at most"
+            wrong.append(f"the ledger is wrong: {counted} sends to {one.name}, it says {told}")
+    return wrong
 
 
 def _check_order(history: ClientHistory, arrived: dict[str, list[str]]) -> list[str]:

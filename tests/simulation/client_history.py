@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import errno
 import random
 import shutil
 import tempfile
@@ -23,15 +24,17 @@ from pairbus.client import aio
 from pairbus.client.hosted import backlog_view, syphon
 from pairbus.client.hosted.backlog_view import BacklogView
 from pairbus.client.hosted.syphon import HostedSyphon
+from pairbus.client.observers.ledger import ClientLedger
 from pairbus.client.pair import Pair
 from pairbus.client.sending import message
 from pairbus.client.sending.spool import Spool
 from pairbus.client.state import spool_store
 from pairbus.client.state.records import NoRecords
 from pairbus.errors import PairbusError
+from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import MemoryReceipts
 from pairbus.options import SendAvailabilityOptions
-from pairbus.plumbing.files import FileLock
+from pairbus.plumbing.files import FileLock, write_all
 from pairbus.plumbing.serial_thread import SerialThread
 from pairbus.pump import Pump, PumpOptions
 
@@ -58,7 +61,7 @@ class ClientHistory(SimulatedHistory):
     def __init__(self, plan: ClientPlan) -> None:
         super().__init__(plan.seed)
         self.plan = plan
-        weather = Weather(plan.faults, plan.seed)
+        self.weather = weather = Weather(plan.faults, plan.seed)
         clock = SimulatedClock(self.loop)
         self.primary, self.secondary = (
             SimulatedNamespace(name, clock, weather, seed=plan.seed, tell=self.note)
@@ -66,6 +69,7 @@ class ClientHistory(SimulatedHistory):
         )
         #: How each call ended: "done", or the name of what it raised; nothing if its process died.
         self.ended: dict[PlannedCall, str] = {}
+        self.ledger: OperationLog | None = None
         #: In which life of the application each call ended.
         self.lives: dict[PlannedCall, int] = {}
         self._left = list(plan.calls)
@@ -92,7 +96,8 @@ class ClientHistory(SimulatedHistory):
         for index in range(self.plan.knobs.queues):
             self.secondary.act(partial(create_queue, backlog(index), waiting))
         for fault in self.plan.faults:
-            schedule_fault(self, fault, self.primary if fault.where == PRIMARY else self.secondary)
+            if fault.where != "disk":
+                schedule_fault(self, fault, self.primary if fault.where == PRIMARY else self.secondary)
         pump = None if self.plan.knobs.hosts else self.loop.spawn(Process("pump"), self._pump())
         while await self._run_application() == "killed":
             self.note("the application begins again")
@@ -186,9 +191,13 @@ class ClientHistory(SimulatedHistory):
             else None,
             landmark=None,
             on_state_change=None,
-            observers=(),
+            observers=(self._open_ledger(clock),),
         )
         return client
+
+    def _open_ledger(self, clock: SimulatedClock) -> ClientLedger:
+        self.ledger = log = _LedgerInMemory(self._state, role="client", pair=PRIMARY, clock=clock)
+        return ClientLedger(log, primary=PRIMARY, secondary=SECONDARY, clock=clock)
 
     async def _call_in_turn(self, client: aio.PairedServiceBusClient, calls: Sequence[PlannedCall]) -> None:
         for call in calls:
@@ -263,6 +272,13 @@ class ClientHistory(SimulatedHistory):
             self.failures.append(f"counters do not return to zero: {spool}")
 
 
+class _LedgerInMemory(OperationLog):
+    """Sums that nobody writes down."""
+
+    def start(self) -> None:
+        """There is no thread."""
+
+
 def message_of(call: PlannedCall, name: str) -> ServiceBusMessage:
     """A message of a call."""
     return ServiceBusMessage(
@@ -317,6 +333,16 @@ def _world(history: ClientHistory) -> Iterator[None]:
     def open_simulated(side: SimulatedSide, *, timeout: float) -> SimulatedTransport:
         return SimulatedTransport(side.namespace, timeout=timeout)
 
+    def write(descriptor: int, data: bytes) -> None:
+        if history.weather.strikes("disk", loop.time(), "disk-full"):
+            write_all(descriptor, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_all(descriptor, data)
+
+    def sync(descriptor: int) -> None:
+        if history.weather.strikes("disk", loop.time(), "disk-sync"):
+            raise OSError(errno.EIO, "Input/output error")
+
     before = random.getstate()
     random.seed(f"client's own {history.plan.seed}")
     patches: list[Any] = [
@@ -328,7 +354,8 @@ def _world(history: ClientHistory) -> Iterator[None]:
         mock.patch("os.urandom", chance.randbytes),
         mock.patch.object(message, "urandom", chance.randbytes),
         mock.patch.object(spool_store, "time", mock.Mock(time_ns=lambda: int((EPOCH + loop.time()) * 1e9))),
-        mock.patch("os.fsync", return_value=None),
+        mock.patch.object(spool_store, "write_all", write),
+        mock.patch("os.fsync", sync),
     ]
     try:
         with contextlib.ExitStack() as stack:

@@ -24,6 +24,9 @@ _OUTAGES: tuple[FaultKind, ...] = (
     "break-answer",
     "error",
     "busy",
+    "full",
+    "disabled",
+    "token",
 )
 _MOMENTS: tuple[FaultKind, ...] = ("cut", "detach", "restart")
 
@@ -153,6 +156,12 @@ def _outage(chance: random.Random, *, is_total: bool) -> list[Fault]:
 
 
 def _fault(chance: random.Random, knobs: ClientKnobs) -> Fault:
+    if knobs.spools and chance.random() < 0.15:
+        begin = round(chance.uniform(0.5, _HORIZON), 4)
+        disk: FaultKind = chance.choice(("disk-full", "disk-sync"))
+        return Fault(
+            disk, "disk", begin, round(begin + chance.uniform(0.1, 10), 4), None, chance.choice((1.0, 0.5))
+        )
     where = chance.choice((PRIMARY, PRIMARY, SECONDARY))
     begin = round(chance.choice((chance.uniform(0.5, 3), chance.uniform(0.5, _HORIZON))), 4)
     entity = None

@@ -13,7 +13,9 @@ from typing import Any
 from unittest import mock
 
 from pairbus import conditions
+from pairbus.client.errors import SpoolError
 from pairbus.client.hosted.backlog_view import BacklogView
+from pairbus.client.observers.ledger import ClientLedger
 from pairbus.client.sending import backlog_route as route_module
 from pairbus.client.sending.backlog_route import BacklogRoute
 from pairbus.client.sending.calls import SendCall
@@ -422,3 +424,29 @@ def _send_again_what_was_taken() -> Iterator[Any]:
         await original(self, sender)
 
     yield mock.patch.object(SendCall, "transmit", transmit)
+
+
+@mutant("answer though the disk is full", world="client")
+def _answer_though_the_disk_is_full() -> Iterator[Any]:
+    async def append(original: Any, self: Spool, *given: Any, **named: Any) -> None:
+        with suppress(SpoolError):
+            await original(self, *given, **named)
+
+    yield _always(Spool, "append", append)
+
+
+@mutant("count what could not be spooled", world="client")
+def _count_what_could_not_be_spooled() -> Iterator[Any]:
+    async def keep(original: Any, self: Spool, entry: Any) -> None:
+        try:
+            await original(self, entry)
+        except SpoolError:
+            self._count(entry.path, entry.messages, len(entry.record))
+            raise
+
+    yield _always(Spool, "_keep", keep)
+
+
+@mutant("leave pings out of the ledger", world="client")
+def _leave_pings_out_of_the_ledger() -> Iterator[Any]:
+    yield mock.patch.object(ClientLedger, "probed", return_value=None)

@@ -310,21 +310,41 @@ class SimulatedNamespace:
 
     def take(self, path: str, payloads: list[bytes], attempt: Attempt | None = None) -> None:
         """Take messages whole or not at all."""
+        self._take(path, payloads, attempt, lambda messages, now: self.engine.send(path, messages, now))
+
+    def schedule(self, path: str, payloads: list[bytes], attempt: Attempt) -> list[int]:
+        """Take messages for later, whole or not at all."""
+        return self._take(
+            path, payloads, attempt, lambda messages, now: self.engine.schedule(path, messages, now)
+        )
+
+    def _take(
+        self,
+        path: str,
+        payloads: list[bytes],
+        attempt: Attempt | None,
+        act: Callable[[list[Incoming], float], T],
+    ) -> T:
         messages = [Incoming.parse(payload) for payload in payloads]
+        process = None if attempt is None else attempt.process
+        name = "" if process is None else process.name
         try:
             self.check("send", path)
-            self.engine.send(path, messages, self.clock.now())
+            result = act(messages, self.clock.now())
         except Refused:
             for message in messages:
-                self.count(path, OperationKind.SEND_REFUSED, message.size)
+                self.count(path, OperationKind.SEND_REFUSED, message.size, name)
             raise
         for message in messages:
-            self.count(path, OperationKind.PING if message.is_ping else OperationKind.SEND, message.size)
+            kind = OperationKind.PING if message.is_ping else OperationKind.SEND
+            self.count(path, kind, message.size, name)
         if attempt is not None:
             self.attempts.append(attempt)
+        return result
 
-    def count(self, entity: str, kind: OperationKind, size: int = 0) -> None:
-        self.counters.count(entity, "simulated", kind=kind, size=size)
+    def count(self, entity: str, kind: OperationKind, size: int = 0, process: str = "") -> None:
+        """Count an operation, as the broker does."""
+        self.counters.count(entity, process, kind=kind, size=size)
 
     # -- faults
 

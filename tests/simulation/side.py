@@ -25,7 +25,6 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 from pairbus import conditions
 from pairbus.amqp.message import scan
 from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.pairing.names import parse_connection_string
 
@@ -145,10 +144,7 @@ class SimulatedSender:
 
         def schedule(engine: Namespace, now: float) -> list[int]:
             attempt.at = now
-            self._namespace.check("send", self._path)
-            numbers = engine.schedule(self._path, [Incoming.parse(payload) for payload in payloads], now)
-            self._namespace.attempts.append(attempt)
-            return numbers
+            return self._namespace.schedule(self._path, payloads, attempt)
 
         begun = asyncio.get_running_loop().time()
         numbers: list[int] = await self._ask(link.connection, link, "schedule", schedule)
