@@ -12,6 +12,7 @@ import pytest
 from bench.figures import Figure, Target, ratio
 from bench.processor import processor_seconds
 from bench.report import Report
+from tests.processes import killed_at_end
 
 
 def test_a_figure_is_a_median_with_its_spread() -> None:
@@ -38,16 +39,17 @@ def test_a_target_can_be_missed(values: tuple[float, ...], at_least: bool, is_me
 def test_processor_time_is_that_of_a_session() -> None:
     """One that works has used some, one that is not there none."""
     program = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
-    process = subprocess.Popen(
+    started = subprocess.Popen(
         [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    assert process.stdout is not None
-    process.stdout.readline()
-    assert 0.15 < processor_seconds(process.pid) < 5.0
-    process.communicate(b"\n", timeout=30)
+    with killed_at_end(started) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert 0.15 < processor_seconds(process.pid) < 5.0
+        process.communicate(b"\n", timeout=30)
     assert processor_seconds(process.pid) == 0.0
 
 

@@ -12,6 +12,7 @@ from pairbus import __version__
 from pairbus.cli import main as entry
 from pairbus.cli.group import LazyGroup
 from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
+from tests.processes import killed_at_end
 
 from .process import COMMAND, call, run
 
@@ -101,12 +102,12 @@ def test_interruption_has_the_code_that_shells_expect(monkeypatch: pytest.Monkey
 
 
 def test_a_reader_that_goes_away_is_no_news() -> None:
-    process = subprocess.Popen(
+    started = subprocess.Popen(
         [*COMMAND, "fault", "set", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None
-    assert process.stderr.read() == ""
-    process.stderr.close()
-    process.wait(timeout=30)
+    with killed_at_end(started) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        process.wait(timeout=30)

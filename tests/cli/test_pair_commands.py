@@ -19,6 +19,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 from pairbus.broker import Broker
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.ledger import closed_segments, read_segment
+from tests.processes import killed_at_end
 
 from .process import COMMAND, PATIENCE, call
 
@@ -290,14 +291,11 @@ def sender(scene: Scene) -> Iterator[subprocess.Popen[bytes]]:
     scene.broker["contoso"].create_queue("orders")
     scene.call("provision", "--count", "3")
     scene.broker["contoso"].faults.set("refuse")
-    process = scene.start("send", "orders", *QUICK)
-    assert process.stdin is not None
-    process.stdin.write(b"one\n")
-    process.stdin.flush()
-    yield process
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE)
+    with killed_at_end(scene.start("send", "orders", *QUICK)) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        yield process
 
 
 def until_failed_over(scene: Scene) -> dict[str, Any]:
@@ -323,17 +321,18 @@ def test_status_of_a_client_that_runs_and_of_one_that_has_ended(
     shown = call("status", "--state", str(state)).stdout
     assert f"process {sender.pid} on" in shown
     assert [line.split()[:2] for line in shown.splitlines()[-1:]] == [["orders", "failed_over"]]
-    watching = subprocess.Popen(
+    started = subprocess.Popen(
         [*COMMAND, "status", "--state", str(state), "--watch", "--interval", "0.1", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert watching.stdout is not None
-    for _ in range(2):
-        assert json.loads(watching.stdout.readline())["clients"][0]["pid"] == sender.pid
-    watching.send_signal(signal.SIGINT)
-    _, errors = watching.communicate(timeout=PATIENCE)
+    with killed_at_end(started) as watching:
+        assert watching.stdout is not None
+        for _ in range(2):
+            assert json.loads(watching.stdout.readline())["clients"][0]["pid"] == sender.pid
+        watching.send_signal(signal.SIGINT)
+        _, errors = watching.communicate(timeout=PATIENCE)
     assert (watching.returncode, errors) == (0, "")
     output, errors_of_sender = sender.communicate(timeout=PATIENCE)  # ends its input
     assert sender.returncode == 0, errors_of_sender

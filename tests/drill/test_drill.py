@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from pairbus.drill.stage import DrillStage
 from pairbus.errors import ConfigurationError
 from tests.cli.process import call
 from tests.guards.sources import ROOT
+from tests.processes import killed_at_end
 
 COMMAND = [sys.executable, "-m", "pairbus.cli", "drill"]
 # Each is an application to drill.
@@ -380,27 +383,37 @@ def test_scenarios_are_listed_and_shown() -> None:
     assert parse_scenario(shown, name="mine", where="mine").expect.failover == ("events",)
 
 
-def test_an_interrupt_ends_the_drill_and_its_application(tmp_path: Path) -> None:
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[Path]:
+    """Where an application writes its process id; should the drill not end it, this does."""
+    file = tmp_path / "pid"
+    yield file
+    with suppress(FileNotFoundError, ValueError, ProcessLookupError):
+        os.kill(int(file.read_text(encoding="utf-8")), signal.SIGKILL)
+
+
+def test_an_interrupt_ends_the_drill_and_its_application(tmp_path: Path, application: Path) -> None:
     (tmp_path / "orders.toml").write_text(ORDERS, encoding="utf-8")
     script = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
     (tmp_path / "sleeper.py").write_text(script, encoding="utf-8")
-    process = subprocess.Popen(
+    started = subprocess.Popen(
         [*COMMAND, "orders.toml", "--no-spark", "--app", f"{sys.executable} sleeper.py"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 40
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text(encoding="utf-8"):
-        assert time.monotonic() < deadline, "the application did not start"
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=40)
+    with killed_at_end(started) as process:
+        deadline = time.monotonic() + 40
+        while not application.exists() or not application.read_text(encoding="utf-8"):
+            assert time.monotonic() < deadline, "the application did not start"
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=40)
     assert (process.returncode, told.strip()) == (130, "")
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text(encoding="utf-8")), 0)
+        os.kill(int(application.read_text(encoding="utf-8")), 0)
 
 
 def test_a_command_that_cannot_be_run_is_told() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ import pytest
 
 from pairbus.clock import ManualClock
 from pairbus.ledger import SegmentWriter, adopt_segments, closed_segments, read_segment
+from tests.processes import killed_at_end
 
 
 def hidden(directory: Path) -> list[Path]:
@@ -191,17 +191,16 @@ sys.stdin.read()
 
 
 def test_what_a_killed_writer_left_is_adopted(tmp_path: Path) -> None:
-    process = subprocess.Popen(
+    started = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "written\n"
-    assert adopt_segments(tmp_path, "rows") == []
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=10)
+    with killed_at_end(started) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "written\n"
+        assert adopt_segments(tmp_path, "rows") == []
     (left,) = hidden(tmp_path)
     with left.open("ab") as file:
         file.write(b'{"n":3')  # the row that it was killed over

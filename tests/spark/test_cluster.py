@@ -13,6 +13,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.processes import killed_at_end
+
 from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter, until
 from .test_command import receipts_of, start
 
@@ -80,14 +82,11 @@ def test_a_cluster_drains_though_a_worker_is_killed(
         log = tmp_path / "log"
         pair = ["--primary-env", PRIMARY_ENV, "--secondary-env", SECONDARY_ENV, "--state", str(tmp_path)]
         run = ["syphon", "run", "--once", *pair, "--master", master, "--shards", "2", "--max-rate", "1000"]
-        process = start(*run, log=log)
-        try:
+        with killed_at_end(start(*run, log=log)) as process:
             until(lambda: bus.left() < 9000 or process.poll() is not None, within=200)
             assert bus.left() > 1000, log.read_text()
             workers[0].kill()
             assert process.wait(300) == 0, log.read_text()
-        finally:
-            process.kill()
     assert bus.left() == 0
     assert set(bus.ids("orders")) | set(bus.ids("carts")) == {letter.id for letter in letters}
     assert receipts_of(tmp_path / "records") == {letter.id for letter in letters}

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.processes import killed_at_end
+
 from .bus import Bus, until
 from .processes import pumps_below
 from .test_command import PAIR, receipts_of, start
@@ -25,8 +27,7 @@ def test_pumps_of_a_killed_client_end_by_themselves(
     full_bus.put(sent)
     log = tmp_path / "log"
     run = ["syphon", "run", *PAIR, "--state", str(tmp_path), "--master", connect]
-    client = start(*run, "--max-rate", "50", log=log)
-    try:
+    with killed_at_end(start(*run, "--max-rate", "50", log=log)) as client:
         until(lambda: full_bus.left() < 6_900 or client.poll() is not None, within=150)
         client.kill()
         client.wait()
@@ -34,9 +35,7 @@ def test_pumps_of_a_killed_client_end_by_themselves(
         server = spark._jvm.java.lang.ProcessHandle.current().pid()
         until(lambda: not pumps_below(server) and full_bus.locked() == 0, within=120)
         assert full_bus.left() > 0, "they have ended, and not run dry"
-        again = start(*run, "--once", log=log)
-        assert again.wait(200) == 0, log.read_text()
-    finally:
-        client.kill()
+        with killed_at_end(start(*run, "--once", log=log)) as again:
+            assert again.wait(200) == 0, log.read_text()
     assert_whole(full_bus, sent, is_once=True)
     assert receipts_of(tmp_path / "records") == {letter.id for letter in sent}
