@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from pairbus.clock import Clock, SystemClock
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.files import make_directory
 from pairbus.portal import Portal
 
 from .access.certificate import Certificate, ensure_certificate, load_given, server_context
@@ -193,7 +194,7 @@ class Broker:
             policies = Policies.generate(self._policies)
         else:
             directory = self._data_dir / name
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory)
             store = SqliteStore(directory / "store.db")
             policies = Policies.load_or_create(directory / "policies.json", given=self._policies)
         return NamespaceHost(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.files import make_directory
 
 from .examples import examples
 from .logs import configure_logs, log_options
@@ -126,7 +127,7 @@ def _parse_namespaces(given: tuple[str, ...]) -> Mapping[str, int]:
 def _make_directory(data: Path | None) -> None:
     try:
         if data is not None:
-            data.mkdir(parents=True, exist_ok=True)
+            make_directory(data)
     except OSError as error:
         raise ConfigurationError(
             f"--data {data}: cannot be made: {error.strerror}; name a directory that you may write to"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pairbus.cost import PriceSheet, default_sheet
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.files import make_directory
 
 from .app import App
 from .applications import Applications
@@ -74,7 +75,7 @@ def _state_dir(given: Path | None) -> Iterator[Path]:
     if given.exists() and any(given.iterdir()):
         # Records of another drill would be taken for those of this one.
         raise ConfigurationError(f"{given} is not empty; name a new directory for the state of the drill")
-    given.mkdir(parents=True, exist_ok=True)
+    make_directory(given)
     yield given.absolute()
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.clock import Clock, SystemClock
-from pairbus.plumbing.files import FileLock, hold_alone, sync_directory, write_all
+from pairbus.plumbing.files import FileLock, hold_alone, make_directory, sync_directory, write_all
 
 _SUFFIX = ".jsonl"
 _OPEN = ".open"
@@ -72,7 +72,7 @@ class SegmentWriter:
             return
         self.roll()
         if self._open is None:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self.directory, follows=True)
             self._open = _create(self.directory, self.kind, self._clock)
         try:
             self._open.write(data)
@@ -155,7 +155,7 @@ def _create(directory: Path, kind: str, clock: Clock) -> _OpenSegment:
         # Names sort by time; the rest makes them unique among the machines that may share the directory.
         name = f"{kind}-{int(clock.now() * 1000):013d}-{uuid.uuid4().hex}{_SUFFIX}"
         path = directory / f".{name}{_OPEN}"
-        lock = FileLock.take(path, mode=0o644)
+        lock = FileLock.take(path)
         if lock is not None:
             sync_directory(directory)
             return _OpenSegment(path, lock, begun=clock.monotonic())

@@ -2,12 +2,17 @@
 
 1. A file is *published*: written as a draft beside its place, under a hidden name that nobody else has, and
    then renamed. Readers, and whoever comes after a crash, find the old file or the new one, never a half.
-   The draft is created with the mode of the file, so that a secret is at no moment open to others.
+   The draft is created anew with the mode of the file, so that a secret is at no moment open to others, and
+   that nobody can have put another file in its place.
 2. What is durable is fsynced before the rename, or the new name might lead to an empty file after a power
    cut; and the directory after it, or the old file might come back.
 3. When a step fails, the draft is removed and the error raised. After an error of the last step, the fsync of
    the directory, the new file is there, and nobody knows which one a power cut would leave.
 4. A lock is that of the system on an open file. It ends with its holder, however that ends.
+5. The umask decides nothing. What holds messages or keys is for its owner alone: files 0600 in directories
+   0700. A directory that was there keeps its mode, since several users may share it, and files that are no
+   secret *follow* it: whoever may list it may read them, whoever may write to it may write to them. In a
+   sticky one, like /tmp, everybody keeps to their own.
 """
 
 from __future__ import annotations
@@ -15,32 +20,73 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 #: The mode of a file that holds secrets: for its owner alone.
 SECRET = 0o600
+_PRIVATE = 0o700
 _DRAFT = ".draft"
 
 
-def publish(path: Path, content: str | bytes, *, mode: int = 0o666, durable: bool = True) -> None:
+def make_directory(path: Path, *, follows: bool = False) -> None:
+    """Have a directory, and those above it, for their owner alone unless they are there already.
+
+    `follows`: below one that its group may write to, so may it to the new ones.
+    """
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    above = path.stat().st_mode
+    is_shared = follows and above & stat.S_IWGRP and not above & stat.S_ISVTX
+    mode = _PRIVATE | (above & (stat.S_IRWXG | stat.S_ISGID) if is_shared else 0)
+    for directory in reversed(missing):
+        try:
+            directory.mkdir(_PRIVATE)
+        except FileExistsError:  # somebody else was quicker, or a file is in the way
+            if not directory.is_dir():
+                raise
+            continue
+        directory.chmod(mode)
+
+
+def follow(directory: Path) -> int:
+    """The mode of a file in a directory, by rule 5."""
+    mode = directory.stat().st_mode
+    return SECRET if mode & stat.S_ISVTX else SECRET | mode & 0o066
+
+
+def open_file(path: Path, flags: int, mode: int) -> int:
+    """Open a file; if it is made by that, with this mode, whatever the umask."""
+    if flags & os.O_CREAT:
+        with suppress(FileExistsError):
+            descriptor = os.open(path, flags | os.O_EXCL | os.O_CLOEXEC, SECRET)
+            os.fchmod(descriptor, mode)
+            return descriptor
+    return os.open(path, flags | os.O_CLOEXEC, mode)
+
+
+def publish(path: Path, content: str | bytes, *, mode: int | None = None, durable: bool = True) -> None:
     """Put a file there, whole. See `drafted`."""
     with drafted(path, mode=mode, durable=durable) as descriptor:
         write_all(descriptor, content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
-def drafted(path: Path, *, mode: int = 0o666, durable: bool = True) -> Iterator[int]:
+def drafted(path: Path, *, mode: int | None = None, durable: bool = True) -> Iterator[int]:
     """Write to the descriptor of a draft; it is published when the block ends, and dropped if that raises.
 
-    `mode` is narrowed by the umask. Not `durable`: for a picture of a moment that is soon replaced by the
-    next one, and that nobody reads after a crash of the machine.
+    Without a `mode` it follows its directory. Not `durable`: for a picture of a moment that is soon replaced
+    by the next one, and that nobody reads after a crash of the machine.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_DRAFT}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, SECRET)
     try:
         try:
+            os.fchmod(descriptor, follow(path.parent) if mode is None else mode)
             yield descriptor
             if durable:
                 os.fsync(descriptor)
@@ -83,8 +129,9 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def tighten(path: Path) -> None:
-    """Take away what others may do with a file that holds secrets."""
-    if path.stat().st_mode & 0o077:
+    """Take away what others may do with a file of ours that holds secrets."""
+    found = path.stat()
+    if found.st_mode & 0o077 and found.st_uid == os.geteuid():
         path.chmod(SECRET)
 
 
@@ -105,10 +152,13 @@ class FileLock:
         self.descriptor = descriptor
 
     @classmethod
-    def take(cls, path: Path, *, create: bool = True, mode: int = SECRET) -> FileLock | None:
-        """Have the lock of a file at once; None if somebody else has it, or has just removed the file."""
+    def take(cls, path: Path, *, create: bool = True) -> FileLock | None:
+        """Have the lock of a file at once; None if somebody else has it, or has just removed the file.
+
+        A file that is made by that follows its directory.
+        """
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), mode)
+            descriptor = open_file(path, os.O_RDWR | (os.O_CREAT if create else 0), follow(path.parent))
         except FileNotFoundError:
             if create:  # there is no such directory
                 raise
@@ -140,9 +190,9 @@ def _leads_to(path: Path, descriptor: int) -> bool:
 
 
 @contextmanager
-def hold_alone(path: Path, *, create: bool = True, mode: int = 0o644) -> Iterator[FileLock | None]:
+def hold_alone(path: Path, *, create: bool = True) -> Iterator[FileLock | None]:
     """Hold the lock of a file meanwhile; None if it cannot be had at once."""
-    lock = FileLock.take(path, create=create, mode=mode)
+    lock = FileLock.take(path, create=create)
     try:
         yield lock
     finally:

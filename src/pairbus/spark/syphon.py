@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from pairbus.backlog.discovery import Backlog, Discovery, discover
 from pairbus.client.state.directory import records_dir
 from pairbus.errors import ConfigurationError, PairbusError
+from pairbus.plumbing.files import make_directory
 from pairbus.portal import Portal
 from pairbus.pump import PumpOptions, PumpPair
 
@@ -169,7 +170,7 @@ class Syphon:
         discovery = _discover(self._backlogs)
         self._total = discovery.active
         for directory in self._directories:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory, follows=True)
         control = None if self._state is None else ControlFile(self._state)
         with self._leash:
             if control is not None:

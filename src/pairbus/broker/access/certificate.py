@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pairbus.errors import ConfigurationError
-from pairbus.plumbing.files import SECRET, publish, tighten
+from pairbus.plumbing.files import SECRET, make_directory, publish, tighten
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -45,7 +45,7 @@ class Certificate:
 
 def ensure_certificate(directory: Path, *, now: float) -> Certificate:
     """Give the certificate of a directory; it is made when there is none or when it no longer serves."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     certificate = Certificate((directory / CERTIFICATE_FILE).absolute(), (directory / KEY_FILE).absolute())
     if _serves(certificate, now):
         tighten(certificate.key_path)
@@ -144,9 +144,8 @@ def _make(certificate: Certificate, now: float) -> None:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     publish(certificate.key_path, secret, mode=SECRET)
-    publish(certificate.cert_path, signed.public_bytes(serialization.Encoding.PEM))
     # The certificate is no secret: other users' clients may trust it too.
-    certificate.cert_path.chmod(0o644)
+    publish(certificate.cert_path, signed.public_bytes(serialization.Encoding.PEM), mode=0o644)
 
 
 def _sign(key: ec.EllipticCurvePrivateKey, moment: datetime.datetime) -> x509.Certificate:

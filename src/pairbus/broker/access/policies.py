@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pairbus.errors import ConfigurationError
-from pairbus.plumbing.files import SECRET, publish, tighten
+from pairbus.plumbing.files import SECRET, make_directory, publish, tighten
 
 ROOT_POLICY: Final = "RootManageSharedAccessKey"
 KEY_BYTES: Final = 32
@@ -166,7 +166,7 @@ class Policies:
     def save(self, path: Path) -> None:
         """Write all policies with their keys to a file that only its owner may read."""
         content = json.dumps({"policies": [_to_dict(policy) for policy in self]}, indent=2)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         publish(path, f"{content}\n", mode=SECRET)
 
 

@@ -13,12 +13,13 @@ Rules
 
 import contextlib
 import logging
+import os
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
 from pairbus.broker.errors import StoreError
-from pairbus.plumbing.files import sync_directory
+from pairbus.plumbing.files import SECRET, open_file, sync_directory, tighten
 
 from .statements import load_migrations
 
@@ -58,6 +59,7 @@ def open_database(path: Path) -> sqlite3.Connection:
     database: sqlite3.Connection | None = None
     try:
         _inspect(path)
+        _make_private(path)
         database = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=LOCK_PATIENCE, cached_statements=64
         )
@@ -88,6 +90,15 @@ def _inspect(path: Path) -> None:
         uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:
             _check(database, path)
+
+
+def _make_private(path: Path) -> None:
+    """Have the file for its owner alone, before there is anything in it; SQLite makes its WAL likewise."""
+    with contextlib.suppress(OSError):  # SQLite finds the same, and tells it better
+        os.close(open_file(path, os.O_RDWR | os.O_CREAT, SECRET))
+        for found in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+            if found.exists():
+                tighten(found)
 
 
 def _check(database: sqlite3.Connection, path: Path) -> None:

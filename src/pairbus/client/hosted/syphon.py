@@ -28,6 +28,7 @@ from pairbus.clock import Clock
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import Receipt, ReceiptLog, Receipts
 from pairbus.options import SendAvailabilityOptions
+from pairbus.plumbing.files import make_directory
 from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
 from pairbus.pump.pair import ResolvedSide
 from pairbus.pump.transport import Transport
@@ -143,7 +144,7 @@ class HostedSyphon:
     def _try_disk(self) -> None:
         if self._records is None:
             return
-        self._records.mkdir(parents=True, exist_ok=True)
+        make_directory(self._records, follows=True)
         with tempfile.TemporaryFile(dir=self._records) as file:
             file.write(bytes(_TRIED_BYTES))
             file.flush()

@@ -35,6 +35,7 @@ from pairbus.client.state.spool_store import SpoolStore, adopt_stores
 from pairbus.client.status import SpoolStatus
 from pairbus.errors import PairbusError
 from pairbus.pairing.names import path_key
+from pairbus.plumbing.files import make_directory
 from pairbus.plumbing.group_commit import GroupCommit
 from pairbus.plumbing.serial_thread import SerialThread
 from pairbus.timers import Timers
@@ -254,7 +255,7 @@ class Spool:
 
     def _own_store(self) -> SpoolStore:
         if self._own is None:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self._directory)
             self._own = SpoolStore.create(self._directory)
             self._stores.append(self._own)
         return self._own

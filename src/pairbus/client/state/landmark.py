@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from pairbus.plumbing.files import publish
+from pairbus.plumbing.files import make_directory, publish
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Landmark:
         if self.is_set():
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self._path.parent, follows=True)
             publish(self._path, self._endpoint)
         except OSError as error:
             log.warning("cannot note that the primary has been reached: %s", error)

@@ -28,7 +28,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pairbus.plumbing.files import SECRET, FileLock, publish, remove_drafts, sync_directory, write_all
+from pairbus.plumbing.files import (
+    SECRET,
+    FileLock,
+    make_directory,
+    open_file,
+    publish,
+    remove_drafts,
+    sync_directory,
+    write_all,
+)
 
 log = logging.getLogger(__name__)
 _FRAME = struct.Struct(">II")
@@ -75,7 +84,7 @@ class SpoolStore:
         """A new one, of this process."""
         name = f"{time.time_ns() // 1_000_000:014d}-{os.getpid()}-{secrets.token_hex(3)}"
         directory = parent / name
-        directory.mkdir(parents=True, mode=0o700)
+        make_directory(directory)
         lock = FileLock.take(directory / _LOCK)
         assert lock is not None, "nobody else knows this name"
         sync_directory(parent)
@@ -229,7 +238,7 @@ def _records(data: bytes, at: int) -> Iterator[tuple[bytes, int]]:
 
 def _write(path: Path, data: bytes, *, at: int) -> None:
     """Write at a place, and have it on the disk. What a failure leaves there is written over next time."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, SECRET)
+    descriptor = open_file(path, os.O_WRONLY | os.O_CREAT, SECRET)
     try:
         os.ftruncate(descriptor, at)
         os.lseek(descriptor, at, os.SEEK_SET)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pairbus.client.observers.observer import Observer
 from pairbus.clock import Clock, SystemClock
 from pairbus.options import StateChange
-from pairbus.plumbing.files import publish
+from pairbus.plumbing.files import make_directory, publish
 
 if TYPE_CHECKING:
     from pairbus.backlog.provisioner import ProvisioningReport
@@ -129,7 +129,7 @@ class StatusFile(Observer):
 
     def _write(self, text: str) -> None:
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self._directory, follows=True)
             if self.path is None:
                 self.path = self._take_name()
             publish(self.path, text, durable=False)  # the next one follows in seconds

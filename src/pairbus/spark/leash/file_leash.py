@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pairbus.plumbing.files import publish
+from pairbus.plumbing.files import make_directory, publish
 
 from .epochs import Epochs
 from .leash import HeldPump, Leash, LeashDirectory, Order
@@ -131,12 +131,12 @@ class FileLeash(Leash):
 
     def _prepare(self) -> None:
         for mark in self._marks:
-            mark.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(mark.parent, follows=True)
             for left in mark.parent.glob(f"{_PREFIX}*"):
                 with suppress(OSError):
                     if left.stat().st_mtime < time.time() - _FORGOTTEN:
                         shutil.rmtree(left)
-            mark.mkdir()
+            make_directory(mark, follows=True)
 
     def _give(self, order: Order) -> None:
         super()._give(order)

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
-from pairbus.plumbing.files import SECRET, publish
+from pairbus.plumbing.files import SECRET, make_directory, publish
 
 from .leash import LINE_LIMIT, LeashAddress, Order, PumpSeen, read_line, write_line
 
@@ -248,7 +248,7 @@ class ControlFile:
 
     def write(self, address: LeashAddress) -> None:
         """Let it be seen, all of it at once."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(self.path.parent, follows=True)
         said = json.dumps({**address._asdict(), "pid": os.getpid()})
         publish(
             self.path, said, mode=SECRET, durable=False
