@@ -23,7 +23,7 @@ from .cbs import TokenNode
 from .endpoint import Unanswered
 from .management import ManagementNode
 from .receiving_endpoint import SEND_CREDIT, ReceivingEndpoint
-from .requests import REQUEST_CREDIT, Answer, AnswerEndpoint, NodeRequest, RequestEndpoint, Service
+from .requests import REQUEST_CREDIT, Answer, AnswerEndpoint, Node, NodeRequest, RequestEndpoint, Service
 from .sending_endpoint import SendingEndpoint
 from .wire import dotnet_ticks
 
@@ -82,26 +82,52 @@ def _attach_node(peer: "Peer", link: Link, address: LinkAddress) -> None:
         peer.add(AnswerEndpoint(link, name, path=path))
         link.accept()
         return
-    service = _management_node(peer, address, path) if path else _token_node(peer)
+    node = _management_node(peer, address, path) if path else _token_node(peer)
+    service = _watched(peer, node) if path else _told(peer, _watched(peer, node))
     peer.add(RequestEndpoint(link, service, peer.find_answers(name), later=peer.later, path=path))
     link.accept(max_message_size=peer.host.limits.max_message_size, initial_credit=REQUEST_CREDIT)
 
 
-def _token_node(peer: "Peer") -> Service:
+def _watched(peer: "Peer", node: Node) -> Service:
+    """A node whose errors, those that nobody foresaw, are answered as well, unless they undo the turn."""
+    host = peer.host
+
+    def answer(request: NodeRequest) -> Answer | None:
+        noted = host.engine.noted
+        try:
+            return node(request)
+        except Exception as error:
+            if host.undo_half(error, noted):
+                return None
+            fields = {"namespace": host.name, "connection": peer.name}
+            log.error("request failed", extra={"fields": fields}, exc_info=error)
+            return node.failure()
+
+    return answer
+
+
+def _token_node(peer: "Peer") -> Node:
     host = peer.host
 
     def exists(path: str) -> None:
         host.engine.node(path)
 
-    node = TokenNode(
+    return TokenNode(
         check=host.check_token,
         exists=exists,
         is_down=lambda path: host.faults.refuses_tokens(path, host.now()),
         accept=peer.access.add,
     )
 
-    def answer(request: NodeRequest) -> Answer:
-        given = node(request)
+
+def _told(peer: "Peer", service: Service) -> Service:
+    """Answers of `$cbs` that refuse are told to the log."""
+    host = peer.host
+
+    def answer(request: NodeRequest) -> Answer | None:
+        given = service(request)
+        if given is None:
+            return None
         status, reason = int(given.properties[words.CBS_STATUS]), given.properties[words.CBS_STATUS_TEXT]
         if status >= 400:
             fields = {"namespace": host.name, "connection": peer.name, "status": status, "reason": reason}
@@ -111,7 +137,7 @@ def _token_node(peer: "Peer") -> Service:
     return answer
 
 
-def _management_node(peer: "Peer", address: LinkAddress, path: str) -> Service:
+def _management_node(peer: "Peer", address: LinkAddress, path: str) -> Node:
     host = peer.host
     return ManagementNode(
         path=path,

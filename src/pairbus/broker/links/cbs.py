@@ -4,12 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from pairbus import words
+from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.types import Int
 from pairbus.broker.access.tokens import Grant, TokenRejected
 from pairbus.broker.engine.errors import Refused
 
 from .address import LinkAddress, parse_address
-from .requests import Answer, NodeRequest
+from .requests import FAILED, Answer, NodeRequest
 
 
 class TokenNode:
@@ -35,12 +36,16 @@ class TokenNode:
         operation = request.properties.get("operation")
         if operation != words.PUT_TOKEN:
             return _answer(400, f"$cbs knows the operation put-token, not {operation!r}.")
-        audience, token = request.properties.get("name"), request.body
+        audience, token = request.properties.get("name"), _token(request)
         if not isinstance(audience, str) or not isinstance(token, str):
             return _answer(
                 400, "put-token needs the audience as application property 'name' and the token as the body."
             )
         return self._put(parse_address(audience), token)
+
+    def failure(self) -> Answer:
+        """What is said when something goes wrong that nobody foresaw."""
+        return _answer(500, FAILED)
 
     def _put(self, address: LinkAddress, token: str) -> Answer:
         path = address.path
@@ -56,6 +61,13 @@ class TokenNode:
             return _answer(404, refused.description)
         self._accept(grant)
         return _answer(202, "Accepted")
+
+
+def _token(request: NodeRequest) -> Any:
+    try:
+        return request.body
+    except DecodeError:
+        return None
 
 
 def _answer(status: int, description: str) -> Answer:

@@ -21,7 +21,7 @@ from pairbus.broker.engine.queue import Handout, MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
 from pairbus.fault_kinds import ClientAction
 
-from .requests import Answer, NodeRequest
+from .requests import FAILED, Answer, NodeRequest
 from .rule_codec import decode_rule, encode_rule
 from .wire import milliseconds, render_delivery, render_peeked
 
@@ -96,6 +96,10 @@ class ManagementNode:
         properties = {words.STATUS: Int(204 if body is None else 200), words.STATUS_TEXT: "OK"}
         return Answer(properties, body, delay=self.delay() if name == _SCHEDULE else 0.0)
 
+    def failure(self) -> Answer:
+        """What is said when something goes wrong that nobody foresaw."""
+        return _refusal(Refused(conditions.INTERNAL_ERROR, FAILED))
+
     def _do(self, name: str, request: NodeRequest) -> Found:
         operation = _OPERATIONS.get(name)
         if operation is None:
@@ -156,7 +160,7 @@ class ManagementNode:
         deliveries = queue.receive_deferred(
             _numbers(body),
             self.now(),
-            delete=int(body.get("receiver-settle-mode", 1)) == 0,
+            delete=_optional_number(body, "receiver-settle-mode", 1) == 0,
             session=self.session_lock(queue, session_id) if session_id is not None else None,
         )
         return {"messages": [self._deferred(delivery) for delivery in deliveries]}
@@ -219,10 +223,10 @@ class ManagementNode:
         return {}
 
     def list_sessions(self, body: Body) -> Found:
-        skip, updated_after = int(body.get("skip", 0)), body.get("last-updated-time")
+        (skip, top), updated_after = _page(body), body.get("last-updated-time")
         found = self._queue().list_sessions(
             skip=skip,
-            top=min(int(body.get("top", 100)), MOST_PER_REQUEST),
+            top=top,
             updated_after=_moment(updated_after) if isinstance(updated_after, int) else None,
         )
         return {"skip": Int(skip + len(found)), "sessions-ids": Array(found, str)} if found else None
@@ -242,7 +246,7 @@ class ManagementNode:
 
     def list_rules(self, body: Body) -> Found:
         topic, subscription = self._subscription()
-        skip, top = int(body.get("skip", 0)), int(body.get("top", 100))
+        skip, top = _page(body)
         rules = self.engine.list_rules(topic, subscription)[skip : skip + top]
         return {"rules": [{"rule-description": encode_rule(rule)} for rule in rules]} if rules else None
 
@@ -302,6 +306,18 @@ def _number(body: Body, name: str) -> int:
     return int(_field(body, name, int))
 
 
+def _optional_number(body: Body, name: str, default: int) -> int:
+    return default if body.get(name) is None else _number(body, name)
+
+
+def _page(body: Body) -> tuple[int, int]:
+    """How many to leave out, and how many to list then."""
+    skip, top = _optional_number(body, "skip", 0), _optional_number(body, "top", 100)
+    if skip < 0 or top < 0:
+        raise Refused(conditions.ARGUMENT_ERROR, "'skip' and 'top' are not negative.")
+    return skip, min(top, MOST_PER_REQUEST)
+
+
 def _text(body: Body, name: str) -> str:
     return str(_field(body, name, str))
 
@@ -334,7 +350,10 @@ def _items(body: Body, name: str) -> list[Any]:
 
 
 def _numbers(body: Body) -> list[int]:
-    return [int(number) for number in _items(body, "sequence-numbers")]
+    numbers = _items(body, "sequence-numbers")
+    if not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers):
+        raise Refused(conditions.ARGUMENT_ERROR, "Sequence numbers are longs.")
+    return [int(number) for number in numbers]
 
 
 def _tokens(body: Body) -> list[uuid.UUID]:

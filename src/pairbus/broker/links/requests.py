@@ -4,12 +4,14 @@ A client attaches a sender and a receiver to the same node. Each message on the 
 goes out on the second, carrying the request's message id as correlation id *with its AMQP type* (the Python
 SDK matches them by value, and a uuid that comes back as a string is never found). The Python SDK names no
 reply-to; where one is named, the link that points there is taken.
+
+A request that cannot be read has no id that an answer could carry: it is rejected, and the link lives on.
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import LinkFlowed, TransferReceived
@@ -22,7 +24,7 @@ from pairbus.amqp.message import (
     encode_value,
     scan,
 )
-from pairbus.amqp.performatives import ACCEPTED, AmqpError, Rejected
+from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected
 
 from .endpoint import LinkEndpoint
 
@@ -30,13 +32,17 @@ from .endpoint import LinkEndpoint
 REQUEST_CREDIT = 100
 # A client that asks and asks but grants no credit for the answers loses the oldest ones, not our memory.
 MOST_WAITING_ANSWERS = 1000
+FAILED = "The broker failed on this request. Its log says why."
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRequest:
-    """One request: its application properties with plain text keys, and its body, decoded when asked for."""
+    """One request: its id and where to answer, its application properties with plain text keys, and its body,
+    decoded when asked for.
+    """
 
     sections: MessageSections
+    asked: Properties
     properties: Mapping[str, Any]
     size: int
 
@@ -55,6 +61,18 @@ class Answer:
 
 
 Service = Callable[[NodeRequest], Answer | None]
+
+
+class Node(Protocol):
+    """What answers requests."""
+
+    def __call__(self, request: NodeRequest) -> Answer: ...
+
+    def failure(self) -> Answer:
+        """What is said when something goes wrong that nobody foresaw."""
+        ...
+
+
 FindAnswers = Callable[[str | None], "AnswerEndpoint | None"]
 Later = Callable[[float, Callable[[], None]], None]
 
@@ -103,36 +121,34 @@ class RequestEndpoint(LinkEndpoint):
     def on_received(self, event: TransferReceived) -> None:
         try:
             request = _read(event.payload)
-            answer = self._service(request)
         except DecodeError as error:
-            outcome = Rejected(AmqpError(error.condition, error.description, {}))
-            self.link.settle(event.delivery_id, outcome)
+            self._take(event, Rejected(AmqpError(error.condition, error.description, {})))
             return
-        if not event.settled:
-            self.link.settle(event.delivery_id, ACCEPTED)
-        self._replenish()
+        answer = self._service(request)
+        self._take(event, ACCEPTED)
         if answer is not None and answer.delay > 0:
             self._later(answer.delay, lambda: self._reply(request, answer))
         elif answer is not None:
             self._reply(request, answer)
 
-    def _replenish(self) -> None:
+    def _take(self, event: TransferReceived, outcome: Accepted | Rejected) -> None:
+        if not event.settled:
+            self.link.settle(event.delivery_id, outcome)
         self._taken += 1
         if self._taken >= REQUEST_CREDIT // 2:
             self._taken = 0
             self.link.flow(REQUEST_CREDIT)
 
     def _reply(self, request: NodeRequest, answer: Answer) -> None:
-        asked = request.sections.properties
-        answers = self._find_answers(asked.reply_to)
+        answers = self._find_answers(request.asked.reply_to)
         if answers is not None:
-            answers.send(_write(answer, asked.message_id))
+            answers.send(_write(answer, request.asked.message_id))
 
 
 def _read(payload: bytes) -> NodeRequest:
     sections = scan(payload)
     properties = {str(key): value for key, value in sections.application_properties.items()}
-    return NodeRequest(sections, properties, len(payload))
+    return NodeRequest(sections, sections.properties, properties, len(payload))
 
 
 def _write(answer: Answer, correlation_id: Any) -> bytes:

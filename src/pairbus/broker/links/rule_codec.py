@@ -94,6 +94,8 @@ def _decode_correlation(fields: dict[Any, Any]) -> CorrelationFilter:
     given = {str(key).replace("-", "_"): value for key, value in fields.items()}
     given["subject"] = given.get("subject", given.get("label"))
     properties = given.get("properties") or {}
+    if not isinstance(properties, dict):
+        raise Refused(conditions.ARGUMENT_ERROR, "The properties of a correlation filter are a map.")
     return CorrelationFilter(
         **{name: _text(given.get(name)) for name in _CORRELATION_FIELDS},
         properties={str(key): value for key, value in properties.items()},
