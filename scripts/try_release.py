@@ -37,17 +37,21 @@ with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
 """
 
 
-def data_files() -> set[str]:
-    """What the package holds beside modules; each is wanted in the wheel."""
+def tracked() -> list[str]:
     listed = subprocess.run(
-        ["git", "ls-files", "src"],
+        ["git", "ls-files"],
         cwd=ROOT,
         check=True,
         stdout=subprocess.PIPE,
         text=True,
         timeout=RUN_TIMEOUT,
     )
-    return {name.removeprefix("src/") for name in listed.stdout.splitlines() if not name.endswith(".py")}
+    return listed.stdout.splitlines()
+
+
+def packaged() -> set[str]:
+    """What the package holds, modules and all else; each is wanted in the wheel."""
+    return {name.removeprefix("src/") for name in tracked() if name.startswith("src/")}
 
 
 def faults_of_wheel(path: Path, version: str) -> list[str]:
@@ -55,7 +59,7 @@ def faults_of_wheel(path: Path, version: str) -> list[str]:
         names = set(wheel.namelist())
         information = f"pairbus-{version}.dist-info"
         metadata = wheel.read(f"{information}/METADATA").decode()
-    faults = [f"{name} is not in the wheel" for name in sorted(data_files() - names)]
+    faults = [f"{name} is not in the wheel" for name in sorted(packaged() - names)]
     faults += [
         f"{name} is in the wheel" for name in sorted(names) if not name.startswith(("pairbus/", information))
     ]
@@ -70,18 +74,8 @@ def faults_of_wheel(path: Path, version: str) -> list[str]:
 def faults_of_sdist(path: Path, version: str) -> list[str]:
     with tarfile.open(path) as sdist:
         names = set(sdist.getnames())
-    wanted = {
-        "LICENSE",
-        "README.md",
-        "pyproject.toml",
-        "Makefile",
-        "requirements/dev.txt",
-        "tests/conftest.py",
-    }
-    wanted |= {"scripts/doctor", *(f"src/{name}" for name in data_files())}
-    return [
-        f"{name} is not in the sdist" for name in sorted(wanted) if f"pairbus-{version}/{name}" not in names
-    ]
+    # The tests look at the whole tree, so all of it is wanted.
+    return [f"{name} is not in the sdist" for name in tracked() if f"pairbus-{version}/{name}" not in names]
 
 
 def pins() -> str:
