@@ -259,6 +259,11 @@ async def test_records_that_cannot_be_written_do_not_fail_a_send(
     sender = still.sender()
 
     class Broken:
+        lost = 0
+
+        def begin(self) -> None:
+            pass
+
         async def append(self, rows: Any) -> None:
             raise RuntimeError("no")
 

@@ -32,8 +32,7 @@ async def test_a_record_is_on_the_disk_when_append_returns(tmp_path: Path) -> No
     directory = tmp_path / "state" / "records"
     records = SegmentRecords(directory)
     await records.append([record(1)])
-    (path,) = directory.iterdir()
-    assert path.name.startswith(f".{KIND}-")
+    (path,) = directory.glob(f".{KIND}-*")
     assert read_segment(path).rows == [
         {
             "message_id": "m1",

@@ -13,6 +13,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 import pairbus.spark.receipts
+import tests.ledger
 from pairbus import PairedServiceBusClient, SendAvailabilityOptions
 from pairbus.backlog.plan import plan_backlog
 from pairbus.backlog.redrive import DeadLetterChoice, redrive
@@ -35,6 +36,8 @@ from tests.ledger.test_receipts import receipt
 
 from .bus import OTHER_ENV, SECONDARY_ENV, Bus, Letter
 
+# Written by that version.
+VERSION_0_1_0 = Path(tests.ledger.__file__).parent / "version_0_1_0"
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -42,7 +45,7 @@ def record(
     records: Path, bus: Bus, letters: list[Letter], *, queue: str | None = None, is_open: bool = False
 ) -> SegmentWriter:
     """Redirect records, as a client writes them."""
-    writer = SegmentWriter(records, "redirects")
+    writer = SegmentWriter(records, "redirects", is_chained=True)
     writer.append(
         {
             "message_id": letter.id,
@@ -54,7 +57,7 @@ def record(
         for letter in letters
     )
     if not is_open:
-        writer.close()
+        writer.close(ends=True)
     return writer
 
 
@@ -169,23 +172,43 @@ def test_what_is_not_on_record_makes_no_clean_verdict(
     bus.put(letters[1:])
     records, empty = tmp_path / "records", tmp_path / "empty"
     record(records, bus, letters)
-    (segment,) = records.iterdir()
+    (segment,) = closed_segments(records, "redirects")
     lines = segment.read_bytes().splitlines(keepends=True)
     backlog = [Backlog(pair=pair)]
     damaged = (b"{broken}\n", b"[]\n", b"\n", b'{"message_id": "m0"}\n', lines[0][:40])
     segment.write_bytes(b"".join([*lines[1:], *damaged]))
     verdict = verify(spark, backlog, records=[records])
     assert (verdict.lost, verdict.redirected, verdict.is_clean) == (0, 2, False)
-    (gap,) = verdict.gaps
-    assert gap.startswith("5 redirect records cannot be read in ")
+    (gap,) = [gap for gap in verdict.gaps if gap.startswith("5 redirect records cannot be read in ")]
     assert segment.name in gap
+    assert [gap for gap in verdict.gaps if "commit 1 of" in gap and "was edited" in gap]
     segment.unlink()
     verdict = verify(spark, backlog, records=[records])
     assert (verdict.unexpected, verdict.is_clean) == (2, False)
+    (gap,) = verdict.gaps
+    assert "commits 1 to 1 of" in gap
     empty.mkdir()
     verdict = verify(spark, backlog, records=[empty, tmp_path / "missing"])
     assert (verdict.lost, verdict.is_clean) == (0, False)
     assert [gap.partition(" ")[0] for gap in verdict.gaps] == ["there"] * 3
+
+
+def test_records_of_version_0_1_0_count(spark: Any, bus: Bus, pair: PumpPair) -> None:
+    verdict = verify(spark, [Backlog(pair=pair)], records=[VERSION_0_1_0])
+    assert (verdict.redirected, verdict.delivered, verdict.lost) == (3, 2, 1)
+    assert [one.message_id for one in verdict.missing] == ["m2"]
+    assert verdict.is_complete
+    assert verdict.notes == ("3 rows have no link: of version 0.1.0, or of somebody who died",)
+
+
+def test_nothing_that_was_redirected_is_on_record_too(
+    spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
+) -> None:
+    strings = bus.primary.policies["tests"], bus.secondary.policies["tests"]
+    with PairedServiceBusClient.from_connection_strings(*strings, state_dir=tmp_path):
+        pass
+    verdict = verify(spark, [Backlog(pair=pair)], records=[tmp_path / "records"])
+    assert (verdict.redirected, verdict.is_spotless, verdict.notes) == (0, True, ())
 
 
 def test_a_queue_beyond_the_count_is_looked_at_if_a_record_names_it(

@@ -140,6 +140,7 @@ class Pair:
         )
         self._provisioning = self.loop.create_task(provisioner.keep_trying(self._provisioned))
         self._provisioning.add_done_callback(self._provisioning_ended)
+        self._records.begin()
         if self._spool is not None:
             self._spool.start(self._replay, timers=self.timers)
         if self._syphon is not None:
@@ -368,6 +369,7 @@ class Pair:
             syphon=None if self._syphon is None else self._syphon.status(),
             sessions=None if self.sessions is None else self.sessions.status(),
             spool=None if self._spool is None else self._spool.status(),
+            records_lost=self._records.lost,
             warnings=(*self.options.doubts, *(() if self._report is None else self._report.warnings)),
         )
 

@@ -79,7 +79,9 @@ class SyphonStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairStatus:
-    """Everything that an operator wants to know of one client. `sides`: open, closed or faulted."""
+    """Everything that an operator wants to know of one client. `sides`: open, closed or faulted.
+    `records_lost` are redirect records that could not be written.
+    """
 
     at: float
     primary: str
@@ -95,6 +97,7 @@ class PairStatus:
     syphon: SyphonStatus | None = None
     sessions: SessionsStatus | None = None
     spool: SpoolStatus | None = None
+    records_lost: int = 0
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> str:

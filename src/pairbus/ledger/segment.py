@@ -30,6 +30,8 @@ from typing import Any
 from pairbus.clock import Clock, SystemClock
 from pairbus.plumbing.files import FileLock, hold_alone, make_directory, sync_directory, write_all
 
+from .chain import ChainWriter, is_link
+
 _SUFFIX = ".jsonl"
 _OPEN = ".open"
 # A few seconds of reading: large enough that files are few, small enough that one is soon looked through.
@@ -51,9 +53,10 @@ class SegmentWriter:
         max_age: float = MAX_AGE,
         clock: Clock | None = None,
         encode: Callable[[Any], bytes] | None = None,
+        is_chained: bool = False,
     ) -> None:
         """`directory` is made with the first row; `kind` begins the name of each file; `encode` writes
-        a row as a line of JSON, with its newline.
+        a row as a line of JSON, with its newline. `is_chained`: see `chain`.
         """
         if not kind.isalnum():  # a dash ends the kind in the file's name
             raise ValueError(f"the kind of a segment is made of letters and digits, not {kind!r}")
@@ -64,16 +67,30 @@ class SegmentWriter:
         self._clock = clock or SystemClock()
         self._encode = encode or encode_row
         self._open: _OpenSegment | None = None
+        self._chain = ChainWriter.begin(self._clock.now()) if is_chained else None
+        self._is_begun = False
+        #: How many rows could not be written; the head of the chain tells it.
+        self.lost = 0
+
+    def begin(self) -> None:
+        """Leave a sign that there is a writer, for the case that nothing is ever written."""
+        if not self._is_begun:
+            make_directory(self.directory, follows=True)
+            self._anchor(is_open=True)
 
     def append(self, rows: Iterable[Any]) -> None:
         """Keep these rows, in order, in one segment; they are on the disk when this returns."""
-        data = b"".join(map(self._encode, rows))
-        if not data:
+        lines = list(map(self._encode, rows))
+        if not lines:
             return
+        data = b"".join(lines)
         self.roll()
         if self._open is None:
             make_directory(self.directory, follows=True)
+            self.begin()
             self._open = _create(self.directory, self.kind, self._clock)
+        if self._chain is not None:
+            data += self._chain.link(data, len(lines))
         try:
             self._open.write(data)
         except _Unusable as error:
@@ -89,10 +106,20 @@ class SegmentWriter:
         if segment.size >= self._max_bytes or self._clock.monotonic() - segment.begun >= self.max_age:
             self.close()
 
-    def close(self) -> Path | None:
-        """Close the open segment, so that everybody can read it, and tell its name; rows may still follow."""
+    def close(self, *, ends: bool = False) -> Path | None:
+        """Close the open segment, so that everybody can read it, and tell its name; rows may still follow,
+        even if the writer thinks that it `ends` here.
+        """
         segment, self._open = self._open, None
-        return segment.close() if segment is not None else None
+        path = segment.close() if segment is not None else None
+        if path is not None or ends:
+            self._anchor(is_open=not ends)
+        return path
+
+    def _anchor(self, *, is_open: bool) -> None:
+        if self._chain is not None:
+            self._chain.anchor(self.directory, self.kind, is_open=is_open, lost=self.lost)
+        self._is_begun = is_open
 
 
 class _Unusable(Exception):
@@ -208,10 +235,11 @@ def _cut_torn_line(descriptor: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRead:
-    """The rows of a segment, and how many lines were none."""
+    """The rows of a segment, how many lines were none, and the whole as it stands there."""
 
     rows: list[dict[str, Any]]
     bad: int
+    data: bytes
 
 
 def closed_segments(directory: Path, kind: str) -> list[Path]:
@@ -221,7 +249,7 @@ def closed_segments(directory: Path, kind: str) -> list[Path]:
 
 def read_segment(path: Path) -> SegmentRead:
     """Read a segment; a line that is no JSON object is counted, not raised."""
-    return _read_lines(path.read_bytes().splitlines())
+    return _read_lines(path.read_bytes())
 
 
 def read_open_segments(directory: Path, kind: str) -> dict[str, SegmentRead]:
@@ -235,13 +263,15 @@ def read_open_segments(directory: Path, kind: str) -> dict[str, SegmentRead]:
         except FileNotFoundError:  # it has just been closed
             continue
         # What follows the last line feed is being written this moment.
-        found[_final(path).name] = _read_lines(data[: data.rfind(b"\n") + 1].splitlines())
+        found[_final(path).name] = _read_lines(data[: data.rfind(b"\n") + 1])
     return found
 
 
-def _read_lines(lines: Iterable[bytes]) -> SegmentRead:
+def _read_lines(data: bytes) -> SegmentRead:
     rows, bad = [], 0
-    for line in lines:
+    for line in data.splitlines():
+        if is_link(line):
+            continue
         try:
             row = json.loads(line)
         except ValueError:
@@ -250,4 +280,4 @@ def _read_lines(lines: Iterable[bytes]) -> SegmentRead:
             rows.append(row)
         else:
             bad += 1
-    return SegmentRead(rows, bad)
+    return SegmentRead(rows, bad, data)

@@ -27,6 +27,11 @@ class SegmentLog(Generic[Row]):
         self._is_used = False
         self._roll: asyncio.TimerHandle | None = None
 
+    def begin(self) -> None:
+        """Leave a sign in the background that there is a writer; see `chain`."""
+        self._is_used = True
+        self._thread.submit(self._begin)
+
     async def append(self, rows: Sequence[Row]) -> None:
         """Keep these; they are on the disk when this returns."""
         if not rows:
@@ -45,7 +50,7 @@ class SegmentLog(Generic[Row]):
         if self._is_used:
             self._is_used = False
             try:
-                await self._thread.run(self._segments.close)
+                await self._thread.run(self._segments.close, ends=True)
             finally:
                 self._thread.rest()
 
@@ -54,6 +59,12 @@ class SegmentLog(Generic[Row]):
         self._thread.submit(self._show)
 
     # -- on the thread
+
+    def _begin(self) -> None:
+        try:
+            self._segments.begin()
+        except OSError as error:  # the first row tries again
+            log.warning("cannot begin a chain of %s: %s", self._segments.kind, error)
 
     def _write(self, rows: list[Row]) -> None:
         self._segments.append(rows)

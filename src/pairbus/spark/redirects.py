@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from pairbus.client.state.records import KIND, RedirectRecord
 from pairbus.ledger import adopt_segments, closed_segments, read_open_segments
+from pairbus.ledger.chain import LINK_MARK, ChainHead, audit_chains, read_heads
 from pairbus.ledger.columns import columns_of
 from pairbus.pairing.names import TRANSFER_SEGMENT
 
@@ -32,11 +33,11 @@ _NAMED = 10
 
 
 class RedirectsRead(NamedTuple):
-    """The records of some pairs with `pair` beside them, how many are of other pairs, and the gaps."""
+    """The records of some pairs with `pair` beside them, the gaps, and what else is worth knowing."""
 
     rows: DataFrame
-    others: int
     gaps: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def pair_of(queue: Column) -> Column:
@@ -47,10 +48,13 @@ def pair_of(queue: Column) -> Column:
 def read_redirects(spark: SparkSession, records: Sequence[Path], pairs: Sequence[str]) -> RedirectsRead:
     """The records of these pairs below all directories."""
     gaps: list[str] = []
+    notes: list[str] = []
     closed: list[Path] = []
+    heads: list[ChainHead] = []
     fresh: list[dict[str, Any]] = []
     for directory in records:
         adopt_segments(directory, KIND)
+        told = read_heads(directory, KIND)
         opened = read_open_segments(directory, KIND)
         segments = closed_segments(directory, KIND)
         for path in segments:
@@ -59,14 +63,18 @@ def read_redirects(spark: SparkSession, records: Sequence[Path], pairs: Sequence
         for name, one in opened.items():
             fresh += one.rows
             gaps += _tell_bad({f"{directory / name}, which is being written": one.bad})
-        gaps += _missing(directory)
-    if not (closed or fresh):
+        data = {str(path): path.read_bytes() for path in segments}
+        audit = audit_chains(told, {**data, **{name: one.data for name, one in opened.items()}})
+        gaps += [*_missing(directory), *audit.gaps]
+        notes += audit.notes
+        heads += told
+    if not (closed or fresh or heads):
         gaps.append("there are no redirect records: a client writes them if it has a state_dir")
     cells = [tuple(row.get(name) for name in _COLUMNS) for row in fresh]
     rows = spark.createDataFrame(cells, _DDL).withColumn("file", F.lit("a file that is being written"))
     if closed:
         # As text first: every line has to be a record, and a reader of JSON passes over some that are none.
-        lines = spark.read.text([str(path) for path in closed])
+        lines = spark.read.text([str(path) for path in closed]).where(~F.col("value").startswith(LINK_MARK))
         found = lines.select(F.from_json("value", _DDL).alias("row"), F.input_file_name().alias("file"))
         rows = rows.unionByName(found.select("row.*", "file"))
     rows = rows.withColumn("pair", pair_of(F.col("queue"))).localCheckpoint(eager=True)
@@ -77,7 +85,9 @@ def read_redirects(spark: SparkSession, records: Sequence[Path], pairs: Sequence
     bad = rows.where(~is_whole).groupBy("file").count().orderBy("file").collect()
     gaps += _tell_bad({row["file"]: row["count"] for row in bad})
     whole, is_ours = rows.where(is_whole), F.col("pair").isin(*pairs)
-    return RedirectsRead(whole.where(is_ours), whole.where(~is_ours).count(), tuple(gaps))
+    if others := whole.where(~is_ours).count():
+        notes.append(f"{others:,} redirect records are of other pairs, and are left out")
+    return RedirectsRead(whole.where(is_ours), tuple(gaps), tuple(notes))
 
 
 def _missing(directory: Path) -> list[str]:

@@ -119,9 +119,6 @@ def verify(
         )
     found = _discover(backlogs)
     redirects = read_redirects(spark, records, names)
-    notes = list(found.notes)
-    if redirects.others:
-        notes.append(f"{redirects.others:,} redirect records are of other pairs, and are left out")
     queues = _all_queues(found, redirects.rows, names)
     pairs = tuple(one.pair for one in backlogs)
     verdicts: list[Verdict] = []
@@ -131,7 +128,7 @@ def verify(
         reckoned = _reckon(_sum_up(_recorded(redirects.rows), seen, handled.rows)).cache()
         try:
             gaps = (*redirects.gaps, *handled.gaps)
-            verdicts.append(_tell(reckoned, gaps=gaps, notes=tuple(notes)))
+            verdicts.append(_tell(reckoned, gaps=gaps, notes=(*found.notes, *redirects.notes)))
         finally:
             reckoned.unpersist()
     return min(verdicts, key=lambda verdict: verdict.lost)

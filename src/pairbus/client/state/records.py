@@ -39,6 +39,15 @@ class RedirectRecord:
 class Records(Protocol):
     """Where redirect records are kept."""
 
+    @property
+    def lost(self) -> int:
+        """How many could not be written."""
+        ...
+
+    def begin(self) -> None:
+        """Leave a sign that records are kept, so that none differ from nothing that was redirected."""
+        ...
+
     async def append(self, rows: Sequence[RedirectRecord]) -> None:
         """Keep these; they are durable when this returns."""
         ...
@@ -50,6 +59,11 @@ class Records(Protocol):
 
 class NoRecords:
     """Keeps none."""
+
+    lost = 0
+
+    def begin(self) -> None:
+        """There is nothing to begin."""
 
     async def append(self, rows: Sequence[RedirectRecord]) -> None:
         """Nothing is kept."""
@@ -66,11 +80,16 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
     """
 
     def __init__(self, directory: Path, *, clock: Clock | None = None, max_age: float = MAX_AGE) -> None:
-        """Does no I/O; the directory is made with the first row."""
-        super().__init__(SegmentWriter(directory, KIND, max_age=max_age, clock=clock, encode=_encode))
+        """Does no I/O."""
+        super().__init__(
+            SegmentWriter(directory, KIND, max_age=max_age, clock=clock, encode=_encode, is_chained=True)
+        )
         self._has_adopted = False
-        #: How many records could not be written.
-        self.lost = 0
+
+    @property
+    def lost(self) -> int:
+        """How many records could not be written."""
+        return self._segments.lost
 
     async def close(self) -> None:
         """Write what waits and close the open segment."""
@@ -87,7 +106,7 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
                 self._adopt()
             super()._write(rows)
         except Exception as error:  # noqa: BLE001 - whatever it is, the messages have been taken
-            self.lost += len(rows)
+            self._segments.lost += len(rows)
             log.error("cannot write redirect records: %s", error, extra={"fields": {"lost": self.lost}})
 
     def _adopt(self) -> None:
