@@ -80,6 +80,7 @@ def test_a_stop_in_the_middle_leaves_nothing_locked_and_sends_nothing_twice(
     ids = [one for path in PATHS for one in full_bus.ids(place(path))]
     assert len(ids) == len(set(ids)) == summary.moved
     assert 0 < summary.moved < 5000
+    assert summary.stopped
     assert full_bus.left() == 5000 - summary.moved
     assert full_bus.locked() == 0
     assert_receipts(spark, tmp_path / "records", moved=summary.moved)

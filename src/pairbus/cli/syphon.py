@@ -32,6 +32,7 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 # Where nobody looks on, a line now and then is enough.
 _PLAIN_PAUSE = 10.0
 _FOUND = 1
+_INCOMPLETE = 4
 
 _count_option = click.option(
     "--count", type=click.IntRange(min=1), help="How many backlog queues, above backlog_queue_count."
@@ -163,6 +164,8 @@ def run_command(
         print_json({**dataclasses.asdict(summary), "rate": summary.rate})
     else:
         _print_summary(summary)
+    if summary.stopped:
+        return _INCOMPLETE
     return _FOUND if once and not summary.is_complete else 0
 
 
@@ -266,6 +269,8 @@ def _print_summary(summary: SyphonSummary) -> None:
     ]
     if rows:
         print_table(("PATH", "MOVED", "DEAD LETTERS", "WAITING", "PER SECOND", "TROUBLE"), rows)
+    if summary.stopped:
+        click.echo("stopped before its end: what is left waits in the backlog; run it again to move it")
     slowest = "" if summary.slowest_path is None else f"; the slowest path was {summary.slowest_path}"
     click.echo(
         f"moved {summary.moved:,} ({summary.bytes:,} bytes), dead-lettered {summary.dead_lettered:,}, "

@@ -44,6 +44,8 @@ class SyphonSummary:
     notes: tuple[str, ...] = ()
     #: Where receipts lie, a table for each directory of records.
     tables: tuple[str, ...] = ()
+    #: A drain that was told to stop before its end.
+    stopped: bool = False
 
     @property
     def is_complete(self) -> bool:

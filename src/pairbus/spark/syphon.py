@@ -125,6 +125,7 @@ class Syphon:
         epochs = Epochs(busy=busy_epoch, longest=longest_epoch, poll=max(one.poll for one in self._options))
         self._leash = self._make_leash(kind, driver_host, epochs)
         self._begun = 0.0
+        self._was_stopped = False
         self._total: int | None = None
 
     def _make_leash(self, kind: LeashKind, driver_host: str, epochs: Epochs) -> Leash:
@@ -177,6 +178,7 @@ class Syphon:
                 control.write(self._leash.address)
             try:
                 self._work(discovery, once=once, on_progress=on_progress)
+                self._was_stopped = once and self._leash.order == "stop"
                 self._leash.settle()
             finally:
                 if control is not None:
@@ -355,6 +357,7 @@ class Syphon:
             queue_errors=tally.queue_errors,
             notes=notes,
             tables=tables,
+            stopped=self._was_stopped,
         )
 
 
