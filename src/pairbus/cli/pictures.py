@@ -38,6 +38,10 @@ def print_client(client: ClientPicture, *, now: float) -> None:
     spool = status.get("spool")
     if spool:
         click.echo(f"  spool: {spool['messages']:,} messages, {spool['bytes']:,} of {spool['limit']:,} bytes")
+    if lost := status.get("records_lost"):
+        click.echo(
+            f"  {lost:,} redirect records could not be written: `pairbus verify` cannot tell everything"
+        )
     for warning in status.get("warnings", ()):
         click.echo(f"  {warning}")
     rows = [_entity_row(entity) for entity in status["entities"]]
