@@ -64,11 +64,12 @@ def record(
 def test_what_the_paired_client_redirected_arrives_and_is_verified(
     spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:
+    state = tmp_path / "a state [1] {2}"  # patterns to Spark, a name to everybody else
     bus.create_entities(queues=["orders"], sessions=["carts"], topics=["news"])
     options = SendAvailabilityOptions(failover_interval=0, backlog_queue_count=10)
     bus.primary.faults.set("refuse")
     with PairedServiceBusClient.from_connection_strings(
-        bus.primary.policies["tests"], bus.secondary.policies["tests"], options=options, state_dir=tmp_path
+        bus.primary.policies["tests"], bus.secondary.policies["tests"], options=options, state_dir=state
     ) as client:
         with client.get_queue_sender("orders") as sender:
             sender.send_messages([ServiceBusMessage(f"order {n}", message_id=f"o{n}") for n in range(5)])
@@ -79,14 +80,14 @@ def test_what_the_paired_client_redirected_arrives_and_is_verified(
             sender.send_messages(ServiceBusMessage("news", message_id="n0", subject="today"))
     assert bus.left() == 11
     bus.primary.faults.clear()
-    waiting = verify(spark, [Backlog(pair=pair)], records=[tmp_path / "records"])
+    waiting = verify(spark, [Backlog(pair=pair)], records=[state / "records"])
     assert (waiting.redirected, waiting.waiting, waiting.lost) == (11, 11, 0)
-    summary = Syphon(spark, pair, state=tmp_path).run(once=True)
+    summary = Syphon(spark, pair, state=state).run(once=True)
     assert (summary.moved, summary.dead_lettered) == (11, 0)
     assert sorted(bus.ids("orders")) == [f"o{n}" for n in range(5)]
     assert bus.ids("carts") == [f"c{n}" for n in range(5)]
     assert bus.ids("news/Subscriptions/all") == ["n0"]
-    verdict = verify(spark, [Backlog(pair=pair)], records=[tmp_path / "records"])
+    verdict = verify(spark, [Backlog(pair=pair)], records=[state / "records"])
     assert (verdict.redirected, verdict.delivered, verdict.waiting, verdict.lost) == (11, 11, 0, 0)
     assert (verdict.duplicated, verdict.unexpected) == (0, 0)
     assert verdict.is_clean

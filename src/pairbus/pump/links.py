@@ -181,9 +181,9 @@ class SenderLink(LinkEnd):
         try:
             await self.line.answer(wave.future, timeout, is_moving=wave.mover(self._waves))
         except TransportError as error:
-            self._give_up(wave, error, len(transfers))
+            self._give_up(wave, error)
         except asyncio.CancelledError:
-            self._give_up(wave, TransportError(UNANSWERED, "called off"), len(transfers))
+            self._give_up(wave, TransportError(UNANSWERED, "called off"))
             raise
         finally:
             if on_fates is not None:
@@ -204,7 +204,7 @@ class SenderLink(LinkEnd):
                 room = link.sendable
         self.line.flush_soon()
 
-    def _give_up(self, wave: Wave, error: TransportError, size: int) -> None:
+    def _give_up(self, wave: Wave, error: TransportError) -> None:
         """The deadline has passed: what is not answered by now has failed."""
         open_ones = {delivery_id: index for delivery_id, (of, index) in self._waves.items() if of is wave}
         for delivery_id, index in open_ones.items():

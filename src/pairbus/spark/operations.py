@@ -26,7 +26,7 @@ from pairbus.ledger.operations import BOUNDS, KIND, ROWS
 from pairbus.ledger.segment import adopt_segments, closed_segments
 from pairbus.plumbing.files import hold_alone, publish_directory
 
-from .schema import ddl_of, sql_type
+from .schema import ddl_of, literal, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -65,7 +65,7 @@ def load_operations(spark: SparkSession, records: Path) -> DataFrame | None:
     days = [path for path, _ in _generations(records).values()]
     if not days:
         return None
-    return spark.read.schema(_TABLE_DDL).parquet(*map(str, days))
+    return spark.read.schema(_TABLE_DDL).parquet(*map(literal, days))
 
 
 def take_segments(spark: SparkSession, records: Path) -> SegmentIntake:
@@ -96,7 +96,7 @@ def _write_days(spark: SparkSession, records: Path, segments: list[Path]) -> tup
     late = [day for day in days if day in present]
     if late:
         parts = [path for day in late for path in (present[day][0], taken / f"day={day}")]
-        _write_once(_with_day(spark.read.schema(_TABLE_DDL).parquet(*map(str, parts))), merged)
+        _write_once(_with_day(spark.read.schema(_TABLE_DDL).parquet(*map(literal, parts))), merged)
     for day in days:
         before = present.get(day)
         number = before[1] + 1 if before is not None else 1
@@ -117,7 +117,7 @@ def _write_once(rows: DataFrame, to: Path) -> None:
 
 def _read_segments(spark: SparkSession, segments: list[Path]) -> DataFrame:
     """The rows of segments; what cannot be billed as a bad row, with its text."""
-    lines = spark.read.text([str(path) for path in segments]).select(
+    lines = spark.read.text([literal(path) for path in segments]).select(
         F.col("value").alias("raw"), F.col("_metadata.file_name").alias("file")
     )
     # Unfolded by generators: as plain columns, each line would be parsed anew for each of its fields, and

@@ -34,7 +34,7 @@ from pairbus.ledger.columns import columns_of
 from pairbus.ledger.receipts import KIND, Receipt
 from pairbus.plumbing.files import hold_alone, publish_directory
 
-from .schema import ddl_of
+from .schema import ddl_of, literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,11 +145,11 @@ def _load(spark: SparkSession, files: _Files, seen: Observation) -> DataFrame:
     rows = _with_moments(spark.createDataFrame(cells, _SEGMENT_DDL))
     if files.segments:
         # A line that is no JSON gives a row of nulls.
-        closed = spark.read.schema(_SEGMENT_DDL).json([str(path) for path in files.segments])
+        closed = spark.read.schema(_SEGMENT_DDL).json([literal(path) for path in files.segments])
         rows = rows.unionByName(_with_moments(closed))
     rows = rows.observe(seen, F.count_if(F.col("op").isNull()).alias("bad")).where("op IS NOT NULL")
     if files.generation is not None:
-        rows = rows.unionByName(spark.read.schema(_TABLE_DDL).parquet(str(files.generation)))
+        rows = rows.unionByName(spark.read.schema(_TABLE_DDL).parquet(literal(files.generation)))
     return rows
 
 

@@ -19,7 +19,7 @@ from pairbus.ledger.chain import LINK_MARK, ChainHead, audit_chains, read_heads
 from pairbus.ledger.columns import columns_of
 from pairbus.pairing.names import TRANSFER_SEGMENT
 
-from .schema import ddl_of
+from .schema import ddl_of, literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -74,7 +74,9 @@ def read_redirects(spark: SparkSession, records: Sequence[Path], pairs: Sequence
     rows = spark.createDataFrame(cells, _DDL).withColumn("file", F.lit("a file that is being written"))
     if closed:
         # As text first: every line has to be a record, and a reader of JSON passes over some that are none.
-        lines = spark.read.text([str(path) for path in closed]).where(~F.col("value").startswith(LINK_MARK))
+        lines = spark.read.text([literal(path) for path in closed]).where(
+            ~F.col("value").startswith(LINK_MARK)
+        )
         found = lines.select(F.from_json("value", _DDL).alias("row"), F.input_file_name().alias("file"))
         rows = rows.unionByName(found.select("row.*", "file"))
     rows = rows.withColumn("pair", pair_of(F.col("queue"))).localCheckpoint(eager=True)

@@ -1,12 +1,19 @@
-"""Columns of the ledger's rows in Spark's words."""
+"""Columns of the ledger's rows, and their files, in Spark's words."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from pairbus.ledger.columns import RowColumn
 
 _SQL = {str: "string", int: "long", float: "double", bool: "boolean"}
+
+
+def literal(path: Path) -> str:
+    """A path for Spark to read as it stands: brackets, braces, stars and question marks are a pattern."""
+    return re.sub(r"([][{}*?\\])", r"\\\1", str(path))
 
 
 def sql_type(column: RowColumn, *, moments: str = "double") -> str:
