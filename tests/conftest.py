@@ -65,10 +65,12 @@ TOOLS = {
     "connect": Tool("Spark Connect", ("java",), ("grpc",)),
 }
 
-# Files that go to one worker together, because they share what is dear to start: one Spark session.
-TOGETHER = ("tests/spark/",)
+# Files that go to one worker together share what is dear to start: a Spark session. There are two of those,
+# of about the same length: one worker would be busy with them long after all others have ended.
+SPARK = "tests/spark/"
+SECOND_SPARK = {f"{SPARK}test_{name}.py" for name in ("command", "kills", "mixture", "verdict")}
 # What takes longest begins first, so that no worker is left alone with it at the end.
-LONGEST_FIRST = ("spark", "drill", "crash", "node", "sync", "client", "broker", "cli")
+LONGEST_FIRST = ("spark", "cli", "drill", "crash", "node", "sync", "client", "broker")
 
 # What is said at the end of the run: the lines of each section.
 SECTIONS = pytest.StashKey[dict[str, list[str]]]()
@@ -112,7 +114,9 @@ def directories_before(directory: str) -> int:
 def parcel_of(nodeid: str) -> str:
     """What goes to one worker as a whole: a file, whose wider fixtures are made once, or several files."""
     file = nodeid.partition("::")[0]
-    return next((directory for directory in TOGETHER if file.startswith(directory)), file)
+    if not file.startswith(SPARK):
+        return file
+    return "the second Spark" if file in SECOND_SPARK else "the first Spark"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -65,7 +65,7 @@ def test_a_call_on_the_own_thread_is_refused_instead_of_waiting_for_ever(portal:
         portal.run(double, 1)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # no coroutine may be left that was never awaited
+        warnings.simplefilter("error", RuntimeWarning)  # no coroutine may be left that was never awaited
         with pytest.raises(PortalReentered, match="on_state_change"):
             portal.call(call_again, timeout=LIMIT)
         gc.collect()

@@ -25,7 +25,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pairbus.errors import PairbusError
@@ -99,15 +99,16 @@ def read_receipts(spark: SparkSession, records: Path) -> ReceiptsRead:
     """The same, and how many lines could not be read. Takes the rows at once, see rule 5."""
     for _ in range(_READINGS):
         files = _list(records)
-        seen = Observation()
         try:
-            rows = _distinct(_load(spark, files, seen)).localCheckpoint(eager=True)
+            rows = _load(spark, files).localCheckpoint(eager=True)
         except Exception:
             if files.are_there(records):
                 raise
             continue
         if files.are_there(records):
-            return ReceiptsRead(rows, seen.get["bad"] + files.bad)
+            # Counted and not observed: over Spark Connect a checkpoint tells nothing of that.
+            bad = rows.where(_is_bad()).count()
+            return ReceiptsRead(_distinct(rows.where(~_is_bad())), bad + files.bad)
     raise PairbusError(f"the receipts in {records} change faster than they can be read; try again")
 
 
@@ -140,17 +141,20 @@ def _list(records: Path) -> _Files:
     return _Files([row for one in fresh.values() for row in one.rows], bad, segments, generation)
 
 
-def _load(spark: SparkSession, files: _Files, seen: Observation) -> DataFrame:
+def _load(spark: SparkSession, files: _Files) -> DataFrame:
+    """All rows; a line that is no JSON is one of nulls."""
     cells = [tuple(row.get(name) for name in _COLUMNS) for row in files.fresh]
     rows = _with_moments(spark.createDataFrame(cells, _SEGMENT_DDL))
     if files.segments:
-        # A line that is no JSON gives a row of nulls.
         closed = spark.read.schema(_SEGMENT_DDL).json([literal(path) for path in files.segments])
         rows = rows.unionByName(_with_moments(closed))
-    rows = rows.observe(seen, F.count_if(F.col("op").isNull()).alias("bad")).where("op IS NOT NULL")
     if files.generation is not None:
         rows = rows.unionByName(spark.read.schema(_TABLE_DDL).parquet(literal(files.generation)))
     return rows
+
+
+def _is_bad() -> Column:
+    return F.col("op").isNull()
 
 
 def _with_moments(rows: DataFrame) -> DataFrame:
@@ -210,7 +214,8 @@ def _write_generation(
     if fresh.exists():  # of a compaction that did not come to its end
         shutil.rmtree(fresh)
     seen = Observation()
-    rows = _distinct(_load(spark, _Files([], 0, segments, newest), seen))
+    rows = _load(spark, _Files([], 0, segments, newest)).observe(seen, F.count_if(_is_bad()).alias("bad"))
+    rows = _distinct(rows.where(~_is_bad()))
     rows.coalesce(_MOST_FILES).write.parquet(str(fresh))
     bad = int(seen.get["bad"])
     before = int(_read_manifest(newest).get("bad", 0))
