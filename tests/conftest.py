@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -78,6 +79,8 @@ NPM_FAILURE = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell's background job ignores Ctrl-C, and so would every program that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[SECTIONS] = {}
     missing = sorted(tool.name for tool in TOOLS.values() if tool.is_missing())
     if missing and os.environ.get("PAIRBUS_REQUIRE_ALL") == "1":

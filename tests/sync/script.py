@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 LIMIT = 50.0
 HEAD = """
 import os, signal, sys, threading
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 from pairbus.client import lifetime
 from pairbus.portal import Portal
 from tests.hurry import HurriedLoop
