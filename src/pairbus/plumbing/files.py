@@ -163,17 +163,16 @@ class FileLock:
             if create:  # there is no such directory
                 raise
             return None
+        is_ours = False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _leads_to(path, descriptor):
-                return cls(descriptor)
+            is_ours = _leads_to(path, descriptor)
         except BlockingIOError:
-            pass
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-        return None
+            return None  # somebody else has it
+        finally:
+            if not is_ours:
+                os.close(descriptor)
+        return cls(descriptor) if is_ours else None
 
     def release(self) -> None:
         """Let others have it."""
