@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pairbus.cost import System, default_sheet, estimate
 from pairbus.cost.estimate import Estimate
+from pairbus.cost.tiers import PriceStep, Tiers
 from pairbus.metering import units
 from pairbus.stages import Stage
 
@@ -151,3 +152,14 @@ def test_more_of_anything_never_costs_less(system: System, name: str) -> None:
 def test_two_pairs_do_twice_the_operations_of_one(system: System) -> None:
     one, two = replace(system, pairs=1), replace(system, pairs=2)
     assert estimate(two, SHEET).operations == 2 * estimate(one, SHEET).operations
+
+
+def test_without_a_pair_what_the_outage_stops_is_not_billed() -> None:
+    # One message a second for a day, of which an hour is not sent: send, delivery and completion of 3,600.
+    free = replace(SHEET, standard_operations=Tiers((PriceStep(None, Decimal(1)),)))
+    system = System(rate=1, days=1, outages=1, outage_hours=1)
+    alone = next(way for way in estimate(system, free).alternatives if way.name == "no pairing")
+    calm = next(
+        way for way in estimate(system.without_outages(), free).alternatives if way.name == "no pairing"
+    )
+    assert calm.cost - alone.cost == Decimal(3 * 3600) / 10**6

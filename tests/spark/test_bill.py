@@ -101,6 +101,10 @@ BAD = (
     {**next(row for row in make_rows() if row["row"] == "operation"), "id": "w", "stage": "theft"},
     {**next(row for row in make_rows() if row["row"] == "operation"), "id": "v", "minute": 10**15},
     {**next(row for row in make_rows() if row["row"] == "outage"), "id": "u", "at": 1e300},
+    # Clocks that were wrong: these would make months of their own.
+    {**next(row for row in make_rows() if row["row"] == "operation"), "id": "t", "minute": 60},
+    {**next(row for row in make_rows() if row["row"] == "operation"), "id": "s", "minute": 2_082_758_400},
+    {**next(row for row in make_rows() if row["row"] == "outage"), "id": "r", "at": 60.0},
 )
 
 
@@ -111,12 +115,12 @@ def write(records: Path, rows: Sequence[dict[str, Any]], torn: bool = False) -> 
     assert path is not None
     if torn:
         with path.open("a", encoding="ascii") as file:
-            file.write('{"row":"operation","id":"to')
+            file.write('\n  \n{"row":"operation","id":"to')
 
 
 def reference(records: Path) -> Report:
     """The same in plain Python."""
-    ledger = read_operations(closed_segments(records, KIND))
+    ledger = read_operations(closed_segments(records, KIND), now=NOW)
     spans = sight_outages(ledger.outages, ledger.writers, now=NOW, patience=PATIENCE)
     outages = merge_outages(spans)
     return report_of(
@@ -155,6 +159,8 @@ def test_spark_bills_what_the_reference_does(spark: Any, expected: Report, tmp_p
     assert [gap.writer for gap in found.gaps] == ["contoso-client-1", "fabrikam-client-1"]
     with (out / "lines.csv").open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
+    assert "0.000000000000000000" in {line["cost"] for line in lines}  # and not 0E-18
+    assert not any("E" in line["cost"] for line in lines)
     assert sum(Decimal(line["cost"]) for line in lines) == found.used
     assert spark.read.parquet(str(out / "lines.parquet")).count() == len(lines)
 
@@ -175,6 +181,7 @@ def test_what_comes_late_or_twice_is_counted_once(spark: Any, expected: Report, 
     alone = on_spark(spark, records, month="2026-11")
     assert list(alone.months) == [expected.months[1]]
     assert alone.used < expected.used
+    assert on_spark(spark, records, month="2026-10").bad_rows == 0  # their segments are of another month
 
 
 class Borrowed:

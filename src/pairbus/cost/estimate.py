@@ -166,24 +166,35 @@ def _connections_cost(system: System, sheet: PriceSheet) -> Decimal:
 
 def _count(system: System) -> dict[Stage, tuple[int, int]]:
     """Operations and bytes of each stage, over all pairs."""
-    month = system.days * 86400
-    messages = round(system.rate * month) * system.pairs
-    redirected = min(
-        round(system.rate * system.outages * system.outage_hours * 3600) * system.pairs, messages
-    )
-    copies = messages * system.subscriptions
-    unit, wrapped = units(system.size), system.size + ENVELOPE_BYTES
+    redirected, wrapped = _redirected(system), system.size + ENVELOPE_BYTES
     pings = _pings(system)
     idle = _idle_per_hour(system) * 24 * system.days
     return {
-        Stage.SEND: (_sends(messages, unit, system), messages * system.size),
-        Stage.RECEIVE: (copies * unit, copies * system.size),
-        Stage.COMPLETE: (copies, 0),
+        **_count_normal_way(_messages(system), system),
         Stage.IDLE: (idle, 0),
         Stage.BACKLOG_SEND: (_sends(redirected, units(wrapped), system), redirected * wrapped),
         Stage.BACKLOG_RECEIVE: (redirected * units(wrapped), redirected * wrapped),
         Stage.BACKLOG_COMPLETE: (redirected, 0),
         Stage.PING: (pings, 0),
+    }
+
+
+def _messages(system: System) -> int:
+    return round(system.rate * system.days * 86400) * system.pairs
+
+
+def _redirected(system: System) -> int:
+    """Those of the messages that are sent while the primary is down."""
+    down = round(system.rate * system.outages * system.outage_hours * 3600) * system.pairs
+    return min(down, _messages(system))
+
+
+def _count_normal_way(messages: int, system: System) -> dict[Stage, tuple[int, int]]:
+    copies, unit = messages * system.subscriptions, units(system.size)
+    return {
+        Stage.SEND: (_sends(messages, unit, system), messages * system.size),
+        Stage.RECEIVE: (copies * unit, copies * system.size),
+        Stage.COMPLETE: (copies, 0),
     }
 
 
@@ -218,15 +229,16 @@ def _bandwidth(counted: dict[Stage, tuple[int, int]], system: System, sheet: Pri
 
 
 def _alternatives(system: System, sheet: PriceSheet) -> tuple[Alternative, ...]:
-    calm = _count(system.without_outages())
-    plain = sum(operations for stage, (operations, _) in calm.items() if stage is not Stage.IDLE)
+    # Without a pair, what would be redirected is not sent, and so neither received nor billed.
+    alone = _count_normal_way(_messages(system) - _redirected(system), system)
+    plain = sum(operations for operations, _ in alone.values())
     hours = 24 * system.days
     without = (
         _base(system, sheet)
         + sheet.standard_operations.cost(Decimal(plain) / _MILLION)
         + _connections_cost(system, sheet)
     )
-    replicated = Decimal(calm[Stage.SEND][1]) / _GB * sheet.geo_replication_per_gb
+    replicated = Decimal(_messages(system) * system.size) / _GB * sheet.geo_replication_per_gb
     premium = sheet.premium_unit_per_hour * hours * 2 * system.pairs + replicated
     return (
         Alternative("no pairing", without, "one namespace, and nothing is sent while it is down"),

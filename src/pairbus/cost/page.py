@@ -150,8 +150,8 @@ def _outages(report: Report) -> str:
         share = costs.get(one.name) or Share(name=one.name)
         ends = "goes on" if one.ends is None else _moment(one.ends)
         lasted = "" if one.ends is None else _duration(one.ends - one.begins)
-        rows.append((one.pair, _moment(one.begins), ends, lasted, f"{share.units:,}", _money(share.cost)))
-    head = ("pair", "from", "until", "lasted", "operations", report.currency)
+        rows.append((one.pair, _money(share.cost), _moment(one.begins), ends, lasted, f"{share.units:,}"))
+    head = ("pair", "cost", "from", "until", "lasted", "operations")
     return "<h2>Outages</h2>" + draw_table(head, rows, caption="outages")
 
 
@@ -170,11 +170,11 @@ def _months(report: Report) -> str:
     if not report.months:
         return ""
     rows = [
-        (one.month, f"{one.units:,}", _money(one.operations_cost), f"{one.hours:,}", _money(one.base))
+        (one.month, _money(one.operations_cost), f"{one.units:,}", _money(one.base), f"{one.hours:,}")
         for one in report.months
     ]
     return "<h2>Months</h2>" + draw_table(
-        ("month", "operations", "cost", "hours", "base"), rows, caption="cost by month"
+        ("month", "cost", "operations", "base", "hours"), rows, caption="cost by month"
     )
 
 
@@ -182,15 +182,16 @@ def _table(what: str, shares: Sequence[Share], name_of: _NameOf) -> str:
     rows = [
         (
             name_of(share),
+            _money(share.cost),
             f"{share.count:,}",
             f"{share.units:,}",
             f"{share.unknown:,}",
             _size(share.bytes),
-            _money(share.cost),
         )
         for share in shares
     ]
-    head = (what, "operations", "billed", "unknown", "bytes", "cost")
+    # The cost comes first: on a phone the others are a swipe away.
+    head = (what, "cost", "operations", "billed", "unknown", "bytes")
     return draw_table(head, rows, caption=f"figures by {what}")
 
 

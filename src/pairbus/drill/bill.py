@@ -27,7 +27,7 @@ def terms_of(entities: Sequence[EntityPlan]) -> BillTerms:
 def bill_in_memory(records: Path, sheet: PriceSheet, *, terms: BillTerms, now: float) -> Report:
     """The bill without Spark: by the same rules, for a ledger that fits into memory."""
     adopt_segments(records, KIND)
-    ledger = read_operations(closed_segments(records, KIND))
+    ledger = read_operations(closed_segments(records, KIND), now=now)
     outages = merge_outages(sight_outages(ledger.outages, ledger.writers, now=now, patience=_PATIENCE))
     bill = make_bill(ledger.operations, outages, sheet, terms)
     return report_of(bill, ledger.operations, outages, sheet, bad_rows=ledger.bad)

@@ -25,6 +25,9 @@ from .segment import read_segment
 #: The kind of segment that holds these records.
 KIND = "operations"
 _YEAR_9999 = 253_402_300_000
+# Nothing was written before 2020, nor more than a day from now: clocks that differ by more are wrong.
+_EARLIEST = 1_577_836_800
+_AHEAD = 86_400
 #: What numbers of a row may be. What is beyond them no minute can hold, and no sum or calendar could take.
 BOUNDS = {
     "count": (0, 10**12),
@@ -138,8 +141,15 @@ class Ledger:
     bad: int = 0
 
 
-def read_operations(segments: Iterable[Path]) -> Ledger:
-    """Read segments into memory; for ledgers of ordinary size. Spark reads the large ones."""
+def is_dated(moment: Any, *, now: float) -> Any:
+    """Whether a row, or each of a column of them, is of a time at which it can have been written."""
+    return (moment >= _EARLIEST) & (moment <= now + _AHEAD)
+
+
+def read_operations(segments: Iterable[Path], *, now: float | None = None) -> Ledger:
+    """Read segments into memory; for ledgers of ordinary size. Spark reads the large ones. With `now`, rows
+    of a clock that was wrong by years are bad ones, or they would make months of their own.
+    """
     rows: dict[str, LedgerRow] = {}
     bad = 0
     for path in segments:
@@ -147,7 +157,7 @@ def read_operations(segments: Iterable[Path]) -> Ledger:
         bad += found.bad
         for raw in found.rows:
             row = parse_row(raw)
-            if row is None:
+            if row is None or (now is not None and not is_dated(_moment_of(row), now=now)):
                 bad += 1
             else:
                 rows[row.id] = row
@@ -158,6 +168,10 @@ def read_operations(segments: Iterable[Path]) -> Ledger:
         tuple(row for row in kept if isinstance(row, WriterMark)),
         bad,
     )
+
+
+def _moment_of(row: LedgerRow) -> float:
+    return row.minute if isinstance(row, Operation) else row.at
 
 
 def find_gaps(writers: Iterable[WriterMark], *, now: float, patience: float) -> list[Gap]:

@@ -270,7 +270,7 @@ def read_open_segments(directory: Path, kind: str) -> dict[str, SegmentRead]:
 def _read_lines(data: bytes) -> SegmentRead:
     rows, bad = [], 0
     for line in data.splitlines():
-        if is_link(line):
+        if not line.strip() or is_link(line):
             continue
         try:
             row = json.loads(line)

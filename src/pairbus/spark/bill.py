@@ -80,13 +80,13 @@ def bill_ledger(
     """
     terms = terms or BillTerms()
     intake = take_segments(spark, records)
-    rows = load_operations(spark, records)
+    rows = load_operations(spark, records, now=now)
     if rows is None:
         nothing: dict[str, list[Share]] = {way: [] for way in WAYS}
         return BillRun(
             make_report(sheet, months=[], shares=nothing, outages=[], timeline=[], hours=[]), intake
         )
-    marks = _read_marks(rows, now=now)
+    marks = _read_marks(rows, month, now=now)
     usage = _attribute(spark, _usage(rows, month), marks.outages)
     sums = _sum_up(usage, terms).cache()
     try:
@@ -118,14 +118,16 @@ class _Marks:
     bad: int
 
 
-def _read_marks(rows: DataFrame, *, now: float) -> _Marks:
+def _read_marks(rows: DataFrame, month: str | None, *, now: float) -> _Marks:
     marks = [
         OutageMark(**{name: row[name] for name in OutageMark.__slots__})
         for row in rows.where("row = 'outage'").collect()
     ]
     # Of each writer the last mark, and the end if there is one: a year of heartbeats stays on Spark.
     is_end = F.coalesce(F.col("phase") == "end", F.lit(False)).alias("is_end")
-    of_writers = rows.where("row IN ('writer', 'bad')").groupBy("row", "writer", is_end)
+    # A line that cannot be read is of the month of its segment.
+    counts = F.lit(True) if month is None else (F.col("row") == "writer") | (_month("at") == month)
+    of_writers = rows.where("row IN ('writer', 'bad')").where(counts).groupBy("row", "writer", is_end)
     fields = F.struct(*WriterMark.__slots__)
     last = of_writers.agg(F.max_by(fields, "at").alias("mark"), F.count("*").alias("number")).collect()
     writers = [WriterMark(**row["mark"].asDict()) for row in last if row["row"] == "writer"]
@@ -145,7 +147,7 @@ def _small_table(spark: SparkSession, schema: pa.Schema, rows: Iterable[Sequence
 def _usage(rows: DataFrame, month: str | None) -> DataFrame:
     operations = rows.where("row = 'operation'")
     if month is not None:
-        operations = operations.where(F.date_format(F.timestamp_seconds("minute"), "yyyy-MM") == month)
+        operations = operations.where(_month("minute") == month)
     return operations.select(
         "pair", "role", "namespace", "entity", "stage", "kind", "minute", "outage", "count",
         (F.col("count") * F.col("size_class")).alias("units"), "unknown", "bytes",
@@ -274,5 +276,7 @@ def _write(lines: DataFrame, out: Path) -> None:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     hour = datetime.fromtimestamp(row["hour"], UTC).isoformat()
-    values = {**row, "hour": hour, "derived": "yes" if row["derived"] else ""}
+    # A decimal zero would call itself 0E-18.
+    cost = f"{row['cost']:f}"
+    values = {**row, "hour": hour, "derived": "yes" if row["derived"] else "", "cost": cost}
     return ["" if values[name] is None else f"{values[name]}" for name in (*_KEY, *SUMS)]

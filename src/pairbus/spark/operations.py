@@ -22,7 +22,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from pairbus.ledger.columns import RowColumn, columns_of
-from pairbus.ledger.operations import BOUNDS, KIND, ROWS
+from pairbus.ledger.operations import BOUNDS, KIND, ROWS, is_dated
 from pairbus.ledger.segment import adopt_segments, closed_segments
 from pairbus.plumbing.files import hold_alone, publish_directory
 
@@ -60,12 +60,15 @@ def is_small(records: Path) -> bool:
     return sum(path.stat().st_size for path in closed_segments(records, KIND)) < _SMALL
 
 
-def load_operations(spark: SparkSession, records: Path) -> DataFrame | None:
-    """All rows of the table, each once; None if there is no table."""
+def load_operations(spark: SparkSession, records: Path, *, now: float) -> DataFrame | None:
+    """All rows of the table, each once; None if there is no table. What a clock has dated that was wrong by
+    years is a bad row.
+    """
     days = [path for path, _ in _generations(records).values()]
     if not days:
         return None
-    return spark.read.schema(_TABLE_DDL).parquet(*map(literal, days))
+    rows = spark.read.schema(_TABLE_DDL).parquet(*map(literal, days))
+    return rows.withColumn("row", F.when(is_dated(_moment(), now=now), F.col("row")).otherwise("bad"))
 
 
 def take_segments(spark: SparkSession, records: Path) -> SegmentIntake:
@@ -117,8 +120,10 @@ def _write_once(rows: DataFrame, to: Path) -> None:
 
 def _read_segments(spark: SparkSession, segments: list[Path]) -> DataFrame:
     """The rows of segments; what cannot be billed as a bad row, with its text."""
-    lines = spark.read.text([literal(path) for path in segments]).select(
-        F.col("value").alias("raw"), F.col("_metadata.file_name").alias("file")
+    lines = (
+        spark.read.text([literal(path) for path in segments])
+        .select(F.col("value").alias("raw"), F.col("_metadata.file_name").alias("file"))
+        .where(F.trim("value") != "")
     )
     # Unfolded by generators: as plain columns, each line would be parsed anew for each of its fields, and
     # judged anew for each column that depends on the judgement.
@@ -143,8 +148,11 @@ def _bad_row() -> Column:
 
 
 def _with_day(rows: DataFrame) -> DataFrame:
-    moment = F.coalesce(F.col("minute").cast("double"), F.col("at"), F.lit(0.0))
-    return rows.withColumn("day", F.date_format(F.timestamp_seconds(moment), "yyyy-MM-dd"))
+    return rows.withColumn("day", F.date_format(F.timestamp_seconds(_moment()), "yyyy-MM-dd"))
+
+
+def _moment() -> Column:
+    return F.coalesce(F.col("minute").cast("double"), F.col("at"), F.lit(0.0))
 
 
 def _is_sound() -> Column:
