@@ -93,7 +93,9 @@ def connect(broker: Broker, credential: Any) -> PairedServiceBusClient:
         credential,
         options=PATIENT,
         primary_name="contoso",
-        sdk_options={"use_tls": False},  # what the SDK does with a connection string for an emulator
+        # What the SDK does with a connection string for an emulator; receivers hear of it, too.
+        primary_options={"use_tls": False},
+        secondary_options={"use_tls": False},
     )
 
 
@@ -110,6 +112,7 @@ def send_and_receive(client: PairedServiceBusClient) -> None:
 def test_either_kind_serves_senders_and_receivers(broker: Broker, kind: type) -> None:
     credential = kind()
     with connect(broker, credential) as client:
+        assert client.fully_qualified_namespace == "127.0.0.1"
         send_and_receive(client)
     assert len(credential.threads) >= 3
     if kind is Blocking:

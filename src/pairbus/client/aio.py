@@ -64,16 +64,20 @@ class PairedServiceBusClient:
         clock: Clock | None = None,
         timers: Timers | None = None,
         sdk_options: Mapping[str, Any] | None = None,
+        primary_options: Mapping[str, Any] | None = None,
+        secondary_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Pair two namespaces that are signed in to with credentials, such as those of azure-identity.
 
         `sdk_options` are keywords of the SDK's client, for both sides: `logging_enable`, `transport_type`,
-        `http_proxy`, `user_agent`, `connection_verify`, ...
+        `http_proxy`, `user_agent`, `connection_verify`, ... `primary_options` and `secondary_options` are the
+        same for one side, above them: each may have its own proxy, endpoint, certificate and transport.
         """
-        keywords = dict(sdk_options or {})
+        shared = sdk_options or {}
+        first, second = {**shared, **(primary_options or {})}, {**shared, **(secondary_options or {})}
         self._set_up(
-            SdkSide(primary_fully_qualified_namespace, primary_credential, keywords=keywords),
-            SdkSide(secondary_fully_qualified_namespace, secondary_credential, keywords=keywords),
+            SdkSide(primary_fully_qualified_namespace, primary_credential, keywords=first),
+            SdkSide(secondary_fully_qualified_namespace, secondary_credential, keywords=second),
             options=options,
             on_state_change=on_state_change,
             primary_name=primary_name,
@@ -97,13 +101,15 @@ class PairedServiceBusClient:
         clock: Clock | None = None,
         timers: Timers | None = None,
         sdk_options: Mapping[str, Any] | None = None,
+        primary_options: Mapping[str, Any] | None = None,
+        secondary_options: Mapping[str, Any] | None = None,
     ) -> PairedServiceBusClient:
         """Pair two namespaces by their connection strings."""
-        keywords = dict(sdk_options or {})
+        shared = sdk_options or {}
         client = cls.__new__(cls)
         client._set_up(
-            SdkSide(primary, keywords=keywords),
-            SdkSide(secondary, keywords=keywords),
+            SdkSide(primary, keywords={**shared, **(primary_options or {})}),
+            SdkSide(secondary, keywords={**shared, **(secondary_options or {})}),
             options=options,
             on_state_change=on_state_change,
             primary_name=primary_name,
@@ -246,6 +252,11 @@ class PairedServiceBusClient:
     def _check_process(self) -> None:
         if getpid() != self.made_in:
             raise ForkedClientError(self.made_in, getpid())
+
+    @property
+    def fully_qualified_namespace(self) -> str:
+        """The host name of the primary."""
+        return self._primary.endpoint.host
 
     # -- senders and receivers
 

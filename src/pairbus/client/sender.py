@@ -60,7 +60,7 @@ class PairedSender:
     @property
     def fully_qualified_namespace(self) -> str:
         """The host name of the primary."""
-        return self._client._primary.endpoint.host
+        return self._client.fully_qualified_namespace
 
     @property
     def entity_name(self) -> str:

@@ -56,11 +56,14 @@ class PairedServiceBusClient:
         clock: Clock | None = None,
         timers: Timers | None = None,
         sdk_options: Mapping[str, Any] | None = None,
+        primary_options: Mapping[str, Any] | None = None,
+        secondary_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Pair two namespaces that are signed in to with credentials, such as those of azure-identity.
 
         `sdk_options` are keywords of the SDK's client, for both sides: `logging_enable`, `transport_type`,
-        `http_proxy`, `user_agent`, `connection_verify`, ...
+        `http_proxy`, `user_agent`, `connection_verify`, ... `primary_options` and `secondary_options` are the
+        same for one side, above them: each may have its own proxy, endpoint, certificate and transport.
         """
         inner = aio.PairedServiceBusClient(
             primary_fully_qualified_namespace,
@@ -75,11 +78,13 @@ class PairedServiceBusClient:
             clock=clock,
             timers=timers,
             sdk_options=sdk_options,
+            primary_options=primary_options,
+            secondary_options=secondary_options,
         )
 
         def make_receiving(lifetime: Lifetime) -> ServiceBusClient:
             credential = for_threads(primary_credential, lambda: lifetime.portal)
-            return ServiceBusClient(primary_fully_qualified_namespace, credential, **dict(sdk_options or {}))
+            return ServiceBusClient(primary_fully_qualified_namespace, credential, **inner._primary.keywords)
 
         self._set_up(inner, make_receiving)
 
@@ -97,6 +102,8 @@ class PairedServiceBusClient:
         clock: Clock | None = None,
         timers: Timers | None = None,
         sdk_options: Mapping[str, Any] | None = None,
+        primary_options: Mapping[str, Any] | None = None,
+        secondary_options: Mapping[str, Any] | None = None,
     ) -> PairedServiceBusClient:
         """Pair two namespaces by their connection strings."""
         inner = aio.PairedServiceBusClient.from_connection_strings(
@@ -110,11 +117,13 @@ class PairedServiceBusClient:
             clock=clock,
             timers=timers,
             sdk_options=sdk_options,
+            primary_options=primary_options,
+            secondary_options=secondary_options,
         )
         client = cls.__new__(cls)
         client._set_up(
             inner,
-            lambda lifetime: ServiceBusClient.from_connection_string(primary, **dict(sdk_options or {})),
+            lambda lifetime: ServiceBusClient.from_connection_string(primary, **inner._primary.keywords),
         )
         return client
 
@@ -162,6 +171,11 @@ class PairedServiceBusClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def fully_qualified_namespace(self) -> str:
+        """The host name of the primary."""
+        return self._inner.fully_qualified_namespace
 
     # -- senders and receivers
 
