@@ -12,6 +12,8 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from pairbus.cli.ready_file import announced
+
 from .process import PATIENCE, run, running_broker
 
 NAMESPACES = ("--namespace", "contoso=0", "--namespace", "contoso-dr=0")
@@ -124,3 +126,14 @@ def test_logs_are_json_on_request(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=PATIENCE)
     entries = [json.loads(line) for line in err.splitlines()]
     assert {"contoso", "contoso-dr"} <= {entry.get("namespace") for entry in entries}
+
+
+def test_a_broker_leaves_the_ready_file_of_the_one_that_took_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "ready.json"
+    with announced({"port": 1}, file):
+        with announced({"port": 2}, file):
+            assert json.loads(file.read_text()) == {"port": 2}
+        assert not file.exists(), "its own it removes"
+    with announced({"port": 1}, file):
+        file.write_text('{"port": 2}')
+    assert json.loads(file.read_text()) == {"port": 2}

@@ -132,10 +132,28 @@ def test_places_that_are_given_count(command: Run) -> None:
 @pytest.mark.parametrize(("verb", "order"), [("pause", "pause"), ("resume", "run"), ("stop", "stop")])
 def test_orders_find_the_job_of_all_pairs(command: Run, verb: str, order: str) -> None:
     with Leash([command.root]) as leash:
-        ControlFile(command.job).write(leash.address)
+        job = command.job
+        job.mkdir(parents=True, exist_ok=True)
+        ControlFile(job).write(leash.address)
         code, said = command.call(verb, "--pair", "shop")
         assert (code, "no syphon runs with the state" in said) == (3, True)
         assert command.call(verb, "--all-pairs") == (0, "")
         assert leash.order == order
     code, said = command.call(verb, "--all-pairs", "--pair", "shop")
     assert (code, "--all-pairs excludes --pair" in said) == (2, True)
+
+
+@pytest.mark.parametrize("how", [("--once",), ()])
+def test_a_second_run_with_the_same_state_is_refused_and_touches_nothing(
+    command: Run, how: tuple[str, ...]
+) -> None:
+    state = command.root / "depot-state"
+    running = ControlFile(state)
+    with running.held(), Leash([command.root]) as leash:
+        running.write(leash.address)
+        code, said = command.call("run", "--pair", "depot", *how)
+        assert (code, "a syphon runs already with the state" in said) == (3, True)
+        assert not command.has_session, "Spark is not started for it"
+        assert running.read() == leash.address, "the first one is still found"
+        assert command.call("stop", "--pair", "depot") == (0, "")
+    assert command.call("run", "--pair", "depot", *how) == (0, ""), "when that one has ended"

@@ -188,17 +188,28 @@ async def test_a_command_finds_a_running_syphon_by_its_file(leash: Leash, tmp_pa
     file = ControlFile(tmp_path / "state")
     with pytest.raises(UnreachableError, match="no syphon runs"):
         file.read()
-    file.write(leash.address)
-    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
-    tether = await connect(leash)
-    leash.trouble = "the disk is full"
-    told = await asyncio.to_thread(ask_leash, file.read(), "pause")
-    assert (told["order"], told["pumps"], leash.order) == ("pause", 1, "pause")
-    assert told["trouble"] == "the disk is full"
-    await expect(tether, "pause")
-    await tether.close()
-    file.remove()
+    with file.held():
+        file.write(leash.address)
+        assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+        tether = await connect(leash)
+        leash.trouble = "the disk is full"
+        told = await asyncio.to_thread(ask_leash, file.read(), "pause")
+        assert (told["order"], told["pumps"], leash.order) == ("pause", 1, "pause")
+        assert told["trouble"] == "the disk is full"
+        await expect(tether, "pause")
+        await tether.close()
     assert not file.path.exists()
+
+
+def test_one_syphon_holds_a_state_at_a_time(leash: Leash, tmp_path: Path) -> None:
+    first, second = ControlFile(tmp_path / "state"), ControlFile(tmp_path / "state")
+    with first.held():
+        first.write(leash.address)
+        with pytest.raises(UnreachableError, match="runs already"), second.held():
+            pytest.fail("there is one already")
+        assert second.read() == leash.address
+    with second.held():
+        pass
 
 
 async def test_without_the_token_nobody_gets_in(tmp_path: Path) -> None:

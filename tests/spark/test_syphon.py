@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pairbus.errors import UnreachableError
 from pairbus.ledger.receipts import Receipt, ReceiptLog
 from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon, SyphonError, housekeeping, receipts, syphon
 
@@ -96,6 +97,8 @@ def test_the_stream_pumps_epoch_after_epoch_pauses_resumes_and_stops(
     thread, done = run_in_background(syphon)
     until(lambda: full_bus.left() == 0)
     until(lambda: any(pump.epoch >= 2 for pump in syphon.pumps()))
+    with pytest.raises(UnreachableError, match="runs already"):
+        Syphon(spark, pair, state=tmp_path).run(once=True)
     full_bus.put(second)
     until(lambda: full_bus.left() == 0)
     syphon.pause()

@@ -1,14 +1,15 @@
 """The ready file: how a running broker tells where it is, and how other commands find it again.
 
-It is there, complete, for as long as the broker serves: it appears by rename, it is removed at a clean stop,
-and one that an earlier run left behind is removed at the start. It holds keys, so only its owner may read it.
+It is there, complete, for as long as the broker serves: it appears by rename, it is removed at a clean stop
+unless it is another broker's by then, and one that an earlier run left behind is removed at the start. It
+holds keys, so only its owner may read it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,9 +58,13 @@ def announced(described: Mapping[str, Any], ready_file: Path | None) -> Iterator
     if ready_file is None:
         yield
         return
+    said = json.dumps(described, indent=2)
     # Not durably: a broker does not outlive its machine.
-    publish(ready_file, json.dumps(described, indent=2), mode=SECRET, durable=False)
+    publish(ready_file, said, mode=SECRET, durable=False)
     try:
         yield
     finally:
-        ready_file.unlink(missing_ok=True)
+        # A broker that took our place is announced there by now.
+        with suppress(FileNotFoundError):
+            if ready_file.read_text(encoding="utf-8") == said:
+                ready_file.unlink()

@@ -144,7 +144,9 @@ def run_command(
     ]
     state = _state_of(choice, state, all_pairs=all_pairs)
     from pairbus.spark import Syphon, open_session  # late: help needs no Spark
+    from pairbus.spark.leash.tether import ControlFile
 
+    ControlFile(state).check_free()
     spark = open_session(master=master, app_name="pairbus-syphon", is_short=once)
     try:
         runner = Syphon(

@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -166,23 +166,30 @@ class Syphon:
         """Drain until nothing is left to do, or pump until stopped; what was done.
 
         `on_progress` is called about every second, in this thread. An interrupt stops cleanly and is raised.
+        UnreachableError if another syphon runs with this state.
         """
+        control = None if self._state is None else ControlFile(self._state)
+        with nullcontext() if control is None else control.held():
+            return self._run(control, once=once, on_progress=on_progress)
+
+    def _run(
+        self,
+        control: ControlFile | None,
+        *,
+        once: bool,
+        on_progress: Callable[[SyphonProgress], None] | None,
+    ) -> SyphonSummary:
         self._begun = time.monotonic()
         discovery = _discover(self._backlogs)
         self._total = discovery.active
         for directory in self._directories:
             make_directory(directory, follows=True)
-        control = None if self._state is None else ControlFile(self._state)
         with self._leash:
             if control is not None:
                 control.write(self._leash.address)
-            try:
-                self._work(discovery, once=once, on_progress=on_progress)
-                self._was_stopped = once and self._leash.order == "stop"
-                self._leash.settle()
-            finally:
-                if control is not None:
-                    control.remove()
+            self._work(discovery, once=once, on_progress=on_progress)
+            self._was_stopped = once and self._leash.order == "stop"
+            self._leash.settle()
         return self._sum_up(discovery)
 
     def _work(

@@ -9,14 +9,14 @@ import os
 import secrets
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
-from pairbus.plumbing.files import SECRET, make_directory, publish
+from pairbus.plumbing.files import SECRET, hold_alone, make_directory, publish
 
 from .leash import LINE_LIMIT, LeashAddress, Order, PumpSeen, read_line, write_line
 
@@ -241,18 +241,41 @@ def ask_leash(address: LeashAddress, order: Order | None = None) -> dict[str, An
 
 
 class ControlFile:
-    """Where a running syphon leaves its address and token, for its owner alone."""
+    """Where a running syphon leaves its address and token, for its owner alone.
+
+    A lock beside it tells whether one runs, so that a second one is refused before it touches anything: it
+    would take over the address and the checkpoint, and remove the one and spoil the other at its end.
+    """
 
     def __init__(self, state: Path) -> None:
         self.path = state / "syphon.json"
+        self._lock = state / "syphon.lock"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the only syphon of this state meanwhile; UnreachableError if there is one already."""
+        make_directory(self.path.parent, follows=True)
+        with hold_alone(self._lock) as lock:
+            if lock is None:
+                raise UnreachableError(
+                    f"a syphon runs already with the state {self.path.parent}: let it do the work, stop it "
+                    "with `pairbus syphon stop`, or give this one a --state of its own"
+                )
+            try:
+                yield
+            finally:
+                self.path.unlink(missing_ok=True)
+
+    def check_free(self) -> None:
+        """UnreachableError if there is a syphon with this state; for whoever would start Spark in vain."""
+        with self.held():
+            return
 
     def write(self, address: LeashAddress) -> None:
         """Let it be seen, all of it at once."""
-        make_directory(self.path.parent, follows=True)
         said = json.dumps({**address._asdict(), "pid": os.getpid()})
-        publish(
-            self.path, said, mode=SECRET, durable=False
-        )  # it means nothing to a machine that was restarted
+        # Not durably: it means nothing to a machine that was restarted.
+        publish(self.path, said, mode=SECRET, durable=False)
 
     def read(self) -> LeashAddress:
         """The address of the syphon that runs with this state; UnreachableError if there is none."""
@@ -261,7 +284,3 @@ class ControlFile:
             return LeashAddress(found["host"], found["port"], found["token"])
         except (OSError, ValueError, KeyError, TypeError):
             raise UnreachableError(f"no syphon runs with the state {self.path.parent}") from None
-
-    def remove(self) -> None:
-        """The syphon has ended."""
-        self.path.unlink(missing_ok=True)
