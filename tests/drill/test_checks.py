@@ -157,6 +157,14 @@ def test_what_the_machine_was_late_is_not_held_against_the_client() -> None:
     assert failures(evidence(tell(fails_over=6.0, late=1.5))) == []
 
 
+def test_on_a_machine_that_was_late_by_seconds_a_broken_promise_proves_nothing() -> None:
+    found = evidence(tell(fails_over=8.5, late=1.5))
+    (check,) = [check for check in make_checks(found) if not check.passed]
+    assert (check.word, check.detail) == ("inconclusive", "6.50 s; the machine was late by 1.50 s")
+    (check,) = [check for check in make_checks(evidence(tell(fails_over=8.5, late=0.5))) if not check.passed]
+    assert check.word == "failed"
+
+
 def test_a_neighbour_that_fails_over_and_one_that_does_not_are_told() -> None:
     story = Story()
     story.send("orders", ends=1.0, route="primary")

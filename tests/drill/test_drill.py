@@ -357,6 +357,7 @@ def test_a_message_that_an_application_only_claims_to_have_sent_is_missing(tmp_p
         (["--no-spark", "--state", "."], "is not empty"),
         (["--no-spark", "--json", "--app", ""], "--app needs a command"),
         (["--no-spark", "--json", "--app", "'"], "No closing quotation"),
+        (["--no-spark", "--json", "--app", "no-such-command"], "there is no such program"),
     ],
 )
 def test_a_mistake_is_told_before_anything_starts(
@@ -422,5 +423,5 @@ def test_an_interrupt_ends_the_drill_and_its_application(tmp_path: Path, applica
 
 def test_a_command_that_cannot_be_run_is_told() -> None:
     scenario = parse_scenario(ORDERS, name="test", where="test")
-    with pytest.raises(ConfigurationError, match="--app no-such-command: No such file"):
+    with pytest.raises(ConfigurationError, match="--app no-such-command: there is no such program"):
         asyncio.run(play(scenario, version="0", on_spark=False, app="no-such-command"))

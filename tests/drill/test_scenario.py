@@ -113,6 +113,10 @@ def test_every_client_has_a_session_of_its_own() -> None:
             "mine.toml: entity must be a list of tables, [[entity]] once for each",
         ),
         ("options = 3\n" + LEAST, "mine.toml: options must be a table"),
+        (
+            LEAST + '[[fault]]\nat = 20\nnamespace = "primary"\nkind = "refuse"',
+            "a [[fault]] begins 20 s after the first send, when all is sent",
+        ),
         ("send_for = 3000\n" + LEAST + "rate = 1000", "sends more than 1,000,000 messages"),
     ],
 )

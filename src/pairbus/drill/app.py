@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import shutil
 import signal
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,6 +45,22 @@ _END_GRACE = 10.0
 _LOOK_PAUSE = 0.2
 _KEPT_LINES = 20
 _LONGEST_LINE = 1024 * 1024
+
+
+def parse_command(command: str) -> list[str]:
+    """The words of the command, whose program is there. Asked first: a stage takes seconds to set."""
+    try:
+        arguments = shlex.split(command)
+    except ValueError as error:
+        raise ConfigurationError(f"--app {command!r}: {error}") from None
+    if not arguments:
+        raise ConfigurationError("--app needs a command, such as 'python shop.py'")
+    if shutil.which(arguments[0]) is None:
+        raise ConfigurationError(
+            f"--app {arguments[0]}: there is no such program, or it may not be run; name one on the path, "
+            "or give its path"
+        )
+    return arguments
 
 
 def parse_line(line: str) -> tuple[str, str | None, SendOutcome] | None:
@@ -79,12 +96,7 @@ class App:
         state: Path,
         recorder: Recorder,
     ) -> None:
-        try:
-            self._arguments = shlex.split(command)
-        except ValueError as error:
-            raise ConfigurationError(f"--app {command!r}: {error}") from None
-        if not self._arguments:
-            raise ConfigurationError("--app needs a command, such as 'python shop.py'")
+        self._arguments = parse_command(command)
         self._scenario = scenario
         self._environment = {
             **os.environ,

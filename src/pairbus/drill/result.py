@@ -134,11 +134,20 @@ class DrillVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that the scenario promised, and whether it came true."""
+    """One thing that the scenario promised, and whether it came true. `inconclusive`: the machine was late by
+    so much that nobody can tell.
+    """
 
     name: str
     passed: bool
     detail: str
+    inconclusive: bool = False
+
+    @property
+    def word(self) -> str:
+        if self.passed:
+            return "passed"
+        return "inconclusive" if self.inconclusive else "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +201,13 @@ class DrillResult:
         """Whether something was sent, nothing is missing, and every promise of the scenario came true."""
         return self.verdict.sent > 0 and self.verdict.is_clean and all(check.passed for check in self.checks)
 
+    @property
+    def inconclusive(self) -> bool:
+        """Whether nothing is missing and no promise was broken, but some could not be judged."""
+        judged = self.verdict.sent > 0 and self.verdict.is_clean and not self.passed
+        return judged and all(check.passed or check.inconclusive for check in self.checks)
+
     def describe(self) -> dict[str, Any]:
         """The result as JSON has it."""
-        return {"form": FORM, "passed": self.passed, **dataclasses.asdict(self)}
+        told = {"form": FORM, "passed": self.passed, "inconclusive": self.inconclusive}
+        return {**told, **dataclasses.asdict(self)}

@@ -42,7 +42,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pairbus.broker.faults.plan import FaultPlan
+from pairbus.broker.faults.plan import CLEAR, FaultPlan
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions, find_mistake
 from pairbus.pairing.names import path_key
@@ -277,6 +277,12 @@ def _check_faults(top: TomlTable, scenario: Scenario) -> None:
     known = [path for one in scenario.entities for path in (one.path, *one.nodes)]
     keys = {path_key(path) for path in known}
     for step in scenario.faults.steps:
+        if step.kind != CLEAR and step.at >= scenario.send_for:
+            top.note(
+                f"a [[fault]] begins {step.at:g} s after the first send, when all is sent: sending ends "
+                f"after {scenario.send_for:g} s; let it begin earlier, or raise send_for",
+                "fault",
+            )
         if step.namespace == PRIMARY and step.entity is not None and path_key(step.entity) not in keys:
             near = name_nearest(step.entity, known)
             top.note(f"a [[fault]] names the entity {step.entity!r}{near}", "fault")

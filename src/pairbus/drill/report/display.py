@@ -68,7 +68,9 @@ class PlainDisplay:
         if rest := tell_rest(result):
             self._write(rest)
         for check in result.checks:
-            self._write(f"  {'passed' if check.passed else 'FAILED'}: {check.name} ({check.detail})")
+            self._write(
+                f"  {check.word if check.passed else check.word.upper()}: {check.name} ({check.detail})"
+            )
         if told := tell_figures(result):
             self._write(told)
 

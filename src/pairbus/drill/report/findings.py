@@ -132,7 +132,7 @@ def render_checks(result: DrillResult) -> str:
         return ""
     items = "".join(
         f'<li class="{"pass" if check.passed else "fail"}"><b class="mark">'
-        f"{'✓ passed' if check.passed else '✗ failed'}</b><span><b>{escape(check.name)}</b> "
+        f"{'✓' if check.passed else '✗'} {check.word}</b><span><b>{escape(check.name)}</b> "
         f'<span class="dim">{escape(check.detail)}</span></span></li>'
         for check in sorted(result.checks, key=lambda check: check.passed)
     )

@@ -26,6 +26,8 @@ def judge(result: DrillResult) -> str:
     """In one word: a drill in which nothing was sent has kept its promises, and still proves nothing."""
     if not result.verdict.sent:
         return "nothing proved"
+    if result.inconclusive:
+        return "inconclusive"
     return "passed" if result.passed else "failed"
 
 
