@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 # A fixed, recognisable instant (2023-11-14T22:13:20Z): tests that print times stay the same from run to run.
 _MANUAL_START = 1_700_000_000.0
+# A clock that is only kept in step moves by half a millisecond a second, and a process may be put to sleep
+# between two readings: below this nobody has set it.
+_STEP = 1.0
 
 
 class Clock(Protocol):
@@ -31,6 +35,29 @@ class SystemClock:
         return time.monotonic()
 
 
+class WatchedClock:
+    """A clock that tells when somebody has set the Unix time, before it tells that time.
+
+    Whoever counts a duration by Unix time, because that is what is shown, moves its end by the same step: the
+    duration then is one of monotonic time.
+    """
+
+    def __init__(self, clock: Clock, *, stepped: Callable[[float], None]) -> None:
+        """`stepped` is called with the seconds by which the time was set forward; back is less than none."""
+        self.monotonic = clock.monotonic
+        self._now = clock.now
+        self._stepped = stepped
+        self._ahead = clock.now() - clock.monotonic()
+
+    def now(self) -> float:
+        now = self._now()
+        step = now - self.monotonic() - self._ahead
+        if not -_STEP < step < _STEP:
+            self._ahead += step
+            self._stepped(step)
+        return now
+
+
 class ManualClock:
     """A clock that stands still until it is advanced."""
 
@@ -49,6 +76,10 @@ class ManualClock:
         if seconds < 0:
             raise ValueError(f"cannot advance a clock by {seconds} seconds: it only moves forward")
         self._elapsed += seconds
+
+    def set_forward(self, seconds: float) -> None:
+        """Set the Unix time alone, as whoever sets the clock of a machine does; less than 0 is back."""
+        self._start += seconds
 
     def __repr__(self) -> str:
         return f"ManualClock(now={self.now()})"

@@ -28,7 +28,7 @@ from typing import TypeVar
 from pairbus import conditions
 from pairbus.amqp.limits import CodecLimits as AmqpLimits
 from pairbus.amqp.performatives import AmqpError
-from pairbus.clock import Clock
+from pairbus.clock import Clock, WatchedClock
 from pairbus.fault_kinds import ClientAction, LineState
 
 from .access.policies import Policies
@@ -56,6 +56,8 @@ log = logging.getLogger(__name__)
 # A message this much too large is still heard out and refused by itself, and its sender's link left alone: a
 # link that is gone tells the Python SDK nothing about the message.
 MESSAGE_ALLOWANCE = 32 << 20
+# While something is due by the Unix time, this is how often one looks whether that was set.
+_LONGEST_SLEEP = 60.0
 # After a failed commit, seconds before what is due by time is tried again.
 RETRY_PAUSE = 1.0
 _ENGINE = Namespace.__module__.rpartition(".")[0]
@@ -111,8 +113,10 @@ class NamespaceHost:
             message_allowance=MESSAGE_ALLOWANCE,
             max_partial_bytes=2 * (limits.largest_message_size + MESSAGE_ALLOWANCE),
         )
-        self.now, self.monotonic = clock.now, clock.monotonic
+        watched = WatchedClock(clock, stepped=self._follow_step)
+        self.now, self.monotonic = watched.now, watched.monotonic
         self.limits = limits
+        self.engine = Namespace(name, limits=limits)
         self._store = store
         self.jwt_key = jwt_key
         self.engine = self._load()
@@ -346,6 +350,13 @@ class NamespaceHost:
         else:
             self._end_turn()
 
+    def _follow_step(self, seconds: float) -> None:
+        """Somebody has set the clock: durations are those of monotonic time all the same."""
+        fields = {"namespace": self.name, "seconds": round(seconds, 3)}
+        log.warning("the clock was set", extra={"fields": fields})
+        self.engine.shift_durations(seconds)
+        self.fault_desk.shift(seconds)
+
     def _pass_time(self, now: float) -> None:
         self.consumers.touch(now)
         self.engine.tick(now)
@@ -386,7 +397,7 @@ class NamespaceHost:
         waits.append(min(self.consumers.patience_ends, self._appointments.next) - self.monotonic())
         waits.append(self._peers_due - time.monotonic())
         wait = 0.0 if self._unread is not None else max(0.0, min(waits))
-        at = max(self._loop.time() + wait, self._pause_until)
+        at = max(self._loop.time() + min(wait, _LONGEST_SLEEP), self._pause_until)
         if self._timer is not None:
             # Deadlines mostly move away; a timer that comes a little early is cheaper than one set each turn.
             if not self._timer.cancelled() and self._loop.time() < self._timer_at <= at:

@@ -196,6 +196,11 @@ class Entity(Sleeper):
         if when < self.alarm_at:
             self._context.alarms.set(self, when)
 
+    def shift_durations(self, seconds: float) -> None:
+        """Somebody has set the clock forward: what is over after a while takes as long as it would have."""
+        self.accessed_at += seconds
+        self.wind_alarm()
+
     # -- settings, end and recovery
 
     def configure(self, settings: EntitySettings, now: float) -> None:

@@ -90,6 +90,13 @@ class Namespace:
         """When there may be something due next; None if nothing ever will be as things are."""
         return self._context.alarms.next()
 
+    def shift_durations(self, seconds: float) -> None:
+        """Somebody has set the clock forward, or back. Locks and idleness last as long as they would have;
+        expiry, schedules and windows of duplicate detection are times of the clock.
+        """
+        for entity in self._entities():
+            entity.shift_durations(seconds)
+
     @property
     def noted(self) -> int:
         """How many events there are since the last `take_events`: more of them later tell of a change."""

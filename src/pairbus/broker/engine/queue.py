@@ -121,6 +121,11 @@ class MessageQueue(LockableStock):
         for queue in self.sub_queues():
             queue.remove()
 
+    def shift_durations(self, seconds: float) -> None:
+        for queue in self.sub_queues():  # before the queue itself, which is as idle as they are
+            queue.shift_durations(seconds)
+        super().shift_durations(seconds)
+
     # -- checks
 
     def check_send(self) -> None:

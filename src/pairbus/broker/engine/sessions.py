@@ -104,6 +104,12 @@ class MessageSessions:
         lock.locked_until = until
         self._ends.add(until, lock.session_id)
 
+    def shift_locks(self, seconds: float) -> None:
+        """Let all locks end that much later."""
+        for session in self._all.values():
+            if session.lock is not None:
+                self.extend(session.lock, session.lock.locked_until + seconds)
+
     def pop_due(self, now: float) -> Iterator[MessageSession]:
         """The sessions whose locks are over."""
         for session_id in self._ends.pop_due(now):

@@ -188,6 +188,16 @@ class LockableStock(Stock):
                 self._end_session(session, now, counted=True)
         super()._work_off(now)
 
+    def shift_durations(self, seconds: float) -> None:
+        if self.sessions is not None:
+            self.sessions.shift_locks(seconds)
+        else:
+            for message in self._locks.values():
+                self._lock_ends.remove(message.locked_until, message.sequence_number)
+                message.locked_until += seconds
+                self._lock_ends.add(message.locked_until, message.sequence_number)
+        super().shift_durations(seconds)
+
     def _next_deadline(self) -> float:
         due = min(super()._next_deadline(), self._lock_ends.next())
         return due if self.sessions is None else min(due, self.sessions.next())

@@ -14,6 +14,7 @@ Theory
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -59,6 +60,12 @@ class FaultBoard:
     def expire(self, now: float) -> list[Fault]:
         """Forget the faults whose time has run out, and return them."""
         return self._remove([fault for fault in self._faults if fault.is_over(now)])
+
+    def shift(self, seconds: float) -> None:
+        """Somebody has set the clock forward: a fault lasts as long as it would have."""
+        self._faults = [
+            replace(fault, since=fault.since + seconds, until=fault.until + seconds) for fault in self._faults
+        ]
 
     def active(self, now: float) -> list[Fault]:
         """The faults in force at `now`, the latest first."""

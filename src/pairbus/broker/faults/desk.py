@@ -77,6 +77,11 @@ class FaultDesk:
             self._tell("fault ended", fault.describe())
         self._changed()
 
+    def shift(self, seconds: float) -> None:
+        """Somebody has set the clock forward."""
+        self._board.shift(seconds)
+        self.next_change += seconds
+
     def _changed(self) -> None:
         now = self._host.now()
         line = self._board.line(now)
