@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .sources import module_name
+from .sources import module_name, parse
 from .test_layers import FILES, MODULES, imports_of
 
 # What remains, and may only become less: imports for types alone, or inside a function, that close a circle
@@ -63,7 +63,7 @@ def import_graphs(files: list[Path], modules: set[str]) -> tuple[Graph, Graph]:
     late: Graph = {module: set() for module in modules}
     for path in files:
         module = module_name(path)
-        lines = set(late_lines(ast.parse(path.read_text(encoding="utf-8"))))
+        lines = set(late_lines(parse(path.read_text(encoding="utf-8"))))
         for line, target in imports_of(path):
             if target in modules and target != module:
                 (late if line in lines else eager)[module].add(target)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .sources import SRC, module_name, python_files
+from .sources import SRC, module_name, parse, python_files
 
 FILES = python_files(SRC / "pairbus")
 # A module that is run, not imported, exports nothing.
@@ -18,7 +18,7 @@ LIBRARY = [path for path in FILES if path.name != "__main__.py"]
 
 
 def declared_exports(source: str) -> list[str] | None:
-    for node in ast.parse(source).body:
+    for node in parse(source).body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
             if isinstance(target, ast.Name) and target.id == "__all__":
@@ -28,7 +28,7 @@ def declared_exports(source: str) -> list[str] | None:
 
 def is_bare(source: str) -> bool:
     """A package that holds its modules together and offers nothing itself: a docstring, no more."""
-    return all(isinstance(node, ast.Expr) for node in ast.parse(source).body)
+    return all(isinstance(node, ast.Expr) for node in parse(source).body)
 
 
 @pytest.mark.parametrize("path", LIBRARY, ids=[module_name(path) for path in LIBRARY])
@@ -47,7 +47,7 @@ def test_exports_exist_once(path: Path) -> None:
 @pytest.mark.parametrize("path", LIBRARY, ids=[module_name(path) for path in LIBRARY])
 def test_only_who_hands_on_lists_it(path: Path) -> None:
     """A list beside the code has to be kept in step; in a module an underscore says what is its own."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parse(path.read_text(encoding="utf-8"))
     exports = declared_exports(path.read_text(encoding="utf-8"))
     if exports is None or path.name == "__init__.py":
         return

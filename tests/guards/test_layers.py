@@ -6,11 +6,12 @@ import ast
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from .sources import ROOT, SRC, module_name, python_files
+from .sources import ROOT, SRC, module_name, parse, python_files
 
 # What may know what: a room sees the rows above its own, never its neighbours in the same row.
 ROWS = (
@@ -73,12 +74,17 @@ FILES = python_files(SRC / "pairbus")
 MODULES = {module_name(path) for path in FILES}
 
 
-def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imports_of(path: Path) -> tuple[tuple[int, str], ...]:
+    return tuple(_imports_of(path))
+
+
+def _imports_of(path: Path) -> Iterator[tuple[int, str]]:
     """Line and absolute name of each import in a file, inside functions and `TYPE_CHECKING` too."""
     package = module_name(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

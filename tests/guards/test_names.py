@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .sources import ROOT, SRC, python_files
+from .sources import ROOT, SRC, parse, python_files
 
 # The synchronous client and its sender are facades of the asynchronous ones and bear their names.
 TWINS = {"PairedSender", "PairedServiceBusClient"}
@@ -37,7 +37,7 @@ def types_of(tree: ast.Module) -> Iterator[str]:
 def homes(files: list[Path]) -> dict[str, list[str]]:
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path in files:
-        for name in set(types_of(ast.parse(path.read_text(encoding="utf-8")))):
+        for name in set(types_of(parse(path.read_text(encoding="utf-8")))):
             found[name].append(path.name)
     return {name: where for name, where in found.items() if len(where) > 1}
 

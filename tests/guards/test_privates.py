@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .sources import ROOT, SRC, python_files
+from .sources import ROOT, SRC, parse, python_files
 
 HOME = SRC / "pairbus" / "sdk" / "privates.py"
 # The standard library's own, public by its documents.
@@ -51,15 +51,13 @@ def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def own_names(package: Path) -> set[str]:
     """The private names of the classes of a package, whose modules may know each other's."""
     return {
-        name
-        for path in package.glob("*.py")
-        for name in defined_in(ast.parse(path.read_text(encoding="utf-8")))
+        name for path in package.glob("*.py") for name in defined_in(parse(path.read_text(encoding="utf-8")))
     }
 
 
 def trespasses(source: str, own: set[str]) -> Iterator[tuple[int, str]]:
     """Line and name of each private thing that a module touches and that is none of its package's `own`."""
-    tree = ast.parse(source)
+    tree = parse(source)
     names = list(imported(tree))
     if not any(name.startswith("azure.") for _, name in names):
         return

@@ -8,6 +8,7 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from pairbus.client.observers.observer import Observer
 
 from .documents import code_blocks
-from .sources import ROOT, SRC, module_name, python_files
+from .sources import ROOT, SRC, module_name, parse, python_files
 from .surface import PUBLIC, all_errors, public_names
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -67,6 +68,7 @@ def test_what_is_shown_imports_from_public_packages() -> None:
     assert found == [], f"public are {', '.join(PUBLIC)}"
 
 
+@cache
 def classes_to_know() -> set[str]:
     """The names of our errors, observers, states and options: what a reader would want to import."""
     names = {error.__name__ for error in all_errors()}
@@ -76,7 +78,7 @@ def classes_to_know() -> set[str]:
         names.add(observer.__name__)
         pending += [each for each in observer.__subclasses__() if each.__module__.startswith("pairbus.")]
     for path in python_files(SRC / "pairbus"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and node.name.endswith(("Status", "Options", "State")):
                 names.add(node.name)
     return names
@@ -96,7 +98,7 @@ def test_every_error_is_public_or_never_leaves() -> None:
 def checked_imports(source: str, package: str) -> dict[str, set[str]]:
     """What a package imports for type checkers only, by module."""
     found: dict[str, set[str]] = {}
-    for node in ast.parse(source).body:
+    for node in parse(source).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             for each in node.body:
                 assert isinstance(each, ast.ImportFrom)

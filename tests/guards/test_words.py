@@ -9,7 +9,7 @@ import pytest
 
 from pairbus import conditions, words
 
-from .sources import ROOT, SRC, python_files
+from .sources import ROOT, SRC, parse, python_files
 
 HOMES = {SRC / "pairbus" / "conditions.py", SRC / "pairbus" / "words.py"}
 #: Any word that begins like this is the service's, also one that its home does not have yet.
@@ -25,7 +25,7 @@ WORDS = {*words_of(conditions).values(), *words_of(words).values()}
 
 def literals(source: str) -> Iterator[tuple[int, str]]:
     """Line and text of every string and bytes literal, the parts of f-strings too; docstrings are prose."""
-    tree = ast.parse(source)
+    tree = parse(source)
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and id(node) not in prose:
