@@ -6,12 +6,38 @@ import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["PATIENCE", "eventually"]
+__all__ = ["PATIENCE", "Lateness", "eventually"]
 
 # In real seconds, also on a loop in a hurry: far longer than anything takes that tests wait for, and below
 # the time-out of a test.
 PATIENCE = 40.0
 PAUSE = 0.005
+
+
+class Lateness:
+    """How much later things happen than they were meant to, summed up while the block runs.
+
+    A promise in seconds holds on a machine that has the time for it. Whoever checks one allows for this.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._ticking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Lateness:
+        self._ticking = asyncio.get_running_loop().create_task(self._tick())
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        assert self._ticking is not None
+        self._ticking.cancel()
+        await asyncio.wait([self._ticking])
+
+    async def _tick(self) -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(PAUSE)
+            self.seconds += max(0.0, time.monotonic() - began - 2 * PAUSE)
 
 
 async def eventually(is_so: Callable[[], object], *, what: str = "it") -> None:

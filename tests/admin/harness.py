@@ -19,6 +19,7 @@ from pairbus.broker.access.certificate import ensure_certificate, server_context
 from pairbus.broker.admin import AdminApi, AdminHttp, HttpRequest, Response
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
+from tests.waiting import PATIENCE
 
 
 def send(namespace: Namespace, path: str, *, count: int, now: float, at: float | None = None) -> None:
@@ -72,13 +73,13 @@ class AdminServer:
     def running(self) -> Iterator[AdminServer]:
         thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(PATIENCE)
         try:
             yield self
         finally:
-            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(PATIENCE)
             self._loop.call_soon_threadsafe(self._loop.stop)
-            thread.join(10)
+            thread.join(PATIENCE)
             self._loop.close()
 
 

@@ -11,14 +11,23 @@ from azure.servicebus import ServiceBusMessage
 from pairbus.broker import Broker
 from pairbus.broker.handle import NamespaceHandle
 from pairbus.clock import ManualClock
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 from .shells import Farewells, connect, opened
 
-__all__ = ["Bus", "bodies", "eventually", "opened", "receive", "receive_nothing", "session_waits"]
+__all__ = [
+    "Bus",
+    "bodies",
+    "eventually",
+    "is_awaited",
+    "opened",
+    "receive",
+    "receive_nothing",
+    "session_waits",
+]
 
 # How long a message that is there may take to arrive; tests end as soon as it does.
-SOON = 10.0
+SOON = PATIENCE
 # How long a test waits for a message that must not come. The wait is the SDK's, in real time.
 NEVER = 0.05
 
@@ -50,12 +59,7 @@ class Bus:
 
     def is_awaited(self) -> bool:
         """Whether some receiver has credit for a message and waits for it."""
-
-        def look() -> bool:
-            receivers = self.broker._hosts["contoso"].consumers._outboxes.values()
-            return any(receiver.is_hungry for waiting in receivers for receiver in waiting)
-
-        return self.broker.call(look)
+        return is_awaited(self.broker)
 
     def session_waits(self) -> int:
         """How many receivers wait for a session to become free."""
@@ -74,6 +78,14 @@ class Bus:
         client = connect("aio", text, self.farewells, **self._settings)
         async with client, client.get_queue_sender(name) as sender:
             await sender.send_messages([ServiceBusMessage(text, **settings) for text in texts])
+
+
+def is_awaited(broker: Broker) -> bool:
+    """Whether some receiver of `contoso` has credit for a message and waits for it."""
+    consumers = broker._hosts["contoso"].consumers
+    return broker.call(
+        lambda: any(receiver.is_hungry for waiting in consumers._outboxes.values() for receiver in waiting)
+    )
 
 
 def session_waits(broker: Broker) -> int:

@@ -37,7 +37,7 @@ from pairbus.amqp.types import ULong
 __all__ = ["RawClient"]
 
 E = TypeVar("E", bound=ProtocolEvent)
-PATIENCE = 10.0
+PATIENCE = 40.0
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 

@@ -17,7 +17,7 @@ from .bus import Bus, bodies, eventually, receive, receive_nothing
 from .raw import RawClient
 from .test_tokens import root_key
 
-PATIENCE = 10.0
+PATIENCE = 40.0
 AMQP = b"AMQP\x00\x01\x00\x00"
 SASL = b"AMQP\x03\x01\x00\x00"
 

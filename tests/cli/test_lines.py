@@ -108,7 +108,7 @@ def test_lines_are_found_across_chunks(pipe: tuple[int, int]) -> None:
 async def test_a_slow_source_gives_each_line_at_once(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     feed = Feed(reading, read_plain_lines)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         for text in (b"one", b"two"):
             os.write(writing, text + b"\n")
             assert await feed.take(100) == [{"body": text}]
@@ -131,7 +131,7 @@ async def test_a_quick_source_gives_full_batches_and_waits_for_the_taker(pipe: t
     feed = Feed(reading, parse)
     os.write(writing, b"x\n" * 30)
     os.close(writing)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         await eventually(lambda: read > 10_000)
         assert read == 10_001
         while taken := await feed.take(700):
@@ -147,7 +147,7 @@ async def test_a_mistake_comes_after_what_was_read_before_it(pipe: tuple[int, in
     os.write(writing, b'{"body": "one"}\nnonsense\n{"body": "never"}\n')
     os.close(writing)
     feed = Feed(reading, read_json_lines)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         assert [message["body"] for message in await feed.take(10)] == [b"one"]
         with pytest.raises(ConfigurationError, match="line 2: is not JSON"):
             await feed.take(10)

@@ -31,6 +31,7 @@ from pairbus.errors import PairbusError
 from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, ReservedPropertyError
 from pairbus.testing import ManualTimers
+from tests.waiting import Lateness
 
 from .scene import Scene, eventually, text
 
@@ -75,7 +76,7 @@ class Loop:
 
     async def stop(self) -> None:
         self._stop = True
-        async with asyncio.timeout(400):
+        async with asyncio.timeout(1000):
             await self._task
 
 
@@ -320,15 +321,15 @@ async def _in_real_time(scene: Scene) -> None:
         await sender.send_messages(text("before"))
         scene.primary.faults.set("silence")
         began = time.time()
-        await sender.send_messages(text("during"))
+        async with Lateness() as late:
+            await sender.send_messages(text("during"))
         assert scene.diary.changes[-1].new is EntityState.FAILED_OVER
-        assert scene.diary.changes[-1].at - began <= 2.0
+        assert scene.diary.changes[-1].at - began <= 2.0 + late.seconds
         scene.primary.faults.clear()
         healed = time.time()
-        while scene.state() is not EntityState.HEALTHY:
-            assert time.time() - healed < 10.0
-            await asyncio.sleep(0.02)
-        assert scene.diary.changes[-1].at - healed <= 2.0
+        async with Lateness() as late:
+            await eventually(lambda: scene.state() is EntityState.HEALTHY)
+        assert scene.diary.changes[-1].at - healed <= 2.0 + late.seconds
         await sender.send_messages(text("after"))
     assert scene.ids() == ["before", "after"]
     assert scene.backlog_ids() == ["during"]

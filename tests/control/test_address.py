@@ -32,7 +32,7 @@ def ask(
 ) -> tuple[int, Any]:
     """Status and answer. A token of None is none at all; the right one is the default."""
     address = control["url"].removeprefix("http://")
-    connection = http.client.HTTPConnection(address, timeout=10)
+    connection = http.client.HTTPConnection(address, timeout=40)
     given_token = control["token"] if token == "" else token
     headers = {} if given_token is None else {"Authorization": f"Bearer {given_token}"}
     try:
@@ -74,13 +74,13 @@ def test_it_heals_what_nobody_can_reach_any_more(
     for name in broker:
         assert client.list_faults()[name][0]["kind"] == kind
         client.clear_faults(name)
-        with socket.create_connection(("127.0.0.1", broker[name].port), timeout=5) as sock:
+        with socket.create_connection(("127.0.0.1", broker[name].port), timeout=40) as sock:
             sock.sendall(b"AMQP\x00\x01\x00\x00")
             assert sock.recv(4) == b"AMQP"
 
 
 def test_counters_and_connections(client: ControlClient, contoso: NamespaceHandle) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", contoso.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", contoso.port, timeout=40)
     connection.request("GET", "/orders", headers={"User-Agent": "a test"})
     assert connection.getresponse().read()
     rows = client.counters("contoso")
@@ -206,7 +206,7 @@ def test_what_is_no_http_is_shown_the_door(control: dict[str, Any], client: Cont
         b"GET / HTTP/9.9\r\n\r\n",
         b"\x16\x03\x01rubbish",
     ):
-        with socket.create_connection((host, int(port)), timeout=10) as sock:
+        with socket.create_connection((host, int(port)), timeout=40) as sock:
             sock.sendall(rubbish)
             sock.shutdown(socket.SHUT_WR)
             try:

@@ -19,7 +19,7 @@ from pairbus.amqp import Accepted, LinkFlowed, SaslClient, TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.broker import Broker, NamespaceHandle, OperationKind, QueueSettings
 from pairbus.clock import ManualClock
-from tests.broker.bus import eventually
+from tests.broker.bus import eventually, is_awaited
 from tests.broker.raw import RawClient
 from tests.faults.links import Client
 
@@ -75,14 +75,13 @@ async def test_a_grant_that_brought_a_message_was_not_empty(contoso: NamespaceHa
 
 
 async def test_a_receiver_that_is_cut_off_has_received_nothing(
-    contoso: NamespaceHandle, trusted: Path
+    broker: Broker, contoso: NamespaceHandle, trusted: Path
 ) -> None:
     async with Client(contoso, trusted) as client:
         receiver = client.sdk.get_queue_receiver("orders")
         async with receiver:
             waiting = asyncio.ensure_future(receiver.receive_messages(max_wait_time=30))
-            await eventually(lambda: bool(contoso.connections()))
-            await asyncio.sleep(2)
+            await eventually(lambda: is_awaited(broker))
             contoso.faults.set("refuse")
             with pytest.raises(ServiceBusError):
                 await waiting

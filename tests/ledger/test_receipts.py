@@ -112,7 +112,7 @@ async def test_a_row_that_cannot_be_written_is_told_and_the_next_one_is_kept(tmp
     log = ReceiptLog(tmp_path)
     lame = receipt(2)
     del lame["outcome"]  # type: ignore[misc]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         told = await asyncio.gather(
             log.append([receipt(1)]), log.append([lame]), log.append([receipt(3)]), return_exceptions=True
         )
@@ -133,7 +133,7 @@ async def work():
     log = ReceiptLog(Path(sys.argv[1]))
     while threading.main_thread().is_alive():
         await asyncio.sleep(0.01)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         await log.append([receipt(1)])
         await log.append([receipt(2)])
         await log.close()
@@ -189,7 +189,7 @@ def test_whatever_the_disk_does_what_was_acknowledged_is_there(
             await asyncio.sleep(0)
             for number in impatient & tasks.keys():
                 tasks[number].cancel()
-            await asyncio.wait(tasks.values(), timeout=10)
+            await asyncio.wait(tasks.values(), timeout=40)
             assert all(task.done() for task in tasks.values()), "every append ends"
             acknowledged += [
                 f"m{number}"

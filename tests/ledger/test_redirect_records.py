@@ -72,7 +72,7 @@ async def test_sends_that_end_together_share_an_fsync(
 async def test_a_segment_that_nobody_writes_to_is_closed_by_its_age(tmp_path: Path) -> None:
     records = SegmentRecords(tmp_path, max_age=0.05)
     await records.append([record(1)])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         await eventually(lambda: closed_segments(tmp_path, KIND))
     await records.append([record(2)])
     await records.close()

@@ -12,7 +12,7 @@ globalThis.crypto ??= webcrypto;
 export const connectionString = process.env.PAIRBUS_CONNECTION_STRING;
 
 // A refusal shall be seen at once, not after the client's retries.
-const options = { retryOptions: { maxRetries: 0, retryDelayInMs: 50, timeoutInMs: 10_000 } };
+const options = { retryOptions: { maxRetries: 0, retryDelayInMs: 50, timeoutInMs: 40_000 } };
 
 export const connect = (string = connectionString) => new ServiceBusClient(string, options);
 export const client = connect();

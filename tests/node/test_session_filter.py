@@ -37,7 +37,7 @@ def accepted_filter(port: int, asked: object) -> object:
     """Send a message of session s-1, ask for a session, and give the filter that the broker answers with."""
     sasl = SaslClient.plain(POLICY.name, POLICY.key)
     machine = Connection(server=False, container_id="raw", hostname="127.0.0.1", sasl_client=sasl)
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
+    with socket.create_connection(("127.0.0.1", port), timeout=40) as wire:
         machine.start()
         machine.open()
         await_event(wire, machine, Opened)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pairbus.plumbing.group_commit import GroupCommit
 from pairbus.plumbing.serial_thread import SerialThread
 
-LIMIT = 10.0
+LIMIT = 40.0
 
 
 class SteppedThread(SerialThread):
@@ -113,7 +113,7 @@ async def play(steps: list[tuple[str, Any]]) -> None:
         thread.step()
         await asyncio.wait_for(asyncio.sleep(0), LIMIT)
         if not thread.work:
-            await asyncio.wait({task for _, task in appends}, timeout=0.05)
+            await asyncio.wait({task for _, task in appends}, timeout=LIMIT)
             assert all(task.done() for _, task in appends), "every append ends"
     for items, task in appends:
         kept = [item in disk.items for item in items]

@@ -9,7 +9,7 @@ import pytest
 
 from pairbus.plumbing.serial_thread import SerialThread
 
-LIMIT = 10.0
+LIMIT = 40.0
 
 
 def test_work_is_done_in_order_on_one_daemon_thread() -> None:

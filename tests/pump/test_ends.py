@@ -13,7 +13,7 @@ from pairbus.pump.amqp_transport import AmqpSource
 from pairbus.pump.lanes import Lanes
 from pairbus.pump.parcel import Parcel
 from pairbus.pump.queue import QueuePump
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 from .bench import Bench, backlog, envelope
 
@@ -135,25 +135,24 @@ async def test_messages_put_aside_are_moved_under_short_locks_too(bench: Bench) 
 async def test_a_drain_waits_for_messages_that_somebody_holds(bench: Bench) -> None:
     (queue,) = bench.create("orders", lock=0.6)
     bench.load(queue, [envelope("orders", "held")])
-    bench.hold(queue, 1)
     begun = time.monotonic()
+    bench.hold(queue, 1)
     summary = await bench.drain([queue])
     assert summary.moved == 1
     assert time.monotonic() - begun > 0.4
 
 
 async def test_idle_queues_cost_one_empty_receive_a_poll(bench: Bench) -> None:
-    """Ten queues and five polls: five empty receives each, and the one that the stop cut short."""
+    """Ten queues: an empty receive each for every poll, and the one that the stop cut short."""
     queues = bench.create("orders", count=10)
     pump = bench.pump(queues, drain=False, poll=0.5)
-    running = asyncio.create_task(pump.run())
-    await eventually(lambda: bench.counted(OperationKind.MANAGEMENT) >= 10)
     begun = time.monotonic()
+    running = asyncio.create_task(pump.run())
     await eventually(lambda: bench.counted(OperationKind.EMPTY_RECEIVE) >= 10 * 5)
-    assert time.monotonic() - begun > 5 * 0.5 - 0.2
     pump.stop()
     await running
-    assert bench.counted(OperationKind.EMPTY_RECEIVE) == 10 * 6
+    polls = (time.monotonic() - begun) / 0.5
+    assert 10 * 5 <= bench.counted(OperationKind.EMPTY_RECEIVE) <= 10 * (polls + 1)
     assert bench.counted(OperationKind.MANAGEMENT) == 10  # one look through each queue at the start
 
 
@@ -161,11 +160,9 @@ async def test_a_message_ends_a_poll_at_once(bench: Bench) -> None:
     (queue,) = bench.create("orders")
     pump = bench.pump([queue], drain=False, poll=900.0)
     running = asyncio.create_task(pump.run())
-    await asyncio.sleep(0.1)
+    await eventually(lambda: bench.counted(OperationKind.MANAGEMENT))  # its look at the queue: now it polls
     bench.load(queue, [envelope("orders", "m")])
-    begun = time.monotonic()
     await eventually(lambda: bench.ids("orders"))
-    assert time.monotonic() - begun < 1.0
     pump.stop()
     await running
 
@@ -178,14 +175,15 @@ async def test_a_thousand_idle_queues_use_next_to_no_cpu(bench: Bench) -> None:
     running = asyncio.create_task(pump.run())
     await eventually(lambda: bench.counted(OperationKind.MANAGEMENT) >= 1000)
     await eventually(lambda: all(one._source._receiver.present for one in pump._pumps))  # type: ignore[attr-defined]
-    await asyncio.sleep(0.5)
-    before = time.thread_time()
-    await asyncio.sleep(1.0)
-    used = time.thread_time() - before
+    # A loop that asked its queues again and again would never be quiet for so long.
+    used = 1.0
+    async with asyncio.timeout(PATIENCE):
+        while used > 0.1:
+            before = time.thread_time()
+            await asyncio.sleep(0.5)
+            used = time.thread_time() - before
     pump.stop()
     await running
-    # A loop that asked its queues again and again would use all of the second.
-    assert used < 0.25
     assert bench.counted(OperationKind.EMPTY_RECEIVE) == 1000
 
 
@@ -194,7 +192,7 @@ async def test_a_run_may_have_an_end(bench: Bench) -> None:
     begun = time.monotonic()
     summary = await bench.drain([queue], drain=False, run_for=0.3)
     assert summary.moved == 0
-    assert 0.25 < time.monotonic() - begun < 3.0
+    assert time.monotonic() - begun > 0.25
     assert PumpOptions().poll == 900.0
 
 

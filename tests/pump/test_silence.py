@@ -6,7 +6,6 @@ Messages in hand are put aside or given back where anybody listens; elsewhere th
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from pairbus.pump import PumpOptions
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 from .bench import Bench, envelope
 
@@ -81,9 +80,8 @@ async def test_a_drain_ends_with_what_a_silent_primary_does_not_take(bench: Benc
     )
     await until(bench, 100)
     bench.primary.faults.set("silence")
-    begun = time.monotonic()
-    summary = await running
-    assert time.monotonic() - begun < 20.0, "deadlines hold"
+    async with asyncio.timeout(PATIENCE):  # deadlines hold
+        summary = await running
     assert summary.moved + summary.waiting == len(NAMES)
     assert summary.waiting > 0
     assert bench.locked(queue) == 0, "all that was in hand is put aside"
@@ -104,7 +102,7 @@ async def test_a_drain_ends_when_the_secondary_falls_into_a_black_hole(bench: Be
     )
     await until(bench, 100)
     bench.secondary.faults.set("blackhole")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         summary = await running
     assert list(summary.queue_errors) == [queue]
     bench.secondary.faults.clear()
@@ -144,5 +142,5 @@ async def test_a_stop_is_not_held_up_by_silence(bench: Bench) -> None:
     bench.primary.faults.set("blackhole")
     bench.secondary.faults.set("blackhole")
     pump.stop()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         await running

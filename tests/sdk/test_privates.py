@@ -30,7 +30,7 @@ from pairbus.sdk.privates import (
 from tests.waiting import eventually
 
 # How long a message that is there may take to arrive.
-SOON = 10.0
+SOON = 40.0
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pairbus.broker import Broker
 from pairbus.client import lifetime
 from pairbus.portal import Portal
 from tests.hurry import PACE, HurriedLoop
+from tests.waiting import PATIENCE
 
 __all__ = ["BACKLOG", "FAST", "PATIENT", "QUEUES", "SOON", "Namespaces", "wait_until"]
 
@@ -33,7 +34,7 @@ FAST = SendAvailabilityOptions(
 PATIENT = SendAvailabilityOptions(
     failover_interval=3600.0, send_timeout=600.0, ping_primary_interval=1800.0, backlog_queue_count=QUEUES
 )
-SOON = 10.0
+SOON = PATIENCE
 
 
 class Namespaces:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import TracebackType
 
@@ -106,9 +105,3 @@ class Script:
         """Wait for its end: the exit code, what else it said, and what it complained of."""
         out, complaints = self._process.communicate()
         return self._process.returncode, out, complaints
-
-    def time_end(self) -> tuple[float, tuple[int, str, str]]:
-        """The same, and how long it took."""
-        began = time.monotonic()
-        ended = self.end()
-        return time.monotonic() - began, ended

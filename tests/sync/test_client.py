@@ -21,7 +21,7 @@ from pairbus.client.status import PairStatus
 from pairbus.pairing.errors import PairFaultedError, SamePairError
 from pairbus.portal import PortalReentered
 
-from .conftest import PATIENT, Namespaces
+from .conftest import PATIENT, SOON, Namespaces
 
 
 def threads_of_clients() -> list[threading.Thread]:
@@ -155,7 +155,7 @@ def test_a_client_that_is_dropped_takes_its_thread_with_it(namespaces: Namespace
     sender.send_messages(ServiceBusMessage("a sender keeps its client"))
     (thread,) = threads_of_clients()
     del sender
-    thread.join(10.0)
+    thread.join(SOON)
     assert not thread.is_alive()
 
 

@@ -173,7 +173,7 @@ def test_a_callback_may_close_its_client(namespaces: Namespaces) -> None:
     client = namespaces.client(on_state_change=callback)
     client.fail_over("orders")
     assert closed.wait(SOON)
-    assert taken[0] < 4.0  # closing does not wait for the callback that waits for it
+    assert taken[0] < 15.0  # not by its limit of 20: closing does not wait for the callback that waits for it
 
 
 def test_failures_are_raised_at_once_where_that_is_wanted(namespaces: Namespaces) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from pairbus.portal import Portal, PortalClosed, PortalReentered
 
-LIMIT = 10.0
+LIMIT = 40.0
 COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 
 
