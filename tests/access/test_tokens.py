@@ -105,7 +105,7 @@ def test_a_good_token_gives_its_policys_claims_until_its_end() -> None:
 @pytest.mark.parametrize("lower_case", [False, True])
 def test_resources_that_cover_orders(resource: str, lower_case: bool) -> None:
     token = make_token(resource, lower_case=lower_case)
-    for entity in ("orders", "Orders/$DeadLetterQueue", "orders/$management", "sb://127.0.0.1:5672/orders"):
+    for entity in ("orders", "Orders/$DeadLetterQueue", "orders/$management", "/orders/"):
         assert check(token, entity).subject == "root"
 
 

@@ -217,7 +217,8 @@ def test_a_premium_namespace_says_so() -> None:
 
 @pytest.mark.parametrize("error", [Unauthorized("no entry"), PairbusError("no entry")])
 def test_what_is_not_authorized_is_401_and_changes_nothing(namespace: Namespace, error: PairbusError) -> None:
-    def authorize(request: HttpRequest) -> None:
+    def authorize(request: HttpRequest, path: str) -> None:
+        assert path == "q"
         assert request.token == "SharedAccessSignature sr=x"
         raise error
 

@@ -286,7 +286,7 @@ def test_a_client_without_a_good_token_is_told_so(
 ) -> None:
     seen: list[str | None] = []
 
-    def refuse(request: HttpRequest) -> None:
+    def refuse(request: HttpRequest, path: str) -> None:
         seen.append(request.token)
         raise Unauthorized("The signature does not fit the key.")
 

@@ -15,7 +15,7 @@ from pairbus.amqp import SaslClient
 
 from .bus import Bus, bodies, eventually, receive, receive_nothing
 from .raw import RawClient
-from .test_tokens import root_key
+from .test_tokens import key_of
 
 PATIENCE = 40.0
 AMQP = b"AMQP\x00\x01\x00\x00"
@@ -62,7 +62,7 @@ def test_a_connection_that_says_nothing_is_no_burden(bus_without_client: Bus) ->
     port = bus_without_client.namespace.port
     silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
     bus_without_client.namespace.create_queue("orders")
-    with RawClient.connected(port, SaslClient.plain(*root_key(bus_without_client.namespace))):
+    with RawClient.connected(port, SaslClient.plain(*key_of(bus_without_client.namespace))):
         for line in silent:
             line.close()
 
@@ -73,7 +73,7 @@ async def test_a_receiver_that_vanishes_keeps_its_locks_for_their_time(aio_bus: 
     await aio_bus.send("orders", "1", "2")
 
     def take_one_and_vanish() -> None:
-        with RawClient.connected(namespace.port, SaslClient.plain(*root_key(namespace))) as client:
+        with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
             client.receive(client.attach("orders", sends=False))
             client.vanish()
 
@@ -92,7 +92,7 @@ async def test_credit_of_one_that_vanished_takes_no_message(aio_bus: Bus) -> Non
     namespace.create_queue("orders")
 
     def ask_and_vanish() -> None:
-        with RawClient.connected(namespace.port, SaslClient.plain(*root_key(namespace))) as client:
+        with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
             client.attach("orders", sends=False).flow(100)
             client.flush()
             client.vanish()

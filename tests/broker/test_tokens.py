@@ -23,10 +23,12 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus import conditions
-from pairbus.amqp import Accepted, SaslClient
+from pairbus.amqp import Accepted, SaslClient, Source, Target
+from pairbus.amqp.link import LinkState
 from pairbus.amqp.message import encode_data
-from pairbus.broker import Broker, Policy
+from pairbus.broker import Broker, Policy, QueueSettings
 from pairbus.broker.handle import NamespaceHandle
+from pairbus.broker.links.attach import SESSION_FILTER
 from pairbus.clock import ManualClock
 
 from .bus import Bus, bodies, opened, receive
@@ -36,14 +38,14 @@ SECRET = "a secret of at least thirty-two bytes, shared with the issuer"
 OWNER = "Azure Service Bus Data Owner"
 
 
-def root_key(namespace: NamespaceHandle) -> tuple[str, str]:
-    fields = dict(field.partition("=")[::2] for field in namespace.connection_string.split(";"))
+def key_of(namespace: NamespaceHandle, policy: str = "root") -> tuple[str, str]:
+    fields = dict(field.partition("=")[::2] for field in namespace.policies[policy].split(";"))
     return fields["SharedAccessKeyName"], fields["SharedAccessKey"]
 
 
-def signature(namespace: NamespaceHandle, *, expires_at: float, path: str = "") -> str:
+def signature(namespace: NamespaceHandle, *, expires_at: float, path: str = "", policy: str = "root") -> str:
     """A shared access signature as Microsoft describes it."""
-    name, key = root_key(namespace)
+    name, key = key_of(namespace, policy)
     resource = urllib.parse.quote_plus(f"sb://127.0.0.1:{namespace.port}/{path}")
     signed = hmac.digest(key.encode(), f"{resource}\n{int(expires_at)}".encode(), hashlib.sha256)
     quoted = urllib.parse.quote_plus(base64.b64encode(signed))
@@ -206,6 +208,61 @@ def test_a_link_whose_token_is_renewed_in_time_stays(bus_without_client: Bus) ->
     assert namespace.message_count("orders") == 3
 
 
+@pytest.mark.parametrize(("weaker", "kept"), [("send", "sender"), ("listen", "receiver")])
+@pytest.mark.parametrize("audience", ["orders", "ORDERS/"])
+def test_a_weaker_token_ends_the_links_that_it_does_not_allow(
+    bus_without_client: Bus, weaker: str, kept: str, audience: str
+) -> None:
+    namespace, ends = bus_without_client.namespace, bus_without_client.clock.now() + 600
+    namespace.create_queue("orders")
+    with RawClient.connected(namespace.port, SaslClient.anonymous()) as client:
+        cbs = client.attach("$cbs", sends=True), client.attach("$cbs", sends=False)
+        assert client.put_token(*cbs, "orders", signature(namespace, expires_at=ends)) == 202
+        links = {
+            "sender": client.attach("orders", sends=True),
+            "receiver": client.attach("orders", sends=False),
+        }
+        links["receiver"].flow(5)
+        # Good for the whole namespace, but shown for the queue, in whose place it counts.
+        token = signature(namespace, expires_at=ends, policy=weaker)
+        assert client.put_token(*cbs, audience, token) == 202
+        assert {name for name, link in links.items() if link.state is LinkState.ATTACHED} == {kept}
+
+
+def test_a_token_counts_for_what_it_was_shown_for_alone(bus_without_client: Bus) -> None:
+    namespace, ends = bus_without_client.namespace, bus_without_client.clock.now() + 600
+    for name in ("q", "q2", "q/evil"):
+        namespace.create_queue(name)
+    with RawClient.connected(namespace.port, SaslClient.anonymous()) as client:
+        cbs = client.attach("$cbs", sends=True), client.attach("$cbs", sends=False)
+        for other in ("q2", "q/evil", "", "q2/$management"):
+            assert client.put_token(*cbs, other, signature(namespace, expires_at=ends, path="q")) == 401
+        assert client.put_token(*cbs, "q", signature(namespace, expires_at=ends)) == 202
+        for address in ("q2", "q/evil", "Q/%45vil", "q/evil/$DeadLetterQueue", "q2/$management"):
+            client.attach(address, sends=False)
+            error = client.refusal().error
+            assert error is not None
+            assert error.condition == conditions.UNAUTHORIZED
+        client.attach("q/$DeadLetterQueue", sends=False).flow(1)
+
+
+def test_a_wait_for_a_session_ends_with_the_right_to_it(bus_without_client: Bus) -> None:
+    namespace, ends = bus_without_client.namespace, bus_without_client.clock.now() + 600
+    namespace.create_queue("orders", QueueSettings(requires_session=True))
+    with RawClient.connected(namespace.port, SaslClient.anonymous()) as client:
+        cbs = client.attach("$cbs", sends=True), client.attach("$cbs", sends=False)
+        assert client.put_token(*cbs, "orders", signature(namespace, expires_at=ends)) == 202
+        waiting = client.machine.begin().attach(
+            name="waits",
+            role_sender=False,
+            source=Source("orders", filter={SESSION_FILTER: None}),
+            target=Target("orders"),
+        )
+        client.flush()
+        assert client.put_token(*cbs, "orders", signature(namespace, expires_at=ends, policy="send")) == 202
+        assert waiting.state is LinkState.DETACHED
+
+
 @pytest.fixture
 def jwt_broker(tmp_path: Path, clock: ManualClock, certificate: tuple[Path, Path]) -> Iterator[Broker]:
     key = tmp_path / "jwt.key"
@@ -286,7 +343,7 @@ def test_no_link_without_a_token(
 def test_the_name_and_key_of_a_policy_by_sasl_plain(bus_without_client: Bus) -> None:
     namespace = bus_without_client.namespace
     namespace.create_queue("orders")
-    with RawClient.connected(namespace.port, SaslClient.plain(*root_key(namespace))) as client:
+    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
         settled = client.send(client.attach("orders", sends=True), encode_data(b"plain"))
         assert isinstance(settled.state, Accepted)
         assert client.receive(client.attach("orders", sends=False)).payload.endswith(encode_data(b"plain"))

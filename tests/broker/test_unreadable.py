@@ -11,7 +11,7 @@ from tests.engine.test_unreadable import UNREADABLE
 
 from .bus import Bus
 from .raw import RawClient
-from .test_tokens import root_key
+from .test_tokens import key_of
 
 
 def message(name: str, application_properties: bytes = b"") -> bytes:
@@ -25,7 +25,7 @@ def test_its_sender_is_refused_and_goes_on(bus_without_client: Bus, entity: str)
     namespace.create_queue("orders")
     namespace.create_topic("news")
     namespace.create_subscription("news", "all")
-    sasl = SaslClient.plain(*root_key(namespace))
+    sasl = SaslClient.plain(*key_of(namespace))
     with RawClient.connected(namespace.port, sasl) as client:
         link = client.attach(entity, sends=True)
         outcomes = [client.send(link, message("a")).state]

@@ -25,7 +25,7 @@ from tests.engine.test_unreadable import UNREADABLE
 
 from .bus import Bus
 from .raw import RawClient
-from .test_tokens import root_key
+from .test_tokens import key_of
 
 # A list whose first field, the message id, says that it is a string of 255 bytes.
 UNREADABLE_PROPERTIES = b"\x00\x53\x73\xc0\x04\x01\xa1\xff\x00"
@@ -112,7 +112,7 @@ def client(bus_without_client: Bus) -> Iterator[RawClient]:
     namespace.create_queue("sessions", QueueSettings(requires_session=True))
     namespace.create_topic("news")
     namespace.create_subscription("news", "all")
-    with RawClient.connected(namespace.port, SaslClient.plain(*root_key(namespace))) as client:
+    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
         yield client
 
 

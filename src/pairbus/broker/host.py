@@ -286,7 +286,7 @@ class NamespaceHost:
             log.exception("a connection cannot be written to", extra={"fields": self._fields(peer)})
             peer.reset()
         self._peers_due = min(self._peers_due, peer.due)
-        self._tokens_end = min(self._tokens_end, peer.access.next_expiry())
+        self._tokens_end = min(self._tokens_end, peer.access.next_expiry)
 
     def undo_half(self, error: Exception, noted: int) -> bool:
         """An operation has failed in a way that nobody foresaw. If the engine had noted something, or failed
@@ -377,9 +377,10 @@ class NamespaceHost:
 
     def _end_tokens(self, now: float) -> None:
         for peer in list(self._peers):
-            peer.access.expire(now)
-            peer.detach_unauthorized(now)
-        self._tokens_end = min((peer.access.next_expiry() for peer in self._peers), default=math.inf)
+            if peer.access.next_expiry <= now:
+                peer.access.expire(now)
+                peer.detach_unauthorized(now)
+        self._tokens_end = min((peer.access.next_expiry for peer in self._peers), default=math.inf)
 
     def _end_waits(self) -> None:
         monotonic = self.monotonic()

@@ -2,36 +2,53 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pairbus import conditions
 from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.names import fold
 
-from .tokens import Grant, entity_path
+from .tokens import Grant
 
 
 class Access:
-    """The grants of one connection. A new token for the same resource takes the place of the old one."""
+    """The grants of one connection, by what they were shown for.
 
-    __slots__ = ("_grants",)
+    A token counts for its audience and no further, however much else it would be good for, so that the next
+    one for the same audience says anew what may be done there. `next_expiry` is when the first grant ends:
+    at times too early, never too late.
+    """
+
+    __slots__ = ("_grants", "next_expiry")
 
     def __init__(self) -> None:
         self._grants: dict[str, Grant] = {}
+        self.next_expiry = math.inf
 
-    def add(self, grant: Grant) -> None:
-        """Take in a grant that a token, or SASL PLAIN, gave."""
-        self._grants[grant.resource.lower()] = grant
+    def add(self, grant: Grant, audience: str) -> bool:
+        """Take in what a token, or SASL PLAIN, gives on a path. Whether that is less than it was."""
+        key = fold(audience)
+        before = self._grants.get(key)
+        self._grants[key] = replace(grant, resource=key)
+        self.next_expiry = min(self.next_expiry, grant.expires_at)
+        return before is not None and not before.claims <= grant.claims
 
     def allows(self, path: str, claims: Iterable[str], *, now: float) -> bool:
         """Whether a grant that still holds gives one of `claims` on `path`.
 
-        A grant covers its resource and what lies below it, so that it is enough to look for those above the
-        path: a pump shows a thousand tokens on one connection.
+        A grant covers no more than what lies below it, so that it is enough to look for those above the path:
+        a pump shows a thousand tokens on one connection.
         """
         wanted = set(claims)
-        resource = entity_path(path)
+        resource = path = fold(path)
         while True:
             grant = self._grants.get(resource)
-            if grant is not None and grant.expires_at > now and not wanted.isdisjoint(grant.claims):
+            if (
+                grant is not None
+                and grant.expires_at > now
+                and not wanted.isdisjoint(grant.claims)
+                and grant.covers(path)
+            ):
                 return True
             if not resource:
                 return False
@@ -50,7 +67,4 @@ class Access:
     def expire(self, now: float) -> None:
         """Forget the grants that have ended."""
         self._grants = {key: grant for key, grant in self._grants.items() if grant.expires_at > now}
-
-    def next_expiry(self) -> float:
-        """When the next grant ends; infinity if none does."""
-        return min((grant.expires_at for grant in self._grants.values()), default=math.inf)
+        self.next_expiry = min((grant.expires_at for grant in self._grants.values()), default=math.inf)

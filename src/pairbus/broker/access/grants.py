@@ -2,9 +2,10 @@
 
 A resource is a path inside the namespace. Scheme, host and port of a token's resource are left aside: a key
 belongs to one namespace, which is reached as 127.0.0.1, as localhost or by any name that leads here, and
-clients write the name that they used. Paths are compared without regard to case and segment by segment:
-`orders` covers `orders` and `orders/$DeadLetterQueue` but not `orders2`; the empty path covers the
-namespace.
+clients write the name that they used. The empty path covers the namespace. Any other covers itself and what
+belongs to the same entity below it, compared segment by segment and without regard to case: `orders` covers
+`orders/$DeadLetterQueue` and `orders/Subscriptions/eu`, but neither `orders2` nor `orders/eu`, which is an
+entity of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.names import entity_of, fold
 from pairbus.conditions import UNAUTHORIZED
 
 from .policies import Claim
@@ -45,26 +47,19 @@ class Grant:
     subject: str
 
     def covers(self, path: str) -> bool:
-        """Whether the resource is the entity at this path, or holds it."""
-        wanted = entity_path(path)
-        return not self.resource or wanted == self.resource or wanted.startswith(f"{self.resource}/")
+        """Whether the resource is what is at this path, or the part of its entity that holds it."""
+        wanted, held = fold(path), self.resource
+        if not held or wanted == held:
+            return True
+        return wanted.startswith(f"{held}/") and len(held) >= len(entity_of(wanted))
 
     def allows(self, claim: Claim, path: str, *, now: float) -> bool:
         """Whether the claim is granted on the path now."""
         return claim in self.claims and now < self.expires_at and self.covers(path)
 
 
-def entity_path(address: str) -> str:
-    """Give the path of an entity, named by a path or a URI, in the form in which paths are compared."""
-    return _normal(_SCHEME_AND_HOST.sub("", address.strip(), count=1))
-
-
 def resource_path(uri: str) -> str:
     """Give the path of a token's resource, which is a URI, with or without its scheme."""
     text = uri.strip()
     path = _SCHEME_AND_HOST.sub("", text, count=1) if "://" in text else _BARE_HOST.sub("", text, count=1)
-    return _normal(path)
-
-
-def _normal(path: str) -> str:
-    return path.split("?", 1)[0].split("#", 1)[0].strip("/").lower()
+    return fold(path.split("?", 1)[0].split("#", 1)[0])

@@ -23,7 +23,9 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import unquote, unquote_plus
 
-from .grants import Grant, TokenRejected, entity_path, resource_path
+from pairbus.broker.engine.names import fold
+
+from .grants import Grant, TokenRejected, resource_path
 from .policies import Claim, Policies, Policy
 from .web_tokens import JwtKey
 
@@ -37,7 +39,6 @@ __all__ = [
     "check_authorization",
     "check_plain",
     "check_token",
-    "entity_path",
     "resource_path",
 ]
 
@@ -58,7 +59,7 @@ _NO_POLICY: Final = Policy("none", secrets.token_urlsafe(32), frozenset({Claim.S
 def check_token(
     token: object, *, entity: str, now: float, policies: Policies, jwt_key: JwtKey | None = None
 ) -> Grant:
-    """Check a token that a client puts for an entity (a path or a URI); empty is the namespace itself."""
+    """Check a token that a client puts for the path of an entity; empty is the namespace itself."""
     if not isinstance(token, str) or not token.isascii() or not 0 < len(token) <= MAX_TOKEN:
         raise TokenRejected(f"MalformedToken: A token is ASCII text of at most {MAX_TOKEN} characters.")
     text = token.strip()
@@ -73,7 +74,7 @@ def check_token(
         )
     if not grant.covers(entity):
         raise TokenRejected(
-            f"InvalidAudience: The token is for '{grant.resource}', not for '{entity_path(entity)}'."
+            f"InvalidAudience: The token is for '{grant.resource}', not for '{fold(entity)}'."
         )
     return grant
 

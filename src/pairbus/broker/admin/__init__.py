@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .api import AdminApi, Authorize
+from .api import AdminApi
 from .errors import AdminRefused, Unauthorized
 from .exchange import HttpRequest, Response
 from .http import AdminHttp, HttpLimits
@@ -11,7 +11,6 @@ __all__ = [
     "AdminApi",
     "AdminHttp",
     "AdminRefused",
-    "Authorize",
     "HttpLimits",
     "HttpRequest",
     "Response",

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import parse_qsl, unquote
 
+from pairbus.broker.engine.names import SEGMENT
+
 from .errors import AdminRefused
 from .exchange import split_target
 
@@ -52,6 +54,25 @@ class ResourceAddress:
     page: Page = Page()
     api_version: str | None = None
 
+    @property
+    def path(self) -> str:
+        """The path that a token must cover: of the resource itself, or its address if it has no entity."""
+        if not self.entity:
+            return _FIXED[self.kind]
+        if self.kind is ResourceKind.ENTITY:
+            return self.entity
+        parts = [self.entity, SEGMENT, self.subscription]
+        if self.kind in (ResourceKind.RULES, ResourceKind.RULE):
+            parts += ["Rules", self.rule]
+        return "/".join(part for part in parts if part)
+
+
+_FIXED = {
+    ResourceKind.NAMESPACE: "$namespaceinfo",
+    ResourceKind.QUEUES: "$Resources/queues",
+    ResourceKind.TOPICS: "$Resources/topics",
+}
+
 
 def parse_address(target: str) -> ResourceAddress:
     """Raises `AdminRefused`: 404 on an unknown system resource, 400 on a query that makes no sense."""
@@ -62,11 +83,7 @@ def parse_address(target: str) -> ResourceAddress:
 
 
 def _place(path: str, page: Page, api_version: str | None) -> ResourceAddress:
-    fixed = {
-        "$namespaceinfo": ResourceKind.NAMESPACE,
-        "$resources/queues": ResourceKind.QUEUES,
-        "$resources/topics": ResourceKind.TOPICS,
-    }
+    fixed = {address.lower(): kind for kind, address in _FIXED.items()}
     kind = fixed.get(unquote(path).lower())
     if kind is not None:
         return ResourceAddress(kind=kind, page=page, api_version=api_version)

@@ -15,7 +15,7 @@ from pairbus.metering import NAMESPACE
 
 from . import AdminApi, AdminHttp, AdminRefused, HttpRequest, Response
 from .address import parse_address
-from .api import status_of
+from .api import refusal, status_of
 from .atom import error_response
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Administration:
         api = AdminApi(host.engine, authorize=self._authorize)
         noted = host.engine.noted
         try:
-            response = api.handle(request, host.now())
+            response = self._fault(request) or api.handle(request, host.now())
         except Exception as error:
             host.undo_half(error, noted)
             raise
@@ -60,15 +60,18 @@ class Administration:
         self._held = [(future, error_response(500, text)) for future, _ in self._held]
         self.release()
 
-    def _authorize(self, request: HttpRequest) -> None:
-        host, now = self._host, self._host.now()
-        error = host.faults.refusal(ClientAction.ADMINISTER, _entity_path(request), now=now)
-        if error is not None:
-            raise AdminRefused(status_of(error.condition), error.description or "")
+    def _fault(self, request: HttpRequest) -> Response | None:
+        """What a fault answers in our place."""
+        host = self._host
+        error = host.faults.refusal(ClientAction.ADMINISTER, _entity_path(request), now=host.now())
+        return None if error is None else refusal(status_of(error.condition), error.description or "")
+
+    def _authorize(self, request: HttpRequest, path: str) -> None:
+        host = self._host
         check_authorization(
             request.headers,
-            entity=request.path,
-            now=now,
+            entity=path,
+            now=host.now(),
             policies=host.policies,
             jwt_key=host.jwt_key,
         )

@@ -13,19 +13,16 @@ from typing import Final
 from pairbus import conditions
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
-from pairbus.errors import PairbusError
 
 from .address import ResourceKind, parse_address
 from .atom import DESCRIPTION_SPACES, AtomEntry, error_response, origin_of
-from .call import AdminCall
+from .call import AdminCall, Authorize, check_rights
 from .duration import format_instant
 from .entities import Entities
-from .errors import AdminRefused, Unauthorized
+from .errors import AdminRefused
 from .exchange import HttpRequest, Response
 from .markup import branch, leaf
 from .subscriptions import Rules, Subscriptions
-
-Authorize = Callable[[HttpRequest], None]
 
 _STATUS: Final = {
     conditions.NOT_FOUND: 404,
@@ -51,7 +48,9 @@ class AdminApi:
     def __init__(
         self, namespace: Namespace, *, authorize: Authorize | None = None, created_at: float | None = None
     ) -> None:
-        """`authorize` raises any `PairbusError` to refuse a request; its text becomes that of a 401."""
+        """`authorize` raises any `PairbusError` unless a request may manage what is at a path; its text
+        becomes that of a 401.
+        """
         self._namespace = namespace
         self._authorize = authorize
         self._created_at = created_at
@@ -74,33 +73,27 @@ class AdminApi:
     def handle(self, request: HttpRequest, now: float) -> Response:
         """Carry out a request; whatever it holds, the answer is a response."""
         try:
-            self._check_authorization(request)
             return self._carry_out(request, now)
         except AdminRefused as refused:
-            return _refusal(refused.status, refused.detail)
+            return refusal(refused.status, refused.detail)
         except Refused as refused:
-            return _refusal(status_of(refused.condition), refused.description)
-
-    def _check_authorization(self, request: HttpRequest) -> None:
-        if self._authorize is None:
-            return
-        try:
-            self._authorize(request)
-        except Refused as refused:
-            raise Unauthorized(refused.description) from refused
-        except AdminRefused:
-            raise
-        except PairbusError as error:
-            raise Unauthorized(str(error)) from error
+            return refusal(status_of(refused.condition), refused.description)
 
     def _carry_out(self, request: HttpRequest, now: float) -> Response:
-        address = parse_address(request.target)
+        try:
+            address = parse_address(request.target)
+        except AdminRefused:
+            check_rights(self._authorize, request, request.path)
+            raise
+        # What is checked is what is acted upon: the address as it was read, not as it was written.
+        check_rights(self._authorize, request, address.path)
         methods = self._routes[address.kind]
         act = methods.get(request.method)
         if act is None:
             raise AdminRefused(405, f"{request.method} is not possible here; {' and '.join(methods)} are.")
         origin = origin_of(request, namespace=self._namespace.name, api_version=address.api_version)
-        return act(AdminCall(request=request, address=address, origin=origin, now=now))
+        call = AdminCall(request=request, address=address, origin=origin, now=now, authorize=self._authorize)
+        return act(call)
 
     def _describe_namespace(self, call: AdminCall) -> Response:
         created_at = call.now if self._created_at is None else self._created_at
@@ -126,5 +119,6 @@ class AdminApi:
         return call.reply(entry)
 
 
-def _refusal(status: int, detail: str) -> Response:
+def refusal(status: int, detail: str) -> Response:
+    """The answer that says no."""
     return error_response(status, f"SubCode={status}00. {detail}")

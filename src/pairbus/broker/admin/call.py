@@ -3,16 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.names import fold
+from pairbus.broker.engine.settings import EntitySettings
+from pairbus.errors import PairbusError
 
 from .address import ResourceAddress
 from .atom import AtomEntry, Origin, entry_response, feed_response
-from .errors import AdminRefused
+from .errors import AdminRefused, Unauthorized
 from .exchange import HttpRequest, Response
 from .markup import XmlNode, parse
 
 Item = TypeVar("Item")
+# Raises unless the token of a request allows to manage what is at a path.
+Authorize = Callable[[HttpRequest, str], None]
+# Where an entity forwards to, and the header in which clients bring a token for that target.
+_FORWARDING: Final = {
+    "forward_to": "servicebussupplementaryauthorization",
+    "forward_dead_lettered_messages_to": "servicebusdlqsupplementaryauthorization",
+}
+
+
+def check_rights(authorize: Authorize | None, request: HttpRequest, path: str) -> None:
+    """Raise `Unauthorized` unless a request may manage what is at a path."""
+    if authorize is None:
+        return
+    try:
+        authorize(request, path)
+    except Refused as refused:
+        raise Unauthorized(refused.description) from refused
+    except AdminRefused:
+        raise
+    except PairbusError as error:
+        raise Unauthorized(str(error)) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +49,25 @@ class AdminCall:
     address: ResourceAddress
     origin: Origin
     now: float
+    authorize: Authorize | None = None
+
+    def check_forwarding(self, settings: EntitySettings, current: EntitySettings | None = None) -> None:
+        """Who lets an entity forward needs Manage on the target as well: whoever may send to the one sends to
+        the other from then on. What was so before needs no right again.
+        """
+        for field, header in _FORWARDING.items():
+            target, before = getattr(settings, field, None), getattr(current, field, None)
+            if target is not None and (before is None or fold(before) != fold(target)):
+                self._check_target(target, header)
+
+    def _check_target(self, target: str, header: str) -> None:
+        brought = self.request.headers.get(header)
+        try:
+            check_rights(self.authorize, self.request, target)
+        except Unauthorized:
+            if brought is None:
+                raise
+            check_rights(self.authorize, replace(self.request, headers={"authorization": brought}), target)
 
     @property
     def is_update(self) -> bool:

@@ -46,9 +46,9 @@ class Entities:
                 409, f"The messaging entity '{name}' already exists; update it with If-Match: *."
             )
         if call.is_update:
-            entity = self._update(name, found, description, call.now)
+            entity = self._update(name, found, description, call)
         else:
-            entity = self._create(name, description, call.now)
+            entity = self._create(name, description, call)
         return call.reply(self._entry(entity, call), created=not call.is_update)
 
     def delete(self, call: AdminCall) -> Response:
@@ -80,13 +80,15 @@ class Entities:
                     raise
         return None
 
-    def _create(self, name: str, description: XmlNode, now: float) -> MessageQueue | Topic:
+    def _create(self, name: str, description: XmlNode, call: AdminCall) -> MessageQueue | Topic:
         if description.name == "QueueDescription":
-            return self._namespace.create_queue(name, _settings(QueueSettings, description), now)
-        return self._namespace.create_topic(name, _settings(TopicSettings, description), now)
+            settings = _settings(QueueSettings, description)
+            call.check_forwarding(settings)
+            return self._namespace.create_queue(name, settings, call.now)
+        return self._namespace.create_topic(name, _settings(TopicSettings, description), call.now)
 
     def _update(
-        self, name: str, found: MessageQueue | Topic | None, description: XmlNode, now: float
+        self, name: str, found: MessageQueue | Topic | None, description: XmlNode, call: AdminCall
     ) -> MessageQueue | Topic:
         if found is None:
             raise not_found(name)
@@ -97,9 +99,10 @@ class Entities:
             )
         if isinstance(found, Topic):
             settings = _settings(TopicSettings, description, found.settings)
-            return self._namespace.update_topic(found.path, settings, now)
+            return self._namespace.update_topic(found.path, settings, call.now)
         changed = _settings(QueueSettings, description, found.settings)
-        return self._namespace.update_queue(found.path, changed, now)
+        call.check_forwarding(changed, found.settings)
+        return self._namespace.update_queue(found.path, changed, call.now)
 
     def _entry(self, entity: MessageQueue | Topic, call: AdminCall) -> AtomEntry:
         host, kilobytes = call.origin.host, self._namespace.limits.max_message_size // 1024

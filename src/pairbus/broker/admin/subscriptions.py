@@ -31,10 +31,12 @@ class Subscriptions:
         if call.is_update:
             current = self._namespace.get_subscription(topic, name).settings
             settings = read_settings(SubscriptionSettings, description, current)
+            call.check_forwarding(settings, current)
             return call.reply(
                 self._entry(self._namespace.update_subscription(topic, name, settings, call.now), call)
             )
         settings = read_settings(SubscriptionSettings, description)
+        call.check_forwarding(settings)
         given = description.find("DefaultRuleDescription")
         rule = Rule(created_at=call.now) if given is None else read_rule(given, created_at=call.now)
         created = self._namespace.create_subscription(topic, name, settings, call.now, rule=rule)

@@ -1,7 +1,7 @@
 """Names of entities: which are good, and how paths are compared.
 
 Paths are compared without regard to case, and keep the spelling that they were created with. A queue or
-topic may have slashes in its name.
+topic may have slashes in its name, but not the word that stands before the name of a subscription.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from .settings import NamespaceLimits
 
 _PATH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~/-]*[A-Za-z0-9_])?")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
+# Stands between the path of a topic and the name of a subscription.
+SEGMENT = "Subscriptions"
+_SEPARATOR = SEGMENT.lower()
 _RULE_NAME = re.compile(r"[^/\\?#@*\x00-\x1f]+")
 
 
@@ -21,16 +24,26 @@ def fold(path: str) -> str:
     return path.strip("/").lower()
 
 
+def entity_of(path: str) -> str:
+    """The queue or topic that a folded path belongs to; empty for the namespace's own nodes (`$cbs`)."""
+    segments = path.split("/")
+    for index, segment in enumerate(segments):
+        if segment.startswith("$") or (index and segment == _SEPARATOR):
+            return "/".join(segments[:index])
+    return path
+
+
 def check_path(path: str, limits: NamespaceLimits) -> None:
     """Raise Refused unless this can be the name of a queue or topic."""
     if len(path) > limits.max_path:
         raise bad_argument(
             f"The entity path is {len(path)} characters long; it may have {limits.max_path} at most."
         )
-    if not _PATH.fullmatch(path) or "//" in path:
+    if not _PATH.fullmatch(path) or "//" in path or entity_of(fold(path)) != fold(path):
         raise bad_argument(
             f"The entity path {path!r} is not valid. It may have letters, digits, periods, hyphens, "
-            "underscores and single slashes, and must start and end with a letter or digit."
+            "underscores and single slashes, must start and end with a letter or digit, and has no "
+            f"'/{SEGMENT}/' in it, which would make it that of a subscription."
         )
 
 

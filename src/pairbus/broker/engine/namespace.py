@@ -28,7 +28,7 @@ from .entity import Entity
 from .errors import Refused, bad_argument
 from .events import EngineEvent, EntityKind, EntityPut, EntityRemoved, RulePut, RuleRemoved
 from .message import Incoming
-from .names import check_path, check_rule_name, check_subscription_name, fold
+from .names import SEGMENT, check_path, check_rule_name, check_subscription_name, fold
 from .queue import MessageQueue
 from .recovery import Recovery, describe
 from .rules import Rule
@@ -41,7 +41,7 @@ from .settings import (
     SubscriptionSettings,
     TopicSettings,
 )
-from .subscription import SEGMENT, Subscription, subscription_path
+from .subscription import Subscription, subscription_path
 from .tokens import new_token
 from .topic import Topic
 from .validity import check_settings, check_update

@@ -9,11 +9,10 @@ from __future__ import annotations
 from .context import Context, Space
 from .errors import already_exists, not_allowed, not_found
 from .message import Incoming, StoredMessage, View
+from .names import SEGMENT
 from .queue import MessageQueue
 from .rules import Rule, TrueFilter
 from .settings import SubscriptionSettings
-
-SEGMENT = "Subscriptions"
 
 
 def subscription_path(topic: str, name: str) -> str:

@@ -116,7 +116,7 @@ def _token_node(peer: "Peer") -> Node:
         check=host.check_token,
         exists=exists,
         is_down=lambda path: host.faults.refuses_tokens(path, host.now()),
-        accept=peer.access.add,
+        accept=peer.take_grant,
     )
 
 

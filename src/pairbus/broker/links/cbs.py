@@ -22,10 +22,10 @@ class TokenNode:
         check: Callable[[str, str], Grant],
         exists: Callable[[str], None],
         is_down: Callable[[str], bool],
-        accept: Callable[[Grant], None],
+        accept: Callable[[Grant, str], None],
     ) -> None:
         """`check` turns token and path into a grant or raises TokenRejected; `exists` raises Refused for an
-        unknown path.
+        unknown path; `accept` is told what a token gives, and for which path.
         """
         self._check = check
         self._exists = exists
@@ -59,7 +59,7 @@ class TokenNode:
             return _answer(401, rejected.description)
         except Refused as refused:
             return _answer(404, refused.description)
-        self._accept(grant)
+        self._accept(grant, address.resource)
         return _answer(202, "Accepted")
 
 

@@ -29,7 +29,7 @@ from pairbus.amqp.events import (
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError, Target
 from pairbus.broker.access.connection_rights import Access
-from pairbus.broker.access.tokens import TokenRejected, check_plain
+from pairbus.broker.access.tokens import Claim, Grant, TokenRejected, check_plain
 from pairbus.broker.listener import Direct, cut
 from pairbus.fault_kinds import LineState
 
@@ -207,7 +207,7 @@ class Peer(Direct):
             self._handle(self.machine.sasl_outcome(True))
             return
         try:
-            self.access.add(check_plain(event.initial_response or b"", policies=self.host.policies))
+            self.access.add(check_plain(event.initial_response or b"", policies=self.host.policies), "")
         except TokenRejected as rejected:
             log.warning("sasl refused", extra={"fields": {**self._fields(), "reason": str(rejected)}})
             self._handle(self.machine.sasl_outcome(False))
@@ -302,13 +302,27 @@ class Peer(Direct):
 
         return find
 
+    def take_grant(self, grant: Grant, audience: str) -> None:
+        """A token was shown. If it gives less than the one before, links that lived by that one end."""
+        if self.access.add(grant, audience):
+            self.detach_unauthorized(self.host.now())
+
     def detach_unauthorized(self, now: float) -> None:
-        """A link lives no longer than the token that it was attached with."""
+        """A link lives no longer than the token that it was attached with, and as long as that allows it."""
+        text = (
+            "The token has expired, or a newer one allows less. Put a token with the claim on $cbs in time."
+        )
+        error = AmqpError(conditions.UNAUTHORIZED, text, {})
         for endpoint in list(self.endpoints.values()):
             needed = endpoint.needs
             if needed is not None and not self.access.allows(*needed, now=now):
-                text = "The token has expired. Put a new one on $cbs before the old one ends."
-                self.detach(endpoint, AmqpError(conditions.UNAUTHORIZED, text, {}))
+                self.detach(endpoint, error)
+        for wait in self.host.consumers.take_waits(
+            lambda wait: (
+                wait.peer is self and not self.access.allows(wait.queue.path, (Claim.LISTEN,), now=now)
+            )
+        ):
+            wait.refuse(error)
 
     def _drop_endpoints(self) -> None:
         self.host.consumers.take_waits(lambda wait: wait.peer is self)
