@@ -75,6 +75,17 @@ def test_a_good_token() -> None:
     assert verify(make()) == Grant(ALL_CLAIMS, NOW + 60, "", "app")
 
 
+def test_the_issuer_is_one_of_those_that_count(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(SECRET)
+    key = JwtKey.load(file, issuers=["https://one.example/", "https://two.example/"])
+    for issuer in key.issuers:
+        assert verify(make(iss=issuer), key).subject == "app"
+    for stranger in ("https://three.example/", "https://one.example", "", None):
+        assert "InvalidIssuer" in rejection(make(iss=stranger), key)
+    assert verify(make(iss="https://three.example/")).subject == "app", "whoever's, if none is named"
+
+
 @pytest.mark.parametrize(
     ("roles", "claims"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import stat
@@ -69,6 +70,18 @@ def test_json_is_what_the_ready_file_says(tmp_path: Path) -> None:
     assert json.loads(out) == described
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_keys_are_not_printed_on_request(tmp_path: Path, form: list[str]) -> None:
+    with running_broker(tmp_path / "ready.json", *NAMESPACES, "--hide-keys", *form) as (process, described):
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=PATIENCE)
+    secrets = [*re.findall("SharedAccessKey=([^;]+)", json.dumps(described)), described["control"]["token"]]
+    assert len(secrets) == 9
+    assert not [secret for secret in secrets if secret in out]
+    assert str(described["contoso"]["port"]) in out
+    assert "listen" in out
+
+
 def test_keys_and_certificate_outlive_a_restart(tmp_path: Path) -> None:
     arguments = ("--namespace", "contoso=0", "--data", str(tmp_path / "data"))
     with running_broker(tmp_path / "ready.json", *arguments) as (process, described):
@@ -78,6 +91,18 @@ def test_keys_and_certificate_outlive_a_restart(tmp_path: Path) -> None:
     again = ("--namespace", f"contoso={described['contoso']['port']}", "--data", str(tmp_path / "data"))
     with running_broker(tmp_path / "ready.json", *again) as (_, restarted):
         assert restarted["contoso"] == described["contoso"]
+
+
+def test_policies_of_a_file_and_of_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "policies"
+    file.write_text("# of the shop\n\n  app=c2VjcmV0PT0=:send,listen\nops=b3Bz:manage\n")
+    monkeypatch.setenv("SHOP_POLICIES", "web=d2Vi:send;job=am9i:listen\nops=bmV3:send")
+    options = ["--policy-file", str(file), "--policy-env", "SHOP_POLICIES", "--policy", "job=bGFzdA:send"]
+    with running_broker(tmp_path / "ready.json", *NAMESPACES, *options) as (_, described):
+        strings = described["contoso"]["policies"]
+    assert set(strings) == {"root", "send", "listen", "app", "ops", "web", "job"}
+    keys = {name: strings[name].split("SharedAccessKey=")[1].split(";")[0] for name in ("app", "ops", "job")}
+    assert keys == {"app": "c2VjcmV0PT0=", "ops": "bmV3", "job": "bGFzdA"}
 
 
 def test_a_policy_of_ones_own_gets_a_connection_string(tmp_path: Path) -> None:
@@ -97,6 +122,9 @@ def test_a_policy_of_ones_own_gets_a_connection_string(tmp_path: Path) -> None:
         (["--namespace", "not a name=0"], "not a name"),
         (["--policy", "app"], "NAME=KEY:RIGHTS"),
         (["--policy", "app=QWxhZGRpbg:dance"], "must be of send, listen"),
+        (["--policy-env", "NO_SUCH_VARIABLE"], "no variable of this name"),
+        (["--policy-file", __file__], "line 1: A policy lacks"),
+        (["--jwt-issuer", "https://issuer.example"], "needs --jwt-key"),
         (["--data", ".", "--memory"], "exclude each other"),
         (["--cert", __file__], "belong together"),
         (["--cert", __file__, "--key", __file__], "certificate"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 from typing import Any
 
@@ -96,8 +97,42 @@ def test_counters_and_connections(client: ControlClient, contoso: NamespaceHandl
     connection.close()
 
 
-def test_status_is_what_the_ready_file_says(broker: Broker, client: ControlClient) -> None:
-    assert client.status() == broker.describe()
+def test_status_is_what_the_ready_file_says_without_its_keys(broker: Broker, client: ControlClient) -> None:
+    status, known = client.status(), broker.describe()
+    assert status == broker.describe(with_keys=False)
+    assert status["control"]["url"] == known["control"].pop("url")
+    for name in ("contoso", "contoso-dr"):
+        assert status[name]["port"] == known[name].pop("port")
+        assert status[name]["policies"] == ["root", "send", "listen"]
+    secrets = [*re.findall("SharedAccessKey=([^;]+)", json.dumps(known)), known["control"]["token"]]
+    assert len(secrets) == 9
+    assert not [secret for secret in secrets if secret in json.dumps(status)]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("localhost:1234", 200),
+        ("LOCALHOST", 200),
+        ("[::1]:80", 200),
+        ("evil.example", 421),
+        ("evil.example:80", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("[::1", 421),
+        ("user@evil.example", 421),
+        ("", 421),
+    ],
+)
+def test_it_answers_to_its_own_names_alone(control: dict[str, Any], host: str, status: int) -> None:
+    connection = http.client.HTTPConnection(control["url"].removeprefix("http://"), timeout=10)
+    connection.putrequest("GET", "/faults", skip_host=True)
+    connection.putheader("Host", host)
+    connection.putheader("Authorization", f"Bearer {control['token']}")
+    connection.endheaders()
+    assert connection.getresponse().status == status
+    connection.close()
 
 
 @pytest.mark.parametrize("token", [None, "wrong", "wröng", "Bearer"])

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from pairbus.clock import Clock, SystemClock
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import make_directory
+from pairbus.plumbing.hosts import is_loopback
 from pairbus.portal import Portal
 
 from .access.certificate import Certificate, ensure_certificate, load_given, server_context
@@ -58,6 +59,7 @@ class Broker:
         control_port: int = 0,
         certificate: tuple[Path, Path] | None = None,
         jwt_key: Path | None = None,
+        jwt_issuers: Sequence[str] = (),
         fault_plan: FaultPlan | Path | None = None,
         clock: Clock | None = None,
         limits: NamespaceLimits = STANDARD,
@@ -66,6 +68,7 @@ class Broker:
 
         `certificate` is a PEM certificate and its key; one is made when it is not given. `jwt_key` is a file
         with the public key, or the shared secret, that verifies JSON web tokens; without it they are refused.
+        With `jwt_issuers` their issuer (`iss`) must be one of these.
         """
         for name in namespaces:
             if not _NAME.fullmatch(name):
@@ -80,7 +83,9 @@ class Broker:
         self._policies = tuple(policies)
         self._control_port = control_port
         self._given_certificate = certificate
-        self._jwt_key = None if jwt_key is None else JwtKey.load(jwt_key)
+        if jwt_issuers and jwt_key is None:
+            raise ConfigurationError("an issuer of JSON web tokens needs a key that verifies them: jwt_key")
+        self._jwt_key = None if jwt_key is None else JwtKey.load(jwt_key, issuers=jwt_issuers)
         self._plan = FaultPlan.load(fault_plan) if isinstance(fault_plan, Path) else fault_plan
         if self._plan is not None:
             self._plan.check_namespaces(self._ports)
@@ -207,7 +212,12 @@ class Broker:
         )
 
     def _start_control(self) -> None:
-        api = ControlApi(self._hosts, token=self._control_token, describe=self.describe)
+        api = ControlApi(
+            self._hosts,
+            token=self._control_token,
+            describe=lambda: self.describe(with_keys=False),
+            is_local=is_loopback(self.address),
+        )
         self._control = Listener(
             self.address, self._control_port, choose=lambda *_: AdminHttp(api.handle), tls=self._tls
         )
@@ -234,20 +244,21 @@ class Broker:
         """The PEM file that clients must trust to reach the namespaces by TLS."""
         return self.call(self._make_certificate).cert_path
 
-    def describe(self) -> dict[str, Any]:
-        """All that one needs to reach the namespaces, as the ready file has it. It holds secrets."""
+    def describe(self, *, with_keys: bool = True) -> dict[str, Any]:
+        """All that one needs to reach the namespaces, as the ready file has it. It holds secrets.
+        Without keys, policies are told by name alone.
+        """
         assert self._control is not None, "the broker has not been started"
         described: dict[str, Any] = {}
         for name in self._hosts:
             handle = self[name]
-            described[name] = {
-                "port": handle.port,
-                "connection_string": handle.connection_string,
-                "cert": str(self.certificate.absolute()),
-                "policies": handle.policies,
-            }
-        url = f"http://{self.address}:{self._control.port}"
-        return {**described, "control": {"url": url, "token": self._control_token}}
+            reach = {"port": handle.port, "cert": str(self.certificate.absolute())}
+            keys = {"connection_string": handle.connection_string, "policies": handle.policies}
+            described[name] = {**reach, **keys} if with_keys else {**reach, "policies": list(handle.policies)}
+        control = {"url": f"http://{self.address}:{self._control.port}"}
+        if with_keys:
+            control["token"] = self._control_token
+        return {**described, "control": control}
 
     def tick(self) -> None:
         """Look at the clock again; for tests that pass a manual clock and have moved it."""

@@ -2,7 +2,9 @@
 ports.
 
 It has a port of its own, so that a namespace that refuses everything can still be healed, and a token, so
-that not everybody on the machine can break it. `ControlClient` is the other end, for the command line.
+that not everybody on the machine can break it. On the loopback it answers to its own names alone, so that a
+page in a browser, whose name leads here for a moment, is not answered at all. It tells no keys: the ready
+file has them. `ControlClient` is the other end, for the command line.
 """
 
 import hmac
@@ -15,6 +17,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from pairbus.errors import ConfigurationError
 from pairbus.fault_kinds import ARGUMENTS
+from pairbus.plumbing.hosts import numeric_address
 
 from .admin import HttpRequest, Response
 from .errors import ControlError
@@ -28,14 +31,24 @@ class ControlApi:
     """Answers the requests of the control address."""
 
     def __init__(
-        self, hosts: Mapping[str, NamespaceHost], *, token: str, describe: Callable[[], dict[str, Any]]
+        self,
+        hosts: Mapping[str, NamespaceHost],
+        *,
+        token: str,
+        describe: Callable[[], dict[str, Any]],
+        is_local: bool = True,
     ) -> None:
         self._hosts = hosts
         self._token = token
         self._describe = describe
+        self._is_local = is_local
 
     def handle(self, request: HttpRequest) -> Response:
         """Answer one request with JSON."""
+        if self._is_local and not _is_address(request.headers.get("host", "")):
+            return _json(
+                421, {"error": "this address is called localhost or by its number, and nothing else"}
+            )
         if not hmac.compare_digest((request.token or "").encode(), self._token.encode()):
             return _json(
                 401,
@@ -108,6 +121,15 @@ _ROUTES: dict[str, dict[str, _Perform]] = {
     "connections": {"GET": ControlApi.list_connections},
     "status": {"GET": ControlApi.status},
 }
+
+
+def _is_address(host: str) -> bool:
+    """Whether a `Host` header has a name that no stranger can let lead here."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return name == "localhost" or numeric_address(name) is not None
 
 
 def _query(request: HttpRequest, *known: str) -> dict[str, str]:
@@ -184,7 +206,7 @@ class ControlClient:
         return self._call("GET", "/connections" + (f"?namespace={quote(namespace)}" if namespace else ""))
 
     def status(self) -> Any:
-        """What the ready file says, as it is now."""
+        """What the ready file says, as it is now, without keys."""
         return self._call("GET", "/status")
 
     def _call(self, method: str, target: str, body: Any = None) -> Any:

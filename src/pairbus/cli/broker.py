@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,10 +51,24 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--policy", "policies", multiple=True, metavar="NAME=KEY:RIGHTS", help="Rights: send,listen,manage."
 )
+@click.option(
+    "--policy-file",
+    "policy_files",
+    type=_FILE,
+    multiple=True,
+    help="Policies, one a line: keys stay private.",
+)
+@click.option(
+    "--policy-env", "policy_variables", metavar="NAME", multiple=True, help="A variable with policies."
+)
+@click.option("--hide-keys", is_flag=True, help="Print no keys; the ready file has them.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--cert", type=_FILE, help="A certificate (PEM) instead of one made at the first start.")
 @click.option("--key", type=_FILE, help="The private key of --cert (PEM).")
 @click.option("--jwt-key", type=_FILE, help="A key file that verifies JSON web tokens.")
+@click.option(
+    "--jwt-issuer", "jwt_issuers", multiple=True, metavar="ISS", help="Whose tokens count. Repeatable."
+)
 @click.option("--control-port", type=click.IntRange(0, 65535), default=0, help="0 picks a free one.")
 @click.option("--fault-plan", type=_FILE, help="A script of faults to run (TOML).")
 @log_options
@@ -65,10 +80,14 @@ def broker(
     memory: bool,
     ready_file: Path | None,
     policies: tuple[str, ...],
+    policy_files: tuple[Path, ...],
+    policy_variables: tuple[str, ...],
+    hide_keys: bool,
     host: str,
     cert: Path | None,
     key: Path | None,
     jwt_key: Path | None,
+    jwt_issuers: tuple[str, ...],
     control_port: int,
     fault_plan: Path | None,
     log_level: str,
@@ -84,6 +103,8 @@ def broker(
         raise click.UsageError("--data and --memory exclude each other")
     if (cert is None) != (key is None):
         raise click.UsageError("--cert and --key belong together")
+    if jwt_issuers and jwt_key is None:
+        raise click.UsageError("--jwt-issuer needs --jwt-key")
     ports = _parse_namespaces(namespaces)
     _make_directory(data)
     remove_stale(ready_file)
@@ -93,17 +114,39 @@ def broker(
         Policy,
     )
 
+    given = [*map(_read_file, policy_files), *map(_read_variable, policy_variables)]
     embedded = Broker(
         ports,
         data_dir=data,
-        policies=[Policy.parse(text) for text in policies],
+        policies=[
+            *(policy for each in given for policy in Policy.parse_all(each[1], source=each[0])),
+            *map(Policy.parse, policies),
+        ],
         host=host,
         control_port=control_port,
         certificate=(cert, key) if cert and key else None,
         jwt_key=jwt_key,
+        jwt_issuers=jwt_issuers,
         fault_plan=fault_plan,
     )
-    asyncio.run(_serve(embedded, ready_file, as_json=as_json))
+    asyncio.run(_serve(embedded, ready_file, as_json=as_json, with_keys=not hide_keys))
+
+
+def _read_file(path: Path) -> tuple[str, str]:
+    """Name and content of a file with policies."""
+    try:
+        return f"--policy-file {path}", path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigurationError(f"--policy-file {path}: cannot be read: {reason}") from None
+
+
+def _read_variable(name: str) -> tuple[str, str]:
+    """Name and content of a variable with policies."""
+    text = os.environ.get(name)
+    if text is None:
+        raise ConfigurationError(f"--policy-env {name}: there is no variable of this name; set it first")
+    return f"--policy-env {name}", text
 
 
 def _parse_namespaces(given: tuple[str, ...]) -> Mapping[str, int]:
@@ -134,18 +177,18 @@ def _make_directory(data: Path | None) -> None:
         ) from None
 
 
-async def _serve(embedded: Broker, ready_file: Path | None, *, as_json: bool) -> None:
+async def _serve(embedded: Broker, ready_file: Path | None, *, as_json: bool, with_keys: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with embedded:
-        described = embedded.describe()
-        with announced(described, ready_file):
+        shown = embedded.describe(with_keys=with_keys)
+        with announced(embedded.describe(), ready_file):
             if as_json:
-                print_json(described)
+                print_json(shown)
             else:
-                _print_for_people(described, ready_file)
+                _print_for_people(shown, ready_file)
             await embedded.serve_until(stop)
 
 
@@ -156,8 +199,9 @@ def _print_for_people(described: Mapping[str, Any], ready_file: Path | None) -> 
             continue
         certificates.add(entry["cert"])
         click.echo(f"{name} on port {entry['port']}")
-        for policy, connection_string in entry["policies"].items():
-            click.echo(f"  {policy:<8}{connection_string}")
+        policies = entry["policies"]
+        for policy in policies:
+            click.echo(f"  {policy:<8}{policies[policy]}" if "connection_string" in entry else f"  {policy}")
     for path in sorted(certificates):
         click.echo(f"certificate for administration clients: {path}")
     control = f"pairbus fault list --ready-file {ready_file}" if ready_file else described["control"]["url"]

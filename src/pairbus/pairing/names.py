@@ -15,13 +15,13 @@ Names are lower-cased, since host names and paths are case-insensitive.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.hosts import is_loopback, numeric_address
 
 from .errors import SamePairError
 
@@ -135,7 +135,7 @@ def primary_name(side: ConnectionString | Endpoint | str, *, alias: str | None =
             return _checked_name(side.namespace, "The Namespace= field of the connection string")
         side = side.endpoint
     endpoint = endpoint_of(side) if isinstance(side, str) else side
-    address = _address(endpoint.host)
+    address = numeric_address(endpoint.host)
     if address is not None:
         # Written out in full, an IPv6 address starts with a digit or letter, as entity names must.
         return f"{re.sub('[.:]', '-', address.exploded)}-{endpoint.port}"
@@ -155,13 +155,6 @@ def _checked_name(name: str, what: str) -> str:
             "another one"
         )
     return lowered
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
 
 
 def backlog_queue_name(primary: str, index: int) -> str:
@@ -188,9 +181,9 @@ def is_same_endpoint(one: Endpoint, other: Endpoint) -> bool:
 
 
 def _host_key(host: str) -> str:
-    address = _address(host)
-    if host.lower() == "localhost" or (address is not None and address.is_loopback):
+    if is_loopback(host):
         return "localhost"
+    address = numeric_address(host)
     return str(address) if address is not None else host.rstrip(".").lower()
 
 

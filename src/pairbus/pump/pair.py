@@ -8,7 +8,6 @@ works in this process and refuses to be pickled.
 from __future__ import annotations
 
 import importlib
-import ipaddress
 import os
 import ssl
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from pairbus.pairing.names import (
     parse_connection_string,
     primary_name,
 )
+from pairbus.plumbing.hosts import is_loopback
 from pairbus.sdk.credentials import default_credential
 
 from .amqp_line import Place
@@ -94,7 +94,7 @@ class ResolvedSide:
     def place(self) -> Place:
         """Where to connect: by TLS, except for emulators, and on the loopback unless there is a CA for it."""
         is_emulator = self.parsed is not None and self.parsed.emulator
-        is_plain = is_emulator or (self.side.ca_file is None and _is_loopback(self.endpoint.host))
+        is_plain = is_emulator or (self.side.ca_file is None and is_loopback(self.endpoint.host))
         return Place(self.endpoint.host, self.endpoint.port, None if is_plain else self._tls())
 
     def _tls(self) -> ssl.SSLContext:
@@ -129,15 +129,6 @@ class ResolvedSide:
             raise ConfigurationError(
                 f"There is no credential {name!r}: give 'default' or 'package.module:Class' ({error})"
             ) from error
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

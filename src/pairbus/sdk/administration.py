@@ -7,7 +7,6 @@ port, so that nobody has to trust its certificate first; every other one is aske
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
@@ -25,6 +24,7 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus.pairing.names import parse_connection_string
+from pairbus.plumbing.hosts import is_loopback
 
 from .credentials import for_event_loop
 
@@ -63,7 +63,7 @@ def open_administration(
     if credential is not None:
         return ServiceBusAdministrationClient(address, cast(Any, _Credential(credential)), **settings)
     parsed = parse_connection_string(address)
-    if parsed.emulator and _is_loopback(parsed.endpoint.host):
+    if parsed.emulator and is_loopback(parsed.endpoint.host):
         settings["transport"] = _PlainTransport()
     return ServiceBusAdministrationClient.from_connection_string(address, **settings)
 
@@ -92,13 +92,6 @@ def _proxy_address(proxy: Mapping[str, Any]) -> str:
     if proxy.get("username"):
         user = f"{quote(proxy['username'], safe='')}:{quote(proxy.get('password') or '', safe='')}@"
     return f"http://{user}{proxy['proxy_hostname']}:{proxy['proxy_port']}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class _Credential:

@@ -84,6 +84,21 @@ class Policy:
         return cls(name, key, frozenset(_CLAIMS_BY_WORD[word] for word in words))
 
     @classmethod
+    def parse_all(cls, text: str, *, source: str) -> list[Policy]:
+        """Read policies, one a line, from a file or a variable, which errors call `source`.
+
+        Empty lines and those that begin with `#` are passed over; a semicolon ends a line as well.
+        """
+        policies = []
+        for number, line in enumerate(re.split("[\n;]", text), start=1):
+            if line.strip() and not line.lstrip().startswith("#"):
+                try:
+                    policies.append(cls.parse(line.strip()))
+                except ConfigurationError as error:
+                    raise ConfigurationError(f"{source}, line {number}: {error}") from None
+        return policies
+
+    @classmethod
     def generate(cls, name: str, *claims: Claim) -> Policy:
         """Make a policy with a random key."""
         key = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")

@@ -2,14 +2,15 @@
 
 They count only when the namespace's owner has given a key to verify them. The key's type decides which
 algorithms are taken, never the token: a public key must not be usable as the secret of an HMAC. What they
-allow stands in their `roles`, by the names of the service's built-in roles, for the whole namespace.
+allow stands in their `roles`, by the names of the service's built-in roles, for the whole namespace. A key
+may be that of many issuers, as those of a directory's tenants are: the owner then names the ones that count.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,15 +46,18 @@ class JwtKey:
 
     key: Any = field(repr=False)
     algorithms: tuple[str, ...]
+    # Whose tokens count; whoever's, if there are none.
+    issuers: tuple[str, ...] = ()
 
     @classmethod
-    def load(cls, path: Path) -> JwtKey:
+    def load(cls, path: Path, *, issuers: Sequence[str] = ()) -> JwtKey:
         """Read a key from a file: PEM, or else a shared secret."""
         try:
             content = path.read_bytes().strip()
         except OSError as error:
             raise ConfigurationError(f"The key {path} cannot be read: {error.strerror}.") from None
-        return cls.from_pem(content) if content.startswith(b"-----BEGIN") else cls.from_secret(content)
+        key = cls.from_pem(content) if content.startswith(b"-----BEGIN") else cls.from_secret(content)
+        return replace(key, issuers=tuple(issuers))
 
     @classmethod
     def from_secret(cls, secret: bytes | str) -> JwtKey:
@@ -115,6 +119,9 @@ class JwtKey:
             raise TokenRejected(f"InvalidToken: The token's algorithm is not one of {allowed}.") from None
         except (jwt.PyJWTError, *_PARSING_ERRORS):
             raise TokenRejected("MalformedToken: The JSON web token cannot be read.") from None
+        if self.issuers and found.get("iss") not in self.issuers:
+            counted = ", ".join(self.issuers)
+            raise TokenRejected(f"InvalidIssuer: The token's issuer is none of those that count: {counted}.")
         return _grant(found, now)
 
 
