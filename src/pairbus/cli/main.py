@@ -49,6 +49,9 @@ class _Commands(LazyGroup):
             _PREPARE,
         ),
         "check": LazyCommand("pairbus.cli.check", "check", "Check a pair before an outage does.", _PREPARE),
+        "doctor": LazyCommand(
+            "pairbus.cli.doctor", "doctor", "Look at this machine and at what it reaches.", _PREPARE
+        ),
         "send": LazyCommand(
             "pairbus.cli.send", "send", "Send the lines of a file to an entity of a pair.", _SEND
         ),
