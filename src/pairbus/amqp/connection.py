@@ -16,18 +16,23 @@ Theory of operation
 4. After `Closed` all input is ignored, and all calls do nothing. There is exactly one `Closed`.
 5. Open, begin, end, close, detach and echoes are answered here, because there is only one right answer.
    Whether a client may enter and a link may attach is the owner's to say (`sasl_outcome`, `Link.accept`).
-6. Bytes of the peer are held in two places only: one unfinished frame (bounded by max-frame-size) and
-   unfinished messages (bounded by the limits). Each incoming frame is answered with a bounded number of
-   bytes. An owner that stops reading while its peer does not read holds nothing but these.
+6. Bytes of the peer are held in three places only: one unfinished frame (bounded by max-frame-size),
+   unfinished messages (bounded by the limits), and what is left of a read that was too much work for one
+   turn (`has_more`; the owner calls `receive_data` again before it reads on). Each incoming frame is answered
+   with a bounded number of bytes. An owner that stops reading while its peer does not read holds no more.
+   Of what a peer says of itself in open, begin and attach, nothing is kept that nobody asks for later.
 7. Output is a list of byte strings that are joined once when they are taken out, so a payload is copied once.
 8. Time-outs are compared with the `now` of the calls. We announce half of our idle time-out, as the
    standard advises, and send an empty frame when half of the peer's has passed with nothing to send.
+9. A server may begin as one that does not trust its peer. Until `trust` it holds next to nothing for it.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 from pairbus.conditions import (
@@ -55,7 +60,7 @@ from .fastframes import (
 from .frames import AMQP_FRAME, HEADER_SIZE
 from .handshake import Handshake, HandshakeState
 from .inbox import Inbox
-from .limits import CodecLimits
+from .limits import MAX_PERFORMATIVE, MIN_IDLE_TIMEOUT, CodecLimits
 from .performatives import AmqpError, Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
 from .sasl import SERVER_MECHANISMS, SaslClient
 from .serials import NumberPool
@@ -104,6 +109,7 @@ class Connection:
         idle_timeout: float | None = None,
         limits: CodecLimits | None = None,
         properties: dict[Any, Any] | None = None,
+        trusted: bool = True,
         now: float = 0.0,
     ) -> None:
         self.server = server
@@ -120,6 +126,8 @@ class Connection:
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
         self.partial_bytes = 0
         self.link_count = 0
+        self.effort = 0  # spent on the present read
+        self.has_more = False
         self._chunks: list[bytes] = []
         self.write: Callable[[bytes], None] = self._chunks.append
         self.settled_run = SettledRun(self._chunks)
@@ -148,6 +156,17 @@ class Connection:
         self._last_received = now
         self._last_sent = now
         self._close_deadline: float | None = None
+        self._apply_limits(trusted)
+
+    def _apply_limits(self, trusted: bool) -> None:
+        limits, stranger = self.limits, self.limits.stranger
+        self.trusted = trusted
+        self.link_limit = limits.max_connection_links if trusted else stranger.max_links
+        self.partial_limit = limits.max_partial_bytes if trusted else stranger.max_bytes
+        self._frame_limit = self.max_frame_size if trusted else min(self.max_frame_size, stranger.max_bytes)
+        self._session_limit = limits.max_sessions if trusted else stranger.max_sessions
+        self._performative_limit = MAX_PERFORMATIVE if trusted else stranger.max_performative
+        self._effort_limit = limits.max_read_effort if trusted else stranger.max_read_effort
 
     def __repr__(self) -> str:
         return f"<Connection {'server' if self.server else 'client'} {self.state.value}>"
@@ -163,6 +182,16 @@ class Connection:
     def is_writable(self) -> bool:
         """Frames of sessions may be queued."""
         return self._open_sent and self.state in (ConnectionState.OPEN, ConnectionState.OPENED)
+
+    def trust(self) -> None:
+        """Server: the peer has shown who it is, and gets what the limits give."""
+        if not self.trusted:
+            self._apply_limits(True)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the peer that wait for more to come."""
+        return len(self._pending) + self.partial_bytes
 
     def start(self) -> None:
         """Client: send the first protocol header."""
@@ -238,7 +267,7 @@ class Connection:
     def _heartbeat_due(self) -> float | None:
         if self.remote_open is None or not self.remote_open.idle_time_out or not self.is_writable:
             return None
-        return self._last_sent + self.remote_open.idle_time_out / 2000
+        return self._last_sent + max(self.remote_open.idle_time_out, MIN_IDLE_TIMEOUT) / 2000
 
     def _idle_due(self) -> float | None:
         if self.idle_timeout is None or self.state is ConnectionState.CLOSE_SENT:
@@ -268,7 +297,8 @@ class Connection:
 
     def _read(self, data: bytes) -> None:
         at, size = 0, len(data)
-        self._needed = 0
+        self._needed = self.effort = 0
+        self.has_more = False
         if self.state is ConnectionState.HANDSHAKE:
             at = self._handshake.read(data, 0, self._events)
             self._needed = self._handshake.needed
@@ -279,7 +309,7 @@ class Connection:
         if self.state is not ConnectionState.HANDSHAKE:
             at = self._read_frames(data, at)
         if at < size and self.state is not ConnectionState.CLOSED:
-            if size - at > max(self.max_frame_size, self.limits.max_ahead):
+            if not self.has_more and size - at > max(self.max_frame_size, self.limits.max_ahead):
                 raise ProtocolError(FRAMING_ERROR, "too many bytes were sent ahead of the answer")
             self._pending += data[at:]
 
@@ -289,25 +319,41 @@ class Connection:
         return events
 
     def _read_frames(self, data: bytes, at: int) -> int:
-        """All whole frames from `at` on. The hot loop: the usual frames go straight to their inbox."""
-        size_of_data, limit, events, inboxes = len(data), self.max_frame_size, self._events, self._inboxes
-        while size_of_data - at >= HEAD_SIZE:
+        """Whole frames from `at` on, as far as the budget of one read goes. The hot loop: the usual frames go
+        straight to their inbox.
+        """
+        size_of_data, limit, events, inboxes = len(data), self._frame_limit, self._events, self._inboxes
+        most = self._effort_limit
+        for _ in repeat(None, self.limits.max_read_frames):
+            if size_of_data - at < HEAD_SIZE:
+                return self._read_rest(data, at)
             size, shape, channel, performative, length, count, byte1, byte2 = read_head(data, at)
             end = at + size
             inbox = inboxes.get(channel)
             if inbox and shape == PLAIN_FRAME and HEAD_SIZE <= size <= limit and end <= size_of_data:
                 try:
                     if performative == TRANSFER_LIST:
-                        inbox.take_transfer(data, at, end, length, count, byte1, byte2, events)
-                        at = end
+                        at, start = end, at
+                        if (
+                            inbox.take_transfer(data, start, end, length, count, byte1, byte2, events)
+                            and self.effort >= most
+                        ):
+                            break
                         continue
                     if performative == DISPOSITION_LIST:
-                        inbox.take_disposition(data, at, end, length, count, byte1, byte2, events)
-                        at = end
+                        at, start = end, at
+                        if (
+                            inbox.take_disposition(data, start, end, length, count, byte1, byte2, events)
+                            and self.effort >= most
+                        ):
+                            break
                         continue
                     if performative == FLOW_LIST:
-                        inbox.session.on_flow(read_flow(data, at, end), events)
-                        at = end
+                        at, start = end, at
+                        inbox.session.on_flow(read_flow(data, start, end), events)
+                        self.effort += 1
+                        if self.effort >= most:
+                            break
                         continue
                 except SessionViolation as fault:
                     inbox.session.violate(fault, events)
@@ -317,7 +363,10 @@ class Connection:
             if reached == at:
                 return at
             at = reached
-        return self._read_rest(data, at)
+            if self.effort >= most:
+                break
+        self.has_more = at < size_of_data
+        return at
 
     def _read_rest(self, data: bytes, at: int) -> int:
         """Fewer bytes than the head of a usual frame, which may still be heartbeats."""
@@ -334,14 +383,15 @@ class Connection:
             self._needed = HEADER_SIZE
             return at
         size, doff, kind, channel = frames.unpack_header(data, at)
-        frames.check_header(size, doff, kind, limit=self.max_frame_size, expected=AMQP_FRAME)
+        frames.check_header(size, doff, kind, limit=self._frame_limit, expected=AMQP_FRAME)
         start: int = at + doff * 4
         end: int = at + size
         if end > len(data):
             self._needed = size
             return at
         if start < end:
-            performative, reached = frames.decode_performative(data, start, end)
+            self.effort += 4 + (size >> 8)
+            performative, reached = frames.decode_performative(data, start, end, self._performative_limit)
             if reached != end and not isinstance(performative, Transfer):
                 raise DecodeError("bytes follow a performative that takes none")
             self._dispatch(channel, performative, data[reached:end])
@@ -404,7 +454,14 @@ class Connection:
     def _on_open(self, opening: Open) -> None:
         if opening.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise ProtocolError(NOT_ALLOWED, f"max-frame-size is below {MIN_MAX_FRAME_SIZE}")
-        self.remote_open = opening
+        self.remote_open = replace(
+            opening,
+            outgoing_locales=None,
+            incoming_locales=None,
+            offered_capabilities=None,
+            desired_capabilities=None,
+            properties=None,
+        )
         self.remote_max_frame_size = min(opening.max_frame_size, MAX_FRAME_WRITTEN)
         self.state = ConnectionState.OPENED
         if self.server:
@@ -417,6 +474,8 @@ class Connection:
         if channel in self._by_remote_channel:
             raise ProtocolError(ILLEGAL_STATE, f"a session has begun on channel {channel} already")
         if begin.remote_channel is None:
+            if len(self._sessions) >= self._session_limit:
+                raise ProtocolError(RESOURCE_LIMIT, f"there are {self._session_limit} sessions already")
             if self.remote_open is not None and self._channels.peek() > self.remote_open.channel_max:
                 raise ProtocolError(RESOURCE_LIMIT, "the peer's channel-max leaves no channel to answer on")
             session = self._add_session(channel)

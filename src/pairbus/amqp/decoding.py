@@ -3,10 +3,14 @@
 One function per constructor, found by table. A function gets the whole buffer and the place behind the
 constructor, and returns the value and the place behind it: nothing is sliced but strings and binaries.
 
-What the peer claims is never believed before the bytes are there:
+What the peer claims is never believed before the bytes are there, and what it asks for costs no more than in
+proportion to them:
 1. a compound cannot have more elements than it has bytes, and no memory is set aside by its count;
 2. arrays of elements without width are cut short by `MAX_ZERO_WIDTH`;
-3. nesting ends at `MAX_DEPTH`.
+3. nesting ends at `MAX_DEPTH`, and one value has at most `MAX_ELEMENTS` in all its compounds;
+4. keys of maps are text, symbols, binaries and integers. Those are all that the standard has a use for, and
+   all whose hashes a peer cannot make collide: a uuid's is its number modulo 2**61 - 1, and a few thousand
+   that are chosen for it make a map cost seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import DecodeError
-from .limits import MAX_DEPTH, MAX_ZERO_WIDTH
+from .limits import MAX_DEPTH, MAX_ELEMENTS, MAX_ZERO_WIDTH
 from .types import (
     Array,
     Byte,
@@ -37,7 +41,8 @@ from .types import (
     UShort,
 )
 
-Decoder = Callable[[bytes, int, int], tuple[Any, int]]
+Decoder = Callable[[bytes, int, list[int]], tuple[Any, int]]
+# What decoders hand on: how deep they are, and how many elements may still come.
 
 _u16 = struct.Struct(">H").unpack_from
 _u32 = struct.Struct(">I").unpack_from
@@ -54,7 +59,7 @@ _f64 = struct.Struct(">d").unpack_from
 def decode(buffer: bytes, offset: int = 0) -> tuple[Any, int]:
     """The value at `offset` and the place behind it."""
     try:
-        return _DECODERS[buffer[offset]](buffer, offset + 1, 0)
+        return _DECODERS[buffer[offset]](buffer, offset + 1, [0, MAX_ELEMENTS])
     except (IndexError, struct.error):
         raise DecodeError("the value ends before its bytes do") from None
     except UnicodeDecodeError:
@@ -110,14 +115,14 @@ def _skip_descriptor(buffer: bytes, offset: int) -> int:
 
 
 def _constant(value: Any) -> Decoder:
-    return lambda buffer, at, depth: (value, at)
+    return lambda buffer, at, state: (value, at)
 
 
-def _empty_list(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
+def _empty_list(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
     return [], at
 
 
-def _boolean(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
+def _boolean(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
     value = buffer[at]
     if value > 1:
         raise DecodeError("a boolean is neither 0 nor 1")
@@ -125,27 +130,27 @@ def _boolean(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
 
 
 def _small(kind: type) -> Decoder:
-    return lambda buffer, at, depth: (kind(buffer[at]), at + 1)
+    return lambda buffer, at, state: (kind(buffer[at]), at + 1)
 
 
 def _number(unpack: Callable[[bytes, int], tuple[Any, ...]], width: int, kind: type) -> Decoder:
-    return lambda buffer, at, depth: (kind(unpack(buffer, at)[0]), at + width)
+    return lambda buffer, at, state: (kind(unpack(buffer, at)[0]), at + width)
 
 
-def _long(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
+def _long(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
     return _i64(buffer, at)[0], at + 8
 
 
-def _small_long(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
+def _small_long(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
     return _i8(buffer, at)[0], at + 1
 
 
-def _double(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
+def _double(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
     return _f64(buffer, at)[0], at + 8
 
 
 def _raw(kind: type, width: int) -> Decoder:
-    def read(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
+    def read(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
         end = at + width
         if end > len(buffer):
             raise DecodeError("the value ends before its bytes do")
@@ -154,14 +159,14 @@ def _raw(kind: type, width: int) -> Decoder:
     return read
 
 
-def _uuid(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
+def _uuid(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
     end = at + 16
     if end > len(buffer):
         raise DecodeError("the value ends before its bytes do")
     return uuid.UUID(bytes=buffer[at:end]), end
 
 
-def _char(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
+def _char(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
     point = _u32(buffer, at)[0]
     if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
         raise DecodeError("a char is no Unicode character")
@@ -169,13 +174,13 @@ def _char(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
 
 
 def _variable(wide: bool, convert: Callable[[bytes], Any]) -> Decoder:
-    def read8(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
+    def read8(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
         end = at + 1 + buffer[at]
         if end > len(buffer):
             raise DecodeError("the value ends before its bytes do")
         return convert(buffer[at + 1 : end]), end
 
-    def read32(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
+    def read32(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
         end = at + 4 + _u32(buffer, at)[0]
         if end > len(buffer):
             raise DecodeError("the value ends before its bytes do")
@@ -196,10 +201,16 @@ def _symbol(raw: bytes) -> Symbol:
     return Symbol(raw.decode("ascii"))
 
 
-def _bounds(buffer: bytes, at: int, wide: bool, depth: int) -> tuple[int, int, int]:
-    """Count, first place and end of a compound; its size is checked against what is there."""
-    if depth >= MAX_DEPTH:
+def _enter(state: list[int]) -> None:
+    """One level deeper; who comes through goes back up by itself."""
+    if state[0] >= MAX_DEPTH:
         raise DecodeError("values are nested too deeply")
+    state[0] += 1
+
+
+def _bounds(buffer: bytes, at: int, wide: bool, state: list[int]) -> tuple[int, int, int]:
+    """Count, first place and end of a compound; its size is checked against what is there."""
+    _enter(state)
     if wide:
         size, count = _u32u32(buffer, at)
         start, end = at + 8, at + 4 + size
@@ -208,16 +219,18 @@ def _bounds(buffer: bytes, at: int, wide: bool, depth: int) -> tuple[int, int, i
         start, end = at + 2, at + 1 + buffer[at]
     if end > len(buffer) or start > end:
         raise DecodeError("a compound value is larger than the bytes at hand")
+    state[1] -= count
+    if state[1] < 0:
+        raise DecodeError(f"a value has more than {MAX_ELEMENTS} elements")
     return count, start, end
 
 
 def _list(wide: bool) -> Decoder:
-    def read(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
-        count, at, end = _bounds(buffer, at, wide, depth)
+    def read(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
+        count, at, end = _bounds(buffer, at, wide, state)
         if count > end - at:
             raise DecodeError("a list claims more elements than it has bytes")
         values: list[Any] = []
-        depth += 1
         decoders = _DECODERS
         for _ in range(count):
             code = buffer[at]
@@ -225,50 +238,51 @@ def _list(wide: bool) -> Decoder:
             if code == 0x40:  # most fields of most composites
                 values.append(None)
             else:
-                value, at = decoders[code](buffer, at, depth)
+                value, at = decoders[code](buffer, at, state)
                 values.append(value)
         if at != end:
             raise DecodeError("the elements of a list do not fill it")
+        state[0] -= 1
         return values, end
 
     return read
 
 
 def _map(wide: bool) -> Decoder:
-    def read(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
-        count, at, end = _bounds(buffer, at, wide, depth)
+    def read(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
+        count, at, end = _bounds(buffer, at, wide, state)
         if count > end - at or count & 1:
             raise DecodeError("a map claims more elements than it has bytes, or an odd number")
         values: dict[Any, Any] = {}
-        depth += 1
         decoders = _DECODERS
-        try:
-            for _ in range(count >> 1):
-                key, at = decoders[buffer[at]](buffer, at + 1, depth)
-                values[key], at = decoders[buffer[at]](buffer, at + 1, depth)
-        except TypeError:
-            raise DecodeError("a list or map is the key of a map") from None
+        for _ in range(count >> 1):
+            code = buffer[at]
+            if code not in _KEYS:
+                raise DecodeError("the key of a map is neither text, symbol, binary nor integer")
+            key, at = decoders[code](buffer, at + 1, state)
+            values[key], at = decoders[buffer[at]](buffer, at + 1, state)
         if at != end:
             raise DecodeError("the elements of a map do not fill it")
         if len(values) != count >> 1:
             raise DecodeError("a map has the same key twice")
+        state[0] -= 1
         return values, end
 
     return read
 
 
 def _array(wide: bool) -> Decoder:
-    def read(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
-        count, at, end = _bounds(buffer, at, wide, depth)
-        depth += 1
+    def read(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
+        count, at, end = _bounds(buffer, at, wide, state)
         if count == 0 and at == end:  # no constructor; some peers write empty arrays so
+            state[0] -= 1
             return Array((), type(None)), end
         descriptor = None
         code = buffer[at]
         if code == 0:
             if buffer[at + 1] == 0:
                 raise DecodeError("a descriptor may not itself be described")
-            descriptor, at = _DECODERS[buffer[at + 1]](buffer, at + 2, depth)
+            descriptor, at = _DECODERS[buffer[at + 1]](buffer, at + 2, state)
             code = buffer[at]
         at += 1
         element = _ELEMENTS.get(code)
@@ -279,27 +293,28 @@ def _array(wide: bool) -> Decoder:
         one = _DECODERS[code]
         values = []
         for _ in range(count):
-            value, at = one(buffer, at, depth)
+            value, at = one(buffer, at, state)
             values.append(value)
         if at != end:
             raise DecodeError("the elements of an array do not fill it")
+        state[0] -= 1
         return Array(values, element, descriptor), end
 
     return read
 
 
-def _described(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
-    if depth >= MAX_DEPTH:
-        raise DecodeError("values are nested too deeply")
+def _described(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
+    _enter(state)
     code = buffer[at]
     if code == 0:
         raise DecodeError("a descriptor may not itself be described")
-    descriptor, at = _DECODERS[code](buffer, at + 1, depth + 1)
-    value, at = _DECODERS[buffer[at]](buffer, at + 1, depth + 1)
+    descriptor, at = _DECODERS[code](buffer, at + 1, state)
+    value, at = _DECODERS[buffer[at]](buffer, at + 1, state)
+    state[0] -= 1
     return Described(descriptor, value), at
 
 
-def _unknown(buffer: bytes, at: int, depth: int) -> tuple[Any, int]:
+def _unknown(buffer: bytes, at: int, state: list[int]) -> tuple[Any, int]:
     raise DecodeError(f"0x{buffer[at - 1]:02x} is no constructor")
 
 
@@ -346,6 +361,12 @@ _TABLE: tuple[tuple[int, type, Decoder], ...] = (
     (0xF0, Array, _array(True)),
 )
 
+_KEYS = frozenset(
+    code
+    for code, kind, _ in _TABLE
+    if issubclass(kind, (str, bytes, int))
+    and not issubclass(kind, (bool, Char, Decimal32, Decimal64, Decimal128))
+)
 _ELEMENTS: dict[int, type] = {code: element for code, element, _ in _TABLE}
 _DECODERS: list[Decoder] = [_unknown] * 256
 _DECODERS[0x00] = _described

@@ -64,7 +64,7 @@ class LinkFlowed:
 
 @dataclass(slots=True)
 class TransferReceived:
-    """A whole message."""
+    """A whole message. One that is far above its link's size has `dropped` bytes, and an empty payload."""
 
     link: Link
     delivery_id: int
@@ -72,6 +72,7 @@ class TransferReceived:
     payload: bytes = field(repr=False)
     settled: bool
     message_format: int
+    dropped: int = 0
 
 
 @dataclass(slots=True)

@@ -46,9 +46,9 @@ def check_header(size: int, doff: int, kind: int, *, limit: int, expected: int) 
         raise ProtocolError(FRAMING_ERROR, f"a frame of type {kind} where type {expected} belongs")
 
 
-def decode_performative(data: bytes, offset: int, end: int) -> tuple[Any, int]:
-    """The performative at `offset` and the place where its payload begins."""
-    window = data[offset : min(end, offset + MAX_PERFORMATIVE)]
+def decode_performative(data: bytes, offset: int, end: int, limit: int = MAX_PERFORMATIVE) -> tuple[Any, int]:
+    """The performative at `offset`, of at most `limit` bytes, and the place where its payload begins."""
+    window = data[offset : min(end, offset + limit)]
     value, reached = decode(window)
     if not isinstance(value, Described):
         raise DecodeError("a frame does not begin with a performative")

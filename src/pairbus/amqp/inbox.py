@@ -60,8 +60,10 @@ class Inbox:
         code: int,
         small: int,
         events: list[ProtocolEvent],
-    ) -> None:
-        """A transfer frame at `at` as `fastframes.read_head` saw it. The hottest lines of the package."""
+    ) -> bool:
+        """A transfer frame at `at` as `fastframes.read_head` saw it; whether it was an effort. The hottest
+        lines of the package.
+        """
         try:
             if code == 0x52:
                 handle, p = small, at + 16
@@ -108,15 +110,17 @@ class Inbox:
         events.append(
             TransferReceived(link, delivery_id, data[tag:rest], data[stop:end], settled, message_format)
         )
-        return None
+        return False
 
     def _take_transfer_slowly(
         self, data: bytes, at: int, end: int, rest: int, stop: int, events: list[ProtocolEvent]
-    ) -> None:
+    ) -> bool:
+        self.session.connection.effort += 2
         transfer, start = decode_performative(data, at + HEADER_SIZE, end)
         if 0 < rest <= stop == start:
             fastframes.learn_transfer(data[rest:stop], data[at + 13], transfer)
         self.on_transfer(transfer, data[start:end], events)
+        return True
 
     def on_transfer(self, transfer: Transfer, payload: bytes, events: list[ProtocolEvent]) -> None:
         """Any transfer, decoded by the general codec."""
@@ -138,8 +142,8 @@ class Inbox:
         byte1: int,
         byte2: int,
         events: list[ProtocolEvent],
-    ) -> None:
-        """A disposition frame at `at` as `fastframes.read_head` saw it."""
+    ) -> bool:
+        """A disposition frame at `at` as `fastframes.read_head` saw it; whether it was an effort."""
         try:
             role, first, last, rest = fastframes.read_disposition_ids(data, at, byte1, byte2)
         except (IndexError, struct.error):  # fewer fields than usual, at the end of the bytes at hand
@@ -153,21 +157,23 @@ class Inbox:
         _, settled, state = known
         if first != last or link is None:
             self._settle(unsettled, first, last, settled, state, events)
-            return None
+            return True
         if settled:
             del unsettled[first]
         events.append(Settled(link, [first], state, settled))
-        return None
+        return False
 
     def _take_disposition_slowly(
         self, data: bytes, at: int, end: int, rest: int, events: list[ProtocolEvent]
-    ) -> None:
+    ) -> bool:
+        self.session.connection.effort += 4 + (end - at >> 8)
         disposition, reached = decode_performative(data, at + HEADER_SIZE, end)
         if reached != end:
             raise DecodeError("bytes follow a disposition")
         if 0 < rest <= end:
             fastframes.learn_disposition(data[rest:end], data[at + 13], disposition)
         self.on_disposition(disposition, events)
+        return True
 
     def on_disposition(self, disposition: Disposition, events: list[ProtocolEvent]) -> None:
         """Any disposition, decoded by the general codec."""
@@ -187,6 +193,7 @@ class Inbox:
     ) -> None:
         """One event a link, however the peer packs its frames; ids that we do not know are passed over."""
         by_link: dict[Link, list[int]] = {}
+        self.session.connection.effort += 1 + (unsettled.effort(first, last) >> 4)
         find = unsettled.pop if settled else unsettled.__getitem__
         for delivery_id in unsettled.pick(first, last):
             link = find(delivery_id)

@@ -14,12 +14,36 @@ Such an array may claim four thousand million elements in six bytes, so its coun
 the bytes at hand. Nobody sends them; sixteen keeps the cost near that of the same bytes as a plain list.
 """
 
+MAX_ELEMENTS = 32768
+"""Elements of one value, over all lists, maps and arrays in it. The largest that clients send, pages of
+sessions and messages, have some ten thousand; this many take ten milliseconds.
+"""
 
 MAX_PERFORMATIVE = 65536
 """Bytes of a performative without its payload: an attach is kept as long as its link lives."""
 
 MAX_SECTIONS = 32768
 """Sections of one message. A batch has one for each of its messages; the service takes 4,500."""
+
+
+UNLIMITED = 1 << 60
+
+MIN_IDLE_TIMEOUT = 1000
+"""Milliseconds. A peer that asks for heartbeats within less gets them as if it had asked for this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrangerLimits:
+    """Bounds for a peer that has not shown who it is. They are for what comes before a token, and no more."""
+
+    max_sessions: int = 8
+    max_links: int = 16
+
+    max_bytes: int = 16384
+    """Bytes of unfinished frames and messages. A token has at most a few thousand."""
+
+    max_performative: int = 4096
+    max_read_effort: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +56,11 @@ class CodecLimits:
     max_links: int = 256
     """Links a session; announced as handle-max."""
 
-    max_connection_links: int = 8192
-    """Links a connection, over all its sessions; a further one is refused."""
+    max_connection_links: int = 4096
+    """Links a connection, over all its sessions; further ones are refused, and as many again end it."""
+
+    max_link_name: int = 1024
+    """Characters of a link's name, which is kept as long as the link lives."""
 
     max_message_size: int = 1 << 20
     """Bytes of a message on a link that has not announced a size of its own."""
@@ -41,7 +68,8 @@ class CodecLimits:
     message_allowance: int = 65536
     """Bytes that a message may take beyond its link's max-message-size before the link is detached.
 
-    Between the two the owner sees the message and can refuse it alone, which keeps the sender's link.
+    Between the two the owner is told of the message and can refuse it alone, which keeps the sender's link;
+    its bytes are dropped.
     """
 
     max_partial_bytes: int = 64 << 20
@@ -61,6 +89,17 @@ class CodecLimits:
 
     max_ahead: int = 1 << 18
     """Bytes that a client may send ahead while the owner makes up its mind on SASL: one large read."""
+
+    max_read_frames: int = UNLIMITED
+    """Frames that are taken of one read; the rest waits until `receive_data` is called again."""
+
+    max_read_effort: int = UNLIMITED
+    """Effort that is spent on one read: a flow is 1, a frame through the general codec 4 and more by its
+    size, a disposition one for each 16 deliveries that it makes us look at. Sixty attaches are 256.
+    """
+
+    stranger: StrangerLimits = StrangerLimits()
+    """What holds until the owner calls `Connection.trust`."""
 
     close_timeout: float = 10.0
     """Seconds that the peer has to answer our close frame."""

@@ -42,6 +42,10 @@ from .types import Described
 if TYPE_CHECKING:
     from .session import Session
 
+# How far a message may be above its link's size before its bytes are dropped: some clients reckon without
+# headers, and who is a little above is refused with the words for what it has sent.
+KEPT_ALLOWANCE = 65536
+
 
 class LinkState(enum.Enum):
     ATTACH_SENT = "attach sent"
@@ -55,7 +59,6 @@ class Link:
     """One end of a link; made by `Session.attach` or by the peer's attach frame."""
 
     __slots__ = (
-        "_alive",
         "_drain",
         "_owner_told",
         "_partial",
@@ -69,9 +72,10 @@ class Link:
         "delivery_count",
         "handle",
         "initiated",
+        "is_alive",
         "is_plain",
         "is_sender",
-        "local_attach",
+        "kept_limit",
         "name",
         "remote_attach",
         "session",
@@ -89,11 +93,10 @@ class Link:
         self.credit = 0
         self.delivery_count = 0
         self.remote_attach: Attach | None = None
-        self.local_attach: Attach | None = None
         self.context: Any = None
         self.is_plain = False  # receives, and no unfinished message: the inbox may take the short way
-        self.size_limit = session.limits.max_message_size + session.limits.message_allowance
-        self._alive = False
+        self._limit_size(session.limits.max_message_size)
+        self.is_alive = False
         self._owner_told = False
         self._drain = False
         self._partial: _Partial | None = None
@@ -130,8 +133,9 @@ class Link:
         attach.offered_capabilities = offered_capabilities
         attach.properties = properties
         self.send_attach(attach)
+        self._forget_attach()
         self.state = LinkState.ATTACHED
-        self._alive = True
+        self.is_alive = True
         if initial_credit:
             self.flow(initial_credit)
 
@@ -140,6 +144,24 @@ class Link:
         if self.state is LinkState.ATTACH_RECEIVED:
             self._owner_told = True
             self.detach(error)
+            self._forget_attach()
+
+    def _forget_attach(self) -> None:
+        """Keep of the peer's attach what is asked for later: maps take fifty times the bytes that they came
+        in. A link that we have asked for keeps it all.
+        """
+        remote = self.remote_attach
+        if remote is not None:
+            target = remote.target
+            self.remote_attach = Attach(
+                self.name,
+                remote.handle,
+                remote.role,
+                remote.snd_settle_mode,
+                remote.rcv_settle_mode,
+                target=Target(target.address) if isinstance(target, Target) else None,
+                max_message_size=remote.max_message_size,
+            )
 
     def _answer(self) -> Attach:
         """The part of our attach that follows from the peer's; its termini are null."""
@@ -151,10 +173,14 @@ class Link:
         return attach
 
     def send_attach(self, attach: Attach) -> None:
-        self.local_attach = attach
         if attach.max_message_size:
-            self.size_limit = attach.max_message_size + self.session.limits.message_allowance
+            self._limit_size(attach.max_message_size)
         self.session.send(attach)
+
+    def _limit_size(self, announced: int) -> None:
+        allowance = self.session.limits.message_allowance
+        self.size_limit = announced + allowance
+        self.kept_limit = announced + min(allowance, KEPT_ALLOWANCE)
 
     def on_attach(self, attach: Attach, events: list[ProtocolEvent], *, crowded: bool) -> None:
         """The peer's attach; `crowded` if the connection has all the links it may have."""
@@ -165,7 +191,7 @@ class Link:
             return
         if self.state is LinkState.ATTACH_SENT:
             self.state = LinkState.ATTACHED
-            self._alive = True
+            self.is_alive = True
         if crowded:
             self.refuse(AmqpError(RESOURCE_LIMIT, "the connection has as many links as it may have"))
             return
@@ -180,20 +206,20 @@ class Link:
 
         After a zero with credit left, a LinkFlowed event tells when there is room again.
         """
-        if not self._alive or self.credit <= 0 or self.session.outbox.is_clogged:
+        if not self.is_alive or self.credit <= 0 or self.session.outbox.is_clogged:
             return 0
         return self.credit
 
     def flow(self, credit: int, *, drain: bool = False, echo: bool = False) -> None:
         """Receiving: grant exactly `credit` messages from now on."""
-        if self._alive and not self.is_sender:
+        if self.is_alive and not self.is_sender:
             self.credit = credit
             self._drain = drain
             self._send_flow(echo=echo)
 
     def drained(self) -> None:
         """Sending: nothing more to send; use up what credit is left."""
-        if self._alive and self.is_sender:
+        if self.is_alive and self.is_sender:
             self.delivery_count = (self.delivery_count + max(self.credit, 0)) & MASK
             self.credit = 0
             self._drain = True
@@ -222,7 +248,7 @@ class Link:
             if used > 0:
                 self.delivery_count = flow.delivery_count
                 self.credit = max(0, self.credit - used)
-        if flow.echo and self._alive:
+        if flow.echo and self.is_alive:
             self._send_flow()
         events.append(LinkFlowed(self, self.credit, flow.drain, flow.echo))
 
@@ -233,7 +259,7 @@ class Link:
 
         The owner minds `sendable`; what is beyond the session's window waits until it opens.
         """
-        if not self._alive:
+        if not self.is_alive:
             return -1
         shape = self._shapes.get(len(tag) << 34 | message_format << 2 | settled << 1)
         if shape is None:
@@ -270,7 +296,7 @@ class Link:
 
     def on_transfer(self, transfer: Transfer, payload: bytes, events: list[ProtocolEvent]) -> None:
         """One transfer frame; those that cross our detach on the way are dropped."""
-        if not self._alive and self.state is not LinkState.ATTACH_RECEIVED:
+        if not self.is_alive and self.state is not LinkState.ATTACH_RECEIVED:
             return
         partial = self._partial
         if partial is None:
@@ -293,15 +319,20 @@ class Link:
     def _grow(self, partial: _Partial, payload: bytes, events: list[ProtocolEvent]) -> bool:
         """Add a frame's payload; false if that broke the link."""
         connection = self.session.connection
-        partial.data += payload
-        connection.partial_bytes += len(payload)
-        if len(partial.data) > self.size_limit:
+        partial.size += len(payload)
+        if partial.size > self.kept_limit:
+            connection.partial_bytes -= len(partial.data)
+            partial.data.clear()  # it will be refused, whatever is in it
+        else:
+            partial.data += payload
+            connection.partial_bytes += len(payload)
+        if partial.size > self.size_limit:
             error = AmqpError(MESSAGE_SIZE_EXCEEDED, "the message is larger than the link allows")
             self.detach(error)
             self._owner_told = True
             events.append(LinkDetached(self, True, error))
             return False
-        if connection.partial_bytes > self.session.limits.max_partial_bytes:
+        if connection.partial_bytes > connection.partial_limit:
             raise ProtocolError(RESOURCE_LIMIT, "too many bytes of unfinished messages")
         return True
 
@@ -326,7 +357,7 @@ class Link:
         With `joins` neighbours of the same outcome may share one, which suits a peer that pipelines. Some
         clients wait longer for an answer that they share.
         """
-        if not self._alive:
+        if not self.is_alive:
             return
         if settled:
             self._unsettled.pop(delivery_id, None)
@@ -343,7 +374,7 @@ class Link:
         self, first: int, last: int, state: DeliveryState | None, *, settled: bool = True
     ) -> None:
         """Tell the peer the state of deliveries `first` to `last` in one frame."""
-        if self._alive:
+        if self.is_alive:
             if settled:
                 self._unsettled.forget(first, last)
             self.session.send(Disposition(not self.is_sender, first, last, settled, state))
@@ -372,13 +403,12 @@ class Link:
         """Let go of everything that a link which is over no longer needs."""
         self.kill()
         self.state = state
-        self._unsettled.forget_link(self)
-        self.session.outbox.drop(self)
+        self._unsettled.note_end_of_link()
 
     def kill(self) -> None:
         """The session or the connection is over, and the link with it."""
         self.state = LinkState.DETACHED
-        self._alive = False
+        self.is_alive = False
         self.is_plain = False
         self._drop_partial()
 
@@ -386,7 +416,7 @@ class Link:
 class _Partial:
     """A message of which frames are still to come."""
 
-    __slots__ = ("data", "delivery_id", "message_format", "settled", "tag")
+    __slots__ = ("data", "delivery_id", "message_format", "settled", "size", "tag")
 
     def __init__(self, delivery_id: int, tag: bytes) -> None:
         self.delivery_id = delivery_id
@@ -394,8 +424,15 @@ class _Partial:
         self.message_format = 0
         self.settled = False
         self.data = bytearray()
+        self.size = 0  # of what has come, whether it is kept or not
 
     def finish(self, link: Link) -> TransferReceived:
         return TransferReceived(
-            link, self.delivery_id, self.tag, bytes(self.data), self.settled, self.message_format
+            link,
+            self.delivery_id,
+            self.tag,
+            bytes(self.data),
+            self.settled,
+            self.message_format,
+            self.size - len(self.data),
         )

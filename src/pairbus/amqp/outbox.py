@@ -60,11 +60,15 @@ class Outbox:
         self.flush()
 
     def flush(self) -> None:
-        """Write frames while the window is open."""
+        """Write frames while the window is open; what waits for a link that is over is passed over."""
         session, items = self._session, self.items
-        while items and session.remote_window > 0:
-            if self._write_frame(items[0]):
-                self.bytes -= len(items.popleft().payload)
+        while items:
+            if items[0].link.is_alive:
+                if session.remote_window <= 0:
+                    return
+                if not self._write_frame(items[0]):
+                    continue
+            self.bytes -= len(items.popleft().payload)
 
     def _write_frame(self, item: Outgoing) -> bool:
         """Write the next frame of a message; true if it was the last."""
@@ -80,12 +84,6 @@ class Outbox:
         session.count_sent_frame()
         item.written += left
         return not more
-
-    def drop(self, link: Link) -> None:
-        """Forget what waits for a link that is over."""
-        if self.items:
-            self.items = deque(item for item in self.items if item.link is not link)
-            self.bytes = sum(len(item.payload) for item in self.items)
 
     def clear(self) -> None:
         self.items.clear()

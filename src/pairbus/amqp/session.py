@@ -16,7 +16,13 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pairbus.conditions import FRAMING_ERROR, HANDLE_IN_USE, RESOURCE_LIMIT, UNATTACHED_HANDLE
+from pairbus.conditions import (
+    FRAMING_ERROR,
+    HANDLE_IN_USE,
+    INVALID_FIELD,
+    RESOURCE_LIMIT,
+    UNATTACHED_HANDLE,
+)
 
 from .composites import Composite
 from .errors import ProtocolError, SessionViolation, UsageError
@@ -61,7 +67,7 @@ class Session:
         self.channel = channel
         self.limits: CodecLimits = connection.limits
         self.state = SessionState.BEGIN_SENT
-        self.remote_begin: Begin | None = None
+        self.remote_handle_max: int | None = None
         self.remote_channel: int | None = None
         self.context: Any = None
         self.write: Callable[[bytes], None] = connection.write
@@ -105,7 +111,7 @@ class Session:
         )
 
     def on_begin(self, begin: Begin, remote_channel: int, events: list[ProtocolEvent]) -> None:
-        self.remote_begin = begin
+        self.remote_handle_max = begin.handle_max
         self.remote_channel = remote_channel
         self.remote_window = begin.incoming_window
         self.frame_limit = self.connection.remote_max_frame_size
@@ -175,7 +181,7 @@ class Session:
             raise UsageError(f"the session has state {self.state.value!r}; attach links to a new one")
         if (name, role_sender) in self._awaited:
             raise UsageError(f"a link named {name!r} is being attached already; give each its own name")
-        if self.remote_begin is not None and self._handles.peek() > self.remote_begin.handle_max:
+        if self.remote_handle_max is not None and self._handles.peek() > self.remote_handle_max:
             raise UsageError("the peer takes no more links on this session; begin another")
         link = self._add_link(name, is_sender=role_sender, initiated=True)
         self._awaited[name, role_sender] = link
@@ -209,11 +215,16 @@ class Session:
             raise ProtocolError(FRAMING_ERROR, f"handle {attach.handle} is above our handle-max")
         if attach.handle in self._by_remote_handle:
             raise SessionViolation(HANDLE_IN_USE, f"handle {attach.handle} is attached already")
+        if len(attach.name) > self.limits.max_link_name:
+            raise SessionViolation(INVALID_FIELD, f"a link's name is above {self.limits.max_link_name}")
         # Roles are told from each side's own view: the peer's receiver (true) is our sender.
         link = self._awaited.pop((attach.name, attach.role), None)
-        crowded = link is None and self.connection.link_count >= self.limits.max_connection_links
+        links, most = self.connection.link_count, self.connection.link_limit
+        crowded = link is None and links >= most
         if link is None:
-            if self.remote_begin is not None and self._handles.peek() > self.remote_begin.handle_max:
+            if links >= 2 * most:  # those that were refused count as well until the peer has said so
+                raise ProtocolError(RESOURCE_LIMIT, f"the connection has twice the {most} links it may have")
+            if self.remote_handle_max is not None and self._handles.peek() > self.remote_handle_max:
                 raise SessionViolation(
                     RESOURCE_LIMIT, "the peer's handle-max leaves no handle to answer with"
                 )

@@ -58,6 +58,8 @@ log = logging.getLogger(__name__)
 MESSAGE_ALLOWANCE = 32 << 20
 # While something is due by the Unix time, this is how often one looks whether that was set.
 _LONGEST_SLEEP = 60.0
+# Bytes of unfinished messages a connection, beside two of the largest that there may be.
+MOST_UNFINISHED = 8 << 20
 # After a failed commit, seconds before what is due by time is tried again.
 RETRY_PAUSE = 1.0
 _ENGINE = Namespace.__module__.rpartition(".")[0]
@@ -111,7 +113,7 @@ class NamespaceHost:
         self.administration = Administration(self)
         self.amqp_limits = AmqpLimits(
             message_allowance=MESSAGE_ALLOWANCE,
-            max_partial_bytes=2 * (limits.largest_message_size + MESSAGE_ALLOWANCE),
+            max_partial_bytes=MOST_UNFINISHED + 2 * limits.largest_message_size,
         )
         watched = WatchedClock(clock, stepped=self._follow_step)
         self.now, self.monotonic = watched.now, watched.monotonic

@@ -2,6 +2,8 @@
 rest passes it by.
 """
 
+from pairbus import conditions
+from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import LinkFlowed, Settled, TransferReceived
 from pairbus.amqp.link import Link
 
@@ -33,6 +35,17 @@ class LinkEndpoint:
 
     def on_detached(self) -> None:
         """The link is gone."""
+
+
+def whole_payload(event: TransferReceived) -> bytes:
+    """What a message holds; DecodeError for one so large that its bytes were dropped as they came."""
+    if event.dropped:
+        raise DecodeError(
+            f"The message has {event.dropped} bytes, far more than the link allows. Send less at once, or "
+            "keep large bodies elsewhere and send where they are.",
+            conditions.MESSAGE_SIZE_EXCEEDED,
+        )
+    return event.payload
 
 
 class Unanswered(LinkEndpoint):

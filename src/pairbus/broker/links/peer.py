@@ -63,6 +63,7 @@ class Peer(Direct):
             max_frame_size=MAX_FRAME_SIZE,
             idle_timeout=IDLE_TIMEOUT,
             limits=host.amqp_limits,
+            trusted=False,
             now=time.monotonic(),
         )
         self._transport: asyncio.Transport | None = None
@@ -207,7 +208,7 @@ class Peer(Direct):
             self._handle(self.machine.sasl_outcome(True))
             return
         try:
-            self.access.add(check_plain(event.initial_response or b"", policies=self.host.policies), "")
+            self.take_grant(check_plain(event.initial_response or b"", policies=self.host.policies), "")
         except TokenRejected as rejected:
             log.warning("sasl refused", extra={"fields": {**self._fields(), "reason": str(rejected)}})
             self._handle(self.machine.sasl_outcome(False))
@@ -303,7 +304,10 @@ class Peer(Direct):
         return find
 
     def take_grant(self, grant: Grant, audience: str) -> None:
-        """A token was shown. If it gives less than the one before, links that lived by that one end."""
+        """A token was shown: the client is no stranger any more. If it gives less than the one before, links
+        that lived by that one end.
+        """
+        self.machine.trust()
         if self.access.add(grant, audience):
             self.detach_unauthorized(self.host.now())
 

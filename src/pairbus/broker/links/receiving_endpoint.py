@@ -15,7 +15,7 @@ from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
 from pairbus.fault_kinds import ClientAction
 
-from .endpoint import LinkEndpoint
+from .endpoint import LinkEndpoint, whole_payload
 
 if TYPE_CHECKING:
     from .peer import Peer
@@ -73,7 +73,7 @@ class ReceivingEndpoint(LinkEndpoint):
                 raise Refused(error.condition, error.description or "")
 
     def _refuse(self, event: TransferReceived, messages: list[Incoming], error: AmqpError) -> None:
-        for size in [message.size for message in messages] or [len(event.payload)]:
+        for size in [message.size for message in messages] or [len(event.payload) + event.dropped]:
             self._host.counters.count(self.path, self._peer.name, kind=OperationKind.SEND_REFUSED, size=size)
         if event.settled:
             # Nobody waits for an answer; a closed link is the only way to tell.
@@ -91,6 +91,7 @@ class ReceivingEndpoint(LinkEndpoint):
 
 
 def _parse(event: TransferReceived) -> list[Incoming]:
+    payload = whole_payload(event)
     if event.message_format == BATCH_FORMAT:
-        return [Incoming.parse(payload) for payload in scan(event.payload).data_sections()]
-    return [Incoming.parse(event.payload)]
+        return [Incoming.parse(part) for part in scan(payload).data_sections()]
+    return [Incoming.parse(payload)]

@@ -26,7 +26,7 @@ from pairbus.amqp.message import (
 )
 from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected
 
-from .endpoint import LinkEndpoint
+from .endpoint import LinkEndpoint, whole_payload
 
 # Credit for requests. A client has one or two under way; this many never make it wait.
 REQUEST_CREDIT = 100
@@ -120,7 +120,7 @@ class RequestEndpoint(LinkEndpoint):
 
     def on_received(self, event: TransferReceived) -> None:
         try:
-            request = _read(event.payload)
+            request = _read(whole_payload(event))
         except DecodeError as error:
             self._take(event, Rejected(AmqpError(error.condition, error.description, {})))
             return
