@@ -38,9 +38,8 @@ from bench.report import Report
 from bench.sync import QUEUE, running_broker
 from pairbus.aio import PairedServiceBusClient
 from pairbus.client.observers.ledger import ClientLedger
-from pairbus.client.sending.calls import SendCall
+from pairbus.client.sending.calls import EntityCall, PrimaryAttempt
 from pairbus.client.sending.message import prepare
-from pairbus.client.sending.ticket import Ticket
 
 __all__ = ["main"]
 
@@ -121,12 +120,12 @@ class SenderBench:
         for name, client in clients.items():
             entity = client.pair.entity(QUEUE)
             native, messages = prepare(_messages(count, self._body))
-            call, ticket = SendCall(entity, native, messages), Ticket()
-            ticket.called_at = 0.0
+            attempt = PrimaryAttempt(EntityCall(native, messages), None)
+            attempt.called_at = 0.0
             calls = max(200, _CALLS // count)
             begun = time.process_time()
             for _ in range(calls):
-                entity._observe(call, ticket, "ok", fate="taken")
+                entity._observe(attempt, "ok", fate="taken")
             times[name] = (time.process_time() - begun) / calls * 1e6
         return times[WITH] - times[PLAIN]
 

@@ -237,15 +237,20 @@ async def test_redirect_records_are_kept_and_the_status_is_written(still: Scene,
     assert not any((tmp_path / "status").glob("*.json"))
 
 
-async def test_a_send_to_the_backlog_without_an_answer_is_on_record(scene: Scene, tmp_path: Path) -> None:
-    async with scene.client(state_dir=tmp_path, send_timeout=2) as client:
+async def test_a_send_to_the_backlog_without_an_answer_is_on_record(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    async with still.client(state_dir=tmp_path) as client:
         sender = client.get_queue_sender("orders")
         client.fail_over("orders")
         await sender.send_messages(text("1"))
-        (first,) = [queue for queue in BACKLOG if scene.secondary.message_count(queue)]
-        scene.secondary.faults.set("delay", entity=first, seconds=60)  # it is taken, and nobody is told
-        await sender.send_messages(text("2"))
-        scene.secondary.faults.clear()
+        (first,) = [queue for queue in BACKLOG if still.secondary.message_count(queue)]
+        still.secondary.faults.set("delay", entity=first, seconds=60)  # it is taken, and nobody is told
+        sending = still.begin(sender.send_messages(text("2")))
+        await still.on_the_way_to_the_backlog()
+        await manual_timers.advance(10.0)
+        await sending
+        still.secondary.faults.clear()
     rows = [
         row for path in closed_segments(tmp_path / "records", "redirects") for row in read_segment(path).rows
     ]

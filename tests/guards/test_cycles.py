@@ -40,8 +40,8 @@ CLOSING = {
     },
     # The context of a namespace finds the queues that its entities put messages into.
     "broker.engine": {"context -> entity", "context -> queue", "context -> stock"},
-    # A sender belongs to a client; entity, calls and pair are one thing in three files.
-    "client": {"sender -> aio", "sending.calls -> sending.entity", "sending.entity -> pair"},
+    # A sender belongs to a client.
+    "client": {"sender -> aio"},
 }
 
 Graph = dict[str, set[str]]

@@ -18,7 +18,7 @@ from pairbus.client.hosted.backlog_view import BacklogView
 from pairbus.client.observers.ledger import ClientLedger
 from pairbus.client.sending import backlog_route as route_module
 from pairbus.client.sending.backlog_route import BacklogRoute
-from pairbus.client.sending.calls import SendCall
+from pairbus.client.sending.calls import EntityCall
 from pairbus.client.sending.link import Ending, SendLink
 from pairbus.client.sending.message import raw_of, wrapped_copy
 from pairbus.client.sending.pinger import Pinger
@@ -417,13 +417,13 @@ def _let_sessions_go_home_too_soon() -> Iterator[Any]:
 
 @mutant("send again what was taken", world="client")
 def _send_again_what_was_taken() -> Iterator[Any]:
-    original = SendCall.transmit
+    original = EntityCall.transmit
 
-    async def transmit(self: SendCall, sender: Any) -> None:
+    async def transmit(self: EntityCall, sender: Any) -> None:
         await original(self, sender)
         await original(self, sender)
 
-    yield mock.patch.object(SendCall, "transmit", transmit)
+    yield mock.patch.object(EntityCall, "transmit", transmit)
 
 
 @mutant("answer though the disk is full", world="client")

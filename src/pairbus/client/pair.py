@@ -16,11 +16,11 @@ from azure.core.exceptions import AzureError
 from pairbus.backlog.provisioner import Provisioner, ProvisioningReport
 from pairbus.clock import Clock
 from pairbus.options import SendAvailabilityOptions, StateChange
-from pairbus.pairing.errors import BacklogUnavailableError, MessageTooLargeForBacklog
+from pairbus.pairing.errors import MessageTooLargeForBacklog
 from pairbus.pairing.failures import FailureKind, classify
 from pairbus.pairing.headroom import HeadroomWatch, batch_limit
 from pairbus.pairing.names import backlog_queue_names, path_key
-from pairbus.pairing.scheduling import BacklogNumbers, check_cancellable
+from pairbus.pairing.scheduling import check_cancellable
 from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.side import SdkSender, SdkSide, SideName
@@ -28,13 +28,16 @@ from pairbus.timers import LoopTimers, Timers
 
 from .errors import ClientClosedError, WrongLoopError
 from .observers.notifier import Notifier
-from .observers.observer import LogObserver, Observer, Observers, RouteName, Sending
+from .observers.observer import LogObserver, Observer, Observers
+from .sending.acquaintance import Acquaintance
 from .sending.backlog_route import BacklogRoute
-from .sending.calls import ReplayCall
+from .sending.calls import EntityCall
 from .sending.entity import PairedEntity
-from .sending.message import Message, PairedMessageBatch, body_bytes, encoding_error
+from .sending.message import Message, PairedMessageBatch
+from .sending.router import Router
 from .sending.sessions import StayingSessions
 from .sending.spool import Spool, UnsendableRecord
+from .sending.surroundings import Surroundings
 from .sides import Sides
 from .state.landmark import Landmark
 from .state.records import Records
@@ -78,17 +81,13 @@ class Pair:
         self.options = options
         self.loop = asyncio.get_running_loop()
         self.timers: Timers = timers or LoopTimers(self.loop)
-        self.random = random.random
         self.graveyard = Graveyard()
         self.observers = Observers([LogObserver(), *observers])
         self.headroom = HeadroomWatch()
-        self.numbers = BacklogNumbers()
-        self.had_success = False
         self._clock = clock
         self._records = records
         self._spool = spool
         self._syphon = syphon
-        self._landmark = landmark
         self._notifier = Notifier(on_state_change)
         self._entities: dict[str, PairedEntity] = {}
         self.sides = Sides(timers=self.timers, is_hosting=syphon is not None, on_end=self._side_ended)
@@ -98,17 +97,21 @@ class Pair:
         self._provisioning: asyncio.Task[ProvisioningReport] | None = None
         self._report: ProvisioningReport | None = None
         self._first_report = asyncio.Event()
-        self.backlog = BacklogRoute(
-            secondary,
-            backlog_queue_names(name, options.backlog_queue_count),
+        self._surroundings = surroundings = Surroundings(
             options=options,
             timers=self.timers,
-            graveyard=self.graveyard,
-            observers=self.observers,
-            records=records,
+            random=random.random,
             wall_clock=clock.now,
-            random=self.random,
-            check=lambda: self.sides.check("primary", "secondary"),
+            observers=self.observers,
+            graveyard=self.graveyard,
+            sides=self.sides,
+        )
+        queues = backlog_queue_names(name, options.backlog_queue_count)
+        self.backlog = BacklogRoute(secondary, queues, surroundings=surroundings, records=records)
+        self._acquaintance = Acquaintance(
+            landmark,
+            find_queues=self.backlog.find,
+            made_by_us=lambda: () if self._provisioner is None else self._provisioner.attempted,
         )
         self._view = view
         self.sessions: StayingSessions | None = None
@@ -121,6 +124,7 @@ class Pair:
                 is_spooled=lambda path: spool is not None and spool.holds(path),
                 prefer=self.backlog.rotation.prefer,
             )
+        self.router = Router(surroundings, backlog=self.backlog, spool=spool, sessions=self.sessions)
         self.observers.tell(lambda observer: observer.paired(name, options.backlog_queue_count))
 
     def start(self) -> None:
@@ -150,8 +154,7 @@ class Pair:
 
     def check(self) -> None:
         """Raise if nothing may be sent any more."""
-        if self.sides.have_ended:
-            self.sides.check("primary")
+        self._surroundings.check()
 
     def check_loop(self) -> None:
         """Raise on another event loop than the pair's own."""
@@ -159,36 +162,6 @@ class Pair:
             raise WrongLoopError
 
     # -- sending
-
-    async def redirect(
-        self,
-        entity: PairedEntity,
-        messages: list[Message],
-        *,
-        deadline: float | None,
-        scheduled_for: datetime | None = None,
-    ) -> RouteName:
-        """Have the messages in the backlog or, if both sides are down and that is wanted, in the spool; where
-        they are.
-        """
-        spool = self._spool
-        # What waits in the spool is older; a later message must not overtake it, as long as there is room.
-        if spool is None or not spool.holds(entity.path) or not spool.has_room:
-            try:
-                await self.backlog.send(
-                    entity.path,
-                    messages,
-                    deadline=deadline,
-                    counts=entity.counts,
-                    scheduled_for=scheduled_for,
-                )
-                return "backlog"
-            except BacklogUnavailableError as error:
-                if spool is None:
-                    raise
-                messages = messages[error.taken :]
-        await self._keep(spool, entity, messages, scheduled_for)
-        return "spool"
 
     async def cancel_scheduled(self, entity: PairedEntity, numbers: list[int], timeout: float | None) -> None:
         """Cancel messages that were scheduled at the primary."""
@@ -216,60 +189,31 @@ class Pair:
         key = path_key(path)
         found = self._entities.get(key)
         if found is None:
-            found = self._entities[key] = PairedEntity(path, pair=self, is_topic=is_topic)
+            found = self._entities[key] = PairedEntity(
+                path,
+                self.primary,
+                is_topic=is_topic,
+                surroundings=self._surroundings,
+                acquaintance=self._acquaintance,
+                backlog=self.backlog,
+                headroom=self.headroom,
+                notify=self.notify,
+            )
         return found
 
     def _is_up(self, key: str) -> bool:
         found = self._entities.get(key)
         return found is None or found.is_up
 
-    def reached(self) -> None:
-        """The primary has answered."""
-        if not self.had_success:
-            self.had_success = True
-            if self._landmark is not None:
-                self.loop.run_in_executor(None, self._landmark.set)
-
-    async def was_paired_before(self, deadline: float | None) -> bool:
-        """Whether the names of this pair are known to be right, though the primary has not answered yet.
-
-        An earlier process has reached it, or a backlog queue is there that is not of our own making.
-        """
-        if self._landmark is not None and await self.loop.run_in_executor(None, self._landmark.is_set):
-            return True
-        found = await self.backlog.find(deadline)
-        # Asked afterwards: a queue may have been created while a link to it was being opened.
-        ours = set() if self._provisioner is None else self._provisioner.attempted
-        return not ours.issuperset(found)
-
     # -- the spool
-
-    async def _keep(
-        self, spool: Spool, entity: PairedEntity, messages: list[Message], scheduled_for: datetime | None
-    ) -> None:
-        began = self.timers.now()
-        for message in messages:  # nobody else will encode them before they are acknowledged
-            if (error := encoding_error(message)) is not None:
-                raise error
-        await spool.append(entity.path, messages, scheduled_for=scheduled_for)
-        entity.counts["spool"]["ok"] += len(messages)
-        if self.observers.hear_sends:
-            self.observers.tell_sent(
-                Sending(
-                    path=entity.path,
-                    route="spool",
-                    outcome="ok",
-                    messages=len(messages),
-                    size=sum(map(body_bytes, messages)),
-                    seconds=self.timers.now() - began,
-                )
-            )
 
     async def _replay(self, path: str, messages: list[Message], scheduled_for: datetime | None) -> None:
         """Send what was spooled, by the route of the moment."""
         entity = self.entity(path)
         try:
-            await entity.perform(ReplayCall(entity, messages, scheduled_for), None)
+            native = messages[0] if len(messages) == 1 else messages
+            call = EntityCall(native, messages, when=scheduled_for, is_replay=True)
+            await self.router.perform(entity, call, None)
         except MessageTooLargeForBacklog as error:
             raise UnsendableRecord(str(error)) from error
         except (AzureError, ValueError, TypeError) as error:
@@ -358,7 +302,7 @@ class Pair:
             primary_name=self.name,
             fault=self.sides.fault,
             provisioning=self.provisioning,
-            had_success=self.had_success,
+            had_success=self._acquaintance.had_success,
             backlog_limit=self.backlog.limit,
             entities=tuple(_dated(entity.status(), offset) for entity in self._entities.values()),
             rotation=tuple(

@@ -13,7 +13,8 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from .errors import ClientClosedError
-from .sending.calls import ScheduleCall, SendCall
+from .pair import Pair
+from .sending.calls import EntityCall
 from .sending.entity import PairedEntity
 from .sending.message import PairedMessageBatch, prepare
 
@@ -53,7 +54,8 @@ class PairedSender:
         self._given_identifier = client_identifier
         self._socket_timeout = socket_timeout
         self._identifier = client_identifier or f"pairbus-{path}-{id(self):x}"
-        self._entity: PairedEntity | None = None
+        # The pair and its entity, from the first use on.
+        self._open: tuple[Pair, PairedEntity] | None = None
         self._loop: AbstractEventLoop | None = None
         self._closed = False
 
@@ -91,39 +93,39 @@ class PairedSender:
         ):
             self._begin(timeout)
         native, messages = prepare(message)
-        entity = self._entity or self._begin(timeout)
+        pair, entity = self._open or self._begin(timeout)
         if messages:
-            await entity.perform(SendCall(entity, native, messages), timeout)
+            await pair.router.perform(entity, EntityCall(native, messages), timeout)
         else:
-            entity.pair.check()
+            pair.check()
 
     async def schedule_messages(
         self, messages: MessageTypes, schedule_time_utc: datetime.datetime, *, timeout: float | None = None
     ) -> list[int]:
         """Schedule a message or several; the sequence numbers, negative for what went to the backlog."""
-        entity = self._begin(timeout)
+        pair, entity = self._begin(timeout)
         if isinstance(messages, PairedMessageBatch):
             raise TypeError("A batch cannot be scheduled. Schedule a list of messages instead.")
         native, prepared = prepare(messages)
         if not prepared:
             return []
-        call = ScheduleCall(entity, native, prepared, when=schedule_time_utc)
-        numbers: list[int] = await entity.perform(call, timeout)
+        call = EntityCall(native, prepared, when=schedule_time_utc)
+        numbers: list[int] = await pair.router.perform(entity, call, timeout)
         return numbers
 
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None
     ) -> None:
         """Cancel scheduled messages; ScheduledInBacklogError for numbers of the backlog."""
-        entity = self._begin(timeout)
+        pair, entity = self._begin(timeout)
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         if numbers:
-            await entity.pair.cancel_scheduled(entity, numbers, timeout)
+            await pair.cancel_scheduled(entity, numbers, timeout)
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> PairedMessageBatch:
         """An empty batch, as large as the primary takes and a backlog queue can hold with its envelope."""
-        entity = self._begin(None)
-        return await entity.pair.new_batch(entity, max_size_in_bytes)
+        pair, entity = self._begin(None)
+        return await pair.new_batch(entity, max_size_in_bytes)
 
     async def close(self) -> None:
         """Close this sender. The link stays with the client, for the entity's other senders."""
@@ -138,8 +140,8 @@ class PairedSender:
     ) -> None:
         await self.close()
 
-    def _begin(self, timeout: float | None) -> PairedEntity:
-        """What every call begins with: the entity, if it may be used here and now."""
+    def _begin(self, timeout: float | None) -> tuple[Pair, PairedEntity]:
+        """What every call begins with: the pair and the entity, if they may be used here and now."""
         pair = self._client.pair
         pair.check_loop()
         if self._closed:
@@ -149,11 +151,12 @@ class PairedSender:
         if timeout is not None and timeout <= 0:
             raise ValueError("The timeout must be greater than 0.")
         pair.check()
-        if self._entity is None:
+        if self._open is None:
             self._client._begin()
-            self._entity = pair.entity(self._path, is_topic=self._is_topic)
-            self._entity.settings.take(
+            entity = pair.entity(self._path, is_topic=self._is_topic)
+            entity.settings.take(
                 client_identifier=self._given_identifier, socket_timeout=self._socket_timeout
             )
+            self._open = pair, entity
             self._loop = pair.loop
-        return self._entity
+        return self._open

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -27,10 +27,9 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from pairbus.amqp.message import encode_data
-from pairbus.client.observers.observer import AttemptOutcome, Observers, Sending, SendNote
+from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.state.records import UNKNOWN, Records, RedirectRecord
 from pairbus.client.status import SendCounts
-from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.envelope import Natives, compress_body, wrap
 from pairbus.pairing.errors import BacklogUnavailableError
 from pairbus.pairing.failures import Action, Fate, find_idle_closure, judge_backlog
@@ -38,11 +37,10 @@ from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, spl
 from pairbus.pairing.names import path_key
 from pairbus.pairing.rotation import Rotation
 from pairbus.sdk.failures import describe
-from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.privates import LinkLimits, link_limits
 from pairbus.sdk.side import SdkSender, SdkSide
-from pairbus.timers import Timers
 
+from .calls import EntityCall
 from .link import SdkOperation, SendLink, fate_of
 from .message import (
     Message,
@@ -54,6 +52,7 @@ from .message import (
     weigh,
     wrapped_copy,
 )
+from .surroundings import Surroundings
 from .ticket import Ending, Ticket
 
 log = logging.getLogger(__name__)
@@ -107,55 +106,34 @@ class BacklogRoute:
     """The backlog queues of one client."""
 
     def __init__(
-        self,
-        side: SdkSide,
-        queues: list[str],
-        *,
-        options: SendAvailabilityOptions,
-        timers: Timers,
-        graveyard: Graveyard,
-        observers: Observers,
-        records: Records,
-        wall_clock: Callable[[], float],
-        random: Callable[[], float],
-        check: Callable[[], None],
+        self, side: SdkSide, queues: list[str], *, surroundings: Surroundings, records: Records
     ) -> None:
-        """`check` raises if nothing may be sent any more."""
-        self.rotation = Rotation(queues, cool_down=options.rotation_cool_down, random=random)
+        self._side = side
+        self._around = surroundings
+        self._options = options = surroundings.options
+        self._timers = surroundings.timers
+        self._observers = surroundings.observers
+        self._wall_clock = surroundings.wall_clock
+        self._records = records
+        self.rotation = Rotation(queues, cool_down=options.rotation_cool_down, random=surroundings.random)
+        self.queues = tuple(queues)
         #: The largest message that a backlog queue takes, as far as is known.
         self.limit = DEFAULT_LIMIT
-        self.queues = tuple(queues)
         #: The largest batch.
         self.batch_limit = DEFAULT_LIMIT
-        self._side = side
-        self._options = options
-        self._timers = timers
-        self._graveyard = graveyard
-        self._observers = observers
-        self._records = records
-        self._wall_clock = wall_clock
-        self._check_pair = check
         self._links: dict[str, SendLink] = {}
         self._limits: dict[str, LinkLimits] = {}
         self._usable = len(queues)
         # Senders whose queue did not answer, until a link to another one is open.
         self._openings: dict[str, asyncio.Future[None]] = {}
 
-    async def send(
-        self,
-        path: str,
-        messages: Sequence[Message],
-        *,
-        deadline: float | None,
-        counts: SendCounts,
-        scheduled_for: datetime | None = None,
-    ) -> None:
-        """Have all of `messages` in backlog queues, in order, or raise; what was taken is on record when this
-        returns. Where no queue is left in the middle of it, the error says how many were taken.
+    async def send(self, path: str, call: EntityCall, *, deadline: float | None, counts: SendCounts) -> None:
+        """Have all messages of a call in backlog queues, in order, or raise; what was taken is on record when
+        this returns. Where no queue is left in the middle of it, the error says how many were taken.
         """
         if not self._limits:
             await self._on_a_queue(path, _Round(_open_link, deadline))
-        wrapped = [self._wrap(path, message, scheduled_for) for message in messages]
+        wrapped = [self._wrap(path, message, call.when) for message in call.messages]
         taken = 0
         for group in self._groups(wrapped):
             try:
@@ -361,7 +339,7 @@ class BacklogRoute:
         failure = describe(ticket.error)
         verdict = judge_backlog(failure, self._options)
         if verdict.action is Action.RAISE:
-            self._check_pair()  # where the side has ended, this tells why
+            self._check_sides()  # where the side has ended, this tells why
             raise ticket.error
         if verdict.action is Action.THROTTLED:
             link.rest(verdict.wait)
@@ -371,13 +349,16 @@ class BacklogRoute:
         return True
 
     def _check(self, wanted: _Round, now: float) -> None:
-        self._check_pair()
+        self._check_sides()
         if wanted.deadline is not None and now >= wanted.deadline:
             raise OperationTimeoutError(
                 message="The backlog did not take the message in the time given to the call."
             )
         if now >= wanted.ends:
             raise self.rotation.exhausted(now)
+
+    def _check_sides(self) -> None:
+        self._around.sides.check("primary", "secondary")
 
     def _learning(self, queue: str, operation: SdkOperation) -> SdkOperation:
         """The operation, and before it the question how much the link takes, if nobody has asked yet."""
@@ -474,7 +455,7 @@ class BacklogRoute:
         if link is None:
             link = self._links[queue] = SendLink(
                 lambda: self._side.open_sender(queue),
-                graveyard=self._graveyard,
+                graveyard=self._around.graveyard,
                 timers=self._timers,
                 idle_closure=self._idle_closure,
             )

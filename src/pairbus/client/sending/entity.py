@@ -1,16 +1,16 @@
-"""One entity of the primary: every send of the client for its path goes through here.
+"""One entity of the primary: every attempt of the client to send to its path is made here.
 
 Theory of operation
 -------------------
 
 1. `EntityHealth` decides; this carries out what it decides and tells it what happened. It holds no rule of
    its own.
-2. A call is a loop: take the route of the moment; on the primary line up, and make an attempt with the turn;
-   by how that ended return, raise, try again or go to the backlog. In `hold` mode the loop ends only with the
+2. An attempt lines up and, with the turn, has the SDK send; by how that ended it is done, raises, tries again
+   or gives the call back to the router, which chooses its way anew. In `hold` mode that ends only with the
    message taken, an error that is the caller's, or the caller's time over.
-3. A call has one ticket, which is its attempt as the health sees it, from the moment it joins the line. A
-   failover abandons all of them at once; each wakes up, finds the route changed and takes its message to the
-   backlog, in the order of the line.
+3. The attempt is also what the health knows of a call, from the moment it joins the line. A failover abandons
+   all of them at once; each wakes up and gives its call back, which finds the way to the backlog, in the
+   order of the line.
 4. After a failure the link rests for a while, longer each time. The call that failed keeps its turn and is
    the first to try again, so that a connection that was lost costs no order. If that fails too it goes to the
    end of the line: a message that alone is refused must not hold up the others.
@@ -24,16 +24,16 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote, Undertaking
+from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.status import PathStatus, new_counts
-from pairbus.options import EntityState
+from pairbus.options import EntityState, StateChange
 from pairbus.pairing.failures import (
     Action,
     Failure,
@@ -43,55 +43,66 @@ from pairbus.pairing.failures import (
     find_idle_closure,
     judge,
 )
-from pairbus.pairing.headroom import CERTAIN_ROOM, MAX_OVERHEAD
+from pairbus.pairing.headroom import CERTAIN_ROOM, MAX_OVERHEAD, HeadroomWatch
 from pairbus.pairing.health import AbandonAttempts, Effect, EntityHealth, Notify, Route, StartPing, StopPing
 from pairbus.sdk.failures import describe
 from pairbus.sdk.privates import LinkLimits
-from pairbus.sdk.side import LinkSettings, SdkSender
+from pairbus.sdk.side import LinkSettings, SdkSender, SdkSide
 from pairbus.timers import TimerHandle
 
-from .calls import EntityCall
+from .acquaintance import Acquaintance
+from .backlog_route import BacklogRoute
+from .calls import PrimaryAttempt
 from .link import SdkOperation, SendLink, fate_of
-from .message import measure, weigh
+from .message import Message, measure, weigh
 from .pinger import Pinger
+from .surroundings import Surroundings
 from .ticket import Ending, Ticket
-
-if TYPE_CHECKING:
-    from pairbus.client.pair import Pair
-
-    from .message import Message
 
 # Far longer than a healthy primary takes to answer.
 _PATIENCE = 1.0
 _UNANSWERED = Ruling(Action.COUNT_UNKNOWN, FailureKind.TIMEOUT)
 
-Perform = Callable[[EntityCall, float | None], Coroutine[Any, Any, Any]]
-
 
 class PairedEntity:
     """The sender of one entity, shared by all who send to it."""
 
-    def __init__(self, path: str, *, pair: Pair, is_topic: bool) -> None:
+    def __init__(
+        self,
+        path: str,
+        side: SdkSide,
+        *,
+        is_topic: bool,
+        surroundings: Surroundings,
+        acquaintance: Acquaintance,
+        backlog: BacklogRoute,
+        headroom: HeadroomWatch,
+        notify: Callable[[StateChange], object],
+    ) -> None:
+        """`notify` hears of every change of state."""
         self.path = path
         self.settings = LinkSettings(is_topic=is_topic)
         self.counts = new_counts()
-        self.pair = pair
-        self._observers = pair.observers
-        #: Does what the caller wants, on the primary or, if it is down, in the backlog.
-        self.perform: Perform = self._perform_observed if pair.observers.surround else self._perform
-        self._backlog = pair.backlog
-        self._sessions = pair.sessions
-        self._options = pair.options
-        self._timers = pair.timers
-        self._limit = pair.options.send_timeout
-        self.health = EntityHealth(path, pair.options, random=pair.random)
+        #: What the links of the primary take, once one has been seen.
+        self.limits: LinkLimits | None = None
+        self._side = side
+        self._around = surroundings
+        self._observers = surroundings.observers
+        self._acquaintance = acquaintance
+        self._backlog = backlog
+        self._headroom = headroom
+        self._notify = notify
+        self._options = options = surroundings.options
+        self._timers = surroundings.timers
+        self._limit = options.send_timeout
+        self.health = EntityHealth(path, options, random=surroundings.random)
         new_link = partial(self._new_link, on_late=self._answered_late)
-        self._links = [new_link() for _ in range(self._options.links_per_entity)]
+        self._links = [new_link() for _ in range(options.links_per_entity)]
         self._only_link = self._links[0] if len(self._links) == 1 else None
         self._pinger = Pinger(
             self._new_link,
-            options=pair.options,
-            timers=pair.timers,
+            options=options,
+            timers=self._timers,
             on_end=self._ping_ended,
             on_fate=self._ping_met,
         )
@@ -100,22 +111,18 @@ class PairedEntity:
         self._is_over = False
         self._batch_limit: int | None = None
         self._arrived_late = 0
-        # What the links of the primary take, once one has been seen.
-        self._limits: LinkLimits | None = None
 
     def _new_link(self, on_late: Callable[[BaseException | None], object] | None = None) -> SendLink:
         def open_sender() -> SdkSender:
             settings = self.settings
-            return self.pair.primary.open_sender(
-                self.path, is_topic=settings.is_topic, keywords=settings.keywords
-            )
+            return self._side.open_sender(self.path, is_topic=settings.is_topic, keywords=settings.keywords)
 
         def idle_closure(error: BaseException, idle_for: float) -> Fate | None:
             return find_idle_closure(describe(error), self._options, idle_for=idle_for)
 
         return SendLink(
             open_sender,
-            graveyard=self.pair.graveyard,
+            graveyard=self._around.graveyard,
             timers=self._timers,
             idle_closure=idle_closure,
             on_late=on_late,
@@ -123,81 +130,44 @@ class PairedEntity:
 
     # -- sending
 
-    async def _perform_observed(self, call: EntityCall, timeout: float | None) -> Any:
-        undertaking = Undertaking(operation=call.operation, path=self.path, messages=len(call.messages))
-        with self._observers.around(undertaking):
-            try:
-                return await self._perform(call, timeout)
-            finally:
-                undertaking.route, undertaking.state = call.route, self.health.state
-
-    async def _perform(self, call: EntityCall, timeout: float | None) -> Any:
-        deadline = None if timeout is None else self._timers.now() + timeout
-        ticket = Ticket()
-        while True:
-            self.pair.check()
-            if self.health.state is not EntityState.HEALTHY and self.health.route is not Route.PRIMARY:
-                if self.health.route is Route.REFUSED:
-                    raise self.health.fault()
-                return await self._redirect(call, deadline)
-            if self._sessions is not None and self._sessions.staying:
-                stay = self._sessions.stay_of(self.path, call.messages)
-                if stay is not None and stay.hold is None:
-                    return await self._redirect(call, deadline)
-                if stay is not None:
-                    await self._sessions.wait_out(stay, deadline)
-                    continue
-            link = self._only_link or min(self._links, key=_length)
-            self._begin(ticket)
-            try:
-                action = await self._line_up(link, ticket, call, deadline)
-            except asyncio.CancelledError:
-                if ticket.called_at is not None:
-                    self._observe(call, ticket, "unknown", fate="unknown")
-                self._take_back(ticket)
-                raise
-            if action is None:
-                return ticket.value
-            if action is Action.SPILL:
-                return await self._redirect(call, deadline)
-
-    async def _redirect(self, call: EntityCall, deadline: float | None) -> Any:
-        call.check(self._limits)
-        if self._sessions is None:
-            return await call.redirect(deadline)
-        with self._sessions.redirecting(self.path, call.messages):
-            return await call.redirect(deadline)
-
-    async def _line_up(
-        self, link: SendLink, ticket: Ticket, call: EntityCall, deadline: float | None
-    ) -> Action | None:
-        """Wait for the turn and try: None if it is done, else what to do next."""
+    async def attempt(self, attempt: PrimaryAttempt) -> Action | None:
+        """Line up and try: None if it is done, else why the call needs another way or another try."""
+        link = self._only_link or min(self._links, key=_length)
+        self._begin(attempt)
         if link.is_busy:
-            ending = await link.wait_turn(ticket, deadline)
+            ending = await link.wait_turn(attempt, attempt.deadline)
             if ending is not Ending.TURN:
-                return self._left(ticket, ending)
+                return self._left(attempt, ending)
         link.is_busy = True
         try:
             while True:
                 if link.is_resting:
-                    ending = await link.rest_out(ticket, deadline)
+                    ending = await link.rest_out(attempt, attempt.deadline)
                     if ending is not Ending.RESTED:
-                        return self._left(ticket, ending)
-                    if not self._is_open_to(ticket):
+                        return self._left(attempt, ending)
+                    if not self._is_open_to(attempt):
                         return Action.COUNT
-                ending = await link.call(ticket, call.transmit, limit=self._limit, deadline=deadline)
-                while ticket.unknown:
-                    ticket.unknown -= 1
-                    self._observe(call, ticket, "unknown", fate="unknown")
+                ending = await link.call(
+                    attempt, attempt.call.transmit, limit=self._limit, deadline=attempt.deadline
+                )
+                while attempt.unknown:
+                    attempt.unknown -= 1
+                    self._observe(attempt, "unknown", fate="unknown")
                 if ending is Ending.DONE:
-                    self._succeeded(link, ticket, call)
+                    self._succeeded(link, attempt)
                     return None
-                action = await self._failed(link, ticket, call, ending=ending, deadline=deadline)
-                if action is Action.SPILL or not self._tries_first(ticket):
+                action = await self._failed(link, attempt, ending)
+                if action is Action.SPILL or not self._tries_first(attempt):
                     return action
-                self._begin(ticket)
+                self._begin(attempt)
         finally:
             link.pass_turn()
+
+    def cancelled(self, attempt: PrimaryAttempt) -> None:
+        """The caller of an attempt does not wait for it any more."""
+        if attempt.called_at is not None:
+            self._observe(attempt, "unknown", fate="unknown")
+        self._take_back(attempt)
 
     @property
     def is_up(self) -> bool:
@@ -235,21 +205,19 @@ class PairedEntity:
 
     # -- one attempt
 
-    async def _failed(
-        self, link: SendLink, ticket: Ticket, call: EntityCall, *, ending: Ending, deadline: float | None
-    ) -> Action:
-        if ticket.called_at is None:
-            return self._left(ticket, ending)
-        failure = None if ticket.error is None else describe(ticket.error)
-        verdict = _UNANSWERED if failure is None else await self._judge(failure, deadline)
+    async def _failed(self, link: SendLink, attempt: PrimaryAttempt, ending: Ending) -> Action:
+        if attempt.called_at is None:
+            return self._left(attempt, ending)
+        failure = None if attempt.error is None else describe(attempt.error)
+        verdict = _UNANSWERED if failure is None else await self._judge(failure, attempt.deadline)
         outcome: AttemptOutcome = "unknown" if verdict.action is Action.COUNT_UNKNOWN else "failed"
-        self._observe(call, ticket, outcome, fate="unknown" if failure is None else failure.fate)
+        self._observe(attempt, outcome, fate="unknown" if failure is None else failure.fate)
         if ending is Ending.ABANDONED:
             return Action.COUNT
-        self._record(ticket, verdict, failure)
+        self._record(attempt, verdict, failure)
         if verdict.is_counted:
             link.discard()
-        return self._cope(link, ticket, verdict, deadline)
+        return self._cope(link, attempt, verdict)
 
     def _record(self, ticket: Ticket, verdict: Ruling, failure: Failure | None) -> None:
         now = self._timers.now()
@@ -257,43 +225,43 @@ class PairedEntity:
         reason = f"no answer for {waited:.3g} s" if failure is None else failure.summary
         self.carry_out(self.health.record(ticket, verdict, now=now, reason=reason))
 
-    def _succeeded(self, link: SendLink, ticket: Ticket, call: EntityCall) -> None:
+    def _succeeded(self, link: SendLink, attempt: PrimaryAttempt) -> None:
         link.failures = 0
-        if self._limits is None:
-            self._limits = link.limits
-        if not self.pair.had_success:
-            self.pair.reached()
-        effects = self.health.succeed(ticket, link.last_success or self._timers.now())
+        if self.limits is None:
+            self.limits = link.limits
+        if not self._acquaintance.had_success:
+            self._acquaintance.reached()
+        effects = self.health.succeed(attempt, link.last_success or self._timers.now())
         if effects:
             self.carry_out(effects)
-        self._observe(call, ticket, "ok", fate="taken")
+        self._observe(attempt, "ok", fate="taken")
 
     async def _judge(self, failure: Failure, deadline: float | None) -> Ruling:
-        had_success = self.pair.had_success
+        had_success = self._acquaintance.had_success
         verdict = judge(failure, self._options, had_success=had_success)
         if verdict.action is Action.ASK_BACKLOG:
-            opened = await self.pair.was_paired_before(deadline)
+            opened = await self._acquaintance.was_paired_before(deadline)
             verdict = judge(failure, self._options, had_success=had_success, backlog_opened=opened)
         return verdict
 
-    def _cope(self, link: SendLink, ticket: Ticket, verdict: Ruling, deadline: float | None) -> Action:
+    def _cope(self, link: SendLink, attempt: PrimaryAttempt, verdict: Ruling) -> Action:
         """After a failure that has been recorded: raise if the caller is to see it, else say what to do."""
-        action, error = verdict.action, ticket.error
-        self.pair.check()  # where the side has ended, this tells why
+        action, error = verdict.action, attempt.error
+        self._around.check()  # where the side has ended, this tells why
         if error is not None and action in (Action.RAISE, Action.PERMANENT):
             raise error
         if action is Action.SPILL or self.health.route is not Route.PRIMARY:
             return action
         if self._options.on_suspect == "raise":
             raise error if error is not None else _timed_out(self.path)
-        if deadline is not None and self._timers.now() >= deadline:
+        if attempt.deadline is not None and self._timers.now() >= attempt.deadline:
             raise _timed_out(self.path) from error
         if action is Action.THROTTLED:
             for each in self._links:
                 each.rest(verdict.wait)
-            ticket.failures = 1  # its turn is kept, however often it is told to wait
+            attempt.failures = 1  # its turn is kept, however often it is told to wait
             return action
-        ticket.failures += 1
+        attempt.failures += 1
         link.failures += 1
         link.rest(self._options.retry_delay_after(link.failures))
         return action
@@ -307,7 +275,8 @@ class PairedEntity:
             verdict = judge(failure, self._options, had_success=True)
             self.carry_out(self.health.answered_late(verdict, now=self._timers.now(), reason=failure.summary))
 
-    def _observe(self, call: EntityCall, ticket: Ticket, outcome: AttemptOutcome, *, fate: Fate) -> None:
+    def _observe(self, attempt: PrimaryAttempt, outcome: AttemptOutcome, *, fate: Fate) -> None:
+        call = attempt.call
         messages = call.messages
         count = len(messages)
         self.counts["primary"][outcome] += count
@@ -316,7 +285,7 @@ class PairedEntity:
         if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":
             self._watch_headroom(messages)
         if observers.hear_tallies:
-            note = SendNote(self.path, "primary", None, fate, count, size, large, call.by_request)
+            note = SendNote(self.path, "primary", None, fate, count, size, large, call.when is not None)
             observers.tell_tally(note)
         if observers.hear_sends:
             observers.tell_sent(
@@ -326,12 +295,12 @@ class PairedEntity:
                     outcome=outcome,
                     messages=count,
                     size=size,
-                    seconds=self._timers.now() - (ticket.called_at or 0.0),
+                    seconds=self._timers.now() - (attempt.called_at or 0.0),
                 )
             )
 
     def _watch_headroom(self, messages: list[Message]) -> None:
-        watch, limit = self.pair.headroom, self._backlog.limit
+        watch, limit = self._headroom, self._backlog.limit
         before = watch.count(self.path)
         for message in messages:
             notice = watch.observe(
@@ -368,7 +337,7 @@ class PairedEntity:
                         self._pinger.stop()
                     elif change.new is EntityState.FAILED_OVER:
                         self._drop_links()
-                    self.pair.notify(change)
+                    self._notify(change)
         self._set_alarm()
 
     def _abandon(self, tickets: tuple[Ticket, ...], *, is_failover: bool) -> None:
@@ -416,7 +385,7 @@ class PairedEntity:
             lambda observer: observer.pinged(self.path, succeeded=succeeded, seconds=seconds)
         )
         if succeeded:
-            self.pair.reached()
+            self._acquaintance.reached()
             self.carry_out(self.health.ping_succeeded(number, now))
             return
         failure = None if error is None else describe(error)
@@ -437,7 +406,7 @@ class PairedEntity:
             if ticket.called_at is not None:
                 fate = fate_of(ending, ticket.error)
                 self._observers.tell(lambda observer: observer.requested(self.path, fate))
-        self.pair.check()
+        self._around.check()
         if ending is Ending.FAILED and ticket.error is not None:
             if judge(describe(ticket.error), self._options, had_success=True).is_counted:
                 self._links[0].discard()
@@ -463,7 +432,7 @@ class PairedEntity:
             raise
         now = self._timers.now()
         if ending is Ending.DONE:
-            self.pair.reached()
+            self._acquaintance.reached()
             self.carry_out(self.health.succeed(ticket, now))
             return int(ticket.value)
         if ending is Ending.ABANDONED or ticket.called_at is None:
@@ -482,7 +451,7 @@ class PairedEntity:
         """A picture of this moment, in the time of the timers."""
         return PathStatus(
             health=self.health.status(),
-            without_headroom=self.pair.headroom.count(self.path),
+            without_headroom=self._headroom.count(self.path),
             arrived_late=self._arrived_late,
             sent={route: dict(counts) for route, counts in self.counts.items()},
         )

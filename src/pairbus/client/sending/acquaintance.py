@@ -1,0 +1,47 @@
+"""Whether the primary is known to be the right one.
+
+Before its first answer, a primary that cannot be reached may be down or may be a typing mistake. The first
+fails over, the second is to be raised. An earlier process that has reached it tells them apart, and so does a
+backlog queue that is not of our own making: somebody has paired before us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from pairbus.client.state.landmark import Landmark
+
+
+class Acquaintance:
+    """What one client knows of its primary."""
+
+    def __init__(
+        self,
+        landmark: Landmark | None,
+        *,
+        find_queues: Callable[[float | None], Awaitable[Iterable[str]]],
+        made_by_us: Callable[[], Iterable[str]],
+    ) -> None:
+        """`find_queues` tells which backlog queues are there, `made_by_us` which of them we have made."""
+        self._landmark = landmark
+        self._find_queues = find_queues
+        self._made_by_us = made_by_us
+        #: Whether the primary has answered this client.
+        self.had_success = False
+
+    def reached(self) -> None:
+        """The primary has answered."""
+        if not self.had_success:
+            self.had_success = True
+            if self._landmark is not None:
+                asyncio.get_running_loop().run_in_executor(None, self._landmark.set)
+
+    async def was_paired_before(self, deadline: float | None) -> bool:
+        """Whether the names of this pair are known to be right, though the primary has not answered yet."""
+        loop = asyncio.get_running_loop()
+        if self._landmark is not None and await loop.run_in_executor(None, self._landmark.is_set):
+            return True
+        found = await self._find_queues(deadline)
+        # Asked afterwards: a queue may have been created while a link to it was being opened.
+        return not set(self._made_by_us()).issuperset(found)

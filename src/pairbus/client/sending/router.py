@@ -1,0 +1,139 @@
+"""Where a call goes: to the primary, to the backlog or into the spool. Nobody else decides it.
+
+1. To the primary, while its entity is up and no session of the call stays on the backlog.
+2. Else to the backlog; and to the spool, where there is one, if no backlog queue takes the messages, or while
+   older ones of the same entity wait there. What was taken by a part of the way is not sent again.
+3. An attempt on the primary that came to nothing comes back here, and the way is chosen anew.
+4. What the healthy primary would refuse is refused on every way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pairbus.client.observers.observer import Sending, Undertaking
+from pairbus.options import EntityState
+from pairbus.pairing.errors import BacklogUnavailableError
+from pairbus.pairing.failures import Action
+from pairbus.pairing.health import Route
+from pairbus.pairing.scheduling import BacklogNumbers
+
+from .backlog_route import BacklogRoute
+from .calls import EntityCall, PrimaryAttempt
+from .entity import PairedEntity
+from .message import Message, body_bytes, encoding_error
+from .sessions import StayingSessions
+from .spool import Spool
+from .surroundings import Surroundings
+
+Perform = Callable[[PairedEntity, EntityCall, float | None], Coroutine[Any, Any, Any]]
+
+
+class Router:
+    """Finds the way of every call of one client."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        *,
+        backlog: BacklogRoute,
+        spool: Spool | None,
+        sessions: StayingSessions | None,
+    ) -> None:
+        self._around = surroundings
+        self._sides = surroundings.sides
+        self._timers = surroundings.timers
+        self._backlog = backlog
+        self._spool = spool
+        self._sessions = sessions
+        self._numbers = BacklogNumbers()
+        #: Does what the caller wants, on whatever way is open.
+        self.perform: Perform = self._perform_observed if surroundings.observers.surround else self._perform
+
+    async def _perform_observed(self, entity: PairedEntity, call: EntityCall, timeout: float | None) -> Any:
+        undertaking = Undertaking(operation=call.operation, path=entity.path, messages=len(call.messages))
+        with self._around.observers.around(undertaking):
+            try:
+                return await self._perform(entity, call, timeout)
+            finally:
+                undertaking.route, undertaking.state = call.route, entity.health.state
+
+    async def _perform(self, entity: PairedEntity, call: EntityCall, timeout: float | None) -> Any:
+        deadline = None if timeout is None else self._timers.now() + timeout
+        attempt = PrimaryAttempt(call, deadline)
+        health, sessions = entity.health, self._sessions
+        while True:
+            if self._sides.have_ended:
+                self._sides.check("primary")
+            if health.state is not EntityState.HEALTHY and health.route is not Route.PRIMARY:
+                if health.route is Route.REFUSED:
+                    raise health.fault()
+                return await self._redirect(entity, attempt)
+            if sessions is not None and sessions.staying:
+                stay = sessions.stay_of(entity.path, call.messages)
+                if stay is not None and stay.hold is None:
+                    return await self._redirect(entity, attempt)
+                if stay is not None:
+                    await sessions.wait_out(stay, deadline)
+                    continue
+            try:
+                action = await entity.attempt(attempt)
+            except asyncio.CancelledError:
+                entity.cancelled(attempt)
+                raise
+            if action is None:
+                return attempt.value
+            if action is Action.SPILL:
+                return await self._redirect(entity, attempt)
+
+    # -- not to the primary
+
+    async def _redirect(self, entity: PairedEntity, attempt: PrimaryAttempt) -> list[int] | None:
+        """Have the backlog or the spool take a call; numbers below 0 for what was to be scheduled."""
+        call = attempt.call
+        call.check(entity.limits)
+        call.route = "backlog"
+        if self._sessions is None:
+            await self._detour(entity, attempt)
+        else:
+            with self._sessions.redirecting(entity.path, call.messages):
+                await self._detour(entity, attempt)
+        return None if call.when is None else self._numbers.take(len(call.messages))
+
+    async def _detour(self, entity: PairedEntity, attempt: PrimaryAttempt) -> None:
+        call, spool = attempt.call, None if attempt.call.is_replay else self._spool
+        taken = 0
+        # What waits in the spool is older; a later message must not overtake it, as long as there is room.
+        if spool is None or not spool.holds(entity.path) or not spool.has_room:
+            try:
+                await self._backlog.send(entity.path, call, deadline=attempt.deadline, counts=entity.counts)
+                return
+            except BacklogUnavailableError as error:
+                if spool is None:
+                    raise
+                taken = error.taken
+        await self._keep(spool, entity, call, call.messages[taken:])
+        call.route = "spool"
+
+    async def _keep(
+        self, spool: Spool, entity: PairedEntity, call: EntityCall, messages: list[Message]
+    ) -> None:
+        began = self._timers.now()
+        for message in messages:  # nobody else will encode them before they are acknowledged
+            if (error := encoding_error(message)) is not None:
+                raise error
+        await spool.append(entity.path, messages, scheduled_for=call.when)
+        entity.counts["spool"]["ok"] += len(messages)
+        if self._around.observers.hear_sends:
+            self._around.observers.tell_sent(
+                Sending(
+                    path=entity.path,
+                    route="spool",
+                    outcome="ok",
+                    messages=len(messages),
+                    size=sum(map(body_bytes, messages)),
+                    seconds=self._timers.now() - began,
+                )
+            )
