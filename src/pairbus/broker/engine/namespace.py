@@ -267,8 +267,8 @@ class Namespace:
         self, kind: EntityKind, name: str, settings: QueueSettings | TopicSettings, now: float
     ) -> MessageQueue | Topic:
         path = name.strip("/")
-        check_path(path, self.limits)
         self._directory.check_free(path)
+        check_path(path, self.limits)
         self._check_settings(path, settings)
         if len(self._directory) >= self.limits.max_entities:
             raise self._full("entities", self.limits.max_entities)
