@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage
@@ -83,15 +84,18 @@ class Bus:
 def is_awaited(broker: Broker) -> bool:
     """Whether some receiver of `contoso` has credit for a message and waits for it."""
     consumers = broker._hosts["contoso"].consumers
-    return broker.call(
-        lambda: any(receiver.is_hungry for waiting in consumers._outboxes.values() for receiver in waiting)
-    )
+
+    def somebody_is() -> bool:
+        waiting = chain(consumers._readers.values(), *consumers._outboxes.values())
+        return any(receiver.is_hungry for receiver in waiting)
+
+    return broker.call(somebody_is)
 
 
 def session_waits(broker: Broker) -> int:
     """How many receivers of `contoso` wait for a session to become free."""
     consumers = broker._hosts["contoso"].consumers
-    return broker.call(lambda: sum(len(waiting) for waiting in consumers._waits.values()))
+    return broker.call(lambda: len(consumers.waits()))
 
 
 async def receive(receiver: Any, count: int = 1, *, within: float = SOON) -> list[Any]:

@@ -243,7 +243,8 @@ class NamespaceHost:
         noted = self.engine.noted
         try:
             result = act(self.engine, self.now())
-            self._review_links()
+            if self.engine.noted != noted:
+                self._review_links()
         except Refused:
             raise
         except Exception as error:
@@ -265,6 +266,7 @@ class NamespaceHost:
         if self._loop is None:
             return None
         try:
+            self._detach_lost_sessions()
             self._dirty |= self.consumers.serve(self.engine, self.now())
             if self._unread is not None:
                 raise self._unread
@@ -368,7 +370,6 @@ class NamespaceHost:
             self._tick_peers()
         if now >= self._tokens_end:
             self._end_tokens(now)
-        self._detach_lost_sessions(now)
         self._end_waits()
 
     def _tick_peers(self) -> None:
@@ -387,7 +388,7 @@ class NamespaceHost:
     def _end_waits(self) -> None:
         monotonic = self.monotonic()
         if monotonic >= self.consumers.patience_ends:
-            for wait in self.consumers.take_waits(lambda wait: wait.until <= monotonic):
+            for wait in self.consumers.impatient(monotonic):
                 wait.give_up()
 
     def _arm_timer(self) -> None:
@@ -421,9 +422,10 @@ class NamespaceHost:
         for peer in list(self._peers):
             peer.follow(line)
 
-    def review(self) -> None:
+    def review(self, *, has_changes: bool = True) -> None:
         """After a change of entities or faults: see what that means for the links that are open."""
-        self._review_links()
+        if has_changes:
+            self._review_links()
         self._schedule_turn()
 
     def _review_links(self) -> None:
@@ -436,12 +438,12 @@ class NamespaceHost:
                     peer.detach(endpoint, error)
                 elif isinstance(endpoint, SendingEndpoint):
                     self.consumers.want(endpoint)  # it may have been mute until now
-        for wait in self.consumers.take_waits(lambda wait: True):
+        for wait in self.consumers.waits():
             error = self._objection(wait.queue.path, wait.queue, now)
             if error is not None:
                 wait.refuse(error)
-            elif not wait.try_again(now):
-                self.consumers.await_session(wait)
+            elif wait.try_again(now):
+                self.consumers.stop_waiting(wait)
 
     def _objection_to(self, endpoint: LinkEndpoint, now: float) -> AmqpError | None:
         if endpoint.is_owed_an_answer and not self.fault_desk.is_mute(endpoint.path):
@@ -472,12 +474,12 @@ class NamespaceHost:
         operation = ClientAction.ATTACH_SENDER if queue is None else ClientAction.ATTACH_RECEIVER
         return self.faults.severance(operation, path, now=now)
 
-    def _detach_lost_sessions(self, now: float) -> None:
-        for peer in list(self._peers):
-            for endpoint in list(peer.endpoints.values()):
-                if isinstance(endpoint, SendingEndpoint) and endpoint.has_lost_session(now):
-                    text = "The session lock has expired. Accept the session again."
-                    peer.detach(endpoint, AmqpError(conditions.SESSION_LOCK_LOST, text, {}))
+    def _detach_lost_sessions(self) -> None:
+        for lock in self.engine.take_lost_sessions():
+            reader = self.consumers.reader_of(lock)
+            if reader is not None:
+                text = "The session lock has expired. Accept the session again."
+                reader.peer.detach(reader, AmqpError(conditions.SESSION_LOCK_LOST, text, {}))
 
     # -- tokens
 

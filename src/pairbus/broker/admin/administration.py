@@ -44,7 +44,7 @@ class Administration:
         self._held.append((answer, response))
         entity = known or self._known_entity(request) or NAMESPACE  # after: it may be new
         host.counters.count(entity, connection, kind=OperationKind.ADMIN, size=len(request.body))
-        host.review()
+        host.review(has_changes=host.engine.noted != noted)
         return answer
 
     def release(self) -> None:

@@ -13,6 +13,7 @@ from .settings import NamespaceLimits
 if TYPE_CHECKING:
     from .entity import Entity
     from .queue import MessageQueue
+    from .sessions import SessionLock
     from .stock import Stock
 
 
@@ -29,7 +30,17 @@ class Space:
 class Context:
     """One a namespace. `find` and `retire` are the namespace's: look up a path, delete an idle entity."""
 
-    __slots__ = ("advanced", "alarms", "events", "find", "limits", "next_token", "ready", "retire")
+    __slots__ = (
+        "advanced",
+        "alarms",
+        "events",
+        "find",
+        "limits",
+        "lost_sessions",
+        "next_token",
+        "ready",
+        "retire",
+    )
 
     def __init__(
         self,
@@ -47,6 +58,8 @@ class Context:
         # Emptied, never replaced: entities keep the bound methods of these.
         self.events: list[EngineEvent] = []
         self.ready: set[Stock] = set()
+        # Of locks that have ended by their time: who held them is to be told.
+        self.lost_sessions: list[SessionLock] = []
         # Who has given out numbers; told once a turn, however many there were.
         self.advanced: set[Entity] = set()
 

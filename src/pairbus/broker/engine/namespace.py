@@ -32,6 +32,7 @@ from .names import SEGMENT, check_path, check_rule_name, check_subscription_name
 from .queue import MessageQueue
 from .recovery import Recovery, describe
 from .rules import Rule
+from .sessions import SessionLock
 from .settings import (
     STANDARD,
     EntitySettings,
@@ -109,6 +110,12 @@ class Namespace:
     def take_ready(self) -> set[MessageQueue]:
         """The queues where messages or sessions became available since the last call."""
         return self._context.take_ready()
+
+    def take_lost_sessions(self) -> list[SessionLock]:
+        """The locks on sessions that have ended by their time since the last call."""
+        lost = self._context.lost_sessions.copy()
+        self._context.lost_sessions.clear()
+        return lost
 
     def replay(self, events: Iterable[EngineEvent], *, now: float = 0.0) -> None:
         """Build from events. With `now`, no entity counts as idle for the time before."""

@@ -281,12 +281,14 @@ class MessageQueue(LockableStock):
         if session is not None and session.lock is lock:
             self._end_session(session, now, counted=False)
 
-    def holds_session(self, lock: SessionLock, now: float) -> bool:
-        """Whether a lock is still good."""
-        if now >= self.alarm_at:
-            self.tick(now)
-        session = self.sessions.get(lock.session_id) if self.sessions is not None else None
-        return session is not None and session.lock is lock
+    def session_lock(self, session_id: str) -> SessionLock | None:
+        """The lock on a session, whoever holds it."""
+        session = None if self.sessions is None else self.sessions.get(session_id)
+        return None if session is None else session.lock
+
+    def take_ready_sessions(self) -> list[SessionLock]:
+        """The locks of sessions in which something became available since the last call."""
+        return [] if self.sessions is None else self.sessions.take_ready()
 
     def get_session_state(self, session_id: str) -> bytes | None:
         """The state that was set last, if any."""

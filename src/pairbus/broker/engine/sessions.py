@@ -49,12 +49,13 @@ class MessageSession:
 class MessageSessions:
     """All sessions of one queue."""
 
-    __slots__ = ("_all", "_available", "_ends")
+    __slots__ = ("_all", "_available", "_ends", "_ready")
 
     def __init__(self) -> None:
         self._all: dict[str, MessageSession] = {}
         self._available: OrderedDict[str, MessageSession] = OrderedDict()
         self._ends: Deadlines[str] = Deadlines()
+        self._ready: dict[SessionLock, None] = {}
 
     def __iter__(self) -> Iterator[MessageSession]:
         return iter(self._all.values())
@@ -68,6 +69,21 @@ class MessageSessions:
         if session is None:
             session = self._all[session_id] = MessageSession(session_id)
         return session
+
+    def stand(self, message: StoredMessage) -> None:
+        """Let a message wait in its session."""
+        session = self.need(message.session_id or "")
+        session.line.put(message.sequence_number)
+        session.waiting += 1
+        if session.lock is not None:
+            self._ready[session.lock] = None
+        self.review(session)
+
+    def take_ready(self) -> list[SessionLock]:
+        """The locks of sessions in which a message came to wait since the last call."""
+        ready = list(self._ready)
+        self._ready.clear()
+        return ready
 
     def review(self, session: MessageSession) -> None:
         """Let the books agree with a session whose messages, state or lock have changed."""

@@ -185,6 +185,8 @@ class LockableStock(Stock):
             self._give_back(message, now)
         if self.sessions is not None:
             for session in self.sessions.pop_due(now):
+                if session.lock is not None:
+                    self._context.lost_sessions.append(session.lock)
                 self._end_session(session, now, counted=True)
         super()._work_off(now)
 

@@ -155,10 +155,7 @@ class Stock(Entity):
         if sessions is None:
             self._line.put(message.sequence_number)
         else:
-            session = sessions.need(message.session_id or "")
-            session.line.put(message.sequence_number)
-            session.waiting += 1
-            sessions.review(session)
+            sessions.stand(message)
 
     def _offer(self, message: StoredMessage) -> None:
         self._stand(message)

@@ -2,8 +2,8 @@
 link, or refuse.
 """
 
+import itertools
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pairbus import conditions, words
@@ -11,6 +11,7 @@ from pairbus.amqp.events import LinkAttached, LinkFlowed
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError, Source, Target
 from pairbus.amqp.types import Described, Symbol, ULong
+from pairbus.broker.access.policies import Claim
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
@@ -20,7 +21,7 @@ from pairbus.fault_kinds import ClientAction
 
 from .address import LinkAddress, NodeKind, parse_address
 from .cbs import TokenNode
-from .endpoint import Unanswered
+from .endpoint import LinkEndpoint, Unanswered
 from .management import ManagementNode
 from .receiving_endpoint import SEND_CREDIT, ReceivingEndpoint
 from .requests import REQUEST_CREDIT, Answer, AnswerEndpoint, Node, NodeRequest, RequestEndpoint, Service
@@ -39,6 +40,7 @@ _BATCH_SIZE = Symbol(words.BATCH_SIZE)
 # out.
 SESSION_WAIT = 60.0
 LONGEST_SESSION_WAIT = 3600.0
+_wait_numbers = itertools.count()
 
 
 def attach_link(peer: "Peer", event: LinkAttached) -> None:
@@ -152,10 +154,10 @@ def _management_node(peer: "Peer", address: LinkAddress, path: str) -> Node:
 
 
 def _held_session(peer: "Peer", queue: MessageQueue, session_id: str) -> SessionLock:
-    for endpoint in peer.endpoints.values():
-        if isinstance(endpoint, SendingEndpoint) and endpoint.reads_session(queue, session_id):
-            assert endpoint.session is not None
-            return endpoint.session
+    lock = queue.session_lock(session_id)
+    reader = peer.host.consumers.reader_of(lock)
+    if lock is not None and reader is not None and reader.peer is peer:
+        return lock
     raise Refused(
         conditions.SESSION_LOCK_LOST,
         f"The session lock on '{session_id}' is not held by this connection. Accept the session again.",
@@ -259,19 +261,21 @@ def _begin(peer: "Peer", event: LinkAttached, *, queue: MessageQueue, session: S
     )
 
 
-@dataclass(slots=True, eq=False)
-class SessionWait:
-    """An attach that waits for the next free session."""
+class SessionWait(LinkEndpoint):
+    """Behind the link of an attach that waits for the next free session, until a monotonic time."""
 
-    peer: "Peer"
-    event: LinkAttached
-    queue: MessageQueue
-    until: float  # in monotonic time
+    __slots__ = ("event", "number", "peer", "queue", "until")
 
-    @property
-    def link(self) -> Link:
-        """The link that waits for its answer."""
-        return self.event.link
+    def __init__(self, peer: "Peer", event: LinkAttached, *, queue: MessageQueue, until: float) -> None:
+        super().__init__(event.link, needs=(queue.path, (Claim.LISTEN,)))
+        self.peer = peer
+        self.event = event
+        self.queue = queue
+        self.until = until
+        self.number = next(_wait_numbers)
+
+    def on_detached(self) -> None:
+        self.peer.host.consumers.stop_waiting(self)
 
     def try_again(self, now: float) -> bool:
         """Whether it need not wait any longer: a session was free, or there will be none."""
@@ -291,6 +295,7 @@ class SessionWait:
     def give_up(self) -> None:
         """Tell the client that its time is over."""
         if _leave_unanswered(self.peer, self.link, self.queue.path):
+            self.on_detached()
             return
         text = "No session became free in the time that was given to wait."
         self.refuse(AmqpError(conditions.TIMEOUT, text, {}))
@@ -298,13 +303,16 @@ class SessionWait:
     def refuse(self, error: AmqpError) -> None:
         """Answer the attach with a refusal."""
         self.link.refuse(error)
+        self.peer.forget(self.link)
         self.peer.host.touch(self.peer)
 
 
 def _wait_for_session(peer: "Peer", event: LinkAttached, queue: MessageQueue) -> None:
     asked = (event.attach.properties or {}).get(_TIMEOUT)
     seconds = min(asked / 1000, LONGEST_SESSION_WAIT) if isinstance(asked, int) else SESSION_WAIT
-    peer.host.consumers.await_session(SessionWait(peer, event, queue, peer.host.monotonic() + seconds))
+    wait = SessionWait(peer, event, queue=queue, until=peer.host.monotonic() + seconds)
+    peer.add(wait)
+    peer.host.consumers.await_session(wait)
 
 
 def _check_faults(peer: "Peer", operation: ClientAction, path: str) -> None:

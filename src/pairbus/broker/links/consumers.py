@@ -1,12 +1,16 @@
-"""Who waits for messages: the receivers of each queue, in rotation, and attaches that wait for a session."""
+"""Who waits for messages: the receivers of each queue, in rotation, and attaches that wait for a session.
 
-import math
-from collections import deque
-from collections.abc import Callable
+Nothing here walks over all receivers or all waits of a namespace: a receiver of a session is found by its
+lock, a wait by its queue or by its end.
+"""
+
+from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING
 
+from pairbus.broker.engine.deadlines import Deadlines
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.sessions import SessionLock
 
 if TYPE_CHECKING:
     from .attach import SessionWait
@@ -22,51 +26,85 @@ class Consumers:
     """The receivers of one namespace."""
 
     def __init__(self) -> None:
-        self._outboxes: dict[MessageQueue, deque[SendingEndpoint]] = {}
-        self._waits: dict[MessageQueue, deque[SessionWait]] = {}
+        # Receivers without a session by queue, in the order of their turns; the others by their lock.
+        self._outboxes: dict[MessageQueue, OrderedDict[SendingEndpoint, None]] = {}
+        self._readers: dict[SessionLock, SendingEndpoint] = {}
+        self._readers_of: Counter[MessageQueue] = Counter()
+        # Not a plain dictionary: that is slow to find its first entry when many were removed before it.
+        self._waits: dict[MessageQueue, OrderedDict[int, SessionWait]] = {}
+        self._wait_ends: Deadlines[int] = Deadlines()
+        self._waiting: dict[int, SessionWait] = {}
         self._wanting: dict[SendingEndpoint, None] = {}
-        # When the first wait ends, in monotonic time; at times too early, never too late.
-        self.patience_ends = math.inf
 
     def enlist(self, outbox: "SendingEndpoint") -> None:
         """A receiver has attached."""
-        self._outboxes.setdefault(outbox.queue, deque()).append(outbox)
+        if outbox.session is not None:
+            self._readers[outbox.session] = outbox
+            self._readers_of[outbox.queue] += 1
+        else:
+            self._outboxes.setdefault(outbox.queue, OrderedDict())[outbox] = None
 
     def leave(self, outbox: "SendingEndpoint") -> None:
         """A receiver has gone."""
         self._wanting.pop(outbox, None)
+        if outbox.session is not None:
+            if self._readers.pop(outbox.session, None) is not None:
+                self._readers_of[outbox.queue] -= 1
+            return
         others = self._outboxes.get(outbox.queue)
-        if others is not None and outbox in others:
-            others.remove(outbox)
+        if others is not None:
+            others.pop(outbox, None)
             if not others:
                 del self._outboxes[outbox.queue]
+
+    def reader_of(self, lock: SessionLock | None) -> "SendingEndpoint | None":
+        """The receiver that holds a session by this lock."""
+        return None if lock is None else self._readers.get(lock)
 
     def touch(self, now: float) -> None:
         """A queue that somebody waits at is in use, however long nothing comes."""
         for queue in self._outboxes:
+            queue.touch(now)
+        self._readers_of = +self._readers_of
+        for queue in self._readers_of:
             queue.touch(now)
 
     def want(self, outbox: "SendingEndpoint") -> None:
         """A receiver's credit has changed: see to it at the end of the turn."""
         self._wanting[outbox] = None
 
+    # -- attaches that wait for a session
+
+    @property
+    def patience_ends(self) -> float:
+        """When the first wait ends, in monotonic time; at times too early, never too late."""
+        return self._wait_ends.next()
+
     def await_session(self, wait: "SessionWait") -> None:
         """An attach waits for the next free session of its queue."""
-        self._waits.setdefault(wait.queue, deque()).append(wait)
-        self.patience_ends = min(self.patience_ends, wait.until)
+        self._waits.setdefault(wait.queue, OrderedDict())[wait.number] = wait
+        self._waiting[wait.number] = wait
+        self._wait_ends.add(wait.until, wait.number)
 
-    def take_waits(self, chosen: "Callable[[SessionWait], bool]") -> "list[SessionWait]":
-        """Those attaches that wait for a session and are chosen; they do so no longer."""
-        if not self._waits:
-            return []
-        everybody = [wait for waits in self._waits.values() for wait in waits]
-        taken = {wait: None for wait in everybody if chosen(wait)}
-        self._waits.clear()
-        self.patience_ends = math.inf
-        for wait in everybody:
-            if wait not in taken:
-                self.await_session(wait)
-        return list(taken)
+    def stop_waiting(self, wait: "SessionWait") -> None:
+        """An attach waits no longer."""
+        if self._waiting.pop(wait.number, None) is None:
+            return
+        self._wait_ends.remove(wait.until, wait.number)
+        waits = self._waits[wait.queue]
+        del waits[wait.number]
+        if not waits:
+            del self._waits[wait.queue]
+
+    def waits(self) -> "list[SessionWait]":
+        """All that wait, those of a queue in their order."""
+        return list(self._waiting.values())
+
+    def impatient(self, monotonic: float) -> "list[SessionWait]":
+        """Those whose time is over."""
+        return [self._waiting[number] for number in self._wait_ends.pop_due(monotonic)]
+
+    # -- giving out
 
     def serve(self, engine: Namespace, now: float) -> "set[Peer]":
         """Give out what there is to whoever has credit; the peers that got something."""
@@ -74,7 +112,11 @@ class Consumers:
         wanting = list(self._wanting)
         self._wanting.clear()
         queues = engine.take_ready()
-        queues.update(outbox.queue for outbox in wanting)
+        for outbox in wanting:
+            if outbox.session is None:
+                queues.add(outbox.queue)
+            else:
+                self._serve_reader(outbox, now, served)
         while queues:
             for queue in queues:
                 self._serve_queue(queue, now, served)
@@ -87,17 +129,21 @@ class Consumers:
         return served
 
     def _serve_queue(self, queue: MessageQueue, now: float, served: "set[Peer]") -> None:
-        self._serve_waits(queue, now)
+        if queue.requires_session:
+            self._serve_waits(queue, now)
+            for lock in queue.take_ready_sessions():
+                reader = self._readers.get(lock)
+                if reader is not None:
+                    self._serve_reader(reader, now, served)
+            return
         outboxes = self._outboxes.get(queue)
         if not outboxes:
             return
         hungry = deque(outbox for outbox in outboxes if outbox.is_hungry)
-        if queue.requires_session or len(hungry) == 1:
-            for outbox in hungry:
-                if outbox.deliver(_ALL, now):
-                    served.add(outbox.peer)
+        if len(hungry) == 1:
+            self._serve_reader(hungry[0], now, served)
             return
-        outboxes.rotate(-1)
+        outboxes.move_to_end(next(iter(outboxes)))
         while hungry:
             outbox = hungry.popleft()
             if outbox.deliver(_SHARE, now):
@@ -107,9 +153,14 @@ class Consumers:
             elif outbox in outboxes:
                 return  # the queue is empty; otherwise it was this receiver that had to go
 
+    def _serve_reader(self, outbox: "SendingEndpoint", now: float, served: "set[Peer]") -> None:
+        """Let a receiver have all that it has credit for."""
+        if outbox.is_hungry and outbox.deliver(_ALL, now):
+            served.add(outbox.peer)
+
     def _serve_waits(self, queue: MessageQueue, now: float) -> None:
-        waits = self._waits.get(queue)
-        while waits and waits[0].try_again(now):
-            waits.popleft()
-        if waits is not None and not waits:
-            self._waits.pop(queue, None)
+        while waits := self._waits.get(queue):
+            first = next(iter(waits.values()))
+            if not first.try_again(now):
+                return
+            self.stop_waiting(first)

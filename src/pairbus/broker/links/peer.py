@@ -29,7 +29,7 @@ from pairbus.amqp.events import (
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError, Target
 from pairbus.broker.access.connection_rights import Access
-from pairbus.broker.access.tokens import Claim, Grant, TokenRejected, check_plain
+from pairbus.broker.access.tokens import Grant, TokenRejected, check_plain
 from pairbus.broker.listener import Direct, cut
 from pairbus.fault_kinds import LineState
 
@@ -54,6 +54,7 @@ class Peer(Direct):
         self.name = name
         self.access = Access()
         self.endpoints: dict[Link, LinkEndpoint] = {}
+        self._answers: dict[Link, AnswerEndpoint] = {}
         self.machine = Connection(
             server=True,
             container_id=host.name,
@@ -259,8 +260,7 @@ class Peer(Direct):
         self.forget(event.link)
 
     def _on_session_ended(self, event: SessionEnded) -> None:
-        self.host.consumers.take_waits(lambda wait: wait.link.session is event.session)
-        for link in [link for link in self.endpoints if link.session is event.session]:
+        for link in event.session.links:
             self.forget(link)
 
     def _on_closed(self, event: Closed) -> None:
@@ -276,12 +276,14 @@ class Peer(Direct):
     def add(self, endpoint: LinkEndpoint) -> None:
         """Let `endpoint` stand behind its link."""
         self.endpoints[endpoint.link] = endpoint
+        if isinstance(endpoint, AnswerEndpoint):
+            self._answers[endpoint.link] = endpoint
 
     def forget(self, link: Link) -> None:
         """A link is gone: so is what stood behind it."""
-        self.host.consumers.take_waits(lambda wait: wait.link is link)
         endpoint = self.endpoints.pop(link, None)
         if endpoint is not None:
+            self._answers.pop(link, None)
             endpoint.on_detached()
 
     def detach(self, endpoint: LinkEndpoint, error: AmqpError) -> None:
@@ -296,7 +298,7 @@ class Peer(Direct):
         """
 
         def find(reply_to: str | None) -> AnswerEndpoint | None:
-            links = [endpoint for endpoint in self.endpoints.values() if isinstance(endpoint, AnswerEndpoint)]
+            links = self._answers.values()
             named = [endpoint for endpoint in links if reply_to and _target(endpoint.link) == reply_to]
             here = [endpoint for endpoint in links if endpoint.address == address]
             return next(reversed(named or here), None)
@@ -321,15 +323,8 @@ class Peer(Direct):
             needed = endpoint.needs
             if needed is not None and not self.access.allows(*needed, now=now):
                 self.detach(endpoint, error)
-        for wait in self.host.consumers.take_waits(
-            lambda wait: (
-                wait.peer is self and not self.access.allows(wait.queue.path, (Claim.LISTEN,), now=now)
-            )
-        ):
-            wait.refuse(error)
 
     def _drop_endpoints(self) -> None:
-        self.host.consumers.take_waits(lambda wait: wait.peer is self)
         for link in list(self.endpoints):
             self.forget(link)
 

@@ -72,14 +72,6 @@ class SendingEndpoint(LinkEndpoint):
         """Whether there is credit for another message, and nothing keeps it from leaving."""
         return self.link.sendable > 0 and not self._fault_desk.withholds(self.path)
 
-    def reads_session(self, queue: MessageQueue, session_id: str) -> bool:
-        """Whether this receiver reads that session of that queue."""
-        return self.queue is queue and self.session is not None and self.session.session_id == session_id
-
-    def has_lost_session(self, now: float) -> bool:
-        """Whether the lock on the session that this receiver reads has ended."""
-        return self.session is not None and not self.queue.holds_session(self.session, now)
-
     def deliver(self, most: int, now: float) -> int:
         """Send up to `most` messages as far as there is credit; how many left."""
         wanted = min(most, self.link.sendable)
