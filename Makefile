@@ -96,6 +96,7 @@ soak: $(READY)
 	PAIRBUS_SYPHON_MESSAGES=100000 $(BIN)/python -m pytest tests/spark
 	$(BIN)/python -m tests.simulation --world pump --histories 50000
 	$(BIN)/python -m tests.simulation --world client --histories 50000
+	PAIRBUS_VERDICT_HISTORIES=1000 $(BIN)/python -m pytest tests/ledger/test_histories.py
 	PAIRBUS_SIMULATION_MUTANTS=all $(BIN)/python -m pytest tests/simulation/test_mutants.py
 
 format: $(READY)

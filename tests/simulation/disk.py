@@ -46,6 +46,9 @@ class SimulatedReceipts:
         self.writer = writer
         self._disk = disk
 
+    def begin(self) -> None:
+        """There is nothing to begin."""
+
     async def append(self, rows: Sequence[Receipt]) -> None:
         await self._disk.write(rows)
 

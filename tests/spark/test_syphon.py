@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pairbus.errors import UnreachableError
+from pairbus.ledger.generation import Compaction
 from pairbus.ledger.receipts import Receipt, ReceiptLog
 from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon, SyphonError, housekeeping, receipts, syphon
 
@@ -179,7 +180,7 @@ def test_a_compaction_that_fails_ends_nothing_and_is_tried_again(
 ) -> None:
     tries = []
 
-    def compact(*arguments: Any) -> receipts.Compaction:
+    def compact(*arguments: Any) -> Compaction:
         tries.append(arguments)
         if len(tries) in (1, 2):
             raise OSError("no space left")
@@ -205,7 +206,7 @@ def test_a_compaction_that_fails_ends_nothing_and_is_tried_again(
 def test_a_last_compaction_that_fails_does_not_hide_what_was_done(
     spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compact(*arguments: Any) -> receipts.Compaction:
+    def compact(*arguments: Any) -> Compaction:
         raise OSError("no space left")
 
     full_bus.put(letters(70))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +14,17 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-import pairbus.spark.receipts
 import tests.ledger
 from pairbus import PairedServiceBusClient, SendAvailabilityOptions
 from pairbus.backlog.plan import plan_backlog
 from pairbus.backlog.redrive import DeadLetterChoice, redrive
 from pairbus.errors import ConfigurationError
 from pairbus.ledger import SegmentWriter, closed_segments
+from pairbus.ledger.generation import lock_of
 from pairbus.ledger.receipts import Receipt, ReceiptLog
 from pairbus.ledger.reckoning import KeyCounts, Reckoning, reckon
+from pairbus.ledger.record_files import RecordFiles
+from pairbus.plumbing.files import hold_alone
 from pairbus.spark import (
     Backlog,
     PumpOptions,
@@ -28,6 +32,7 @@ from pairbus.spark import (
     Syphon,
     compact_receipts,
     load_receipts,
+    receipts,
     verify,
 )
 from pairbus.spark.receipts import read_receipts
@@ -194,12 +199,21 @@ def test_what_is_not_on_record_makes_no_clean_verdict(
     assert [gap.partition(" ")[0] for gap in verdict.gaps] == ["there"] * 3
 
 
-def test_records_of_version_0_1_0_count(spark: Any, bus: Bus, pair: PumpPair) -> None:
-    verdict = verify(spark, [Backlog(pair=pair)], records=[VERSION_0_1_0])
-    assert (verdict.redirected, verdict.delivered, verdict.lost) == (3, 2, 1)
-    assert [one.message_id for one in verdict.missing] == ["m2"]
+def test_records_of_version_0_1_0_count(spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    """A table, segments, and what a killed client and pump have left; compacted today they tell the same."""
+    records = shutil.copytree(VERSION_0_1_0, tmp_path / "records")
+    verdict = verify(spark, [Backlog(pair=pair)], records=[records])
+    assert (verdict.redirected, verdict.delivered, verdict.lost) == (5, 4, 1)
+    assert [one.message_id for one in verdict.missing] == ["m5"]
     assert verdict.is_complete
-    assert verdict.notes == ("3 rows have no link: of version 0.1.0, or of somebody who died",)
+    of_receipts = (
+        f"the table {records / 'receipts-000001.parquet'} has no manifest: it is of version 0.1.0",
+        "2 receipts are of version 0.1.0, and not chained",
+    )
+    assert verdict.notes == ("5 redirect records are of version 0.1.0, and not chained", *of_receipts)
+    assert compact_receipts(spark, records).table == records / "receipts-000002.parquet"
+    rows, gaps, notes = read_receipts(spark, records)
+    assert (rows.count(), gaps, notes) == (4, (), of_receipts)
 
 
 def test_nothing_that_was_redirected_is_on_record_too(
@@ -222,42 +236,86 @@ def test_a_queue_beyond_the_count_is_looked_at_if_a_record_names_it(
     assert (verdict.lost, verdict.waiting) == (0, 1)
 
 
-async def test_receipts_are_read_whole_beside_a_compaction(
+def test_receipts_are_read_whole_beside_compactions(spark: Any, tmp_path: Path) -> None:
+    """Whoever reads sees all, whatever a compaction that runs all the time has just removed."""
+    ended, written, compactions = threading.Event(), list[int](), list[Path]()
+
+    def compact_all_the_time() -> None:
+        while not ended.is_set():
+            number = len(written)
+            asyncio.run(keep(tmp_path, [receipt(number)]))
+            written.append(number)
+            table = compact_receipts(spark, tmp_path).table
+            compactions.extend([table] if table is not None else [])
+
+    compactor = threading.Thread(target=compact_all_the_time)
+    compactor.start()
+    try:
+        for _ in range(3):
+            before = len(written)
+            found = read_receipts(spark, tmp_path)
+            seen = {row["sequence_number"] for row in found.rows.select("sequence_number").collect()}
+            assert seen >= set(range(before)), "nothing that was there is missing"
+            assert found.gaps == ()
+    finally:
+        ended.set()
+        compactor.join()
+    assert compactions
+    assert read_receipts(spark, tmp_path).rows.count() == len(written)
+
+
+def test_who_meets_compactions_again_and_again_keeps_them_out(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = ReceiptLog(tmp_path)
-    for number in range(10):
-        await log.append([receipt(number)])
+    asyncio.run(keep(tmp_path, [receipt(0)]))
+    looks: list[bool] = []
+
+    def are_there(files: RecordFiles) -> bool:
+        """As if a compaction had come meanwhile, as long as one may."""
+        with hold_alone(lock_of(files.directory)) as lock:
+            looks.append(lock is not None)
+            return lock is None
+
+    monkeypatch.setattr(RecordFiles, "are_there", are_there)
+    monkeypatch.setattr(receipts, "_READINGS", 1)
+    assert load_receipts(spark, tmp_path).count() == 1
+    assert looks == [True, False]
+
+
+async def keep(records: Path, rows: list[Receipt]) -> None:
+    log = ReceiptLog(records)
+    await log.append(rows)
     await log.close()
-    compactions = 0
-
-    def compact_after(directory: Path, kind: str) -> list[Path]:
-        """The files that were there before a compaction, as somebody sees them who looks just then."""
-        nonlocal compactions
-        found = closed_segments(directory, kind)
-        if compactions < 2:
-            compactions += 1
-            monkeypatch.setattr(pairbus.spark.receipts, "closed_segments", closed_segments)
-            compact_receipts(spark, directory)
-            monkeypatch.setattr(pairbus.spark.receipts, "closed_segments", compact_after)
-        return found
-
-    monkeypatch.setattr(pairbus.spark.receipts, "closed_segments", compact_after)
-    assert load_receipts(spark, tmp_path).count() == 10
-    assert compactions == 2
 
 
 async def test_receipts_that_cannot_be_read_are_told_for_ever(spark: Any, tmp_path: Path) -> None:
     for number in range(2):
-        log = ReceiptLog(tmp_path)
-        await log.append([receipt(number)])
-        await log.close()
+        await keep(tmp_path, [receipt(number)])
         (segment,) = tmp_path.glob("receipts-*.jsonl")
         segment.write_bytes(segment.read_bytes() + b"{torn\n")
-        assert read_receipts(spark, tmp_path).bad == number + 1
         assert compact_receipts(spark, tmp_path).bad == 1
-    rows, bad = read_receipts(spark, tmp_path)
-    assert (rows.count(), bad) == (2, 2)
+    rows, gaps, _ = read_receipts(spark, tmp_path)
+    assert rows.count() == 2
+    assert [gap.partition(" in ")[0] for gap in gaps] == [
+        "2 receipts cannot be read",
+        *["1 lines without a link are"] * 2,
+    ]
+    assert len(list(tmp_path.glob("*.damaged"))) == 2
+
+
+async def test_a_table_that_was_edited_is_told_and_set_aside(spark: Any, tmp_path: Path) -> None:
+    await keep(tmp_path, [receipt(0)])
+    table = compact_receipts(spark, tmp_path).table
+    assert table is not None
+    (part,) = table.glob("*.parquet")
+    part.write_bytes(part.read_bytes().replace(b"m0", b"m7"))
+    rows, gaps, _ = read_receipts(spark, tmp_path)
+    assert (rows.count(), gaps) == (0, (f"{part} was edited",))
+    await keep(tmp_path, [receipt(1)])
+    compact_receipts(spark, tmp_path)
+    rows, gaps, _ = read_receipts(spark, tmp_path)
+    assert (rows.count(), gaps) == (1, (f"{part} was edited",))
+    assert table.with_name(f"{table.name}.damaged").is_dir()
 
 
 async def test_sends_that_may_have_arrived_are_counted_once(spark: Any, tmp_path: Path) -> None:
@@ -265,9 +323,7 @@ async def test_sends_that_may_have_arrived_are_counted_once(spark: Any, tmp_path
     unsure: list[Receipt] = [{**receipt(0, "unknown"), "unsure": 1, "moved": at} for at in (1.0, 9.0)]
     again: Receipt = {**receipt(0), "writer": "next", "moved": 3.0}
     for rows in ([*unsure, receipt(0)], [again], [receipt(1)]):
-        log = ReceiptLog(tmp_path)
-        await log.append(rows)
-        await log.close()
+        await keep(tmp_path, rows)
         compact_receipts(spark, tmp_path)
     found = {row["message_id"]: row for row in load_receipts(spark, tmp_path).collect()}
     assert [(row["outcome"], row["unsure"], row["repeats"]) for _, row in sorted(found.items())] == [

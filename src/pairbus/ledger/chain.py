@@ -1,84 +1,131 @@
 """Chains: what one writer has committed, link by link, so that a row that was removed or edited is missed.
 
 1. A commit is the rows of one write, and behind them its *link*: a line of JSON with the writer, the number
-   of the commit, how many rows it has, the hash of the link before, and its own over that, writer, number and
-   rows. It says all that is to be known of it, so a commit may stand in a file with others or by itself.
-2. The *head* is a file beside the segments: how many commits the writer has made, and the last hash. It is an
-   anchor, written when the writer begins and whenever a segment is closed. So even who has written nothing
-   has left that on record. What is gone up to the head is missed, whole files included.
-3. After the head there may be more commits; they are linked to each other, but if the last ones are gone
-   nobody can tell. A writer that ends says so in its head. One whose head is open runs, or has died.
-4. A commit of which nobody knows whether it is on the disk keeps its number: if it is not there, it is
-   missed.
-5. Rows without a link were written by version 0.1.0, or by somebody who died before the link was whole.
+   of the commit, how many rows it has, the number and hash of the commit before, and the hash of all that and
+   the rows. It says all that is to be known of it, so a commit may stand in a file with others, whose name
+   tells the writer and the first number, or be an object by itself.
+2. The *head* is a sealed file beside the segments: how many commits the writer has made, and the last hash.
+   It is an anchor, written when the writer begins and before a segment is closed. So even who has written
+   nothing has left that on record. What is gone up to the head is missed, whole files included.
+3. In the open segment there may be more commits; they are linked to each other, but if the last ones are gone
+   nobody can tell. A writer that ends says so in its head. One whose head is open runs, or has died. Whoever
+   adopts its last segment leaves another anchor for what is in it: no closed segment goes beyond an anchor.
+4. Rows without a link are no commit: nobody was told that they are kept. Adoption cuts them off. Only
+   version 0.1.0 wrote such, in files whose names have no writer.
+5. A commit that failed uses its number up: it may be on the disk or not. The next one follows the last that
+   is sure. Its rows are lost if the writer cannot try them again (redirect records), and come again with
+   another number if it can (receipts).
+6. What a table has taken over is *covered*: the chain goes on from there, and the table answers for it.
+7. Who ends and has written nothing leaves one sign with all others like it, so that they do not heap up.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import socket
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pairbus.errors import PairbusError
 from pairbus.plumbing.files import publish
 
-VERSION = 1
+from .seal import VERSION, check_version, open_sealed, seal, seal_of
+
 _FIRST = "0" * 64
 #: How the line of a link begins.
 LINK_MARK = '{"chain":'
 _LINK = re.compile(rb'^\{"chain":[^\n]*\n', re.MULTILINE)
 _SUFFIX = ".head"
+_NOBODY = "idle"
+# In the name of a segment: when it was begun, by whom, and the number of its first commit.
+_NAME = re.compile(r"^\.?[0-9A-Za-z]+-\d{13,}-(.+)-(\d{8,})\.jsonl")
+# So many open chains are named.
+_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainHead:
-    """What a writer says of its chain. `lost` rows could not be written at all."""
+    """What a writer says of its chain, or an adopter of what it found. `lost` rows could not be written."""
 
-    version: int = VERSION
     writer: str
     since: float
+    at: float
     commits: int = 0
     hash: str = _FIRST
+    rows: int = 0
     lost: int = 0
     is_open: bool = True
+    is_adopted: bool = False
+
+    def name(self, kind: str) -> str:
+        """The file that it is in."""
+        number = f"-{self.commits:08d}" if self.is_adopted else ""
+        return f"{kind}-{self.writer}{number}{_SUFFIX}"
+
+    def publish(self, directory: Path, kind: str) -> None:
+        """Write it."""
+        publish(directory / self.name(kind), seal(asdict(self)).data)
+
+
+class HeadFile(NamedTuple):
+    """A file that tells of a chain; None if it cannot be read."""
+
+    path: Path
+    head: ChainHead | None
 
 
 class ChainWriter:
     """The end of a chain that grows."""
 
     def __init__(self, writer: str, *, since: float) -> None:
-        self.head = ChainHead(writer=writer, since=since)
+        self.head = ChainHead(writer=writer, since=since, at=since)
+        self._tried = 0
+        self._growth = self.head
 
     @classmethod
     def begin(cls, since: float) -> ChainWriter:
         """A chain of its own for whoever asks."""
         return cls(f"{socket.gethostname()}-{uuid.uuid4().hex}", since=since)
 
+    @property
+    def segment_name(self) -> str:
+        """What the name of a segment says of its chain, if it begins now."""
+        return f"{self.head.writer}-{self._tried + 1:08d}"
+
     def link(self, data: bytes, rows: int) -> bytes:
-        """The line that follows these rows; the chain has grown with it, see rule 4."""
+        """The line that follows these rows. The chain has grown when `keep` is called."""
         head = self.head
-        number = head.commits + 1
-        own = _hash(head.hash, head.writer, number, data)
-        self.head = replace(head, commits=number, hash=own)
-        link = {"v": VERSION, "writer": head.writer, "commit": number, "rows": rows, "prev": head.hash}
-        return json.dumps({"chain": {**link, "hash": own}}, separators=(",", ":")).encode() + b"\n"
+        self._tried += 1
+        told = _tell_link(head.writer, self._tried, head.commits, rows, head.hash)
+        own = seal_of(told + data)
+        self._growth = replace(head, commits=self._tried, hash=own, rows=head.rows + rows)
+        return _write_link(told, own)
 
-    def anchor(self, directory: Path, kind: str, *, is_open: bool, lost: int) -> None:
+    def keep(self) -> None:
+        """The last link is on the disk."""
+        self.head = self._growth
+
+    def anchor(self, directory: Path, kind: str, *, at: float, is_open: bool, lost: int) -> None:
         """Write the head."""
-        self.head = replace(self.head, is_open=is_open, lost=lost)
-        publish(directory / f"{kind}-{self.head.writer}{_SUFFIX}", json.dumps(asdict(self.head)))
+        head = replace(self.head, at=at, is_open=is_open, lost=lost)
+        if is_open or self._tried or lost:
+            head.publish(directory, kind)
+        else:
+            replace(head, writer=_NOBODY, since=0.0, at=0.0).publish(directory, kind)
+            (directory / head.name(kind)).unlink(missing_ok=True)
 
 
-def _hash(before: str, writer: str, number: int, data: bytes) -> str:
-    found = hashlib.sha256(f"{before} {writer} {number}\n".encode())
-    found.update(data)
-    return found.hexdigest()
+def _tell_link(writer: str, number: int, after: int, rows: int, before: str) -> bytes:
+    told = {"v": VERSION, "writer": writer, "commit": number, "after": after, "rows": rows, "prev": before}
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def _write_link(told: bytes, own: str) -> bytes:
+    return b'%s%s,"hash":"%s"}}\n' % (LINK_MARK.encode(), told[:-1], own.encode())
 
 
 def is_link(line: bytes) -> bool:
@@ -86,101 +133,251 @@ def is_link(line: bytes) -> bool:
     return line.startswith(LINK_MARK.encode())
 
 
-class ChainAudit(NamedTuple):
-    """What is wrong with chains, and what is worth knowing of them."""
-
-    gaps: list[str]
-    notes: list[str]
+def is_chained(name: str) -> bool:
+    """Whether the name of a segment is that of one with links."""
+    return _NAME.match(name) is not None
 
 
-class _Commit(NamedTuple):
+def is_covered(path: Path, covered: Mapping[str, ChainCover]) -> bool:
+    """Whether a table has taken over all that is in a segment."""
+    name = _NAME.match(path.name)
+    cover = covered.get(name[1]) if name else None
+    if name is None or cover is None or int(name[2]) > cover.commits:
+        return False
+    return max((one.number for one in read_commits(path.name, path.read_bytes())), default=0) <= cover.commits
+
+
+def end_of_commits(data: bytes) -> int:
+    """Where the last whole commit of a segment ends."""
+    return max((match.end() for match in _LINK.finditer(data)), default=0)
+
+
+def anchor_adopted(directory: Path, kind: str, name: str, data: bytes) -> None:
+    """Rule 3: what an adopter has found in a segment of this name."""
+    now = time.time()
+    for found in [found for found in read_commits(name, data) if found.is_sound][-1:]:
+        head = ChainHead(writer=found.writer, since=now, at=now, commits=found.number, hash=found.own)
+        replace(head, is_adopted=True).publish(directory, kind)
+
+
+class ChainCommit(NamedTuple):
+    """A commit that was found, or, with number 0, something else in its place."""
+
     number: int
+    writer: str
+    after: int
     before: str
     own: str
     place: str
+    complaint: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is as it was written."""
+        return not self.complaint
 
 
-def read_heads(directory: Path, kind: str) -> list[ChainHead]:
+def read_commits(place: str, data: bytes) -> Iterator[ChainCommit]:
+    """The commits of a segment with links."""
+    name = _NAME.match(Path(place).name)
+    writer, first = (name[1], int(name[2])) if name else ("", 0)
+    end = 0
+    for match in _LINK.finditer(data):
+        found = _read_commit(match.group(), data[end : match.start()], place)
+        if found.is_sound and (found.writer != writer or found.number < first):
+            misplaced = f"commit {found.number} of {found.writer} does not belong there,"
+            found = found._replace(complaint=misplaced)
+        yield found
+        end = match.end()
+    if end < len(data):
+        loose = data.count(b"\n", end) + (not data.endswith(b"\n"))
+        yield ChainCommit(0, "", 0, "", "", place, f"{loose:,} lines without a link are")
+
+
+def _read_commit(line: bytes, rows: bytes, place: str) -> ChainCommit:
+    try:
+        link: dict[str, Any] = json.loads(line)["chain"]
+        check_version(link["v"], place)
+        writer, number, after = str(link["writer"]), int(link["commit"]), int(link["after"])
+        count, before, own = int(link["rows"]), str(link["prev"]), str(link["hash"])
+    except (ValueError, TypeError, KeyError):
+        return ChainCommit(0, "", 0, "", "", place, "a link cannot be read")
+    told = _tell_link(writer, number, after, count, before)
+    complaint = ""
+    if line != _write_link(told, own) or seal_of(told + rows) != own:
+        left = rows.count(b"\n")
+        complaint = f"commit {number} of {writer} was edited, of whose {count:,} rows {left:,} are left,"
+    return ChainCommit(number, writer, after, before, own, place, complaint)
+
+
+def read_heads(directory: Path, kind: str) -> list[HeadFile]:
     """The heads in a directory. Read them before the segments: those may only be ahead of them."""
-    heads = []
+    heads: list[HeadFile] = []
     for path in sorted(directory.glob(f"{kind}-*{_SUFFIX}")):
         try:
-            found = json.loads(path.read_bytes())
-            _check_version(found["version"], path.name)
-            heads.append(ChainHead(**found))
+            found = open_sealed(path.read_bytes(), path.name)
+            del found["seal"]
+            head = ChainHead(**found)
+            heads.append(HeadFile(path, head if path.name == head.name(kind) else None))
+        except FileNotFoundError:  # its writer has just ended, and leaves the sign of rule 7
+            continue
         except (ValueError, TypeError, KeyError):
-            writer = path.name.removeprefix(f"{kind}-").removesuffix(_SUFFIX)
-            heads.append(ChainHead(writer=writer, since=0.0, hash="", commits=-1))
+            heads.append(HeadFile(path, None))
     return heads
 
 
-def audit_chains(heads: Iterable[ChainHead], segments: Mapping[str, bytes]) -> ChainAudit:
-    """Compare what heads say with the segments of their directory, which are given by name."""
-    found = ChainAudit([], [])
-    chains: dict[str, list[_Commit]] = {}
-    plain = 0
-    for name, data in segments.items():
-        end = 0
-        for match in _LINK.finditer(data):
-            writer, commit = _read_link(match.group(), data[end : match.start()], name, found.gaps)
-            chains.setdefault(writer, []).append(commit)
-            end = match.end()
-        plain += data.count(b"\n", end)
-    if plain:
-        found.notes.append(f"{plain:,} rows have no link: of version 0.1.0, or of somebody who died")
-    by_writer = {head.writer: head for head in heads}
-    for writer in sorted({*chains, *by_writer} - {""}):
-        commits = sorted(chains.get(writer, []))
-        found.gaps.extend(_judge_chain(writer, commits, by_writer.get(writer)))
-        head = by_writer.get(writer)
-        if head is not None and head.is_open and head.commits >= 0:
-            after = max(0, (commits[-1].number if commits else 0) - head.commits)
-            found.notes.append(
-                f"the chain of {writer} is open since {head.since:.0f}: it runs, or has died; "
-                f"{after:,} commits follow its last anchor"
-            )
-    return found
+class ChainCover(NamedTuple):
+    """How much of a chain a table has taken over, and whether its writer had ended."""
+
+    commits: int
+    hash: str
+    is_open: bool
 
 
-def _read_link(line: bytes, rows: bytes, place: str, gaps: list[str]) -> tuple[str, _Commit]:
-    try:
-        link: dict[str, Any] = json.loads(line)["chain"]
-        _check_version(link["v"], place)
-        writer, number = str(link["writer"]), int(link["commit"])
-        commit = _Commit(number, str(link["prev"]), str(link["hash"]), place)
-        count = int(link["rows"])
-    except (ValueError, TypeError, KeyError):
-        gaps.append(f"a link cannot be read in {place}")
-        return "", _Commit(0, "", "", place)
-    if _hash(commit.before, writer, number, rows) != commit.own:
-        left = rows.count(b"\n")
-        gaps.append(
-            f"commit {number} of {writer} was edited, in {place}: {left:,} of {count:,} rows are left"
+class SegmentData(NamedTuple):
+    """All that is in a segment."""
+
+    place: str
+    data: bytes
+    is_closed: bool
+
+
+class ChainAudit(NamedTuple):
+    """What is wrong with chains, what is worth knowing, how far each one goes, how many rows have none, and
+    which segments were edited.
+    """
+
+    gaps: list[str]
+    notes: list[str]
+    ends: dict[str, ChainCover]
+    unchained: int
+    damaged: set[str]
+
+
+def audit_chains(
+    heads: Iterable[HeadFile],
+    segments: Iterable[SegmentData],
+    later: Iterable[HeadFile],
+    *,
+    covered: Mapping[str, ChainCover],
+    must_succeed: bool,
+) -> ChainAudit:
+    """Compare the segments of a directory with the heads that were there before them, which they cannot be
+    behind, and later, which closed ones cannot be ahead of. `must_succeed`: what failed was not tried again.
+    """
+    gaps: list[str] = []
+    damaged: set[str] = set()
+    chains: dict[str, dict[int, ChainCommit]] = {}
+    unchained = 0
+    closed: dict[str, int] = {}
+    for segment in segments:
+        if not is_chained(Path(segment.place).name):
+            unchained += segment.data.count(b"\n")
+            continue
+        for commit in read_commits(segment.place, segment.data):
+            if not commit.is_sound:
+                gaps.append(f"{commit.complaint} in {commit.place}")
+                damaged.add(commit.place)
+            if commit.number:
+                chains.setdefault(commit.writer, {})[commit.number] = commit
+                if segment.is_closed:
+                    closed[commit.writer] = max(commit.number, closed.get(commit.writer, 0))
+    anchors: dict[str, list[ChainHead]] = {}
+    for path, head in heads:
+        if head is None:
+            gaps.append(f"{path} was edited, or cannot be read")
+        elif head.writer != _NOBODY:
+            anchors.setdefault(head.writer, []).append(head)
+    anchored: dict[str, int] = {}
+    for _, head in later:
+        if head is not None:
+            anchored[head.writer] = max(head.commits, anchored.get(head.writer, 0))
+    notes: list[str] = []
+    ends: dict[str, ChainCover] = {}
+    for writer in sorted({*chains, *anchors, *covered}):
+        chain = _Chain(writer, chains.get(writer, {}), anchors.get(writer, []), covered.get(writer))
+        gaps.extend(chain.judge(must_succeed=must_succeed))
+        if closed.get(writer, 0) > max(anchored.get(writer, 0), chain.covers):
+            gaps.append(f"an anchor of {writer} is gone, which told of its commit {closed[writer]}")
+        ends[writer] = chain.end()
+        if chain.own is not None and chain.own.is_open:
+            notes.append(chain.describe_open(chain.own))
+    if len(notes) > _NAMED:
+        notes[_NAMED:] = [f"and {len(notes) - _NAMED:,} more chains are open"]
+    return ChainAudit(gaps, notes, ends, unchained, damaged)
+
+
+class _Chain:
+    """One chain: what was found of it, and what is said of it."""
+
+    def __init__(
+        self,
+        writer: str,
+        commits: Mapping[int, ChainCommit],
+        anchors: list[ChainHead],
+        cover: ChainCover | None,
+    ) -> None:
+        self.own = next((head for head in anchors if not head.is_adopted), None)
+        self._writer = writer
+        self._commits = commits
+        self._anchors = anchors
+        self._is_expected = cover is None or cover.is_open
+        self._cover = cover or ChainCover(0, _FIRST, is_open=True)
+
+    @property
+    def covers(self) -> int:
+        """How many of its commits a table has."""
+        return self._cover.commits
+
+    def judge(self, *, must_succeed: bool) -> Iterator[str]:
+        """What is missing or does not fit."""
+        writer, own = self._writer, self.own
+        has_more = any(number > self._cover.commits for number in self._commits)
+        if own is None and (self._is_expected or has_more):
+            yield f"the head of {writer} is gone: nobody can tell whether all of its rows are there"
+        if own is not None and own.lost:
+            yield f"{own.lost:,} rows of {writer} could not be written"
+        for head in self._anchors:
+            yield from self._find(head.commits, head.hash, "its anchor")
+        for number, commit in sorted(self._commits.items()):
+            if number <= self._cover.commits:
+                continue
+            yield from self._find(commit.after, commit.before, f"commit {number} in {commit.place}")
+            if must_succeed and number > commit.after + 1 and not (own is not None and own.lost):
+                between = sum(commit.after < one < number for one in self._commits)
+                if between < number - commit.after - 1:
+                    yield f"a commit of {writer} before {number} could not be written"
+
+    def _find(self, number: int, own: str, follower: str) -> Iterator[str]:
+        """The commit before `follower`."""
+        found = self._commits.get(number)
+        known = found.own if found is not None else None
+        if number == self._cover.commits:
+            known = self._cover.hash
+        if found is None and number > self._cover.commits:
+            last = max((one for one in self._commits if one < number), default=self._cover.commits)
+            place = f"behind {self._commits[last].place}" if last in self._commits else "at its beginning"
+            told = f"commits {last + 1} to {number} of {self._writer} are gone"
+            yield f"{told}, {place}, before {follower}"
+        elif known is not None and known != own:
+            yield f"commit {number} of {self._writer} is not the one that {follower} tells of"
+
+    def end(self) -> ChainCover:
+        """How far it goes."""
+        last = max(self._commits, default=0)
+        if last <= self._cover.commits:
+            number, own = self._cover.commits, self._cover.hash
+        else:
+            number, own = last, self._commits[last].own
+        is_open = self.own.is_open if self.own is not None else self._cover.is_open
+        return ChainCover(number, own, is_open)
+
+    def describe_open(self, own: ChainHead) -> str:
+        """Rule 3."""
+        anchor = max(head.commits for head in self._anchors)
+        after = sum(number > max(anchor, self._cover.commits) for number in self._commits)
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(own.at))
+        return (
+            f"the chain of {self._writer} is open since {since}: it runs, or has died; "
+            f"{after:,} commits follow its last anchor"
         )
-    return writer, commit
-
-
-def _judge_chain(writer: str, commits: list[_Commit], head: ChainHead | None) -> Iterator[str]:
-    if head is None:
-        yield f"the head of the chain of {writer} is gone: nobody can tell whether all of its rows are there"
-    elif head.commits < 0:
-        yield f"the head of the chain of {writer} cannot be read"
-        head = None
-    elif head.lost:
-        yield f"{head.lost:,} rows of {writer} could not be written"
-    number, last, place = 0, _FIRST, "its beginning"
-    for commit in commits:
-        if commit.number > number + 1:
-            yield f"commits {number + 1} to {commit.number - 1} of {writer} are gone, behind {place}"
-        elif commit.before != last:
-            yield f"commit {commit.number} of {writer} does not follow the one before, in {commit.place}"
-        number, last, place = commit.number, commit.own, commit.place
-        if head is not None and number == head.commits and last != head.hash:
-            yield f"commit {number} of {writer} is not the one that its head tells of, in {place}"
-    if head is not None and number < head.commits:
-        yield f"commits {number + 1} to {head.commits} of {writer} are gone, behind {place}"
-
-
-def _check_version(version: object, place: str) -> None:
-    if version != VERSION:
-        raise PairbusError(f"{place} was written by a newer version of pairbus ({version!r}); use that one")

@@ -72,6 +72,10 @@ class Receipts(Protocol):
         """Who writes them."""
         ...
 
+    def begin(self) -> None:
+        """Leave a sign that they are kept, so that none differ from nothing that was handled."""
+        ...
+
     async def append(self, rows: Sequence[Receipt]) -> None:
         """Keep these; they are durable when this returns. Raises whatever prevents that."""
         ...
@@ -87,6 +91,9 @@ class MemoryReceipts:
     def __init__(self, writer: str = "memory") -> None:
         self.writer = writer
         self.rows: list[Receipt] = []
+
+    def begin(self) -> None:
+        """There is nothing to begin."""
 
     async def append(self, rows: Sequence[Receipt]) -> None:
         self.rows += rows
@@ -107,7 +114,9 @@ class ReceiptLog(SegmentLog[Receipt]):
         max_age: float = MAX_AGE,
     ) -> None:
         """Does no I/O; the directory is made with the first row. `writer` is by default host, process, id."""
-        super().__init__(SegmentWriter(directory, KIND, max_age=max_age, clock=clock, encode=_encode))
+        super().__init__(
+            SegmentWriter(directory, KIND, max_age=max_age, clock=clock, encode=_encode, is_chained=True)
+        )
         self.writer = writer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 

@@ -11,7 +11,8 @@ Theory of operation
    new one.
 4. The writer holds a lock on its open segment, which the system lets go when the process ends, however it
    ends. An open segment whose lock can be had was left behind: it is *adopted*. A torn last line is cut off,
-   the rest is closed as its writer would have done; what has no whole row is removed.
+   or, in a chain, a torn last commit; the rest is closed as its writer would have done, and what has no whole
+   row is removed.
 5. A new file is locked after it was created. An adopter that comes in between removes it, being empty; the
    writer sees that when it asks for the lock, and creates another.
 """
@@ -19,6 +20,7 @@ Theory of operation
 from __future__ import annotations
 
 import json
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -30,8 +32,10 @@ from typing import Any
 from pairbus.clock import Clock, SystemClock
 from pairbus.plumbing.files import FileLock, hold_alone, make_directory, sync_directory, write_all
 
-from .chain import ChainWriter, is_link
+from .chain import ChainHead, ChainWriter, anchor_adopted, end_of_commits, is_link
+from .chain import is_chained as has_links
 
+log = logging.getLogger(__name__)
 _SUFFIX = ".jsonl"
 _OPEN = ".open"
 # A few seconds of reading: large enough that files are few, small enough that one is soon looked through.
@@ -68,13 +72,13 @@ class SegmentWriter:
         self._encode = encode or encode_row
         self._open: _OpenSegment | None = None
         self._chain = ChainWriter.begin(self._clock.now()) if is_chained else None
-        self._is_begun = False
+        self._anchored: ChainHead | None = None
         #: How many rows could not be written; the head of the chain tells it.
         self.lost = 0
 
     def begin(self) -> None:
         """Leave a sign that there is a writer, for the case that nothing is ever written."""
-        if not self._is_begun:
+        if self._chain is not None and self._anchored != self._chain.head:
             make_directory(self.directory, follows=True)
             self._anchor(is_open=True)
 
@@ -88,7 +92,7 @@ class SegmentWriter:
         if self._open is None:
             make_directory(self.directory, follows=True)
             self.begin()
-            self._open = _create(self.directory, self.kind, self._clock)
+            self._open = _create(self.directory, self.kind, self._clock, self._chain)
         if self._chain is not None:
             data += self._chain.link(data, len(lines))
         try:
@@ -97,6 +101,8 @@ class SegmentWriter:
             self._open.abandon()
             self._open = None
             raise error.cause from None
+        if self._chain is not None:
+            self._chain.keep()
 
     def roll(self) -> None:
         """Close the open segment if it is full or old."""
@@ -111,15 +117,21 @@ class SegmentWriter:
         even if the writer thinks that it `ends` here.
         """
         segment, self._open = self._open, None
-        path = segment.close() if segment is not None else None
-        if path is not None or ends:
-            self._anchor(is_open=not ends)
-        return path
+        if segment is not None or ends:
+            try:
+                self._anchor(is_open=not ends)
+            except OSError as error:  # the rows are safe, and read; whoever adopts them anchors them
+                log.warning("cannot anchor the chain of %s: %s", self.kind, error)
+                if segment is not None:
+                    segment.abandon()
+                return None
+        return segment.close() if segment is not None else None
 
     def _anchor(self, *, is_open: bool) -> None:
         if self._chain is not None:
-            self._chain.anchor(self.directory, self.kind, is_open=is_open, lost=self.lost)
-        self._is_begun = is_open
+            now = self._clock.now()
+            self._chain.anchor(self.directory, self.kind, at=now, is_open=is_open, lost=self.lost)
+            self._anchored = self._chain.head if is_open else None
 
 
 class _Unusable(Exception):
@@ -177,10 +189,11 @@ def encode_row(row: Mapping[str, Any]) -> bytes:
     return _to_json(row).encode("ascii") + b"\n"
 
 
-def _create(directory: Path, kind: str, clock: Clock) -> _OpenSegment:
+def _create(directory: Path, kind: str, clock: Clock, chain: ChainWriter | None) -> _OpenSegment:
     while True:
         # Names sort by time; the rest makes them unique among the machines that may share the directory.
-        name = f"{kind}-{int(clock.now() * 1000):013d}-{uuid.uuid4().hex}{_SUFFIX}"
+        rest = uuid.uuid4().hex if chain is None else chain.segment_name
+        name = f"{kind}-{int(clock.now() * 1000):013d}-{rest}{_SUFFIX}"
         path = directory / f".{name}{_OPEN}"
         lock = FileLock.take(path)
         if lock is not None:
@@ -210,7 +223,14 @@ def adopt_segments(directory: Path, kind: str) -> list[Path]:
         with hold_alone(path, create=False) as lock:
             if lock is None:  # its writer lives, or somebody else was quicker
                 continue
-            size = _cut_torn_line(lock.descriptor)
+            if has_links(path.name):
+                try:
+                    size = _cut_torn_commit(path, kind, lock.descriptor)
+                except OSError as error:  # it stays as it is, and is read like this
+                    log.warning("cannot adopt %s: %s", path, error)
+                    continue
+            else:
+                size = _cut_torn_line(lock.descriptor)
             final = _finish(path, size)
             if final is not None:
                 adopted.append(final)
@@ -233,6 +253,17 @@ def _cut_torn_line(descriptor: int) -> int:
     return end
 
 
+def _cut_torn_commit(path: Path, kind: str, descriptor: int) -> int:
+    """Truncate the file after its last link, anchor what is left, and tell its size."""
+    data = path.read_bytes()
+    end = end_of_commits(data)
+    if end < len(data):
+        os.ftruncate(descriptor, end)
+    os.fsync(descriptor)
+    anchor_adopted(path.parent, kind, _final(path).name, data[:end])
+    return end
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentRead:
     """The rows of a segment, how many lines were none, and the whole as it stands there."""
@@ -243,8 +274,13 @@ class SegmentRead:
 
 
 def closed_segments(directory: Path, kind: str) -> list[Path]:
-    """The closed segments of a kind, the oldest first."""
-    return sorted(directory.glob(f"{kind}-*{_SUFFIX}"))
+    """The closed segments of a kind, the oldest first. Never a later one of a writer without an earlier one:
+    looked at twice, since a directory may change while it is listed.
+    """
+    found: list[Path] | None = None
+    while found != (again := sorted(directory.glob(f"{kind}-*{_SUFFIX}"))):
+        found = again
+    return again
 
 
 def read_segment(path: Path) -> SegmentRead:
@@ -262,8 +298,9 @@ def read_open_segments(directory: Path, kind: str) -> dict[str, SegmentRead]:
             data = path.read_bytes()
         except FileNotFoundError:  # it has just been closed
             continue
-        # What follows the last line feed is being written this moment.
-        found[_final(path).name] = _read_lines(data[: data.rfind(b"\n") + 1])
+        # What follows the last line feed, or the last link, is being written this moment.
+        end = end_of_commits(data) if has_links(path.name) else data.rfind(b"\n") + 1
+        found[_final(path).name] = _read_lines(data[:end])
     return found
 
 

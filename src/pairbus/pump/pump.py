@@ -79,6 +79,7 @@ class Pump:
         secondary = self._open_metered(self._pair.secondary.resolve())
         if self._ledger is not None:
             self._ledger.start()
+        self._receipts.begin()
         station = self._station(primary, secondary)
         self._pumps = [QueuePump(queue, secondary.source(queue), station) for queue in self._queues]
         side_tasks = [asyncio.create_task(self._watch(station)), asyncio.create_task(self._report(station))]

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F
 
 from pairbus.client.state.records import KIND, RedirectRecord
-from pairbus.ledger import adopt_segments, closed_segments, read_open_segments
-from pairbus.ledger.chain import LINK_MARK, ChainHead, audit_chains, read_heads
+from pairbus.ledger import SegmentRead, adopt_segments
+from pairbus.ledger.chain import LINK_MARK
 from pairbus.ledger.columns import columns_of
+from pairbus.ledger.record_files import RecordFiles
 from pairbus.pairing.names import TRANSFER_SEGMENT
 
 from .schema import ddl_of, literal
@@ -49,32 +50,39 @@ def read_redirects(spark: SparkSession, records: Sequence[Path], pairs: Sequence
     """The records of these pairs below all directories."""
     gaps: list[str] = []
     notes: list[str] = []
-    closed: list[Path] = []
-    heads: list[ChainHead] = []
-    fresh: list[dict[str, Any]] = []
+    closed: dict[str, Path] = {}
+    opened: dict[str, SegmentRead] = {}
+    sizes: dict[str, int] = {}
+    has_heads = False
+    unchained = 0
     for directory in records:
         adopt_segments(directory, KIND)
-        told = read_heads(directory, KIND)
-        opened = read_open_segments(directory, KIND)
-        segments = closed_segments(directory, KIND)
-        for path in segments:
-            opened.pop(path.name, None)
-        closed += segments
-        for name, one in opened.items():
-            fresh += one.rows
-            gaps += _tell_bad({f"{directory / name}, which is being written": one.bad})
-        data = {str(path): path.read_bytes() for path in segments}
-        audit = audit_chains(told, {**data, **{name: one.data for name, one in opened.items()}})
+        files = RecordFiles.list(directory, KIND)
+        audit = files.audit(must_succeed=True)
         gaps += [*_missing(directory), *audit.gaps]
         notes += audit.notes
-        heads += told
-    if not (closed or fresh or heads):
+        unchained += audit.unchained
+        has_heads |= bool(files.heads)
+        # A segment that was copied is in two directories, and counts once; the larger one is the newer.
+        for name, one in files.opened.items():
+            gaps += _tell_bad({f"{directory / name}, which is being written": one.bad})
+            if len(one.data) > sizes.get(name, -1):
+                sizes[name], opened[name] = len(one.data), one
+                closed.pop(name, None)
+        for path in files.closed:
+            if (size := path.stat().st_size) > sizes.get(path.name, -1):
+                sizes[path.name], closed[path.name] = size, path
+                opened.pop(path.name, None)
+    if unchained:
+        notes.append(f"{unchained:,} redirect records are of version 0.1.0, and not chained")
+    fresh: list[dict[str, Any]] = [row for one in opened.values() for row in one.rows]
+    if not (closed or fresh or has_heads):
         gaps.append("there are no redirect records: a client writes them if it has a state_dir")
     cells = [tuple(row.get(name) for name in _COLUMNS) for row in fresh]
     rows = spark.createDataFrame(cells, _DDL).withColumn("file", F.lit("a file that is being written"))
     if closed:
         # As text first: every line has to be a record, and a reader of JSON passes over some that are none.
-        lines = spark.read.text([literal(path) for path in closed]).where(
+        lines = spark.read.text([literal(path) for path in closed.values()]).where(
             ~F.col("value").startswith(LINK_MARK)
         )
         found = lines.select(F.from_json("value", _DDL).alias("row"), F.input_file_name().alias("file"))

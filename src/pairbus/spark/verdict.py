@@ -128,7 +128,8 @@ def verify(
         reckoned = _reckon(_sum_up(_recorded(redirects.rows), seen, handled.rows)).cache()
         try:
             gaps = (*redirects.gaps, *handled.gaps)
-            verdicts.append(_tell(reckoned, gaps=gaps, notes=(*found.notes, *redirects.notes)))
+            notes = (*found.notes, *redirects.notes, *handled.notes)
+            verdicts.append(_tell(reckoned, gaps=gaps, notes=notes))
         finally:
             reckoned.unpersist()
     return min(verdicts, key=lambda verdict: verdict.lost)
@@ -153,17 +154,20 @@ def _all_queues(found: Discovery, redirects: DataFrame, names: Sequence[str]) ->
 class _Handled(NamedTuple):
     rows: DataFrame
     gaps: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def _load_handled(spark: SparkSession, records: Sequence[Path], names: Sequence[str]) -> _Handled:
     """Signs by receipts. One that is in two directories is one."""
-    frames, gaps = [], []
+    frames: list[DataFrame] = []
+    gaps: list[str] = []
+    notes: list[str] = []
     for directory in records:
         adopt_segments(directory, RECEIPTS)
         found = read_receipts(spark, directory)
         frames.append(found.rows)
-        if found.bad:
-            gaps.append(f"{found.bad:,} receipts cannot be read in {directory}")
+        gaps += found.gaps
+        notes += found.notes
     handled = reduce(DataFrame.unionByName, frames).withColumns(
         {
             "pair": pair_of(F.col("backlog_queue")),
@@ -173,7 +177,7 @@ def _load_handled(spark: SparkSession, records: Sequence[Path], names: Sequence[
             "repeated": F.col("repeats"),
         }
     )
-    return _Handled(_signs(handled.where(F.col("pair").isin(*names))), tuple(gaps))
+    return _Handled(_signs(handled.where(F.col("pair").isin(*names))), tuple(gaps), tuple(notes))
 
 
 def _peek(

@@ -229,6 +229,9 @@ class _NoReceipts:
 
     writer = "none"
 
+    def begin(self) -> None:
+        """There is nothing to begin."""
+
     async def append(self, rows: Sequence[Receipt]) -> None:
         """Nothing is kept."""
 

@@ -1,0 +1,289 @@
+"""Generations: the rows of closed segments in one table, which answers for what it has taken over.
+
+1. A table is a directory of Parquet, `KIND-NUMBER.parquet`; the next generation takes its place. In it a
+   sealed *manifest* tells the hash of every file, how far the chain of every writer is covered, what was
+   wrong with the segments and cannot be seen any more, and the seal of the manifest before.
+2. The *anchor* beside it, `KIND-table.json`, is sealed too and names the newest generation. It first says
+   which one is to come, then the directory gets its name, then the anchor says that it has come. Only then
+   segments, older generations and heads that are done with are removed. So a table that is gone is missed,
+   and after a crash anywhere rows are in two places rather than in none. By its chain a segment that was left
+   is known to be in the table, and is not read.
+3. The heads of writers that have ended go with their segments, and the manifest after this one no longer
+   needs to know of them: that is how the files of many writers become few.
+4. Files that the manifest does not know, or not like this, are told and not read. What is damaged is not
+   removed but set aside, as `NAME.damaged`.
+5. Tables of version 0.1.0 have no manifest. They are read as they are, and it is said.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from pairbus.plumbing.files import hold_alone, publish, publish_directory
+
+from .chain import ChainAudit, ChainCover, HeadFile, SegmentData, audit_chains, is_covered, read_heads
+from .seal import open_sealed, seal, seal_of_file
+from .segment import adopt_segments, closed_segments
+
+_MANIFEST = "_manifest.json"
+_NUMBER = re.compile(r"-(\d{6,})\.parquet$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a generation tells of itself; see rule 1. `unchained` rows came from version 0.1.0."""
+
+    generation: int
+    before: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    covered: Mapping[str, ChainCover] = field(default_factory=dict)
+    bad: int = 0
+    gaps: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    unchained: int = 0
+    seal: str = ""
+
+
+class TableRead(NamedTuple):
+    """The newest generation: its number and place, its files that are whole, its manifest, what is wrong."""
+
+    path: Path | None
+    files: list[Path]
+    manifest: Manifest
+    gaps: list[str]
+    notes: list[str]
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether there is more wrong with it than it tells by itself."""
+        return len(self.gaps) > len(self.manifest.gaps)
+
+
+class TableAnchor(NamedTuple):
+    """The newest generation and its seal, and those of the one that is to come."""
+
+    number: int = 0
+    seal: str | None = None
+    next: int | None = None
+    next_seal: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """What a compaction did; `bad` lines could not be read."""
+
+    segments: int = 0
+    adopted: int = 0
+    bad: int = 0
+    table: Path | None = None
+
+
+#: Writes what segments and a table hold to a directory, and tells how many lines could not be read.
+TableWriter = Callable[[list[Path], TableRead, Path], int]
+
+
+def lock_of(directory: Path) -> Path:
+    """Who holds this file alone compacts; nobody else changes what is closed meanwhile."""
+    return directory / ".compaction.lock"
+
+
+def newest_table(directory: Path, kind: str) -> Path | None:
+    """The newest generation that is there."""
+    return max(_generations(directory, kind), default=None, key=_number)
+
+
+def _generations(directory: Path, kind: str) -> list[Path]:
+    return [path for path in directory.glob(f"{kind}-*.parquet") if _NUMBER.search(path.name)]
+
+
+def read_table(directory: Path, kind: str, *, is_audited: bool = True) -> TableRead:
+    """The newest generation, and what is wrong with it; files are compared only if it is audited."""
+    path = newest_table(directory, kind)
+    gaps: list[str] = []
+    anchor = _read_anchor(directory, kind, gaps)
+    if path is None:
+        if anchor is not None and anchor.number:
+            gaps.append(f"the table {_name(kind, anchor.number)} is gone")
+        return TableRead(None, [], Manifest(generation=0), gaps, [])
+    try:
+        manifest = _read_manifest(path)
+    except FileNotFoundError:
+        return _read_unsealed(path, anchor, gaps)
+    except (ValueError, TypeError, KeyError):
+        gaps.append(f"{path / _MANIFEST} was edited, or cannot be read")
+        return TableRead(path, sorted(path.glob("*.parquet")), Manifest(generation=_number(path)), gaps, [])
+    gaps += _compare(path, manifest, anchor, kind)
+    files = _check_files(path, manifest, gaps, is_audited=is_audited)
+    gaps += manifest.gaps
+    return TableRead(path, files, manifest, gaps, [*manifest.notes])
+
+
+def _read_unsealed(path: Path, anchor: TableAnchor | None, gaps: list[str]) -> TableRead:
+    """Rule 5."""
+    notes = []
+    if anchor is None or not anchor.number:
+        notes.append(f"the table {path} has no manifest: it is of version 0.1.0")
+    else:
+        gaps.append(f"the manifest of {path} is gone")
+    return TableRead(path, sorted(path.glob("*.parquet")), Manifest(generation=_number(path)), gaps, notes)
+
+
+def _compare(path: Path, manifest: Manifest, anchor: TableAnchor | None, kind: str) -> list[str]:
+    if manifest.generation != _number(path):
+        return [f"{path} is not the table that its manifest tells of"]
+    if anchor is None:
+        return [f"the anchor of {path} is gone"]
+    expected = {(anchor.number, anchor.seal), (anchor.next, anchor.next_seal)}
+    if (manifest.generation, manifest.seal) in expected:
+        return []
+    if manifest.generation < anchor.number:
+        return [f"the table {_name(kind, anchor.number)} is gone"]
+    return [f"{path} is not the table that its anchor tells of"]
+
+
+def _check_files(path: Path, manifest: Manifest, gaps: list[str], *, is_audited: bool) -> list[Path]:
+    """Rule 4."""
+    whole = []
+    for name, expected in manifest.files.items():
+        file = path / name
+        if not file.exists():
+            gaps.append(f"{file} is gone")
+        elif is_audited and seal_of_file(file) != expected:
+            gaps.append(f"{file} was edited")
+        else:
+            whole.append(file)
+    strange = sorted({file.name for file in path.glob("*.parquet")} - set(manifest.files))
+    gaps += [f"{path / name} is not known to its manifest" for name in strange]
+    return whole
+
+
+def compact(directory: Path, kind: str, write: TableWriter) -> Compaction:
+    """Adopt what dead writers left behind, and put the rows of all segments into one table."""
+    if not directory.is_dir():
+        return Compaction()
+    with hold_alone(lock_of(directory)) as lock:
+        if lock is None:
+            return Compaction()
+        adopted = len(adopt_segments(directory, kind))
+        heads = read_heads(directory, kind)
+        segments = closed_segments(directory, kind)
+        table = read_table(directory, kind)
+        fresh = uncovered(segments, table)
+        read = (SegmentData(str(path), path.read_bytes(), is_closed=True) for path in fresh)
+        later = read_heads(directory, kind)
+        audit = audit_chains(heads, read, later, covered=table.manifest.covered, must_succeed=False)
+        path, bad = table.path, 0
+        if fresh:
+            path, bad = _write_generation(directory, kind, write, fresh, table, audit, heads)
+        for old in segments:
+            _set_aside(old) if str(old) in audit.damaged else old.unlink()
+        for generation in _generations(directory, kind):
+            if generation != path:
+                _set_aside(generation) if table.is_damaged else shutil.rmtree(generation)
+        _remove_heads(heads, audit)
+        return Compaction(segments=len(fresh), adopted=adopted, bad=bad, table=path)
+
+
+def uncovered(segments: Sequence[Path], table: TableRead) -> list[Path]:
+    """Those that a table has not taken over."""
+    return [path for path in segments if not is_covered(path, table.manifest.covered)]
+
+
+def _write_generation(
+    directory: Path,
+    kind: str,
+    write: TableWriter,
+    segments: list[Path],
+    table: TableRead,
+    audit: ChainAudit,
+    heads: Sequence[HeadFile],
+) -> tuple[Path, int]:
+    number = table.manifest.generation + 1
+    name = _name(kind, number)
+    draft = directory / f".{name}"
+    if draft.exists():  # of a compaction that did not come to its end
+        shutil.rmtree(draft)
+    bad = write(segments, table, draft)
+    for left in draft.iterdir():  # what the writer keeps for itself
+        if left.suffix != ".parquet":
+            left.unlink()
+    before = table.manifest
+    known = {head.writer for _, head in heads if head is not None}
+    manifest = {
+        "generation": number,
+        "before": before.seal or None,
+        "files": {file.name: seal_of_file(file) for file in sorted(draft.iterdir())},
+        "covered": {
+            writer: cover
+            for writer, cover in audit.ends.items()
+            if writer in known or cover.is_open or writer not in before.covered  # rule 3
+        },
+        "bad": before.bad + bad,
+        "gaps": list(dict.fromkeys([*table.gaps, *audit.gaps])),
+        "notes": table.notes,
+        "unchained": before.unchained + audit.unchained,
+    }
+    sealed = seal(manifest)
+    publish(draft / _MANIFEST, sealed.data)
+    last = TableAnchor(before.generation if before.seal else 0, before.seal or None)
+    _publish_anchor(directory, kind, last._replace(next=number, next_seal=sealed.seal))
+    path = directory / name
+    publish_directory(draft, path)
+    _publish_anchor(directory, kind, TableAnchor(number, sealed.seal))
+    return path, bad
+
+
+def _remove_heads(heads: Sequence[HeadFile], audit: ChainAudit) -> None:
+    """Rule 3: those of writers that have ended, and anchors of adopters; the table has what they tell of."""
+    for path, head in heads:
+        cover = None if head is None else audit.ends.get(head.writer)
+        if head is None or cover is None or cover.commits < head.commits:
+            continue
+        if head.is_adopted or not head.is_open:
+            path.unlink(missing_ok=True)
+
+
+def _set_aside(path: Path) -> None:
+    path.rename(path.with_name(f"{path.name}.damaged"))
+
+
+def _name(kind: str, number: int) -> str:
+    return f"{kind}-{number:06d}.parquet"
+
+
+def _number(path: Path) -> int:
+    found = _NUMBER.search(path.name)
+    return int(found[1]) if found else 0
+
+
+def _read_manifest(path: Path) -> Manifest:
+    file = path / _MANIFEST
+    found = open_sealed(file.read_bytes(), str(file))
+    found["covered"] = {writer: ChainCover(*cover) for writer, cover in found["covered"].items()}
+    return Manifest(**found)
+
+
+def _anchor_path(directory: Path, kind: str) -> Path:
+    return directory / f"{kind}-table.json"
+
+
+def _read_anchor(directory: Path, kind: str, gaps: list[str]) -> TableAnchor | None:
+    path = _anchor_path(directory, kind)
+    try:
+        found = open_sealed(path.read_bytes(), str(path))
+        del found["seal"]
+        return TableAnchor(**found["anchor"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError):
+        gaps.append(f"{path} was edited, or cannot be read")
+        return None
+
+
+def _publish_anchor(directory: Path, kind: str, anchor: TableAnchor) -> None:
+    publish(_anchor_path(directory, kind), seal({"anchor": anchor._asdict()}).data)

@@ -1,0 +1,66 @@
+"""Sealed files: an object of JSON that carries the hash of the rest of itself, so that an edit shows.
+
+Everything counts, spaces too: there is one way to write an object, and what was written otherwise is no
+sealed file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pairbus.errors import PairbusError
+
+#: The version of all files that are sealed or linked.
+VERSION = 1
+_SEAL = ',"seal":"'
+_TAIL = len(_SEAL) + 64 + len('"}')
+
+
+class Sealed(NamedTuple):
+    """The bytes of a sealed file, and its seal."""
+
+    data: bytes
+    seal: str
+
+
+def seal(content: Mapping[str, Any]) -> Sealed:
+    """Seal an object."""
+    text = json.dumps({"version": VERSION, **content}, separators=(",", ":"))
+    own = seal_of(text.encode())
+    return Sealed(f'{text[:-1]}{_SEAL}{own}"}}'.encode(), own)
+
+
+def seal_of(data: bytes) -> str:
+    """The hash that seals go by."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def seal_of_file(path: Path) -> str:
+    """The same for all that is in a file, however large."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_sealed(data: bytes, place: str) -> dict[str, Any]:
+    """What a sealed file says, its `seal` included; ValueError if it is damaged, PairbusError if it is newer
+    than this program.
+    """
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError(f"{place} is no object")
+    check_version(found.pop("version", None), place)
+    if seal_of(data[:-_TAIL] + b"}") != found.get("seal"):
+        raise ValueError(f"{place} was edited")
+    return found
+
+
+def check_version(version: object, place: str) -> None:
+    """PairbusError if something is newer than this program, ValueError if its version is none."""
+    if not isinstance(version, int):
+        raise ValueError(f"{place} has no version")
+    if version != VERSION:
+        raise PairbusError(f"{place} was written by a newer version of pairbus ({version}); use that one")

@@ -1,0 +1,268 @@
+"""Random histories of two pairs: clients that redirect, pumps that move and bury, kills, compactions; what
+they leave on a real disk and in the queues, and the verdict on it in plain Python.
+
+The files are written, adopted, compacted and audited by the real code, and the rules are the real ones. What
+is played is Service Bus, and the table: JSON lines under the name of Parquet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pairbus.client.state.records import KIND as REDIRECTS
+from pairbus.client.state.records import UNKNOWN, RedirectRecord
+from pairbus.clock import ManualClock
+from pairbus.ledger.generation import TableRead, compact
+from pairbus.ledger.receipts import KIND as RECEIPTS
+from pairbus.ledger.receipts import copy_id, operation_id
+from pairbus.ledger.reckoning import KeyCounts, place_copy, reckon
+from pairbus.ledger.record_files import RecordFiles
+from pairbus.ledger.segment import SegmentWriter, adopt_segments, read_segment
+
+PAIRS = ("contoso", "fabrikam")
+Row = dict[str, Any]
+
+
+class Key(NamedTuple):
+    """Messages that are alike."""
+
+    pair: str
+    path: str
+    message_id: str
+
+
+class Copy(NamedTuple):
+    """A message in a backlog queue."""
+
+    key: Key
+    queue: str
+    number: int
+    enqueued: float
+    is_sure: bool
+
+    @property
+    def name(self) -> str:
+        """What receipts and queues tell it by."""
+        return copy_id(self.queue, self.number, round(self.enqueued * 1000))
+
+
+class History:
+    """A world that is played from a seed."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.directory = directory
+        self.waiting: list[Copy] = []
+        self.dead: list[Copy] = []
+        self.moved: set[str] = set()
+        self.unsure: set[Key] = set()
+        self._chance = random.Random(seed)
+        self._clock = ManualClock(1_790_000_000.0)
+        self._numbers = Counter[str]()
+        self._writers: dict[str, SegmentWriter] = {}
+        self._names = 0
+
+    def play(self, steps: int) -> None:
+        """Some steps; then everybody ends, or has died."""
+        deeds = (
+            *[self._redirect] * 6,
+            *[self._move] * 5,
+            self._bury,
+            self._redrive,
+            self._close,
+            self._end,
+            self._die,
+            self._adopt,
+            *[self._compact] * 2,
+        )
+        self._begin(REDIRECTS)  # a client that may have nothing to tell
+        for _ in range(steps):
+            self._clock.advance(self._chance.choice((0.001, 1.0, 50.0)))
+            self._chance.choice(deeds)()
+        for kind in list(self._writers):
+            self._end(kind)
+        for kind in (REDIRECTS, RECEIPTS):
+            adopt_segments(self.directory, kind)
+
+    # -- writers
+
+    def _begin(self, kind: str) -> SegmentWriter:
+        if kind not in self._writers:
+            self._names += 1
+            self._writers[kind] = SegmentWriter(
+                self.directory, kind, clock=self._clock, is_chained=True, max_bytes=2000
+            )
+            self._writers[kind].begin()
+        return self._writers[kind]
+
+    def _pick(self) -> str:
+        return self._chance.choice((REDIRECTS, RECEIPTS))
+
+    def _close(self) -> None:
+        if writer := self._writers.get(self._pick()):
+            writer.close()
+
+    def _end(self, kind: str | None = None) -> None:
+        if writer := self._writers.pop(kind or self._pick(), None):
+            writer.close(ends=True)
+
+    def _die(self) -> None:
+        writer = self._writers.pop(self._pick(), None)
+        if writer is None or writer._open is None:
+            return
+        writer._open.abandon()
+        if self._chance.random() < 0.5:  # in the midst of a write
+            with writer._open.path.open("ab") as file:
+                file.write(b'{"half":1}\n{"a ro')
+
+    def _adopt(self) -> None:
+        adopt_segments(self.directory, self._pick())
+
+    def _compact(self) -> None:
+        compact(self.directory, RECEIPTS, _write_table)
+
+    # -- messages
+
+    def _redirect(self) -> None:
+        rows = []
+        for _ in range(self._chance.randint(1, 3)):
+            pair = self._chance.choice(PAIRS)
+            key = Key(pair, self._chance.choice(("orders", "carts")), f"m{self._chance.randint(0, 9)}")
+            queue = f"{pair}/x-servicebus-transfer/{self._chance.randint(0, 1)}"
+            is_sure = self._chance.random() < 0.85
+            if not is_sure:
+                self.unsure.add(key)
+            if is_sure or self._chance.random() < 0.5:
+                self._put(key, queue, is_sure=is_sure)
+            record = RedirectRecord(
+                message_id=key.message_id,
+                path=key.path,
+                session_id=None,
+                queue=queue,
+                at=self._clock.now(),
+                outcome=None if is_sure else UNKNOWN,
+            )
+            rows.append(dataclasses.asdict(record))
+        self._begin(REDIRECTS).append(rows)
+
+    def _put(self, key: Key, queue: str, *, is_sure: bool) -> None:
+        self._numbers[queue] += 1
+        self.waiting.append(Copy(key, queue, self._numbers[queue], self._clock.now(), is_sure))
+
+    def _move(self) -> None:
+        taken = self.waiting[: self._chance.randint(1, 4)]
+        if taken:
+            self._begin(RECEIPTS).append(self._receipt(copy, "moved") for copy in taken)
+            self.moved |= {copy.name for copy in taken}
+            if self._chance.random() < 0.9:  # else it comes again
+                del self.waiting[: len(taken)]
+
+    def _bury(self) -> None:
+        if self.waiting:
+            copy = self.waiting.pop(0)
+            self.dead.append(copy)
+            self._begin(RECEIPTS).append([self._receipt(copy, "dead-lettered")])
+
+    def _redrive(self) -> None:
+        if self.dead:
+            copy = self.dead.pop(0)
+            self._put(copy.key, copy.queue, is_sure=copy.is_sure)
+
+    def _receipt(self, copy: Copy, outcome: str) -> Row:
+        milliseconds = round(copy.enqueued * 1000)
+        return {
+            "op": operation_id(copy.key.pair, copy.queue, copy.number, milliseconds),
+            "writer": f"pump {self._names}",
+            "path": copy.key.path,
+            "message_id": copy.key.message_id,
+            "backlog_queue": copy.queue,
+            "moved": self._clock.now(),
+            "outcome": outcome,
+        }
+
+
+def _write_table(segments: list[Path], table: TableRead, to: Path) -> int:
+    found = [read_segment(path) for path in segments]
+    rows = [row for one in found for row in one.rows] + _read_table(table)
+    by_op = {row["op"]: row for row in rows if "op" in row and row["outcome"] != "moved"}
+    by_op |= {row["op"]: row for row in rows if "op" in row and row["outcome"] == "moved"}
+    to.mkdir()
+    for part, ops in enumerate((sorted(by_op)[::2], sorted(by_op)[1::2])):
+        lines = "".join(json.dumps(by_op[op]) + "\n" for op in ops)
+        (to / f"part-{part}.parquet").write_text(lines)
+    return sum(one.bad for one in found)
+
+
+def _read_table(table: TableRead) -> list[Row]:
+    return [row for path in table.files for row in read_segment(path).rows]
+
+
+class PlainVerdict(NamedTuple):
+    """What can be told in plain Python."""
+
+    redirected: int
+    lost: int
+    gaps: list[str]
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.lost and not self.gaps
+
+
+def judge(directory: Path, waiting: Sequence[Copy], dead: Sequence[Copy]) -> PlainVerdict:
+    """As `verify` does it."""
+    gaps: list[str] = []
+    rows: dict[str, list[Row]] = {}
+    for kind in (REDIRECTS, RECEIPTS):
+        adopt_segments(directory, kind)
+        files = RecordFiles.list(directory, kind)
+        gaps += files.audit(must_succeed=kind == REDIRECTS).gaps
+        read = [*files.opened.values(), *map(read_segment, files.closed)]
+        gaps += [f"{one.bad} lines of {kind} cannot be read" for one in read if one.bad]
+        rows[kind] = [row for one in read for row in one.rows] + _read_table(files.table)
+    counts = _count(rows, waiting, dead)
+    return PlainVerdict(
+        redirected=sum(count.redirected for count in counts),
+        lost=sum(reckon(count).lost for count in counts),
+        gaps=gaps,
+    )
+
+
+def _count(rows: dict[str, list[Row]], waiting: Iterable[Copy], dead: Iterable[Copy]) -> list[KeyCounts]:
+    redirected, unsure = Counter[Key](), Counter[Key]()
+    for row in rows[REDIRECTS]:
+        if {"queue", "path", "message_id"} <= row.keys():
+            key = Key(str(row["queue"]).partition("/")[0], row["path"], row["message_id"])
+            (unsure if row.get("outcome") == UNKNOWN else redirected)[key] += 1
+    signs: dict[tuple[Key, str], dict[str, int]] = defaultdict(
+        lambda: {"has_arrived": 0, "lies_dead": 0, "lies_waiting": 0}
+    )
+    for row in rows[RECEIPTS]:
+        if row.get("outcome") == "moved" and {"backlog_queue", "path", "message_id", "op"} <= row.keys():
+            key = Key(str(row["backlog_queue"]).partition("/")[0], row["path"], row["message_id"])
+            signs[key, row["op"].partition(":")[2]]["has_arrived"] = 1
+    for sign, copies in (("lies_waiting", waiting), ("lies_dead", dead)):
+        for copy in copies:
+            signs[copy.key, copy.name][sign] = 1
+    delivered, buried, left = Counter[Key](), Counter[Key](), Counter[Key]()
+    for (key, _), shown in signs.items():
+        place = place_copy(**shown)
+        delivered[key] += place.delivered
+        buried[key] += place.dead_lettered
+        left[key] += place.waiting
+    keys = {*redirected, *unsure, *delivered, *buried, *left}
+    return [
+        KeyCounts(
+            redirected=redirected[key],
+            unsure=unsure[key],
+            delivered=delivered[key],
+            dead_lettered=buried[key],
+            waiting=left[key],
+        )
+        for key in sorted(keys)
+    ]
