@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["PATIENCE", "Lateness", "eventually"]
+__all__ = ["PATIENCE", "Lateness", "eventually", "wait_until"]
 
 # In real seconds, also on a loop in a hurry: far longer than anything takes that tests wait for, and below
 # the time-out of a test.
@@ -47,3 +47,12 @@ async def eventually(is_so: Callable[[], object], *, what: str = "it") -> None:
     while not is_so():
         assert time.monotonic() < ends, f"{what} did not come about"
         await asyncio.sleep(pause)
+
+
+def wait_until(is_so: Callable[[], object], *, what: str = "it") -> None:
+    """The same for whoever has no event loop."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not become so within {PATIENCE} s")
+        time.sleep(PAUSE)

@@ -11,12 +11,14 @@ from .engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, 
 from .errors import BrokerError, ControlError, StoreError
 from .faults.fault import Fault
 from .faults.plan import FaultPlan
+from .gate import ConnectionLimits
 from .handle import Faults, NamespaceHandle
 
 __all__ = [
     "Broker",
     "BrokerError",
     "ConnectionInfo",
+    "ConnectionLimits",
     "ControlError",
     "EntityStatus",
     "Fault",

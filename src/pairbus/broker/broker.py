@@ -34,6 +34,7 @@ from .control import ControlApi
 from .engine.settings import STANDARD, NamespaceLimits
 from .errors import BrokerError
 from .faults.plan import FaultPlan
+from .gate import ConnectionLimits, Visitor, raise_descriptor_limit
 from .handle import NamespaceHandle
 from .host import NamespaceHost
 from .listener import Listener
@@ -63,12 +64,14 @@ class Broker:
         fault_plan: FaultPlan | Path | None = None,
         clock: Clock | None = None,
         limits: NamespaceLimits = STANDARD,
+        connection_limits: ConnectionLimits | None = None,
     ) -> None:
         """`namespaces` maps names to ports (0: any free one). Without `data_dir` everything is in memory.
 
         `certificate` is a PEM certificate and its key; one is made when it is not given. `jwt_key` is a file
         with the public key, or the shared secret, that verifies JSON web tokens; without it they are refused.
-        With `jwt_issuers` their issuer (`iss`) must be one of these.
+        With `jwt_issuers` their issuer (`iss`) must be one of these. `connection_limits` count for each
+        namespace.
         """
         for name in namespaces:
             if not _NAME.fullmatch(name):
@@ -91,6 +94,7 @@ class Broker:
             self._plan.check_namespaces(self._ports)
         self._clock = clock or SystemClock()
         self._limits = limits
+        self._connection_limits = connection_limits or ConnectionLimits()
         self._control_token = secrets.token_urlsafe(24)
         self._hosts: dict[str, NamespaceHost] = {}
         self._control: Listener | None = None
@@ -156,12 +160,14 @@ class Broker:
     def _start(self) -> None:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         try:
+            limits = self._connection_limits
+            raise_descriptor_limit(len(self._ports) * (limits.connections + limits.strangers))
             if self._given_certificate is not None:
                 self._certificate = load_given(*self._given_certificate, now=self._clock.now())
             for name, port in self._ports.items():
                 host = self._make_host(name)
                 self._hosts[name] = host
-                host.start(self.address, port, tls=self._tls)
+                host.start(self.address, port, tls=self._tls, limits=limits)
             self._start_control()
             self._start_plan()
         except BaseException:
@@ -218,8 +224,17 @@ class Broker:
             describe=lambda: self.describe(with_keys=False),
             is_local=is_loopback(self.address),
         )
+
+        def choose(first: bytes, transport: asyncio.Transport, visitor: Visitor) -> AdminHttp:
+            return AdminHttp(lambda request: api.handle(request, visitor))
+
         self._control = Listener(
-            self.address, self._control_port, choose=lambda *_: AdminHttp(api.handle), tls=self._tls
+            self.address,
+            self._control_port,
+            choose=choose,
+            tls=self._tls,
+            limits=self._connection_limits,
+            monotonic=self._clock.monotonic,
         )
         self._control.open()
 
@@ -266,6 +281,8 @@ class Broker:
         def tick_all() -> None:
             for host in self._hosts.values():
                 host.tick()
+            if self._control is not None:
+                self._control.gate.tick()
 
         self.call(tick_all)
 

@@ -21,6 +21,7 @@ from pairbus.plumbing.hosts import numeric_address
 
 from .admin import HttpRequest, Response
 from .errors import ControlError
+from .gate import CROWDED, Visitor
 from .host import NamespaceHost
 
 _REQUEST_TIMEOUT = 10.0
@@ -43,8 +44,8 @@ class ControlApi:
         self._describe = describe
         self._is_local = is_local
 
-    def handle(self, request: HttpRequest) -> Response:
-        """Answer one request with JSON."""
+    def handle(self, request: HttpRequest, visitor: Visitor) -> Response:
+        """Answer one request with JSON. Whoever shows the token is let in."""
         if self._is_local and not _is_address(request.headers.get("host", "")):
             return _json(
                 421, {"error": "this address is called localhost or by its number, and nothing else"}
@@ -54,6 +55,8 @@ class ControlApi:
                 401,
                 {"error": "the control address needs 'Authorization: Bearer TOKEN'; the ready file has it"},
             )
+        if not visitor.admit():
+            return _json(503, {"error": CROWDED})
         methods = _ROUTES.get(request.path)
         if methods is None:
             known = ", ".join(f"/{path}" for path in _ROUTES)

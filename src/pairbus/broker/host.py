@@ -43,6 +43,7 @@ from .engine.settings import NamespaceLimits
 from .errors import StoreError
 from .faults.board import FaultBoard
 from .faults.desk import FaultDesk
+from .gate import ConnectionLimits, Visitor
 from .links.consumers import Consumers
 from .links.endpoint import LinkEndpoint
 from .links.peer import Peer
@@ -141,10 +142,14 @@ class NamespaceHost:
 
     # -- life
 
-    def start(self, address: str, port: int, *, tls: Callable[[], ssl.SSLContext]) -> None:
+    def start(
+        self, address: str, port: int, *, tls: Callable[[], ssl.SSLContext], limits: ConnectionLimits
+    ) -> None:
         """Listen on `port`, 0 for any free one, on the running event loop."""
         self._loop = asyncio.get_running_loop()
-        self._listener = Listener(address, port, choose=self._choose, tls=tls)
+        self._listener = Listener(
+            address, port, choose=self._choose, tls=tls, limits=limits, monotonic=self.monotonic
+        )
         self._listener.open()
         self._arm_timer()
         log.info("namespace listens", extra={"fields": {"namespace": self.name, "port": self.port}})
@@ -194,10 +199,12 @@ class NamespaceHost:
 
     # -- connections
 
-    def _choose(self, first: bytes, transport: asyncio.Transport) -> asyncio.Protocol | Direct:
+    def _choose(
+        self, first: bytes, transport: asyncio.Transport, visitor: Visitor
+    ) -> asyncio.Protocol | Direct:
         if not first.startswith(b"AMQP") and first[:1].isalpha():
-            return AdminLine(self, self._register("http", transport))
-        return Peer(self, self._register("amqp", transport))
+            return AdminLine(self, self._register("http", transport), visitor)
+        return Peer(self, self._register("amqp", transport), visitor)
 
     def _register(self, protocol: str, transport: asyncio.Transport) -> str:
         return self.connections.add(protocol, transport.get_extra_info("peername"), self.now()).name
@@ -366,6 +373,8 @@ class NamespaceHost:
         self.engine.tick(now)
         self._appointments.keep(self.monotonic())
         self.fault_desk.keep_time(now)
+        if self._listener is not None:
+            self._listener.gate.tick()
         if time.monotonic() >= self._peers_due:
             self._tick_peers()
         if now >= self._tokens_end:

@@ -13,6 +13,7 @@ Theory
 5. Every accepted socket is known here, as one of three, until a protocol of its own (`Direct`) takes it over:
    `_unread` (nothing has come), `_handshakes` (becomes a transport; for TLS that takes a while), `greeters`.
    A change of the line is told to the first and the last at once, and to the second when it is done.
+6. Each has a `Visitor` from its first moment to its last, by which the gate counts it and may cut it.
 """
 
 import asyncio
@@ -27,14 +28,13 @@ from collections.abc import Callable
 from pairbus.fault_kinds import LineState
 
 from .errors import BrokerError
+from .gate import ConnectionLimits, Gate, Visitor
 
 log = logging.getLogger(__name__)
 _TLS_HANDSHAKE = 0x16
-# A client that connects and says nothing is let go after this long.
-FIRST_BYTE_TIMEOUT = 30.0
-TLS_TIMEOUT = 10.0
-# Out of descriptors: how long to leave whoever knocks in the kernel's queue.
+# No room, or no descriptors: how long to leave whoever knocks in the kernel's queue.
 ACCEPT_PAUSE = 0.1
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _BACKLOG = 1024
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _HOLE_FILLERS = 4  # a queue of length 0 holds one or two connections, by kernel; a few more do no harm
@@ -43,15 +43,25 @@ _HOLE_FILLERS = 4  # a queue of length 0 holds one or two connections, by kernel
 _READ_SIZE = 256 * 1024
 
 # Makes the protocol for a connection from its first bytes.
-Choose = Callable[[bytes, asyncio.Transport], "asyncio.Protocol | Direct"]
+Choose = Callable[[bytes, asyncio.Transport, Visitor], "asyncio.Protocol | Direct"]
 
 
 class Listener:
     """The listening socket of one namespace and the sockets that it accepted."""
 
-    def __init__(self, host: str, port: int, *, choose: Choose, tls: Callable[[], ssl.SSLContext]) -> None:
-        """`tls` is asked for its context at the first handshake."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        choose: Choose,
+        tls: Callable[[], ssl.SSLContext],
+        limits: ConnectionLimits,
+        monotonic: Callable[[], float],
+    ) -> None:
+        """`tls` is asked for its context at the first handshake. `monotonic` is the clock of the limits."""
         self.choose = choose
+        self.gate = Gate(limits, monotonic=monotonic, is_held=lambda: self.line.is_mute)
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._holder = _bound_socket(host, port)
@@ -60,7 +70,7 @@ class Listener:
         self.line = LineState.UP
         self._listening: socket.socket | None = None
         self._fillers: list[socket.socket] = []
-        self._unread: dict[socket.socket, asyncio.TimerHandle | None] = {}
+        self._unread: dict[socket.socket, Visitor] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
         self.greeters: set[Greeter] = set()
 
@@ -71,6 +81,7 @@ class Listener:
     def close(self) -> None:
         """Stop accepting and cut what is known here; connections taken over belong to others."""
         self._stop_listening()
+        self.gate.close()
         self._cut_unread()
         for task in list(self._handshakes):
             task.cancel()
@@ -87,6 +98,8 @@ class Listener:
             self._stop_listening()
         else:
             self._listen()
+        if was.is_mute:
+            self.gate.restart()
         if line.is_mute:
             self._ignore_unread()
         elif line is LineState.UP and was is LineState.BLACKHOLE:
@@ -132,23 +145,31 @@ class Listener:
         self._fillers.clear()
 
     def _accept(self, listening: socket.socket) -> None:
+        if not self.gate.make_room():
+            self._pause(listening)
+            return
         try:
             sock, _ = listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return  # whoever knocked has gone again
         except OSError as error:
             log.error("cannot accept", extra={"fields": {"port": self.port, "reason": str(error)}})
-            self._loop.remove_reader(listening.fileno())
-            self._loop.call_later(ACCEPT_PAUSE, self._accept_again, listening)
+            if error.errno in _NO_DESCRIPTORS:
+                self.gate.relieve()
+            self._pause(listening)
             return
         if self.line is LineState.RESET:
             _reset(sock)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._unread[sock] = None
+        self._unread[sock] = self.gate.enter(lambda _: self._forget(sock))
         if self.line is not LineState.SILENCE:
             self._watch(sock)
+
+    def _pause(self, listening: socket.socket) -> None:
+        self._loop.remove_reader(listening.fileno())
+        self._loop.call_later(ACCEPT_PAUSE, self._accept_again, listening)
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening is self._listening and self.line is not LineState.BLACKHOLE:
@@ -157,7 +178,6 @@ class Listener:
     # -- the first byte
 
     def _watch(self, sock: socket.socket) -> None:
-        self._unread[sock] = self._loop.call_later(FIRST_BYTE_TIMEOUT, self._forget, sock)
         self._loop.add_reader(sock.fileno(), self._look, sock)
 
     def _look(self, sock: socket.socket) -> None:
@@ -167,52 +187,58 @@ class Listener:
             return
         except OSError:
             first = b""
-        self._take(sock)
         if not first:
-            sock.close()
+            self._forget(sock)
             return
-        task = self._loop.create_task(self._hand_on(sock, encrypted=first[0] == _TLS_HANDSHAKE))
+        visitor = self._take(sock)
+        task = self._loop.create_task(self._hand_on(sock, visitor, encrypted=first[0] == _TLS_HANDSHAKE))
+
+        def cancel(reason: str) -> None:
+            task.cancel()
+
+        visitor.cut = cancel
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
-    async def _hand_on(self, sock: socket.socket, *, encrypted: bool) -> None:
+    async def _hand_on(self, sock: socket.socket, visitor: Visitor, *, encrypted: bool) -> None:
+        limits = self.gate.limits
         try:
             await self._loop.connect_accepted_socket(
-                lambda: Greeter(self),
+                lambda: Greeter(self, visitor),
                 sock,
                 ssl=self._tls() if encrypted else None,
-                ssl_handshake_timeout=TLS_TIMEOUT if encrypted else None,
+                ssl_handshake_timeout=limits.token_timeout if encrypted else None,
+                ssl_shutdown_timeout=limits.read_timeout if encrypted else None,
             )
         except (OSError, ssl.SSLError) as error:
             log.info("handshake failed", extra={"fields": {"port": self.port, "reason": str(error)}})
+            visitor.leave()
             sock.close()
         except asyncio.CancelledError:
+            visitor.leave()
             sock.close()
             raise
 
-    def _take(self, sock: socket.socket) -> None:
+    def _take(self, sock: socket.socket) -> Visitor:
         """Look after a socket no longer."""
-        timer = self._unread.pop(sock, None)
-        if timer is not None:
-            timer.cancel()
         self._loop.remove_reader(sock.fileno())
+        return self._unread.pop(sock)
 
     def _forget(self, sock: socket.socket) -> None:
-        self._take(sock)
+        self._take(sock).leave()
         sock.close()
 
     def _ignore_unread(self) -> None:
-        for sock in list(self._unread):
-            self._take(sock)
-            self._unread[sock] = None
+        for sock in self._unread:
+            self._loop.remove_reader(sock.fileno())
 
     def _watch_unread(self) -> None:
-        for sock in list(self._unread):
+        for sock in self._unread:
             self._watch(sock)
 
     def _cut_unread(self) -> None:
         for sock in list(self._unread):
-            self._take(sock)
+            self._take(sock).leave()
             _reset(sock)
 
 
@@ -221,8 +247,9 @@ class Greeter(asyncio.Protocol):
     began.
     """
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, visitor: Visitor) -> None:
         self._listener = listener
+        self._visitor = visitor
         self._begun = b""
         self._protocol: asyncio.Protocol | Direct | None = None
         self._transport: asyncio.Transport | None = None
@@ -232,6 +259,7 @@ class Greeter(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._visitor.cut = lambda _: self.cut()
         self._listener.greeters.add(self)
         if self._listener.line is not LineState.UP:
             self.follow(self._listener.line)
@@ -252,7 +280,7 @@ class Greeter(asyncio.Protocol):
         self._begun += data
         if len(self._begun) < 4 or self._transport is None:
             return
-        self._protocol = self._listener.choose(self._begun, self._transport)
+        self._protocol = self._listener.choose(self._begun, self._transport, self._visitor)
         self._protocol.connection_made(self._transport)
         if isinstance(self._protocol, Direct):
             # The hot path: from now on the transport calls the protocol itself.
@@ -275,6 +303,7 @@ class Greeter(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._listener.greeters.discard(self)
+        self._visitor.leave()
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
 

@@ -70,6 +70,34 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--jwt-issuer", "jwt_issuers", multiple=True, metavar="ISS", help="Whose tokens count. Repeatable."
 )
 @click.option("--control-port", type=click.IntRange(0, 65535), default=0, help="0 picks a free one.")
+@click.option(
+    "--max-connections",
+    type=click.IntRange(min=1),
+    default=5000,
+    show_default=True,
+    help="Connections with a token, for each namespace.",
+)
+@click.option(
+    "--max-strangers",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    help="Connections that have shown no token yet; the oldest makes room for the next.",
+)
+@click.option(
+    "--token-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds from the connection to its first token.",
+)
+@click.option(
+    "--read-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds that a client may leave what is written to it unread.",
+)
 @click.option("--fault-plan", type=_FILE, help="A script of faults to run (TOML).")
 @log_options
 @json_option
@@ -89,6 +117,10 @@ def broker(
     jwt_key: Path | None,
     jwt_issuers: tuple[str, ...],
     control_port: int,
+    max_connections: int,
+    max_strangers: int,
+    token_timeout: float,
+    read_timeout: float,
     fault_plan: Path | None,
     log_level: str,
     log_format: str,
@@ -111,6 +143,7 @@ def broker(
     configure_logs(log_level, log_format)
     from pairbus.broker import (  # late: the help of this command needs neither TLS nor an engine
         Broker,
+        ConnectionLimits,
         Policy,
     )
 
@@ -128,6 +161,12 @@ def broker(
         jwt_key=jwt_key,
         jwt_issuers=jwt_issuers,
         fault_plan=fault_plan,
+        connection_limits=ConnectionLimits(
+            connections=max_connections,
+            strangers=max_strangers,
+            token_timeout=token_timeout,
+            read_timeout=read_timeout,
+        ),
     )
     asyncio.run(_serve(embedded, ready_file, as_json=as_json, with_keys=not hide_keys))
 

@@ -10,6 +10,7 @@ from pairbus.broker.access.tokens import check_authorization
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.subscription import subscription_path
+from pairbus.broker.gate import CROWDED, Visitor
 from pairbus.fault_kinds import ClientAction
 from pairbus.metering import NAMESPACE
 
@@ -29,12 +30,18 @@ class Administration:
         self._host = host
         self._held: list[tuple[asyncio.Future[Response], Response]] = []
 
-    def handle(self, request: HttpRequest, connection: str) -> Awaitable[Response]:
-        """Carry out a request; its answer is held until `release`."""
+    def handle(self, request: HttpRequest, connection: str, visitor: Visitor) -> Awaitable[Response]:
+        """Carry out a request; its answer is held until `release`. Whoever shows a good token is let in."""
         host = self._host
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         known = self._known_entity(request)  # before: it may be deleted now
-        api = AdminApi(host.engine, authorize=self._authorize)
+
+        def authorize(request: HttpRequest, path: str) -> None:
+            self._authorize(request, path)
+            if not visitor.admit():
+                raise AdminRefused(503, CROWDED)
+
+        api = AdminApi(host.engine, authorize=authorize)
         noted = host.engine.noted
         try:
             response = self._fault(request) or api.handle(request, host.now())
@@ -89,9 +96,10 @@ class Administration:
 class AdminLine(AdminHttp):
     """One HTTP connection to a namespace."""
 
-    def __init__(self, host: "NamespaceHost", connection: str) -> None:
+    def __init__(self, host: "NamespaceHost", connection: str, visitor: Visitor) -> None:
         super().__init__(self._serve)
         self._host = host
+        self._visitor = visitor
         self._connection = connection
         self._is_introduced = False
 
@@ -100,7 +108,7 @@ class AdminLine(AdminHttp):
             self._is_introduced = True
             agent = request.headers.get("user-agent", "")
             self._host.connections.introduce(self._connection, client={"user-agent": agent})
-        return self._host.administration.handle(request, self._connection)
+        return self._host.administration.handle(request, self._connection, self._visitor)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

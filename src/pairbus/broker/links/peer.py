@@ -30,6 +30,7 @@ from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError, Target
 from pairbus.broker.access.connection_rights import Access
 from pairbus.broker.access.tokens import Grant, TokenRejected, check_plain
+from pairbus.broker.gate import CROWDED, Visitor
 from pairbus.broker.listener import Direct, cut
 from pairbus.fault_kinds import LineState
 
@@ -49,9 +50,10 @@ MAX_FRAME_SIZE = 65536
 class Peer(Direct):
     """A client's connection."""
 
-    def __init__(self, host: "NamespaceHost", name: str) -> None:
+    def __init__(self, host: "NamespaceHost", name: str, visitor: Visitor) -> None:
         self.host = host
         self.name = name
+        self._visitor = visitor
         self.access = Access()
         self.endpoints: dict[Link, LinkEndpoint] = {}
         self._answers: dict[Link, AnswerEndpoint] = {}
@@ -71,12 +73,14 @@ class Peer(Direct):
         self._doomed = False
         self._mute = False
         self._closing = False
+        self._is_crowded_out = False
 
     # -- the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._visitor.cut = self._turn_away
         self.host.join(self)
 
     def data_received(self, data: bytes) -> None:
@@ -90,8 +94,13 @@ class Peer(Direct):
             self._handle(events)
         self.host.touch(self)
 
+    def _turn_away(self, reason: str) -> None:
+        """It has stayed a stranger for too long, or others wait for its place."""
+        self.close(AmqpError(conditions.UNAUTHORIZED, reason, {}))
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._visitor.leave()
         try:
             self._drop_endpoints()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
@@ -224,6 +233,8 @@ class Peer(Direct):
         if info is not None:
             facts = {**self._fields(), "container": info.container_id, "address": info.address}
             log.info("connection opened", extra={"fields": facts})
+        if self._is_crowded_out:
+            self.close(AmqpError(conditions.RESOURCE_LIMIT, CROWDED, {}))
 
     def _on_session_begun(self, event: SessionBegun) -> None:
         """Sessions need nothing of ours."""
@@ -309,6 +320,11 @@ class Peer(Direct):
         """A token was shown: the client is no stranger any more. If it gives less than the one before, links
         that lived by that one end.
         """
+        if not self._visitor.admit():
+            self._is_crowded_out = True
+            if self.machine.remote_open is not None:  # before it there are no words for it
+                self.close(AmqpError(conditions.RESOURCE_LIMIT, CROWDED, {}))
+            return
         self.machine.trust()
         if self.access.add(grant, audience):
             self.detach_unauthorized(self.host.now())
