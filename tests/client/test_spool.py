@@ -18,13 +18,19 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader
 
 from pairbus.aio import PairedServiceBusClient
+from pairbus.broker.engine.settings import QueueSettings
 from pairbus.client.errors import SpoolError, SpoolFullError
 from pairbus.client.observers.observer import Observer, Sending
 from pairbus.client.sending.message import Message
-from pairbus.client.sending.spool import Spool, UnsendableRecord
+from pairbus.client.sending.spool import Spool
+from pairbus.client.sending.spool_lane import UnsendableRecord
 from pairbus.client.state.packing import pack, unpack
-from pairbus.client.state.spool_store import SpoolStore, adopt_stores
+from pairbus.client.state.spool_aside import list_refused
+from pairbus.client.state.spool_records import SpoolRecord
+from pairbus.client.state.spool_store import LineKey, SpoolStore
+from pairbus.client.state.spool_survey import list_waiting
 from pairbus.options import EntityState
+from pairbus.pairing.errors import BacklogUnavailableError
 from pairbus.testing import ManualTimers
 from tests.waiting import PATIENCE
 
@@ -189,18 +195,64 @@ async def test_a_directory_that_cannot_be_written_is_told(
     assert client.status().spool.messages == 0  # type: ignore[union-attr]
 
 
-async def test_what_can_never_be_sent_is_put_aside_and_the_rest_goes_on(
-    still: Scene, manual_timers: ManualTimers, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_what_does_not_fit_the_backlog_waits_for_the_primary_and_the_rest_goes_on(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
 ) -> None:
-    client = await in_an_outage(still, tmp_path)
+    client = await in_an_outage(still, tmp_path, ping_jitter=0.0)
     sender = client.get_queue_sender("orders")
     await sender.send_messages(text("1"))
-    await sender.send_messages(ServiceBusMessage(os.urandom(262_100), message_id="too large"))
+    await sender.send_messages(ServiceBusMessage(os.urandom(262_100), message_id="large"))
     await sender.send_messages(text("2"))
     still.secondary.faults.clear()
     await in_time(manual_timers, lambda: still.backlog_ids() == ["1", "2"])
-    assert "too large" in caplog.text
-    assert list((tmp_path / "spool").rglob("rejected.spool"))
+    await eventually(lambda: client.status().spool.messages == 1)  # type: ignore[union-attr]
+    await sender.send_messages(text("3"))
+    assert still.backlog_ids() == ["1", "2", "3"], "what waits for the primary holds up nobody"
+    still.primary.faults.clear()
+    await in_time(manual_timers, lambda: still.ids() == ["before", "large"])
+    await eventually(lambda: client.status().spool.messages == 0)  # type: ignore[union-attr]
+    assert client.status().spool.bytes == 0  # type: ignore[union-attr]
+
+
+async def test_what_waits_for_the_primary_outlives_the_process(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    client = await in_an_outage(still, tmp_path)
+    await client.get_queue_sender("orders").send_messages(
+        ServiceBusMessage(os.urandom(262_100), message_id="large")
+    )
+    still.secondary.faults.clear()
+    await in_time(manual_timers, lambda: list((tmp_path / "spool").rglob("late-*.spool")) != [])
+    await client.close()
+    still.primary.faults.clear()
+    later = still.client(state_dir=tmp_path, enable_spool=True)
+    await later.start()
+    await eventually(lambda: still.ids() == ["before", "large"])
+
+
+async def test_what_is_refused_for_its_own_sake_is_kept_and_the_rest_goes_on(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    still.primary.create_queue("strict", QueueSettings(requires_session=True))
+    client = await in_an_outage(still, tmp_path)
+    client.fail_over("strict")
+    sender = client.get_queue_sender("strict")
+    await sender.send_messages([text("1", session_id="s"), text("2"), text("3", session_id="s")])
+    still.primary.faults.clear()
+    client.mark_path_healthy("strict")
+    await in_time(manual_timers, lambda: len(still.ids("strict")) == 2)
+    assert still.ids("strict") == ["1", "3"]
+    await eventually(lambda: client.status().spool.messages == 0)  # type: ignore[union-attr]
+    status = client.status().spool
+    assert status is not None
+    assert (status.bytes, status.refused, status.damaged) == (0, 1, 0)
+    assert "2 was refused for strict" in caplog.text
+    [kept] = list_refused(tmp_path)
+    assert (kept.path, kept.message_id, kept.session_id) == ("strict", "2", None)
+    assert "session" in kept.reason
+    kept.file.unlink()
+    client.status()
+    await eventually(lambda: client.status().spool.refused == 0)  # type: ignore[union-attr]
 
 
 class Sink:
@@ -320,66 +372,26 @@ async def test_a_damaged_cursor_is_told_and_its_file_sent_from_the_start(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = SpoolStore.create(tmp_path)
-    store.append("orders", [b"1", b"2", b"3"])
-    calls: list[str] = []
-
-    def watch(name: str) -> None:
-        original = getattr(os, name)
-
-        def call(*args: Any) -> None:
-            calls.append(name)
-            original(*args)
-
-        monkeypatch.setattr(os, name, call)
-
-    watch("fsync")
-    watch("replace")
-    store.forget("orders", [b"1"])
-    assert calls == ["fsync", "replace", "fsync"]
-    store.close()
-
-
-def test_a_cursor_that_cannot_be_saved_is_told_and_holds_up_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = SpoolStore.create(tmp_path)
-    store.append("orders", [b"1", b"2", b"3"])
-
-    def refuse(descriptor: int) -> None:
-        raise OSError("no room")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "fsync", refuse)
-        store.forget("orders", [b"1"])
-    assert "sent twice after a crash: no room" in caplog.text
-    assert store.read("orders") == [b"2", b"3"]
-    store.forget("orders", [b"2", b"3"])
-    assert store.paths() == []
-    store.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-async def test_one_file_that_cannot_be_read_does_not_keep_the_others(
+async def test_what_is_whole_and_no_message_is_put_aside_and_the_rest_is_sent(
     tmp_path: Path, manual_timers: ManualTimers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for entity, name in (("orders", "1"), ("invoices", "2")):
-        spool = Spool(tmp_path, limit=MIB)
-        await spool.append(entity, [text(name)])
-        await spool.close()
+    spool = Spool(tmp_path, limit=MIB)
+    await spool.append("orders", [text("1")])
+    await spool.append("invoices", [text("2")])
+    await spool.close()
     strange = SpoolStore.create(tmp_path)
-    strange.append("strange", [b"\xff"])  # whole, but not what a spool writes
+    strange.append(LineKey("orders"), [SpoolRecord("orders", 3, b"\xff")])
     strange.close()
     again, sink = Spool(tmp_path, limit=MIB), Sink()
+    await again.append("orders", [text("3")])
     again.start(sink, timers=manual_timers)
-    await eventually(lambda: sorted(sink.taken) == ["1", "2"])
-    assert f"{strange.directory}" in caplog.text
     await eventually(lambda: again.status().messages == 0)
+    assert sorted(sink.taken) == ["1", "2", "3"]
+    assert f"{strange.directory}" in caplog.text
     await again.close()
-    assert list(tmp_path.iterdir()) == [strange.directory], "it stays for whoever can read it"
+    [kept] = (tmp_path / "damaged").iterdir()
+    assert list(tmp_path.iterdir()) == [tmp_path / "damaged"]
+    assert kept.read_bytes().endswith(b"orders\xff")
 
 
 async def test_what_fails_in_an_unexpected_way_is_told_to_all_who_wait(
@@ -447,6 +459,76 @@ async def test_an_entity_that_fails_in_an_unexpected_way_does_not_hold_up_the_ot
     await spool.close()
 
 
+async def test_a_lane_whose_cancellation_is_swallowed_ends_all_the_same(
+    tmp_path: Path, manual_timers: ManualTimers
+) -> None:
+    """As the SDK does: it makes an error of its own of it."""
+    begun = asyncio.Event()
+
+    async def swallow(path: str, messages: list[Message], when: datetime | None) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("lost") from None
+
+    spool = Spool(tmp_path, limit=MIB)
+    await spool.append("orders", [text("1")])
+    spool.start(swallow, timers=manual_timers)
+    async with asyncio.timeout(60):
+        await begun.wait()
+        await spool.close()
+    assert len(list_waiting(tmp_path)) == 1
+
+
+async def test_a_path_that_hangs_holds_up_no_other(tmp_path: Path, manual_timers: ManualTimers) -> None:
+    """A throttled one, say, whose sends wait as long as they are asked to."""
+    sink = Sink()
+
+    async def hang(path: str, messages: list[Message], when: datetime | None) -> None:
+        if path == "orders":
+            await asyncio.Event().wait()
+        await sink(path, messages, when)
+
+    spool = Spool(tmp_path, limit=MIB)
+    for number in range(3):
+        await spool.append("orders", [text(f"o{number}")])
+        await spool.append("bills", [text(f"b{number}")])
+    spool.start(hang, timers=manual_timers)
+    await eventually(lambda: sink.taken == ["b0", "b1", "b2"])
+    await eventually(lambda: spool.status().messages == 3)
+    await spool.close()
+
+
+class Splitter(Sink):
+    """Takes one message of a list, and then is down."""
+
+    async def __call__(self, path: str, messages: list[Message], when: datetime | None) -> None:
+        if len(messages) > 1:
+            self.taken.append(str(messages[0]))
+            error = BacklogUnavailableError(1)
+            error.taken = 1
+            raise error
+        await super().__call__(path, messages, when)
+
+
+async def test_what_is_known_to_be_sent_of_a_list_is_not_sent_again_by_the_next_process(
+    tmp_path: Path, manual_timers: ManualTimers
+) -> None:
+    spool, sink = Spool(tmp_path, limit=MIB), Splitter()
+    await spool.append("orders", [text("m0"), text("m1"), text("m2"), text("m3")])
+    spool.start(sink, timers=manual_timers)
+    await eventually(lambda: spool.status().messages == 2)
+    await spool.close()
+    assert sink.taken == ["m0", "m1"]
+    assert [one.message_id for one in list_waiting(tmp_path)] == ["m2", "m3"]
+    again, later = Spool(tmp_path, limit=MIB), Sink()
+    again.start(later, timers=manual_timers)
+    await eventually(lambda: later.taken == ["m2", "m3"])
+    await eventually(lambda: again.status().bytes == 0)
+    await again.close()
+
+
 async def test_living_processes_do_not_take_from_each_other(
     tmp_path: Path, manual_timers: ManualTimers
 ) -> None:
@@ -461,29 +543,6 @@ async def test_living_processes_do_not_take_from_each_other(
     assert sink.taken == ["2"]
     await one.close()
     await other.close()
-
-
-def test_files_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pairbus.client.state.spool_store._FILE_BYTES", 100)
-    store = SpoolStore.create(tmp_path)
-    records = [bytes([number]) * 40 for number in range(10)]
-    for record in records:
-        store.append("orders", [record])
-    store.append("other", [b"o"])
-    assert len(list(store.directory.glob("*.spool"))) == 5
-    read: list[bytes] = []
-    while some := store.read("orders"):
-        read.extend(some)
-        store.forget("orders", some[:1])
-        read = read[: -len(some) + 1] if len(some) > 1 else read
-    assert read == records
-    assert store.paths() == ["other"]
-    store.append("orders", [b"again"])
-    store.close()
-    [found] = adopt_stores(tmp_path, lambda records: "other" if records == [b"o"] else "orders")
-    assert sorted(found.paths()) == ["orders", "other"]
-    assert found.read("orders") == [b"again"]
-    found.close()
 
 
 def test_messages_come_back_as_they_were() -> None:
@@ -518,7 +577,3 @@ def _parts(message: AmqpAnnotatedMessage) -> list[Any]:
         "footer",
     )
     return [message.body_type, body, *(getattr(message, name) for name in names)]
-
-
-def test_where_there_is_no_spool_there_is_nothing_to_adopt(tmp_path: Path) -> None:
-    assert adopt_stores(tmp_path / "nowhere", lambda record: "") == []

@@ -33,6 +33,7 @@ INNER = {
     "SessionViolation",
     "TokenRejected",
     "Unauthorized",
+    "UnreadableMessages",
     "UnsendableRecord",
     "UsageError",
 }  # fmt: skip

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pairbus.broker import Broker
-from pairbus.client.state.spool_store import SpoolStore
+from pairbus.client.state.spool_records import SpoolRecord
+from pairbus.client.state.spool_store import LineKey, SpoolStore
 from pairbus.ledger.segment import SegmentWriter
 from pairbus.plumbing.files import FileLock, follow, make_directory, publish
 
@@ -69,7 +70,7 @@ def test_records_and_spool_are_private_where_we_make_the_directory(tmp_path: Pat
     writer = SegmentWriter(tmp_path / "state" / "records", "kind")
     writer.append([{"a": 1}])
     writer.close()
-    SpoolStore.create(tmp_path / "state" / "spool").append("orders", [b"body"])
+    SpoolStore.create(tmp_path / "state" / "spool").append(LineKey("orders"), [SpoolRecord("orders", 1, b"")])
     modes = modes_below(tmp_path)
     assert len(modes) == 7
     assert set(modes.values()) == {0o600, 0o700}

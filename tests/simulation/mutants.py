@@ -24,6 +24,7 @@ from pairbus.client.sending.message import raw_of, wrapped_copy
 from pairbus.client.sending.pinger import Pinger
 from pairbus.client.sending.sessions import SessionPicture
 from pairbus.client.sending.spool import Spool
+from pairbus.client.sending.spool_lane import SpoolLane
 from pairbus.pairing.errors import BacklogUnavailableError
 from pairbus.pump import intake as intake_module
 from pairbus.pump import judgement as judgement_module
@@ -388,10 +389,10 @@ def _forget_the_message_id_in_the_envelope() -> Iterator[Any]:
 
 @mutant("forget what was spooled", world="client")
 def _forget_what_was_spooled() -> Iterator[Any]:
-    async def replay(original: Any, self: Spool, *given: Any) -> bool:
-        return True
+    async def send(original: Any, self: SpoolLane, store: Any, batch: Any) -> int:
+        return len(batch)
 
-    yield _always(Spool, "_replay_one", replay)
+    yield _always(SpoolLane, "_send", send)
 
 
 @mutant("spool without a disk", world="client")
@@ -441,10 +442,10 @@ def _count_what_could_not_be_spooled() -> Iterator[Any]:
         try:
             await original(self, entry)
         except SpoolError:
-            self._count(entry.path, entry.messages, len(entry.record))
+            self._count(entry.key, entry.held)
             raise
 
-    yield _always(Spool, "_keep", keep)
+    yield _always(Spool, "_commit_entry", keep)
 
 
 @mutant("leave pings out of the ledger", world="client")

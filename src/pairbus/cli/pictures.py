@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from .tables import print_table
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
+    from pairbus.client.state.spool_aside import DamagedBytes, RefusedMessage
     from pairbus.client.state.status_file import ClientPicture
 
 
@@ -47,6 +49,17 @@ def print_client(client: ClientPicture, *, now: float) -> None:
     rows = [_entity_row(entity) for entity in status["entities"]]
     if rows:
         print_table(("  ENTITY", "STATE", "SINCE", "PRIMARY", "BACKLOG", "LAST FAILURE"), rows)
+
+
+def print_aside(refused: Sequence[RefusedMessage], damaged: Sequence[DamagedBytes]) -> None:
+    """What the spool keeps because it cannot be sent, if there is any."""
+    if refused:
+        click.echo(f"spool: {len(refused):,} messages were refused and are kept")
+        rows = [(f"  {one.name}", one.path, one.message_id, one.reason) for one in refused]
+        print_table(("  NAME", "ENTITY", "MESSAGE", "REASON"), rows)
+    if damaged:
+        click.echo(f"spool: {len(damaged):,} parts are damaged and are kept")
+        print_table(("  NAME", "BYTES", "FILE"), [(f"  {one.name}", one.size, one.file) for one in damaged])
 
 
 def _entity_row(entity: dict[str, Any]) -> tuple[object, ...]:

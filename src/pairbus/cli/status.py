@@ -15,7 +15,7 @@ import click
 from .access import signed_in
 from .examples import examples
 from .pairs import PairChoice, PairSettings, pair_options
-from .pictures import print_backlog, print_client
+from .pictures import print_aside, print_backlog, print_client
 from .tables import json_option, print_json
 
 if TYPE_CHECKING:
@@ -67,9 +67,11 @@ def status(*, choice: PairChoice, state: Path | None, watch: bool, interval: flo
 
 def _show(settings: PairSettings | None, directory: Path, *, as_json: bool, in_one_line: bool = False) -> int:
     from pairbus.client.state.directory import status_dir
+    from pairbus.client.state.spool_aside import list_damaged, list_refused
     from pairbus.client.state.status_file import read_status_files
 
     depth = None if settings is None else asyncio.run(_read_depth(settings))
+    refused, damaged = list_refused(directory), list_damaged(directory)
     now = time.time()
     clients = read_status_files(status_dir(directory), now=now)
     if as_json:
@@ -77,6 +79,10 @@ def _show(settings: PairSettings | None, directory: Path, *, as_json: bool, in_o
             "at": now,
             "clients": [dataclasses.asdict(client) for client in clients],
             "backlog": None if depth is None else _described(depth),
+            "spool": {
+                "refused": [one.described() for one in refused],
+                "damaged": [one.described() for one in damaged],
+            },
         }
         if in_one_line:
             click.echo(json.dumps(described))
@@ -89,6 +95,7 @@ def _show(settings: PairSettings | None, directory: Path, *, as_json: bool, in_o
             print_client(client, now=now)
         if settings is not None and depth is not None:
             print_backlog(settings.name, depth)
+        print_aside(refused, damaged)
     is_known = bool(clients) or (depth is not None and depth.trouble is None)
     return 0 if is_known else 3
 

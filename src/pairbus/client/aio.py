@@ -28,7 +28,7 @@ from .pair import Pair
 from .receiving import AioReceiverOptions
 from .sender import MessageTypes, PairedSender
 from .sending.spool import Spool
-from .state.directory import records_dir, status_dir
+from .state.directory import records_dir, spool_dir, status_dir
 from .state.landmark import Landmark
 from .state.records import NoRecords, Records, SegmentRecords
 from .state.status_file import StatusFile
@@ -169,7 +169,7 @@ class PairedServiceBusClient:
                 options=chosen,
                 clock=wall,
                 records=_open_records(directory, wall),
-                spool=_open_spool(directory, chosen),
+                spool=_open_spool(directory, chosen, wall),
                 syphon=_make_syphon(
                     primary, secondary, name=name, options=chosen, state_dir=directory, clock=wall
                 ),
@@ -424,7 +424,12 @@ def _make_view(
     )
 
 
-def _open_spool(state_dir: Path | None, options: SendAvailabilityOptions) -> Spool | None:
+def _open_spool(state_dir: Path | None, options: SendAvailabilityOptions, clock: Clock) -> Spool | None:
     if not options.enable_spool or state_dir is None:
         return None
-    return Spool(state_dir / "spool", limit=options.spool_max_bytes)
+    return Spool(
+        spool_dir(state_dir),
+        limit=options.spool_max_bytes,
+        keeps_sessions=options.ordering == "session",
+        clock=clock,
+    )

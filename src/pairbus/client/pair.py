@@ -16,8 +16,7 @@ from azure.core.exceptions import AzureError
 from pairbus.backlog.provisioner import Provisioner, ProvisioningReport
 from pairbus.clock import Clock
 from pairbus.options import SendAvailabilityOptions, StateChange
-from pairbus.pairing.errors import MessageTooLargeForBacklog
-from pairbus.pairing.failures import FailureKind, classify
+from pairbus.pairing.failures import Failure, FailureKind, classify
 from pairbus.pairing.headroom import HeadroomWatch, batch_limit
 from pairbus.pairing.names import backlog_queue_names, path_key
 from pairbus.pairing.scheduling import check_cancellable
@@ -26,7 +25,7 @@ from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.side import SdkSender, SdkSide, SideName
 from pairbus.timers import LoopTimers, Timers
 
-from .errors import ClientClosedError, WrongLoopError
+from .errors import WrongLoopError
 from .observers.notifier import Notifier
 from .observers.observer import LogObserver, Observer, Observers
 from .sending.acquaintance import Acquaintance
@@ -36,7 +35,8 @@ from .sending.entity import PairedEntity
 from .sending.message import Message, PairedMessageBatch
 from .sending.router import Router
 from .sending.sessions import StayingSessions
-from .sending.spool import Spool, UnsendableRecord
+from .sending.spool import Spool
+from .sending.spool_lane import UnsendableRecord
 from .sending.surroundings import Surroundings
 from .sides import Sides
 from .state.landmark import Landmark
@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 # application's callback.
 _CLOSE_GRACE = 2.0
 _CLOSE_WAIT = 5.0
+_TOO_LARGE = "MessageSizeExceededError"
 _CLOSED_UNDER_US = "its SDK client was closed by somebody else than this client"
 
 
@@ -214,11 +215,9 @@ class Pair:
             native = messages[0] if len(messages) == 1 else messages
             call = EntityCall(native, messages, when=scheduled_for, is_replay=True)
             await self.router.perform(entity, call, None)
-        except MessageTooLargeForBacklog as error:
-            raise UnsendableRecord(str(error)) from error
         except (AzureError, ValueError, TypeError) as error:
             failure = describe(error)
-            if not isinstance(error, ClientClosedError) and classify(failure) is FailureKind.CALLER:
+            if _is_of_the_message(failure):
                 raise UnsendableRecord(failure.summary) from error
             raise
 
@@ -352,6 +351,12 @@ class Pair:
         if self._provisioning is not None:
             self._provisioning.cancel()
             await asyncio.wait({self._provisioning})
+
+
+def _is_of_the_message(failure: Failure) -> bool:
+    """Whether it failed for the sake of what was sent: it was refused as such, too large, or not encoded."""
+    is_known = failure.fate == "refused" or failure.is_encoding
+    return classify(failure) is FailureKind.CALLER and (is_known or _TOO_LARGE in failure.classes)
 
 
 def _at(moment: float | None, offset: float) -> float | None:

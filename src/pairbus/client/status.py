@@ -41,13 +41,17 @@ class PathStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolStatus:
-    """The local spool: what it holds, and what keeps it."""
+    """The local spool: what it holds, and what keeps it. `refused` messages were taken, and then refused for
+    their own sake; `damaged` parts of files cannot be read. Both are kept.
+    """
 
     directory: str
     messages: int
     bytes: int
     limit: int
     last_failure: str | None
+    refused: int = 0
+    damaged: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ from typing import Any
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
-from pairbus.client.sending.spool import list_spooled
-from pairbus.client.state.directory import records_dir
+from pairbus.client.state.directory import records_dir, spool_dir
 from pairbus.client.state.records import KIND as REDIRECTS
 from pairbus.client.state.records import UNKNOWN
+from pairbus.client.state.spool_survey import list_waiting
 from pairbus.ledger import adopt_segments, closed_segments, read_segment
 from pairbus.pairing.envelope import ALIAS_PATH
 from pairbus.pairing.names import path_key
@@ -120,8 +120,8 @@ def _destination(message: ServiceBusReceivedMessage) -> str:
 
 def read_spool(state: Path) -> list[Resting]:
     """What the applications, which are closed by now, have left on their disks."""
-    found = list_spooled(state / "spool")
-    return [Resting(message_id=message_id, path=path, place="the spool") for path, message_id in found]
+    found = list_waiting(spool_dir(state))
+    return [Resting(message_id=one.message_id, path=one.path, place="the spool") for one in found]
 
 
 def read_redirects(state: Path) -> dict[tuple[str, str], str]:

@@ -105,6 +105,8 @@ class Router:
     async def _detour(self, entity: PairedEntity, attempt: PrimaryAttempt) -> None:
         call, spool = attempt.call, None if attempt.call.is_replay else self._spool
         taken = 0
+        if spool is not None:
+            await spool.hold_up()
         # What waits in the spool is older; a later message must not overtake it, as long as there is room.
         if spool is None or not spool.holds(entity.path) or not spool.has_room:
             try:

@@ -30,3 +30,8 @@ def records_dir(state_dir: Path) -> Path:
 def status_dir(state_dir: Path) -> Path:
     """Where running clients write their status."""
     return state_dir / "status"
+
+
+def spool_dir(state_dir: Path) -> Path:
+    """Where messages wait that neither side could take."""
+    return state_dir / "spool"

@@ -21,9 +21,14 @@ from azure.servicebus.amqp import (
 from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.types import Described, Symbol
 from pairbus.client.sending.message import Message, raw_of
+from pairbus.errors import PairbusError
 
 _TUPLE, _DATETIME, _DECIMAL = Symbol("tuple"), Symbol("datetime"), Symbol("decimal")
 _SECTIONS = ("application_properties", "annotations", "delivery_annotations", "footer")
+
+
+class UnreadableMessages(PairbusError):
+    """Bytes that are no messages, or not as this version packs them."""
 
 
 def pack(messages: Sequence[Message], **about: Any) -> bytes:
@@ -32,9 +37,12 @@ def pack(messages: Sequence[Message], **about: Any) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[list[Message], dict[str, Any]]:
-    """The messages, and what was kept with them."""
-    about: dict[str, Any] = _unpacked(decode(data)[0])
-    return [_message(parts) for parts in about.pop("messages")], about
+    """The messages, and what was kept with them; UnreadableMessages if these are none."""
+    try:
+        about: dict[str, Any] = _unpacked(decode(data)[0])
+        return [_message(parts) for parts in about.pop("messages")], about
+    except Exception as error:  # whatever is wrong with the bytes
+        raise UnreadableMessages(f"these bytes are no messages: {error!r}") from error
 
 
 def _parts(raw: AmqpAnnotatedMessage) -> dict[str, Any]:

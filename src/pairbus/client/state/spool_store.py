@@ -1,17 +1,21 @@
-"""The files of the spool: one directory a process, one file after another for each entity.
+"""The files of the spool: one directory a process, one file after another for each line.
 
-    DIR/<when>-<pid>-<random>/.lock            held for as long as the process lives
-    DIR/<when>-<pid>-<random>/<n>-<m>.spool    records of entity n, m-th file
-    DIR/<when>-<pid>-<random>/<n>-<m>.cursor   how far that file has been sent
-    DIR/<when>-<pid>-<random>/rejected.spool   what can never be sent
+    DIR/<when>-<pid>-<random>/.lock                 held for as long as the process lives
+    DIR/<when>-<pid>-<random>/<n>-<m>.spool         records of line n, m-th file
+    DIR/<when>-<pid>-<random>/late-<n>-<m>.spool    the same, of what waits for the primary alone
+    DIR/<when>-<pid>-<random>/<…>.cursor            how far that file has been sent
 
-1. A record is its length, its checksum and its bytes. It is on the disk (fsync) before `append` returns.
-2. A file is read from its cursor on and deleted when all of it has been sent. The cursor is saved after the
-   send: a crash between the two sends some records twice, with the same message ids, and loses none. So does
-   a cursor that is damaged: its file is sent from the start.
-3. A record that does not fit its checksum was being written when the machine stopped; nobody was told that it
-   is kept. It is cut off, with what follows it.
-4. The directory of a process that is gone, known by its free lock, is taken over by the next one.
+1. A record is on the disk (fsync) before `append` returns. What a failed write leaves is cut off again.
+2. A file is read from its cursor on and deleted when all of it has been dealt with. The cursor is saved after
+   the send: a crash between the two sends some records twice, with the same message ids, and loses none. So
+   does a cursor that is damaged: its file is sent from the start.
+3. Damage is never dropped. It is put aside, see `spool_aside`, before the file that it was found in is
+   deleted. That may be a record that a crash cut short, of which nobody was told that it is kept; but nobody
+   can tell.
+4. The directory of a process that is gone, known by its free lock, is taken over by the next one. One whose
+   name ends with a format that this version does not know (`.v2`) is left alone, and told.
+5. What version 0.1.0 put aside, `rejected.spool`, is read as what waits for the primary: most of it was only
+   too large for the backlog, or a list too large for one send.
 
 Nothing here is asynchronous: the spool calls it on a thread.
 """
@@ -20,14 +24,16 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
-import struct
 import time
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+from pairbus.pairing.names import path_key
 from pairbus.plumbing.files import (
     SECRET,
     FileLock,
@@ -39,22 +45,74 @@ from pairbus.plumbing.files import (
     write_all,
 )
 
+from .spool_aside import keep_damaged
+from .spool_records import Piece, SpoolCursor, SpoolRecord, framed, pieces_of
+
 log = logging.getLogger(__name__)
-_FRAME = struct.Struct(">II")
 # Read as a whole, and deleted as a whole: so much may lie on the disk beyond what is still to be sent.
 _FILE_BYTES = 4 * 1024 * 1024
-_LOCK, _REJECTED = ".lock", "rejected.spool"
+_LOCK, _REJECTED, _LATE = ".lock", "rejected.spool", "late-"
+_BEGIN = SpoolCursor()
+_STORE = re.compile(r"\d+-\d+-[0-9a-f]+(?P<format>\.v\d+)?")
+
+
+class LineKey(NamedTuple):
+    """Records that are sent one after another: those of a path or, if late, what waits for its primary."""
+
+    path: str
+    is_late: bool = False
+
+    @classmethod
+    def of(cls, path: str, *, is_late: bool = False) -> LineKey:
+        """The line of a path, however that is written."""
+        return cls(path_key(path), is_late)
+
+
+class Held(NamedTuple):
+    """So many messages and bytes."""
+
+    messages: int = 0
+    size: int = 0
+
+
+class Unsent(NamedTuple):
+    """A record with its place in its file; `sent` of its messages have been dealt with."""
+
+    begin: int
+    end: int
+    record: SpoolRecord
+    sent: int
+
+
+class Reading(NamedTuple):
+    """What a file has that has not been dealt with, and where the file ended when it was read."""
+
+    unsent: list[Unsent]
+    end: int
 
 
 @dataclass(slots=True)
 class _File:
     path: Path
     size: int = 0
-    sent: int = 0
+    place: SpoolCursor = _BEGIN
+    #: How many messages have not been dealt with.
+    messages: int = 0
+    #: Where damage was found that has been put aside.
+    told: set[int] = field(default_factory=set)
+
+    @property
+    def held(self) -> Held:
+        return Held(self.messages, max(self.size - self.place.offset, 0))
 
     @property
     def cursor(self) -> Path:
         return self.path.with_suffix(".cursor")
+
+    @property
+    def name(self) -> str:
+        """How parts of it are called where they are put aside."""
+        return f"{self.path.parent.name}-{self.path.stem}"
 
     def delete(self) -> None:
         self.path.unlink()
@@ -63,7 +121,7 @@ class _File:
 
 @dataclass(slots=True)
 class _Line:
-    """The files of one entity, the oldest first."""
+    """The files of one line, the oldest first."""
 
     number: int
     files: list[_File] = field(default_factory=list)
@@ -71,82 +129,95 @@ class _Line:
 
 
 class SpoolStore:
-    """The records of one process, by entity."""
+    """The records of one process, by line."""
 
     def __init__(self, directory: Path, lock: FileLock) -> None:
         self.directory = directory
         self._lock = lock
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[LineKey, _Line] = {}
         self._next_line = 0
 
     @classmethod
     def create(cls, parent: Path) -> SpoolStore:
         """A new one, of this process."""
-        name = f"{time.time_ns() // 1_000_000:014d}-{os.getpid()}-{secrets.token_hex(3)}"
-        directory = parent / name
-        make_directory(directory)
-        lock = FileLock.take(directory / _LOCK)
-        assert lock is not None, "nobody else knows this name"
-        sync_directory(parent)
-        return cls(directory, lock)
+        while True:
+            name = f"{time.time_ns() // 1_000_000:014d}-{os.getpid()}-{secrets.token_hex(3)}"
+            directory = parent / name
+            make_directory(directory)
+            # Somebody who looks for what is left over may have it, or may have removed it.
+            with suppress(FileNotFoundError):
+                lock = FileLock.take(directory / _LOCK)
+                if lock is not None:
+                    sync_directory(parent)
+                    return cls(directory, lock)
 
-    @property
-    def size(self) -> int:
-        """How many bytes its files have."""
-        return sum(file.size for line in self._lines.values() for file in line.files)
+    def lines(self) -> dict[LineKey, Held]:
+        """The lines that it has, and what each holds."""
+        return {key: _sum(file.held for file in line.files) for key, line in self._lines.items()}
 
-    def paths(self) -> list[str]:
-        """The entities that it has records for."""
-        return list(self._lines)
-
-    def append(self, path: str, records: list[bytes]) -> None:
-        """Keep records of an entity; they are on the disk when this returns."""
-        line = self._lines.get(path) or _Line(self._next_line)
+    def append(self, key: LineKey, records: list[SpoolRecord]) -> None:
+        """Keep records of a line; they are on the disk when this returns."""
+        line = self._lines.get(key) or _Line(self._next_line)
         file = line.files[-1] if line.files and line.files[-1].size < _FILE_BYTES else None
         if file is None:
-            file = _File(self.directory / f"{line.number:06d}-{line.next_file:06d}.spool")
-        data = b"".join(map(_framed, records))
+            prefix = _LATE if key.is_late else ""
+            file = _File(self.directory / f"{prefix}{line.number:06d}-{line.next_file:06d}.spool")
+        data = b"".join(map(framed, records))
         _write(file.path, data, at=file.size)
-        file.size += len(data)
         if not line.files or line.files[-1] is not file:
             sync_directory(self.directory)
             line.files.append(file)
             line.next_file += 1
-        if path not in self._lines:
-            self._lines[path] = line
+        file.size += len(data)
+        file.messages += sum(record.messages for record in records)
+        if key not in self._lines:
+            self._lines[key] = line
             self._next_line += 1
 
-    def read(self, path: str) -> list[bytes]:
-        """The oldest records of an entity that have not been sent, as far as its first file goes."""
-        line = self._lines.get(path)
+    def read(self, key: LineKey) -> Reading | None:
+        """What the first file of a line has that has not been dealt with; None if the line is empty. What is
+        damaged is put aside.
+        """
+        line = self._lines.get(key)
         if line is None:
-            return []
+            return None
         file = line.files[0]
-        data = file.path.read_bytes()[: file.size]
-        return [record for record, _ in _records(data, file.sent)]
+        data = file.path.read_bytes()
+        if len(data) < file.size:
+            log.error("%s has been cut off: %d bytes are missing", file.path, file.size - len(data))
+        return Reading(self._unsent(file, data[: file.size]), file.size)
 
-    def forget(self, path: str, records: list[bytes]) -> None:
-        """The oldest records of an entity, these, have been sent."""
-        line = self._lines[path]
+    def settle(self, key: LineKey, place: SpoolCursor, messages: int) -> Held:
+        """The first file of a line has been dealt with up to a place, which is so many messages more; what is
+        not held any more.
+        """
+        line = self._lines[key]
         file = line.files[0]
-        file.sent += sum(_FRAME.size + len(record) for record in records)
-        if file.sent == file.size:
+        before = file.held
+        file.place = place
+        file.messages = max(file.messages - messages, 0)
+        is_done = place.offset >= file.size
+        if is_done:
+            file.messages = 0  # also those that were damaged
             del line.files[0]
             if not line.files:
-                del self._lines[path]
+                del self._lines[key]
         try:
-            if file.sent < file.size:
-                publish(file.cursor, str(file.sent), mode=SECRET)
-            else:
+            if is_done:
                 file.delete()
+            else:
+                publish(file.cursor, place.to_text(), mode=SECRET)
         except OSError as error:
             log.warning("%s: some messages may be sent twice after a crash: %s", file.path, error)
+        return Held(before.messages - file.messages, before.size - file.held.size)
 
-    def reject(self, record: bytes) -> Path:
-        """Put aside what can never be sent; where it lies."""
-        path = self.directory / _REJECTED
-        _write(path, _framed(record), at=path.stat().st_size if path.exists() else 0)
-        return path
+    def put_aside(self, key: LineKey, unsent: Unsent) -> None:
+        """Put aside a record of the first file of a line that is whole and cannot be read."""
+        self._keep_damage(self._lines[key].files[0], unsent.begin, framed(unsent.record))
+
+    def name_of(self, key: LineKey, unsent: Unsent, number: int) -> str:
+        """What a message of a record of the first file is called where it is put aside."""
+        return f"{self._lines[key].files[0].name}-{unsent.begin}-{number}"
 
     def close(self) -> None:
         """Let go of the directory, and remove it if nothing is in it any more."""
@@ -157,92 +228,139 @@ class SpoolStore:
         finally:
             self._lock.release()
 
+    def _unsent(self, file: _File, data: bytes) -> list[Unsent]:
+        found: list[Unsent] = []
+        for piece in pieces_of(data):
+            if piece.end <= file.place.offset:
+                continue
+            if piece.record is None:
+                begin = max(piece.begin, file.place.offset)
+                self._keep_damage(file, begin, data[begin : piece.end])
+            else:
+                sent = file.place.messages if piece.begin == file.place.offset else 0
+                found.append(Unsent(piece.begin, piece.end, piece.record, sent))
+        return found
+
+    def _keep_damage(self, file: _File, begin: int, data: bytes) -> None:
+        if begin in file.told:
+            return
+        kept = keep_damaged(self.directory.parent, f"{file.name}-{begin}", data)
+        log.error(
+            "%s: %d bytes from %d on are damaged, or were cut short by a crash; they are kept in %s, and the "
+            "rest is sent",
+            file.path,
+            len(data),
+            begin,
+            kept,
+        )
+        file.told.add(begin)
+
     # -- after a crash
 
-    def load(self, visit: Callable[[list[bytes]], str]) -> None:
-        """Find the records of a process that is gone; `visit` is shown those of a file, and tells whose they
-        are. A file that cannot be read is told of, and stays for the next one who tries.
+    def load(self) -> None:
+        """Find the records of a process that is gone. A file that cannot be read is told of, and stays for
+        the next one who tries.
         """
         remove_drafts(self.directory)
-        for path in sorted(self.directory.glob("[0-9]*.spool")):
+        for path in sorted(self.directory.glob("*.spool")):
             try:
-                self._load_file(path, visit)
+                if path.name == _REJECTED:
+                    self._load_rejected(path)
+                else:
+                    self._load_file(path)
             except Exception:
                 log.exception("%s: what an earlier process spooled cannot be read", path)
         for cursor in self.directory.glob("*.cursor"):
             if not cursor.with_suffix(".spool").exists():
                 cursor.unlink()
 
-    def _load_file(self, path: Path, visit: Callable[[list[bytes]], str]) -> None:
+    def _load_file(self, path: Path) -> None:
+        number, place = map(int, path.stem.removeprefix(_LATE).split("-"))
         data = path.read_bytes()
-        ends = [0, *(end for _, end in _records(data, 0))]
-        file = _File(path, size=ends[-1])
-        if file.size < len(data):
-            log.warning("%s: a record that a crash cut short is dropped", path)
-            os.truncate(path, file.size)
-        file.sent = _read_cursor(file.cursor, ends)
-        records = [record for record, _ in _records(data[: file.size], file.sent)]
-        if records:
-            self._take_in(file, visit(records))
-        else:
+        pieces = list(pieces_of(data))
+        file = _File(path, size=len(data), place=read_place(path.with_suffix(".cursor"), pieces))
+        if file.place.offset > file.size:
+            log.error("%s has been cut off: it ends before the place up to which it was sent", path)
+        unsent = self._unsent(file, data)
+        if not unsent:
             file.delete()
-
-    def _take_in(self, file: _File, path: str) -> None:
-        number, _, place = file.path.stem.partition("-")
-        line = self._lines.setdefault(path, _Line(int(number)))
+            return
+        file.messages = sum(one.record.messages - one.sent for one in unsent)
+        key = LineKey.of(unsent[0].record.path, is_late=path.name.startswith(_LATE))
+        line = self._lines.setdefault(key, _Line(number))
         line.files.append(file)
-        line.next_file = int(place) + 1
-        self._next_line = max(self._next_line, line.number + 1)
+        line.next_file = place + 1
+        self._next_line = max(self._next_line, number + 1)
+
+    def _load_rejected(self, path: Path) -> None:
+        """Rule 5."""
+        data = path.read_bytes()
+        for unsent in self._unsent(_File(path, size=len(data)), data):
+            self.append(LineKey.of(unsent.record.path, is_late=True), [unsent.record])
+        path.unlink()
 
 
-def _read_cursor(cursor: Path, ends: list[int]) -> int:
-    """How far a file has been sent, which is the end of one of its records. Rule 2."""
+def read_place(cursor: Path, pieces: list[Piece]) -> SpoolCursor:
+    """How far a file has been dealt with. Rule 2."""
     try:
         text = cursor.read_text(encoding="ascii", errors="replace")
     except FileNotFoundError:
-        return 0
-    if text.isdecimal() and int(text) in ends:
-        return int(text)
-    log.error("%s is damaged; its file is sent from the start, and so some messages twice", cursor)
-    return 0
+        return SpoolCursor()
+    place = SpoolCursor.from_text(text, {0, *(piece.end for piece in pieces)})
+    if place is None:
+        log.error("%s is damaged; its file is sent from the start, and so some messages twice", cursor)
+    return place or SpoolCursor()
 
 
-def adopt_stores(parent: Path, visit: Callable[[list[bytes]], str]) -> list[SpoolStore]:
+def adopt_stores(parent: Path) -> list[SpoolStore]:
     """Take over what processes left behind that are gone, the oldest first."""
     stores = []
-    for found in sorted(parent.glob(f"*/{_LOCK}")):
+    for directory in store_directories(parent):
         try:
-            lock = FileLock.take(found, create=False)
+            lock = FileLock.take(directory / _LOCK)
             if lock is not None:
-                stores.append(SpoolStore(found.parent, lock))
-                stores[-1].load(visit)
+                stores.append(SpoolStore(directory, lock))
+                stores[-1].load()
         except OSError as error:  # those of others are none the worse
-            log.error("%s: what an earlier process spooled cannot be taken over: %s", found.parent, error)
+            log.error("%s: what an earlier process spooled cannot be taken over: %s", directory, error)
+    for directory in newer_directories(parent):
+        log.error(
+            "%s was written by a newer version of Pairbus: only that one can send what is there", directory
+        )
     return stores
 
 
-def _framed(record: bytes) -> bytes:
-    return _FRAME.pack(len(record), zlib.crc32(record)) + record
+def store_directories(parent: Path) -> list[Path]:
+    """The directories of all processes, the oldest first."""
+    return [path for path, written_as in _directories(parent) if written_as is None]
 
 
-def _records(data: bytes, at: int) -> Iterator[tuple[bytes, int]]:
-    """The whole records from `at` on, each with the place of its end."""
-    while at + _FRAME.size <= len(data):
-        length, checksum = _FRAME.unpack_from(data, at)
-        record = data[at + _FRAME.size : at + _FRAME.size + length]
-        if len(record) < length or zlib.crc32(record) != checksum:
-            return
-        at += _FRAME.size + length
-        yield record, at
+def newer_directories(parent: Path) -> list[Path]:
+    """Those that a newer version has written."""
+    return [path for path, written_as in _directories(parent) if written_as is not None]
+
+
+def _directories(parent: Path) -> list[tuple[Path, str | None]]:
+    found = [(path, _STORE.fullmatch(path.name)) for path in sorted(parent.glob("*/"))]
+    return [(path, match["format"]) for path, match in found if match is not None]
+
+
+def _sum(held: Iterable[Held]) -> Held:
+    found = list(held)
+    return Held(sum(one.messages for one in found), sum(one.size for one in found))
 
 
 def _write(path: Path, data: bytes, *, at: int) -> None:
-    """Write at a place, and have it on the disk. What a failure leaves there is written over next time."""
+    """Write at a place, and have it on the disk; what a failure leaves there is cut off."""
     descriptor = open_file(path, os.O_WRONLY | os.O_CREAT, SECRET)
     try:
         os.ftruncate(descriptor, at)
         os.lseek(descriptor, at, os.SEEK_SET)
         write_all(descriptor, data)
         os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):  # the first error is the one to tell
+            os.ftruncate(descriptor, at)
+        raise
     finally:
         os.close(descriptor)

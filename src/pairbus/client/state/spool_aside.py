@@ -1,0 +1,148 @@
+"""What the spool cannot send, kept until somebody decides: `pairbus spool`.
+
+    DIR/refused/<name>.spool    a message that was refused for its own sake, with the reason
+    DIR/damaged/<name>.bytes    a part of a file that is no record any more
+
+The name tells where it was: the directory of its process, its file and its place there. So what is put aside
+again after a crash takes the place of what was put aside before.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pairbus.client.sending.message import Message, message_id_of, session_of
+from pairbus.plumbing.files import SECRET, make_directory, publish, sync_directory
+
+from .directory import spool_dir
+from .packing import UnreadableMessages, pack, unpack
+from .spool_records import SpoolRecord, framed, pieces_of
+
+log = logging.getLogger(__name__)
+_REFUSED, _DAMAGED = "refused", "damaged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedMessage:
+    """A message that was taken, and that no side takes; it is kept in `file`."""
+
+    name: str
+    path: str
+    message_id: str
+    session_id: str | None
+    reason: str
+    at: float
+    scheduled_for: datetime | None
+    size: int
+    file: Path
+    message: Message
+
+    def described(self) -> dict[str, Any]:
+        """What is told of it as JSON."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "message_id": self.message_id,
+            "session_id": self.session_id,
+            "reason": self.reason,
+            "at": self.at,
+            "scheduled_for": None if self.scheduled_for is None else self.scheduled_for.isoformat(),
+            "bytes": self.size,
+            "file": str(self.file),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedBytes:
+    """Bytes of the spool that are no record any more; they are kept in `file`."""
+
+    name: str
+    size: int
+    file: Path
+
+    def described(self) -> dict[str, Any]:
+        """What is told of them as JSON."""
+        return {"name": self.name, "bytes": self.size, "file": str(self.file)}
+
+
+def keep_refused(
+    spool: Path, name: str, *, path: str, message: Message, when: datetime | None, reason: str, at: float
+) -> Path:
+    """Keep a message that was refused; it is on the disk when this returns."""
+    packed = pack([message], scheduled_for=when, reason=reason, refused_at=at)
+    return _keep(spool / _REFUSED / f"{name}.spool", framed(SpoolRecord(path, 1, packed)))
+
+
+def keep_damaged(spool: Path, name: str, data: bytes) -> Path:
+    """Keep what cannot be read; it is on the disk when this returns."""
+    return _keep(spool / _DAMAGED / f"{name}.bytes", data)
+
+
+def _keep(file: Path, data: bytes) -> Path:
+    make_directory(file.parent)
+    sync_directory(file.parent.parent)
+    publish(file, data, mode=SECRET)
+    return file
+
+
+def list_refused(state_dir: Path) -> list[RefusedMessage]:
+    """The messages of a state directory that were taken and are refused for good, the oldest first.
+
+    It only reads. What is being dropped at this moment, or is damaged itself, is left out: `list_damaged`.
+    """
+    found = [_read_refused(file) for file in (spool_dir(state_dir) / _REFUSED).glob("*.spool")]
+    return sorted((one for one in found if one is not None), key=lambda one: (one.at, one.name))
+
+
+def list_damaged(state_dir: Path) -> list[DamagedBytes]:
+    """The parts of a spool that cannot be read any more."""
+    spool = spool_dir(state_dir)
+    files = [*(spool / _DAMAGED).glob("*.bytes")]
+    files += [file for file in (spool / _REFUSED).glob("*.spool") if _read_refused(file) is None]
+    return [
+        DamagedBytes(name=file.stem, size=file.stat().st_size, file=file)
+        for file in sorted(files)
+        if file.exists()
+    ]
+
+
+def count_refused(spool: Path) -> int:
+    """How many messages were refused."""
+    return sum(1 for _ in (spool / _REFUSED).glob("*.spool"))
+
+
+def count_damaged(spool: Path) -> int:
+    """How many parts cannot be read."""
+    return sum(1 for _ in (spool / _DAMAGED).glob("*.bytes"))
+
+
+def _read_refused(file: Path) -> RefusedMessage | None:
+    try:
+        data = file.read_bytes()
+        record = next(pieces_of(data)).record
+        if record is None:
+            return None
+        [message], about = unpack(record.packed)
+        return _refused(file, record.path, message, about, size=len(data))
+    except (OSError, LookupError, StopIteration, UnreadableMessages, ValueError) as error:
+        log.debug("%s is no message that was refused: %s", file, error)
+        return None
+
+
+def _refused(file: Path, path: str, message: Message, about: dict[str, Any], *, size: int) -> RefusedMessage:
+    return RefusedMessage(
+        name=file.stem,
+        path=path,
+        message_id=message_id_of(message),
+        session_id=session_of(message),
+        reason=str(about["reason"]),
+        at=float(about["refused_at"]),
+        scheduled_for=about["scheduled_for"],
+        size=size,
+        file=file,
+        message=message,
+    )

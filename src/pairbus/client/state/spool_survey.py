@@ -1,0 +1,56 @@
+"""What lies in a spool, for whoever looks at it from outside. It only reads: clients may be at work."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pairbus.client.sending.message import message_id_of, session_of
+
+from .packing import UnreadableMessages, unpack
+from .spool_records import pieces_of
+from .spool_store import read_place, store_directories
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingMessage:
+    """A message that waits in a spool for a side to take it."""
+
+    path: str
+    message_id: str
+    session_id: str | None
+    file: Path
+
+
+def list_waiting(spool: Path) -> list[WaitingMessage]:
+    """The messages that wait in a spool, those of processes that are gone and of those that run."""
+    files = [file for store in store_directories(spool) for file in sorted(store.glob("*.spool"))]
+    return [message for file in files for message in _waiting_in(file)]
+
+
+def _waiting_in(file: Path) -> Iterator[WaitingMessage]:
+    try:
+        pieces = list(pieces_of(file.read_bytes()))
+        place = read_place(file.with_suffix(".cursor"), pieces)
+    except FileNotFoundError:  # all of it has been sent, a moment ago
+        return
+    for piece in pieces:
+        if piece.record is None or piece.end <= place.offset:
+            continue
+        sent = place.messages if piece.begin == place.offset else 0
+        try:
+            messages = unpack(piece.record.packed)[0]
+        except UnreadableMessages as error:
+            log.warning("%s: %s", file, error)
+            continue
+        for message in messages[sent:]:
+            yield WaitingMessage(
+                path=piece.record.path,
+                message_id=message_id_of(message),
+                session_id=session_of(message),
+                file=file,
+            )

@@ -1,0 +1,98 @@
+"""The files of the spool: how they follow each other, and what is on the disk when."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbus.client.state.packing import pack
+from pairbus.client.state.spool_records import SpoolCursor, SpoolRecord
+from pairbus.client.state.spool_store import LineKey, SpoolStore, Unsent, adopt_stores
+
+from .scene import text
+
+ORDERS = LineKey.of("orders")
+
+
+def record(name: str, path: str = "orders") -> SpoolRecord:
+    return SpoolRecord(path, 1, pack([text(name)], scheduled_for=None))
+
+
+def read(store: SpoolStore, key: LineKey = ORDERS) -> list[Unsent]:
+    reading = store.read(key)
+    return [] if reading is None else reading.unsent
+
+
+def test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append(ORDERS, [record(name) for name in "123"])
+    first = read(store)[0]
+    calls: list[str] = []
+
+    def watch(name: str) -> None:
+        original = getattr(os, name)
+
+        def call(*args: Any) -> None:
+            calls.append(name)
+            original(*args)
+
+        monkeypatch.setattr(os, name, call)
+
+    watch("fsync")
+    watch("replace")
+    store.settle(ORDERS, SpoolCursor(first.end), 1)
+    assert calls == ["fsync", "replace", "fsync"]
+    store.close()
+
+
+def test_a_cursor_that_cannot_be_saved_is_told_and_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append(ORDERS, [record(name) for name in "123"])
+    first, *rest = read(store)
+
+    def refuse(descriptor: int) -> None:
+        raise OSError("no room")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", refuse)
+        store.settle(ORDERS, SpoolCursor(first.end), 1)
+    assert "sent twice after a crash: no room" in caplog.text
+    assert read(store) == rest
+    store.settle(ORDERS, SpoolCursor(rest[-1].end), 2)
+    assert store.lines() == {}
+    store.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pairbus.client.state.spool_store._FILE_BYTES", 1000)
+    store = SpoolStore.create(tmp_path)
+    records = [record(f"{number}") for number in range(10)]
+    for one in records:
+        store.append(ORDERS, [one])
+    bills = LineKey.of("bills")
+    store.append(bills, [record("b", "bills")])
+    assert len(list(store.directory.glob("*.spool"))) > 3
+    found: list[SpoolRecord] = []
+    while some := read(store):
+        found.append(some[0].record)
+        store.settle(ORDERS, SpoolCursor(some[0].end), 1)
+    assert found == records
+    assert list(store.lines()) == [bills]
+    store.append(ORDERS, [record("again")])
+    store.close()
+    [adopted] = adopt_stores(tmp_path)
+    assert {key.path for key in adopted.lines()} == {"orders", "bills"}
+    assert [one.record for one in read(adopted)] == [record("again")]
+    adopted.close()
+
+
+def test_where_there_is_no_spool_there_is_nothing_to_adopt(tmp_path: Path) -> None:
+    assert adopt_stores(tmp_path / "nowhere") == []
