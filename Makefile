@@ -27,7 +27,7 @@ help:
 	@echo "make test-all every test with each Python that runs here, and with the lowest dependencies all but Spark"
 	@echo "make coverage every test, then how much of each room it has run"
 	@echo "make bench    set up, then measure broker, clients, pump and ledger; RabbitMQ too, where it is installed"
-	@echo "make soak     set up, then the long forms of the tests that roll dice"
+	@echo "make soak     set up, then the long forms of the tests, and a table of what came of each"
 	@echo "make lint     ruff and mypy only"
 	@echo "make format   let ruff rewrite the sources in the house format"
 	@echo "make release  build wheel and sdist into dist, and try the wheel in an empty environment"
@@ -90,14 +90,9 @@ bench: $(READY)
 	$(BIN)/python -m bench.ledger
 	$(BIN)/python -m bench.syphon
 
-# A run says its seed at its end; PAIRBUS_CRASH_SEED repeats it.
+# All of them to the end, and a table. FORMS chooses some, SEED repeats the dice of an earlier run.
 soak: $(READY)
-	PAIRBUS_CRASH_KILLS=25 $(BIN)/python -m pytest tests/crash
-	PAIRBUS_SYPHON_MESSAGES=100000 $(BIN)/python -m pytest tests/spark
-	$(BIN)/python -m tests.simulation --world pump --histories 50000
-	$(BIN)/python -m tests.simulation --world client --histories 50000
-	PAIRBUS_VERDICT_HISTORIES=1000 $(BIN)/python -m pytest tests/ledger/test_histories.py
-	PAIRBUS_SIMULATION_MUTANTS=all $(BIN)/python -m pytest tests/simulation/test_mutants.py
+	$(BIN)/python scripts/soak.py $(if $(SEED),--seed $(SEED)) $(FORMS)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
