@@ -200,10 +200,15 @@ class ClientHistory(SimulatedHistory):
         return ClientLedger(log, primary=PRIMARY, secondary=SECONDARY, clock=clock)
 
     async def _call_in_turn(self, client: aio.PairedServiceBusClient, calls: Sequence[PlannedCall]) -> None:
+        under_way: list[asyncio.Task[None]] = []
         for call in calls:
             await asyncio.sleep(max(0.0, call.at - self.loop.time()))
             self._left.remove(call)
-            await self._call(client, call)
+            if call.is_pipelined:
+                under_way.append(asyncio.create_task(self._call(client, call)))
+            else:
+                await self._call(client, call)
+        await asyncio.gather(*under_way)
 
     async def _call(self, client: aio.PairedServiceBusClient, call: PlannedCall) -> None:
         self.note(f"{call.kind} {'+'.join(call.ids)} begins")

@@ -43,12 +43,16 @@ class PlannedCall:
     kind: Literal["one", "list", "batch", "schedule"]
     timeout: float | None
     cancelled_after: float | None
+    #: Whether its caller does not wait for it before the next one.
+    is_pipelined: bool = False
 
     def __str__(self) -> str:
         session = f"/{self.session}" if self.session else ""
         limits = [f"timeout {self.timeout:g} s"] if self.timeout is not None else []
         if self.cancelled_after is not None:
             limits.append(f"cancelled after {self.cancelled_after:g} s")
+        if self.is_pipelined:
+            limits.append("pipelined")
         told = f" ({', '.join(limits)})" if limits else ""
         what = f"{self.kind} {'+'.join(self.ids)} to {self.path}{session}{told}"
         return f"{self.at:8.3f}: caller {self.caller}: {what}"
@@ -113,23 +117,27 @@ def _calls(chance: random.Random) -> tuple[PlannedCall, ...]:
     count = int(20 * 10 ** chance.random())
     callers = chance.randint(1, 6)
     begins = [chance.uniform(0, _HORIZON * 0.7) for _ in range(chance.randint(1, 6))]
+    pipelined = {caller for caller in range(callers) if chance.random() < 0.4}
     calls: list[PlannedCall] = []
     number = 0
     while number < count:
         kind = chance.choice(("one", "one", "one", "list", "batch", "schedule"))
         size = chance.randint(1, 5) if kind in ("list", "batch") else 1
         caller = chance.randrange(callers)
+        if caller in pipelined and kind == "batch":
+            kind = "list"  # whoever awaits a batch before it is sent has no order to ask for
         calls.append(
             PlannedCall(
                 tuple(f"m{number + more:03}" for more in range(size)),
                 caller,
                 chance.choice(_PATHS),
-                # A session belongs to one caller, who waits for each call before the next.
+                # A session belongs to one caller.
                 chance.choice((None, f"s{caller}")),
                 round(chance.choice((chance.uniform(0, _HORIZON * 0.7), chance.choice(begins))), 4),
                 kind,  # type: ignore[arg-type]
                 chance.choice((None, None, None, 1.0, 20.0)),
                 round(chance.uniform(0.001, 3.0), 4) if chance.random() < 0.05 else None,
+                caller in pipelined,
             )
         )
         number += size

@@ -5,12 +5,15 @@
    older ones of the same entity wait there. What was taken by a part of the way is not sent again.
 3. An attempt on the primary that came to nothing comes back here, and the way is chosen anew.
 4. What the healthy primary would refuse is refused on every way.
+5. With `ordering="session"` a call waits for those of its sessions that came before it. What comes out of the
+   spool does not: it is older than all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from pairbus.client.observers.observer import Sending, Undertaking
@@ -49,16 +52,27 @@ class Router:
         self._spool = spool
         self._sessions = sessions
         self._numbers = BacklogNumbers()
+        self._run: Perform = self._perform if sessions is None else partial(self._perform_in_line, sessions)
         #: Does what the caller wants, on whatever way is open.
-        self.perform: Perform = self._perform_observed if surroundings.observers.surround else self._perform
+        self.perform: Perform = self._perform_observed if surroundings.observers.surround else self._run
 
     async def _perform_observed(self, entity: PairedEntity, call: EntityCall, timeout: float | None) -> Any:
         undertaking = Undertaking(operation=call.operation, path=entity.path, messages=len(call.messages))
         with self._around.observers.around(undertaking):
             try:
-                return await self._perform(entity, call, timeout)
+                return await self._run(entity, call, timeout)
             finally:
                 undertaking.route, undertaking.state = call.route, entity.health.state
+
+    async def _perform_in_line(
+        self, sessions: StayingSessions, entity: PairedEntity, call: EntityCall, timeout: float | None
+    ) -> Any:
+        if call.is_replay:
+            return await self._perform(entity, call, timeout)
+        deadline = None if timeout is None else self._timers.now() + timeout
+        async with sessions.in_line(entity.path, call.messages, deadline):
+            left = None if deadline is None else deadline - self._timers.now()
+            return await self._perform(entity, call, left)
 
     async def _perform(self, entity: PairedEntity, call: EntityCall, timeout: float | None) -> Any:
         deadline = None if timeout is None else self._timers.now() + timeout

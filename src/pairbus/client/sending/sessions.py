@@ -1,4 +1,4 @@
-"""Order across a failback: which sessions stay on the backlog until all that they have there has come home.
+"""Order of sessions: calls that keep their line, and sessions that stay on the backlog until all is home.
 
 Theory of operation
 -------------------
@@ -18,14 +18,18 @@ Theory of operation
 5. The first look, at the start, finds what an earlier process has left in the backlog: those sessions stay,
    too, and go to the queue in which they wait, since order is kept within one queue. No send waits for it.
 6. What cannot be looked at tells nothing: the sessions stay.
+7. Calls of one session that run side by side keep their *line*: each waits until those before it have ended,
+   whatever became of them, so that neither a second try nor another link nor another way lets one overtake.
+   A call with several sessions is in the lines of all of them. One that is called away leaves its place to
+   whoever is behind it only when those before it are gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -108,6 +112,8 @@ class StayingSessions:
         self._prefer = prefer
         #: The sessions that stay. Sends look at whether there are any.
         self.staying: dict[SessionKey, _Stay] = {}
+        # The last call in the line of each session: done when it has ended.
+        self._lines: dict[SessionKey, asyncio.Future[None]] = {}
         self._has_adopted = True
         self._timer: TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -135,23 +141,57 @@ class StayingSessions:
                 stay.on_the_way -= 1
             self._arm(self._interval)
 
+    @asynccontextmanager
+    async def in_line(
+        self, path: str, messages: Sequence[Message], deadline: float | None
+    ) -> AsyncIterator[None]:
+        """Rule 7, around a call; OperationTimeoutError if its time is over before its turn."""
+        keys = _keys(path, messages)
+        before = {last for key in keys if (last := self._lines.get(key)) is not None}
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lines.update(dict.fromkeys(keys, place))
+        try:
+            for each in before:
+                if not await self._wait_for(each, deadline):
+                    raise OperationTimeoutError(
+                        message="Earlier messages of the session were not sent in the time given to the call."
+                    )
+            yield
+        finally:
+            self._leave_line(keys, place, [each for each in before if not each.done()])
+
+    def _leave_line(
+        self, keys: list[SessionKey], place: asyncio.Future[None], before: Collection[asyncio.Future[None]]
+    ) -> None:
+        def leave(_: object) -> None:
+            place.set_result(None)
+            for key in keys:
+                if self._lines.get(key) is place:
+                    del self._lines[key]
+
+        if before:
+            asyncio.gather(*before).add_done_callback(leave)
+        else:
+            leave(None)
+
     async def wait_out(self, stay: _Stay, deadline: float | None) -> None:
         """Rule 4: wait until a hold is over; OperationTimeoutError if the caller's time is over first."""
-        hold = stay.hold
-        if hold is None:
-            return
+        if stay.hold is not None and not await self._wait_for(stay.hold, deadline):
+            raise OperationTimeoutError(
+                message="What the session has in the backlog did not come home in the time given to the call."
+            )
+
+    async def _wait_for(self, awaited: asyncio.Future[None], deadline: float | None) -> bool:
+        """Whether it was done before the deadline."""
         over = asyncio.Event()
-        hold.add_done_callback(lambda _: over.set())
+        awaited.add_done_callback(lambda _: over.set())
         timer = None if deadline is None else self._timers.call_at(deadline, over.set)
         try:
             await over.wait()
         finally:
             if timer is not None:
                 timer.cancel()
-        if not hold.done():
-            raise OperationTimeoutError(
-                message="What the session has in the backlog did not come home in the time given to the call."
-            )
+        return awaited.done()
 
     # -- looks
 
