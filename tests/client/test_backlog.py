@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import ServiceBusQuotaExceededError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusQuotaExceededError
 
 from pairbus.aio import PairedSender
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings
+from pairbus.client.errors import SpoolFullError
+from pairbus.client.observers.observer import Observer, Sending
+from pairbus.client.sending.spool import Spool
 from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, PairFaultedError, PrimaryEntityFault
 from pairbus.testing import ManualTimers
@@ -112,6 +117,72 @@ async def test_none_left_is_told_with_the_reason_and_the_time(
     await manual_timers.advance(30.0)
     await sender.send_messages(text("kept"))
     assert still.backlog_ids() == ["kept"]
+
+
+async def test_sends_go_on_as_soon_as_the_secondary_is_back_whatever_the_cool_down(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    sender = down(still, rotation_cool_down=3600.0)
+    still.secondary.faults.set("refuse")
+    with pytest.raises(BacklogUnavailableError):
+        await sender.send_messages(text("lost"))
+    still.secondary.faults.clear()
+    await manual_timers.advance(1.0)
+    await eventually(lambda: usable(sender))
+    assert still.diary.rotations[-1] == (1, 3)
+    await sender.send_messages(text("kept"))
+    assert still.backlog_ids() == ["kept"]
+
+
+class CutOff(Observer):
+    """Lets the secondary fail as soon as a part of a call is in the backlog."""
+
+    def __init__(self, scene: Scene, fault: str) -> None:
+        self._scene = scene
+        self._fault = fault
+
+    def sent(self, sending: Sending) -> None:
+        if (sending.route, sending.outcome) == ("backlog", "ok"):
+            self._scene.secondary.faults.set(self._fault)
+
+
+def in_two_parts() -> list[ServiceBusMessage]:
+    """A list that no batch of the backlog holds."""
+    return [ServiceBusMessage(b"x" * 100_000, message_id=f"{number}") for number in range(4)]
+
+
+async def test_an_error_tells_which_part_is_in_the_backlog(still: Scene) -> None:
+    sender = down(still, observers=[CutOff(still, "refuse")])
+    with pytest.raises(BacklogUnavailableError, match="The first 2 of the 4 messages") as caught:
+        await sender.send_messages(in_two_parts())
+    assert caught.value.taken == 2
+    assert pickle.loads(pickle.dumps(caught.value)).taken == 2
+    still.secondary.faults.clear()
+    assert still.backlog_ids() == ["0", "1"]
+
+
+async def test_a_call_whose_time_is_over_tells_which_part_is_in_the_backlog(
+    still: Scene, manual_timers: ManualTimers
+) -> None:
+    sender = down(still, observers=[CutOff(still, "silence")])
+    sending = still.begin(sender.send_messages(in_two_parts(), timeout=5.0))
+    await eventually(lambda: len(still.backlog_ids()) == 2)
+    await still.on_the_way_to_the_backlog()
+    await manual_timers.advance(5.0)
+    with pytest.raises(OperationTimeoutError, match="The first 2 of the 4 messages"):
+        await sending
+
+
+async def test_a_spool_that_takes_nothing_tells_which_part_is_in_the_backlog(
+    still: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def append(self: Spool, *given: Any, **named: Any) -> None:
+        raise SpoolFullError("/spool", held=1, limit=1)
+
+    monkeypatch.setattr(Spool, "append", append)
+    sender = down(still, enable_spool=True, state_dir=tmp_path, observers=[CutOff(still, "refuse")])
+    with pytest.raises(SpoolFullError, match=r"nothing of this call.*The first 2 of the 4 messages"):
+        await sender.send_messages(in_two_parts())
 
 
 async def pass_time(timers: ManualTimers, work: asyncio.Task[Any], limit: float) -> float:

@@ -10,6 +10,7 @@ from pairbus.broker.counters import OperationKind
 from .checker import stored
 from .client_plan import PlannedCall
 from .namespace import Attempt
+from .pump_plan import SECONDARY
 
 if TYPE_CHECKING:
     from .client_history import ClientHistory
@@ -18,6 +19,9 @@ __all__ = ["check_client"]
 
 # An answer that takes longer may come after its caller has gone another way.
 _PROMPT = 0.25
+# How soon sends find a secondary that is back; how long a call may take to say that it is down.
+_RECOVERY = 10.0
+_OUTLAST = 60.0
 _SENDS = (OperationKind.SEND, OperationKind.SEND_REFUSED, OperationKind.PING)
 
 
@@ -33,6 +37,7 @@ def check_client(history: ClientHistory) -> list[str]:
         *_check_duplicates(history, arrived),
         *_check_order(history, arrived),
         *_check_ledger(history),
+        *_check_recovery(history),
     ]
 
 
@@ -102,6 +107,21 @@ def _check_ledger(history: ClientHistory) -> list[str]:
         if not known[one.name] <= counted <= known[one.name] + unknown[one.name]:
             told = f"{known[one.name]} and {unknown[one.name]} more at most"
             wrong.append(f"the ledger is wrong: {counted} sends to {one.name}, it says {told}")
+    return wrong
+
+
+def _check_recovery(history: ClientHistory) -> list[str]:
+    """No send says that the backlog is down when it has been well for a while."""
+    wrong: list[str] = []
+    for call, how in history.ended.items():
+        begun = history.began[call]
+        ends = [
+            fault.end
+            for fault in history.plan.faults
+            if fault.where == SECONDARY and fault.begin <= begun + _OUTLAST
+        ]
+        if how == "BacklogUnavailableError" and begun > max(ends, default=0.0) + _RECOVERY:
+            wrong.append(f"told to be down long after it was back: {call}")
     return wrong
 
 

@@ -53,6 +53,8 @@ __all__ = ["ClientHistory", "play_client"]
 _PATHS = ("orders", "bills")
 # A call that has a time-out ends so long after it at most; one that has none, after the last fault.
 _OVERTIME = 6.0
+# Room for two or three small messages in a batch, beside what the client keeps free.
+_NARROW = 2_000
 
 
 class ClientHistory(SimulatedHistory):
@@ -69,6 +71,7 @@ class ClientHistory(SimulatedHistory):
         )
         #: How each call ended: "done", or the name of what it raised; nothing if its process died.
         self.ended: dict[PlannedCall, str] = {}
+        self.began: dict[PlannedCall, float] = {}
         self.ledger: OperationLog | None = None
         #: In which life of the application each call ended.
         self.lives: dict[PlannedCall, int] = {}
@@ -167,7 +170,9 @@ class ClientHistory(SimulatedHistory):
             enable_syphon=knobs.hosts,
             probe=knobs.probe,
         )
-        primary, secondary = (cast(Any, SimulatedSide(one)) for one in (self.primary, self.secondary))
+        primary = cast(Any, SimulatedSide(self.primary))
+        room = {"size": _NARROW} if knobs.is_narrow else {}
+        secondary = cast(Any, SimulatedSide(self.secondary, **room))
         clock = SimulatedClock(self.loop)
         queues = [backlog(index) for index in range(knobs.queues)]
         client = aio.PairedServiceBusClient.from_connection_strings(
@@ -230,6 +235,7 @@ class ClientHistory(SimulatedHistory):
             if not isinstance(error, AzureError | PairbusError | ValueError):
                 self.failures.append(f"a call raised {error!r}: {call}")
         self.ended[call] = how
+        self.began[call] = begun
         self.lives[call] = life
         self.note(f"{call.kind} {'+'.join(call.ids)} ends: {how}")
 

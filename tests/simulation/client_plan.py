@@ -72,6 +72,8 @@ class ClientKnobs:
     spools: bool
     hosts: bool
     probe: Literal["message", "link"]
+    #: Whether the backlog takes batches of a few messages only, so that lists are split.
+    is_narrow: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def draw_client_plan(seed: int) -> ClientPlan:
         spools=chance.random() < 0.4,
         hosts=chance.random() < 0.5,
         probe=chance.choice(("message", "link")),
+        is_narrow=chance.random() < 0.3,
     )
     return ClientPlan(seed, knobs, _calls(chance), _faults(chance, knobs), _crashes(chance))
 

@@ -6,8 +6,8 @@ worth something; one that has never been shown a mistake is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
@@ -22,7 +22,7 @@ from pairbus.client.sending.calls import EntityCall
 from pairbus.client.sending.link import Ending, SendLink
 from pairbus.client.sending.message import raw_of, wrapped_copy
 from pairbus.client.sending.pinger import Pinger
-from pairbus.client.sending.sessions import SessionPicture
+from pairbus.client.sending.sessions import SessionPicture, StayingSessions
 from pairbus.client.sending.spool import Spool
 from pairbus.client.sending.spool_lane import SpoolLane
 from pairbus.pairing.errors import BacklogUnavailableError
@@ -364,6 +364,35 @@ def _drop_on_an_empty_rotation() -> Iterator[Any]:
             await original(self, *given, **named)
 
     yield _always(BacklogRoute, "send", send)
+
+
+@mutant("ignore what was taken after a split", world="client")
+def _ignore_what_was_taken_after_a_split() -> Iterator[Any]:
+    async def send(original: Any, self: BacklogRoute, *given: Any, **named: Any) -> None:
+        try:
+            await original(self, *given, **named)
+        except BacklogUnavailableError as error:
+            error.taken = 0
+            raise
+
+    yield _always(BacklogRoute, "send", send)
+
+
+@mutant("wait for the end of a cool-down", world="client")
+def _wait_for_the_end_of_a_cool_down() -> Iterator[Any]:
+    async def look(original: Any, self: BacklogRoute) -> None:
+        """Nobody looks for a queue that answers."""
+
+    yield _always(BacklogRoute, "_look_for_queues", look)
+
+
+@mutant("let a session's calls overtake each other", world="client")
+def _let_a_sessions_calls_overtake_each_other() -> Iterator[Any]:
+    @asynccontextmanager
+    async def in_line(original: Any, self: StayingSessions, *given: Any) -> AsyncIterator[None]:
+        yield
+
+    yield _always(StayingSessions, "in_line", in_line)
 
 
 @mutant("take a time-out for a yes", world="client")

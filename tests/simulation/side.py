@@ -60,9 +60,10 @@ def encoded_batch(batch: ServiceBusMessageBatch) -> list[bytes]:
 class SimulatedSender:
     """A sender that does not retry by itself."""
 
-    def __init__(self, namespace: SimulatedNamespace, path: str) -> None:
+    def __init__(self, namespace: SimulatedNamespace, path: str, size: int = _SIZE) -> None:
         self._namespace = namespace
         self._path = path
+        self._size = size
         self._link: Link | None = None
         self._is_closed = False
 
@@ -108,9 +109,10 @@ class SimulatedSender:
 
     async def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
         """Send a message, a list or a batch."""
+        begun = asyncio.get_running_loop().time()
         link = await self._open()
         if isinstance(message, Sequence):
-            batch = ServiceBusMessageBatch(_SIZE)
+            batch = ServiceBusMessageBatch(self._size)
             for one in message:
                 batch.add_message(one)
             message = batch
@@ -120,7 +122,7 @@ class SimulatedSender:
             payloads = [encode_message(message)]
         if not payloads:
             return
-        if len(payloads) == 1 and len(payloads[0]) > _SIZE:
+        if len(payloads) == 1 and len(payloads[0]) > self._size:
             _raise(Refused(conditions.MESSAGE_SIZE_EXCEEDED, "The message is too large."))
         attempt = self._attempt(payloads)
 
@@ -128,12 +130,12 @@ class SimulatedSender:
             attempt.at = now
             self._namespace.take(self._path, payloads, attempt)
 
-        begun = asyncio.get_running_loop().time()
         await self._ask(link.connection, link, f"send {','.join(attempt.ids)}", take)
         attempt.is_known, attempt.seconds = True, asyncio.get_running_loop().time() - begun
 
     async def schedule_messages(self, messages: Any, schedule_time_utc: datetime.datetime) -> list[int]:
         """Have a message, or several, enqueued at a time."""
+        begun = asyncio.get_running_loop().time()
         link = await self._open()
         listed = list(messages) if isinstance(messages, Sequence) else [messages]
         for one in listed:
@@ -146,7 +148,6 @@ class SimulatedSender:
             attempt.at = now
             return self._namespace.schedule(self._path, payloads, attempt)
 
-        begun = asyncio.get_running_loop().time()
         numbers: list[int] = await self._ask(link.connection, link, "schedule", schedule)
         attempt.is_known, attempt.seconds = True, asyncio.get_running_loop().time() - begun
         return numbers
@@ -165,7 +166,7 @@ class SimulatedSender:
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """An empty batch, as large as the link takes."""
         await self._open()
-        return ServiceBusMessageBatch(max_size_in_bytes or _SIZE)
+        return ServiceBusMessageBatch(max_size_in_bytes or self._size)
 
     def _attempt(self, payloads: list[bytes]) -> Attempt:
         ids = [str(scan(payload).properties.message_id) for payload in payloads]
@@ -197,8 +198,10 @@ def _raise(error: LostWord | Refused, *, is_opening: bool = False) -> NoReturn:
 class SimulatedSide:
     """One namespace of a pair, as the client reaches it."""
 
-    def __init__(self, namespace: SimulatedNamespace) -> None:
+    def __init__(self, namespace: SimulatedNamespace, *, size: int = _SIZE) -> None:
+        """`size` is that of the largest message and of the largest batch."""
         self.namespace = namespace
+        self._size = size
         self.address = connection_string(namespace.name)
         self.parsed = parse_connection_string(self.address)
         self.endpoint = self.parsed.endpoint
@@ -217,7 +220,7 @@ class SimulatedSide:
     def open_sender(
         self, path: str, *, is_topic: bool = False, keywords: Mapping[str, Any] | None = None
     ) -> SimulatedSender:
-        sender = SimulatedSender(self.namespace, path)
+        sender = SimulatedSender(self.namespace, path, self._size)
         self._senders.append(sender)
         return sender
 

@@ -39,5 +39,5 @@ class SpoolFullError(SpoolError):
         self.limit = limit
         super().__init__(
             f"Both sides are down and the spool in {directory} is full: it holds {held} of {limit} bytes. "
-            "Nothing of this call was kept. Raise spool_max_bytes, or send again when a side is back."
+            "It has taken nothing of this call. Raise spool_max_bytes, or send again when a side is back."
         )

@@ -109,6 +109,8 @@ class Pair:
         )
         queues = backlog_queue_names(name, options.backlog_queue_count)
         self.backlog = BacklogRoute(secondary, queues, surroundings=surroundings, records=records)
+        if spool is not None:
+            self.backlog.on_return = spool.nudge
         self._acquaintance = Acquaintance(
             landmark,
             find_queues=self.backlog.find,

@@ -22,6 +22,15 @@ from collections.abc import Sequence
 from pairbus.errors import ConfigurationError, PairbusError
 
 
+def tell_taken(error: Exception, taken: int, total: int) -> None:
+    """Have what a call raises say which part of it was taken before: its text, and its `taken`."""
+    told = (
+        f"{error} The first {taken} of the {total} messages of this call are in the backlog: send the others."
+    )
+    error.taken = taken  # type: ignore[attr-defined]
+    error.args = (told,)
+
+
 class BacklogUnavailableError(PairbusError):
     """No backlog queue of the pair is left in the rotation. `taken`: how many messages of the call, counted
     from the first, are in the backlog all the same.
@@ -36,7 +45,7 @@ class BacklogUnavailableError(PairbusError):
         self.retry_after = retry_after
         self.last_failure = last_failure
         failure = f" The last failure: {last_failure}." if last_failure else ""
-        again = f" One is tried again in {retry_after:.1f} s." if retry_after is not None else ""
+        again = f" One is tried again within {retry_after:.1f} s." if retry_after is not None else ""
         super().__init__(
             f"None of the {queues} backlog queues takes messages.{failure}{again} Check that the secondary "
             "namespace is up, that `pairbus provision` has been run for it and that the credential has the "

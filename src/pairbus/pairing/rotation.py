@@ -5,6 +5,7 @@
 2. A queue that fails leaves the rotation for everybody: whoever had chosen it chooses another one with the
    next message.
 3. After a cool-down it may be chosen again. Senders that have moved on stay where they are.
+   Where none is left, one that answers may return sooner.
 4. One call tries each queue at most once: that is a *round*. When none is left, choosing raises
    `BacklogUnavailableError`. The error says when the next one returns.
 """
@@ -89,6 +90,10 @@ class Rotation:
         if entry.is_usable(now):
             entry.out_until = None
             entry.failures = 0
+
+    def restore(self, queue: str) -> None:
+        """The queue answers again: it is back before the end of its cool-down."""
+        self._queues[queue].out_until = None
 
     def forget(self, sender: Hashable) -> None:
         """The sender is closed. One that fails back keeps its choice, and so the order of its messages."""

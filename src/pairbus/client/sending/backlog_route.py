@@ -8,6 +8,8 @@
 3. A link tells how large a message it takes. Nothing is wrapped before one has, so that what is too large is
    known before it is sent.
 4. What is near that limit is measured; all else is known to fit by the size of its body.
+   Where no queue is left, they are *looked for* in the background, by opening a link now and then. The first
+   that opens is back in the rotation, so that sends fail no longer than the secondary does.
 5. A throttled secondary is waited for with the turn kept, so that order holds. All its queues are throttled
    alike, and none leaves the rotation for it.
 """
@@ -20,6 +22,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import cycle
 from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -31,7 +34,7 @@ from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.state.records import UNKNOWN, Records, RedirectRecord
 from pairbus.client.status import SendCounts
 from pairbus.pairing.envelope import Natives, compress_body, wrap
-from pairbus.pairing.errors import BacklogUnavailableError
+from pairbus.pairing.errors import tell_taken
 from pairbus.pairing.failures import Action, Fate, find_idle_closure, judge_backlog
 from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, split_batch
 from pairbus.pairing.names import path_key
@@ -62,6 +65,10 @@ DEFAULT_LIMIT = 262_144
 _ASKED_QUEUES = 2
 # What a round may take beyond the time of one attempt.
 _ROUND_REST = 5.0
+# The first and the longest pause between two looks for a queue that answers, and how long each may take: the
+# SDK needs a second to open a link.
+_FIRST_LOOK, _LONGEST_LOOK = 1.0, 5.0
+_LOOK_LIMIT = 3.0
 
 # Hears of the queue, the ticket, and how the call ended: None if it was cancelled.
 _Observe = Callable[[str, Ticket, "Ending | None"], None]
@@ -124,6 +131,10 @@ class BacklogRoute:
         self._links: dict[str, SendLink] = {}
         self._limits: dict[str, LinkLimits] = {}
         self._usable = len(queues)
+        #: Called when a queue is there again after none was.
+        self.on_return: Callable[[], object] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._look_pause = _FIRST_LOOK
         # Senders whose queue did not answer, until a link to another one is open.
         self._openings: dict[str, asyncio.Future[None]] = {}
 
@@ -138,8 +149,9 @@ class BacklogRoute:
         for group in self._groups(wrapped):
             try:
                 await self._send_group(path, group, deadline, counts)
-            except BacklogUnavailableError as error:
-                error.taken = taken
+            except Exception as error:
+                if taken:
+                    tell_taken(error, taken, len(wrapped))
                 raise
             taken += len(group[1])
 
@@ -157,6 +169,9 @@ class BacklogRoute:
 
     async def close(self, grace: float) -> None:
         """Close all links; what waits for one is called away."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
         await asyncio.gather(*(link.close(grace) for link in self._links.values()))
 
     # -- wrapping
@@ -386,9 +401,36 @@ class BacklogRoute:
         self.rotation.fail(queue, now, reason=reason)
         self._tell_rotation(now)
         link.send_away()
+        if not self.rotation.usable(now) and self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look_for_queues())
+
+    async def _look_for_queues(self) -> None:
+        """Rule 2, its end: open links, one at a time, until one opens or a cool-down is over."""
+        queues, limit = cycle(self.queues), min(_LOOK_LIMIT, self._options.send_timeout)
+        try:
+            while not self.rotation.usable(self._timers.now()):
+                await self._pause(self._look_pause)
+                self._look_pause = min(self._look_pause * 2, _LONGEST_LOOK)
+                queue = next(queues)
+                if await self._open(queue, Ticket(), limit, None) is Ending.DONE:
+                    self.rotation.restore(queue)
+        finally:
+            self._looking = None
+        self._tell_rotation(self._timers.now())
+        if self.on_return is not None:
+            self.on_return()
+
+    async def _pause(self, seconds: float) -> None:
+        over = asyncio.Event()
+        timer = self._timers.call_at(self._timers.now() + seconds, over.set)
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()
 
     def _succeeded(self, queue: str) -> None:
         now = self._timers.now()
+        self._look_pause = _FIRST_LOOK
         self.rotation.succeed(queue, now)
         if self._usable < len(self.queues):
             self._tell_rotation(now)

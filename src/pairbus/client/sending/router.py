@@ -16,9 +16,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from pairbus.client.errors import SpoolError
 from pairbus.client.observers.observer import Sending, Undertaking
 from pairbus.options import EntityState
-from pairbus.pairing.errors import BacklogUnavailableError
+from pairbus.pairing.errors import BacklogUnavailableError, tell_taken
 from pairbus.pairing.failures import Action
 from pairbus.pairing.health import Route
 from pairbus.pairing.scheduling import BacklogNumbers
@@ -130,7 +131,12 @@ class Router:
                 if spool is None:
                     raise
                 taken = error.taken
-        await self._keep(spool, entity, call, call.messages[taken:])
+        try:
+            await self._keep(spool, entity, call, call.messages[taken:])
+        except SpoolError as error:
+            if taken:
+                tell_taken(error, taken, len(call.messages))
+            raise
         call.route = "spool"
 
     async def _keep(
