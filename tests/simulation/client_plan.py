@@ -100,6 +100,7 @@ class ClientPlan:
 def draw_client_plan(seed: int) -> ClientPlan:
     """The plan of a seed."""
     chance = random.Random(f"client {seed}")
+    spools = chance.random() < 0.4
     knobs = ClientKnobs(
         queues=chance.choice((1, 2, 3)),
         failover_interval=chance.choice((0.0, 1.0, 5.0)),
@@ -108,10 +109,10 @@ def draw_client_plan(seed: int) -> ClientPlan:
         cool_down=chance.choice((5.0, 30.0)),
         links=chance.choice((1, 1, 2)),
         keeps_order=chance.random() < 0.4,
-        spools=chance.random() < 0.4,
+        spools=spools,
         hosts=chance.random() < 0.5,
         probe=chance.choice(("message", "link")),
-        is_narrow=chance.random() < 0.3,
+        is_narrow=chance.random() < (0.6 if spools else 0.2),
     )
     return ClientPlan(seed, knobs, _calls(chance), _faults(chance, knobs), _crashes(chance))
 
@@ -162,7 +163,8 @@ def _outage(chance: random.Random, *, is_total: bool) -> list[Fault]:
     if is_total:
         kind = chance.choice(("refuse", "silence", "error", "lose-answer"))
         begin += chance.uniform(-3, length)
-        found.append(Fault(kind, SECONDARY, round(begin, 4), round(begin + chance.uniform(2, 20), 4)))
+        end = round(begin + chance.uniform(2, 20), 4)
+        found.append(Fault(kind, SECONDARY, round(begin, 4), end, None, chance.choice((1.0, 1.0, 0.5))))
     return found
 
 
