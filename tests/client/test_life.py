@@ -258,6 +258,31 @@ async def test_a_send_to_the_backlog_without_an_answer_is_on_record(
     assert sorted(told, key=str) == [("1", None, True), ("2", "unknown", True), ("2", None, False)]
 
 
+async def test_sends_to_the_primary_without_an_answer_are_on_record_with_their_redirect(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    """So that a verdict can say how often at most a message has arrived."""
+    async with still.client(state_dir=tmp_path, failover_interval=15.0, retry_delay=1.0) as client:
+        sender = client.get_queue_sender("orders")
+        await sender.send_messages(text("0"))
+        still.primary.faults.set("delay", seconds=60)  # it is taken, and nobody is told
+        sending = still.begin(sender.send_messages([text("1"), text("2")]))
+        await still.on_the_wire()
+        await manual_timers.advance(10.0)  # the time of an attempt is over
+        await eventually(lambda: still.diary.outcomes("primary") == ["ok", "unknown"])
+        await manual_timers.advance(1.0)
+        await still.on_the_wire()
+        await manual_timers.advance(4.0)  # and that of the entity
+        await sending
+        still.primary.faults.clear()
+    rows = [
+        row for path in closed_segments(tmp_path / "records", "redirects") for row in read_segment(path).rows
+    ]
+    told = sorted((row["message_id"], row["outcome"] or "taken") for row in rows)
+    assert told == [(name, how) for name in "12" for how in ("taken", "unanswered", "unanswered")]
+    assert {row["queue"] for row in rows} < set(BACKLOG)
+
+
 async def test_records_that_cannot_be_written_do_not_fail_a_send(
     still: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -54,7 +54,9 @@ _PATHS = ("orders", "bills")
 # A call that has a time-out ends so long after it at most; one that has none, after the last fault.
 _OVERTIME = 6.0
 # Room for two or three small messages in a batch, beside what the client keeps free.
-_NARROW = 2_000
+_NARROW = 1_500
+# More than any batch of a plan needs; the backlog may have to split it.
+_BATCH = 100_000
 
 
 class ClientHistory(SimulatedHistory):
@@ -248,7 +250,7 @@ class ClientHistory(SimulatedHistory):
             case "list":
                 await sender.send_messages(messages, timeout=call.timeout)
             case "batch":
-                batch = await sender.create_message_batch()
+                batch = await sender.create_message_batch(_BATCH)
                 for one in messages:
                     batch.add_message(one)
                 await sender.send_messages(batch, timeout=call.timeout)

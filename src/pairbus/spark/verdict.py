@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pairbus.backlog.discovery import Backlog, Discovery, ServedQueue, discover
-from pairbus.client.state.records import UNKNOWN
+from pairbus.client.state.records import UNANSWERED, UNKNOWN
 from pairbus.errors import ConfigurationError
 from pairbus.ledger import adopt_segments
 from pairbus.ledger.receipts import KIND as RECEIPTS
@@ -211,13 +211,16 @@ def _normal(rows: DataFrame) -> DataFrame:
 
 def _recorded(redirects: DataFrame) -> DataFrame:
     """By key: how many were redirected, surely or perhaps, and where and when the first of them was."""
-    is_unsure = F.coalesce(F.col("outcome") == UNKNOWN, F.lit(False))
+    is_unsure, is_unanswered = (
+        F.coalesce(F.col("outcome") == outcome, F.lit(False)) for outcome in (UNKNOWN, UNANSWERED)
+    )
     return (
         _normal(redirects)
         .groupBy(*_KEY)
         .agg(
-            F.count_if(~is_unsure).alias("redirected"),
+            F.count_if(~is_unsure & ~is_unanswered).alias("redirected"),
             F.count_if(is_unsure).alias("unsure"),
+            F.count_if(is_unanswered).alias("unanswered"),
             F.max("queue").alias("queue"),
             F.min("at").alias("at"),
         )
@@ -231,8 +234,10 @@ def _sum_up(recorded: DataFrame, seen: DataFrame, handled: DataFrame) -> DataFra
     place = place_copy(**{name: F.col(name) for name in _SIGNS})._asdict()
     sums = [F.sum(name).alias(name) for name in (*place, *_SENDS)]
     placed = copies.withColumns(place).groupBy(*_KEY).agg(*sums)
-    counts = [F.coalesce(name, F.lit(0)).alias(name) for name in KeyCounts._fields]
-    return recorded.join(placed, _KEY, "full").select(*_KEY, "queue", "at", *counts)
+    counts = {name: F.coalesce(name, F.lit(0)) for name in (*KeyCounts._fields, "unanswered")}
+    counts["doubtful"] += counts.pop("unanswered")
+    columns = [column.alias(name) for name, column in counts.items()]
+    return recorded.join(placed, _KEY, "full").select(*_KEY, "queue", "at", *columns)
 
 
 def _reckon(counted: DataFrame) -> DataFrame:

@@ -31,7 +31,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 
 from pairbus.amqp.message import encode_data
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
-from pairbus.client.state.records import UNKNOWN, Records, RedirectRecord
+from pairbus.client.state.records import UNANSWERED, UNKNOWN, Records, RedirectRecord
 from pairbus.client.status import SendCounts
 from pairbus.pairing.envelope import Natives, compress_body, wrap
 from pairbus.pairing.errors import tell_taken
@@ -43,7 +43,7 @@ from pairbus.sdk.failures import describe
 from pairbus.sdk.privates import LinkLimits, link_limits
 from pairbus.sdk.side import SdkSender, SdkSide
 
-from .calls import EntityCall
+from .calls import PrimaryAttempt
 from .link import SdkOperation, SendLink, fate_of
 from .message import (
     Message,
@@ -138,17 +138,19 @@ class BacklogRoute:
         # Senders whose queue did not answer, until a link to another one is open.
         self._openings: dict[str, asyncio.Future[None]] = {}
 
-    async def send(self, path: str, call: EntityCall, *, deadline: float | None, counts: SendCounts) -> None:
+    async def send(self, path: str, attempt: PrimaryAttempt, *, counts: SendCounts) -> None:
         """Have all messages of a call in backlog queues, in order, or raise; what was taken is on record when
-        this returns. Where no queue is left in the middle of it, the error says how many were taken.
+        this returns, and how often the primary may have taken it before. Where no queue is left in the middle
+        of it, the error says how many were taken.
         """
+        call = attempt.call
         if not self._limits:
-            await self._on_a_queue(path, _Round(_open_link, deadline))
+            await self._on_a_queue(path, _Round(_open_link, attempt.deadline))
         wrapped = [self._wrap(path, message, call.when) for message in call.messages]
         taken = 0
         for group in self._groups(wrapped):
             try:
-                await self._send_group(path, group, deadline, counts)
+                await self._send_group(path, group, attempt, counts)
             except Exception as error:
                 if taken:
                     tell_taken(error, taken, len(wrapped))
@@ -222,7 +224,7 @@ class BacklogRoute:
     # -- sending
 
     async def _send_group(
-        self, path: str, group: tuple[Any, list[_WrappedMessage]], deadline: float | None, counts: SendCounts
+        self, path: str, group: tuple[Any, list[_WrappedMessage]], attempt: PrimaryAttempt, counts: SendCounts
     ) -> None:
         payload, wrapped = group
         unsure: list[str] = []
@@ -241,8 +243,9 @@ class BacklogRoute:
 
         taken: list[RedirectRecord] = []
         try:
-            queue = await self._on_a_queue(path, _Round(transmit, deadline, observe))
+            queue = await self._on_a_queue(path, _Round(transmit, attempt.deadline, observe))
             taken = self._rows(path, queue, wrapped)
+            taken += attempt.unanswered * self._rows(path, queue, wrapped, outcome=UNANSWERED)
         finally:
             doubts = [row for queue in unsure for row in self._rows(path, queue, wrapped, outcome=UNKNOWN)]
             if taken or doubts:

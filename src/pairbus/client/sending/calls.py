@@ -68,9 +68,11 @@ class EntityCall:
 class PrimaryAttempt(Ticket):
     """A call on its way to the primary: its place in the line, and until when it may wait there."""
 
-    __slots__ = ("call", "deadline")
+    __slots__ = ("call", "deadline", "unanswered")
 
     def __init__(self, call: EntityCall, deadline: float | None) -> None:
         super().__init__()
         self.call = call
         self.deadline = deadline
+        #: How often the primary may have taken it without a word.
+        self.unanswered = 0

@@ -280,6 +280,8 @@ class PairedEntity:
         messages = call.messages
         count = len(messages)
         self.counts["primary"][outcome] += count
+        if outcome == "unknown":
+            attempt.unanswered += 1
         observers = self._observers
         size, large = weigh(messages, exactly=observers.hear_tallies)
         if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":

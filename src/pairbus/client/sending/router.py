@@ -125,7 +125,7 @@ class Router:
         # What waits in the spool is older; a later message must not overtake it, as long as there is room.
         if spool is None or not spool.holds(entity.path) or not spool.has_room:
             try:
-                await self._backlog.send(entity.path, call, deadline=attempt.deadline, counts=entity.counts)
+                await self._backlog.send(entity.path, attempt, counts=entity.counts)
                 return
             except BacklogUnavailableError as error:
                 if spool is None:

@@ -20,13 +20,17 @@ from pairbus.ledger.segment_log import SegmentLog
 KIND = "redirects"
 #: The outcome of a send without an answer: it counts as recovered if it is found, and not as lost if not.
 UNKNOWN = "unknown"
+#: That of a send to the primary without an answer, before the message went to `queue`: it may be there twice.
+UNANSWERED = "unanswered"
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedirectRecord:
-    """One message that a backlog queue has taken; or may have, if its `outcome` is `UNKNOWN`."""
+    """One message that a backlog queue has taken; or may have, if its `outcome` is `UNKNOWN`; or the primary,
+    before the backlog has, if it is `UNANSWERED`.
+    """
 
     message_id: str
     path: str
