@@ -85,6 +85,12 @@ FORMS = (
         tests("tests/crash"),
         {"PAIRBUS_CRASH_KILLS": "25", "PAIRBUS_CRASH_SEED": "{seed}"},
     ),
+    Form(
+        "damage",
+        "5,000 damaged stores",
+        tests("tests/store/test_damage.py"),
+        {"PAIRBUS_DAMAGES": "5000", "PAIRBUS_DAMAGE_SEED": "{seed}"},
+    ),
     Form("syphon", "100,000 messages", tests("tests/spark"), {"PAIRBUS_SYPHON_MESSAGES": "100000"}),
 )
 

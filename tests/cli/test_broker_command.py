@@ -13,7 +13,9 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from pairbus.broker import Broker
 from pairbus.cli.ready_file import announced
+from tests.engine.samples import message
 
 from .process import PATIENCE, run, running_broker
 
@@ -165,3 +167,29 @@ def test_a_broker_leaves_the_ready_file_of_the_one_that_took_its_place(tmp_path:
     with announced({"port": 1}, file):
         file.write_text('{"port": 2}')
     assert json.loads(file.read_text()) == {"port": 2}
+
+
+def test_a_damaged_store_is_refused_and_salvaged(tmp_path: Path) -> None:
+    """One message of three is damaged on the disk: a start says so, and the other two are saved."""
+    data = tmp_path / "data"
+    bodies = [name * 500 for name in (b"first ", b"second", b"third ")]
+    with Broker({"contoso": 0}, data_dir=data) as broker:
+        broker["contoso"].create_queue("orders")
+        broker.call(lambda: _send(broker, bodies))
+    assert run("broker", "--data", str(data), "--salvage").returncode == 0
+    store = data / "contoso" / "store.db"
+    store.write_bytes(store.read_bytes().replace(b"second" * 500, b"second" * 499 + b"sacond"))
+    refused = run("broker", "--data", str(data), *NAMESPACES)
+    assert refused.returncode == 3
+    assert "2 of 3 messages are as they were written" in refused.stderr
+    salvaged = run("broker", "--data", str(data), "--salvage")
+    assert salvaged.returncode == 1
+    assert "contoso: 2 messages are saved, 1 are missing" in salvaged.stdout
+    assert "lost: the message with the id" in salvaged.stdout
+    with Broker({"contoso": 0}, data_dir=data) as broker:
+        assert broker["contoso"].message_count("orders") == 2
+
+
+def _send(broker: Broker, bodies: list[bytes]) -> None:
+    messages = [message(body) for body in bodies]
+    broker._hosts["contoso"].run(lambda space, now: space.send("orders", messages, now))

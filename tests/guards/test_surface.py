@@ -30,6 +30,7 @@ INNER = {
     "DecodeError",
     "EncodeError",
     "ProtocolError",
+    "RowDamaged",
     "SessionViolation",
     "TokenRejected",
     "Unauthorized",

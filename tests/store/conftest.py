@@ -22,3 +22,8 @@ def failing_broker(
     with Broker({"contoso": 0}, data_dir=tmp_path, certificate=certificate) as broker:
         (store,) = FailingStore.made
         yield broker, store
+
+
+@pytest.fixture
+def quick_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pairbus.broker.store.file.LOCK_PATIENCE", 0.05)

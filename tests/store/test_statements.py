@@ -18,9 +18,7 @@ def test_a_block_begins_with_its_name_and_ends_before_the_next() -> None:
 
 
 def test_every_statement_is_understood_by_the_newest_shape() -> None:
-    database = sqlite3.connect(":memory:", isolation_level=None)
-    for script in load_migrations():
-        database.executescript(script)
+    database = _newest_shape()
     for name, statement in load_statements().items():
         if name not in ("begin", "commit", "roll_back"):
             database.execute(f"EXPLAIN {statement}", (None,) * statement.count("?"))
@@ -36,9 +34,7 @@ def test_every_statement_is_used_and_every_used_one_exists() -> None:
 
 
 def test_lookups_use_an_index() -> None:
-    database = sqlite3.connect(":memory:", isolation_level=None)
-    for script in load_migrations():
-        database.executescript(script)
+    database = _newest_shape()
     for name, statement in load_statements().items():
         if statement.startswith(("UPDATE", "DELETE")):
             plan = database.execute(f"EXPLAIN QUERY PLAN {statement}", (None,) * statement.count("?"))
@@ -49,3 +45,12 @@ def test_the_first_script_marks_the_file_as_ours() -> None:
     database = sqlite3.connect(":memory:")
     database.executescript(load_migrations()[0])
     assert database.execute("PRAGMA application_id").fetchone() == (sqlite_file.APPLICATION_ID,)
+
+
+def _newest_shape() -> sqlite3.Connection:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    for name, function in sqlite_file.FUNCTIONS.items():
+        database.create_function(name, -1, function)
+    for script in load_migrations():
+        database.executescript(script)
+    return database

@@ -8,7 +8,7 @@ from .connections import ConnectionInfo
 from .counters import OperationKind, OperationTally
 from .engine.errors import Refused
 from .engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
-from .errors import BrokerError, ControlError, StoreError
+from .errors import BrokerError, ControlError, StoreDamaged, StoreError
 from .faults.fault import Fault
 from .faults.plan import FaultPlan
 from .gate import ConnectionLimits
@@ -31,6 +31,7 @@ __all__ = [
     "Policy",
     "QueueSettings",
     "Refused",
+    "StoreDamaged",
     "StoreError",
     "SubscriptionSettings",
     "TopicSettings",

@@ -3,6 +3,7 @@
 PairbusError
   BrokerError            the broker cannot start, or cannot go on
     StoreError           a namespace's store could not commit or be read
+      StoreDamaged       it is not as it was written, or holds less than it did
     ControlError         the control address refused a request, or cannot be reached
 """
 
@@ -15,6 +16,10 @@ class BrokerError(PairbusError):
 
 class StoreError(BrokerError):
     """A namespace's store could not commit or be read; nothing of the turn at hand was acknowledged."""
+
+
+class StoreDamaged(StoreError):
+    """A store is not as it was written, or holds less than was committed. The text says what can be saved."""
 
 
 class ControlError(BrokerError):

@@ -32,6 +32,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
         "pairbus broker",
         "pairbus broker --namespace contoso=0 --namespace contoso-dr=0 --ready-file ready.json",
         "pairbus broker --data ./data --policy app=c2VjcmV0:send,listen",
+        "pairbus broker --data ./data --salvage",
     )
 )
 @click.option(
@@ -45,6 +46,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep everything in this directory."
 )
 @click.option("--memory", is_flag=True, help="Keep nothing on disk. This is the default.")
+@click.option(
+    "--salvage", is_flag=True, help="Save what can be read of damaged stores in --data, and start nothing."
+)
 @click.option(
     "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON here when ready."
 )
@@ -106,6 +110,7 @@ def broker(
     namespaces: tuple[str, ...],
     data: Path | None,
     memory: bool,
+    salvage: bool,
     ready_file: Path | None,
     policies: tuple[str, ...],
     policy_files: tuple[Path, ...],
@@ -125,7 +130,7 @@ def broker(
     log_level: str,
     log_format: str,
     as_json: bool,
-) -> None:
+) -> int:
     """Run embedded Service Bus namespaces until stopped.
 
     Each namespace has one port, on which AMQP, TLS and HTTP are told apart by their first bytes. The official
@@ -137,7 +142,11 @@ def broker(
         raise click.UsageError("--cert and --key belong together")
     if jwt_issuers and jwt_key is None:
         raise click.UsageError("--jwt-issuer needs --jwt-key")
+    if salvage and data is None:
+        raise click.UsageError("--salvage needs --data, the directory whose stores are damaged")
     ports = _parse_namespaces(namespaces)
+    if salvage and data is not None:
+        return _salvage(data, list(ports) if namespaces else None, as_json=as_json)
     _make_directory(data)
     remove_stale(ready_file)
     configure_logs(log_level, log_format)
@@ -169,6 +178,7 @@ def broker(
         ),
     )
     asyncio.run(_serve(embedded, ready_file, as_json=as_json, with_keys=not hide_keys))
+    return 0
 
 
 def _read_file(path: Path) -> tuple[str, str]:
@@ -186,6 +196,27 @@ def _read_variable(name: str) -> tuple[str, str]:
     if text is None:
         raise ConfigurationError(f"--policy-env {name}: there is no variable of this name; set it first")
     return f"--policy-env {name}", text
+
+
+def _salvage(data: Path, names: list[str] | None, *, as_json: bool) -> int:
+    """Save what can be saved; 1 if something is lost."""
+    from pairbus.broker.store.salvage import salvage_store  # late, as below
+
+    if names is None:
+        names = sorted({found.parent.name for found in data.glob("*/store.*")})
+    if not names:
+        raise ConfigurationError(
+            f"--data {data}: there is no store below it; name the data directory of a broker"
+        )
+    results = {name: salvage_store(data / name / "store.db") for name in names}
+    if as_json:
+        print_json({name: None if found is None else found.describe() for name, found in results.items()})
+    else:
+        for name, found in results.items():
+            click.echo(f"{name}: {'nothing is wrong with it' if found is None else found.summary()}")
+            for lost in found.lost if found is not None else ():
+                click.echo(f"  lost: {lost}")
+    return 1 if any(found is not None and not found.is_complete for found in results.values()) else 0
 
 
 def _parse_namespaces(given: tuple[str, ...]) -> Mapping[str, int]:

@@ -18,9 +18,10 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-from pairbus.broker.errors import StoreError
+from pairbus.broker.errors import StoreDamaged, StoreError
 from pairbus.plumbing.files import SECRET, open_file, sync_directory, tighten
 
+from .checksums import change_checksum, message_checksum, row_checksum
 from .statements import load_migrations
 
 log = logging.getLogger(__name__)
@@ -30,12 +31,14 @@ APPLICATION_ID = 0x50627573
 LOCK_PATIENCE = 2.0
 # Twice SQLite's own choice: a page of 4 KB holds three messages of 1 KB and wastes a fifth, and every page
 # costs two system calls.
-_PAGE_SIZE = 8192
+PAGE_SIZE = 8192
 # Pages of WAL before they are moved into the database: 32 MB, so that a busy second pays for it about once.
 _CHECKPOINT_PAGES = 4000
 _CACHE_KILOBYTES = 16384
+# What the scripts may call.
+FUNCTIONS = {function.__name__: function for function in (change_checksum, message_checksum, row_checksum)}
 _PRAGMAS = (
-    f"page_size = {_PAGE_SIZE}",
+    f"page_size = {PAGE_SIZE}",
     "journal_mode = WAL",
     # The WAL is synced at every commit; less would lose turns that were confirmed.
     "synchronous = FULL",
@@ -46,11 +49,17 @@ _PRAGMAS = (
 )
 _ADVICE = {
     sqlite3.SQLITE_BUSY: "Another broker is using it: stop that one, or choose another data directory",
-    sqlite3.SQLITE_NOTADB: "It is damaged, or no store: restore a copy, or move it away to start empty",
-    sqlite3.SQLITE_CORRUPT: "It is damaged: restore a copy, or move it away to start empty",
     sqlite3.SQLITE_FULL: "Make room on its disk",
     sqlite3.SQLITE_CANTOPEN: "The directory must exist and this user must be allowed to write there",
     sqlite3.SQLITE_READONLY: "This user must be allowed to write the file and its directory",
+}
+# Whatever else SQLite says of a file that it could open comes from what is in it, but for these.
+_NO_DAMAGE = {
+    *_ADVICE,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_PERM,
 }
 
 
@@ -63,15 +72,17 @@ def open_database(path: Path) -> sqlite3.Connection:
         database = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=LOCK_PATIENCE, cached_statements=64
         )
+        for name, function in FUNCTIONS.items():
+            database.create_function(name, -1, function, deterministic=True)
         database.execute("PRAGMA locking_mode = EXCLUSIVE")
         _check(database, path)
         for pragma in _PRAGMAS:
             database.execute(f"PRAGMA {pragma}")
         _migrate(database, path)
-    except (sqlite3.Error, StoreError) as error:
+    except (sqlite3.Error, StoreError, UnicodeDecodeError) as error:
         if database is not None:
             database.close()
-        raise error if isinstance(error, StoreError) else store_error(f"the store {path}", error) from error
+        raise error if isinstance(error, StoreError) else read_error(path, error) from error
     # SQLite syncs the directory of its file; the entry of that directory itself is left to us.
     sync_directory(path.parent.parent)
     return database
@@ -82,6 +93,43 @@ def store_error(store: str, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # what is above says more precisely what happened
     advice = _ADVICE.get(code)
     return StoreError(f"{store}: {error}." + (f" {advice}." if advice else ""))
+
+
+def read_error(path: Path, error: Exception) -> StoreError:
+    """The same for what was found in reading: unless it comes from elsewhere, the store is damaged."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if isinstance(error, sqlite3.Error) and code in _NO_DAMAGE:
+        return store_error(f"the store {path}", error)
+    # Python cannot even tell what SQLite says of a schema that is no text any more.
+    return damage(path, f"{error}")
+
+
+def damage(path: Path, what: str) -> StoreDamaged:
+    """What is wrong with a store, and how to go on."""
+    return StoreDamaged(
+        f"the store {path} is damaged: {what}. `pairbus broker --data {path.parent.parent} --salvage` saves "
+        f"what can be read and lists what is lost. Or put back a copy of the whole directory {path.parent}, "
+        "or move it away to start empty."
+    )
+
+
+def wal_path(path: Path) -> Path:
+    """Where the WAL of a store lies."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def aside_path(path: Path, turn: int) -> Path:
+    """Where the WAL of a damaged store lies that ought to have come to this turn."""
+    return path.with_name(f"{path.name}-wal.damaged-{turn}")
+
+
+def set_wal_aside(path: Path, turn: int) -> None:
+    """Keep the WAL of a damaged store from SQLite, which deletes it when it closes the file: behind the place
+    where it breaks off there may be more to save. Only for whoever holds the store.
+    """
+    wal, aside = wal_path(path), aside_path(path, turn)
+    if wal.exists() and wal.stat().st_size > 0 and not aside.exists():
+        wal.rename(aside)
 
 
 def _inspect(path: Path) -> None:
@@ -96,7 +144,7 @@ def _make_private(path: Path) -> None:
     """Have the file for its owner alone, before there is anything in it; SQLite makes its WAL likewise."""
     with contextlib.suppress(OSError):  # SQLite finds the same, and tells it better
         os.close(open_file(path, os.O_RDWR | os.O_CREAT, SECRET))
-        for found in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        for found in (path, wal_path(path), path.with_name(f"{path.name}-shm")):
             if found.exists():
                 tighten(found)
 

@@ -14,6 +14,12 @@ Rules
    it: the newest message does, as long as it is there. A turn that only adds messages so writes to one
    table, which is half the work of a small turn. (Sub-queues give out no numbers, and have none written.)
 6. A commit that fails leaves the file, and this object, as they were before it.
+7. Turns are numbered, and messages counted. Each message tells the number of the turn that brought it and how
+   many there were after it; a turn that brings none, or removes an entity, writes both into a row of their
+   own. So the last turn always tells how much there must be, and a turn that only brings messages still
+   writes to one table. `counter` tells which turn was the last.
+8. Damage is found before it does any: a store that holds less than was committed is refused when it is
+   opened, one with a row that is not as it was written when it is loaded.
 """
 
 import sqlite3
@@ -41,22 +47,33 @@ from pairbus.broker.engine.events import (
 from pairbus.broker.engine.message import StoredMessage
 from pairbus.broker.errors import StoreError
 
-from .file import open_database, store_error
+from .checksums import row_checksum
+from .counter import CommitCounter, Mark, counter_path
+from .file import damage, open_database, read_error, set_wal_aside, store_error
 from .rows import (
     MOST_PLACES,
     PLACE_STEP,
+    RowDamaged,
     change_row,
     entity_row,
     message_row,
+    read_duplicate,
     read_entity,
     read_message,
+    read_place,
     read_rule,
+    read_session_state,
     rule_row,
+    sealed,
+    unsealed,
 )
 from .statements import load_statements
 
 # What a row that is not as it was written makes of the functions that read it.
-_UNREADABLE = (ValueError, TypeError, KeyError, DecodeError, Refused)
+UNREADABLE = (ValueError, TypeError, KeyError, DecodeError, Refused, RowDamaged)
+# The tables whose rows are not counted. SQLite looks whether their pages hang together, so that none is lost;
+# the messages, whose pages are most of the file, are counted instead.
+_UNCOUNTED = ("account", "entity", "rule", "place", "session_state", "duplicate")
 
 
 class SqliteStore:
@@ -68,10 +85,17 @@ class SqliteStore:
         """Open the file, or make it; raises StoreError if it is not for us."""
         self._path = path
         self._sql = load_statements()
+        self._counter = CommitCounter(path)
+        known = self._counter.read()
+        if known is not None and known.turn and not (path.exists() and path.stat().st_size):
+            raise damage(path, f"it is empty or gone, and {known.turn} turns were committed to it")
         self._database = open_database(path)
         self.commits = 0
+        # How many messages there are in the turn that is being written.
+        self._counted = 0
         # By path: the number of a place, to which a message's sequence number is added to get its key.
         self._places: dict[str, int] = {}
+        self._paths: dict[int, str] = {}
         # Those of places that are gone are had again: there are half a million, and whoever makes and deletes
         # entities all day would come to their end.
         self._place_numbers = NumberPool()
@@ -80,18 +104,22 @@ class SqliteStore:
         self._numbering: set[int] = set()
         self._newest: dict[int, int] = {}
         try:
+            self._mark, self._total = self._take_account(known)
             self._read_places()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *UNREADABLE, StoreError) as error:
+            set_wal_aside(path, known.turn if known else 0)
             self.close()
-            raise store_error(f"the store {path}", error) from error
+            raise self._unreadable(error) from error
 
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
+        self._counter.close()
 
     def commit(self, events: Sequence[EngineEvent]) -> None:
         """Write a turn, or raise (what the file refuses is a StoreError) and write nothing."""
         execute = self._database.execute
+        self._counted = self._total
         try:
             execute(self._sql["begin"])
             self._write(events)
@@ -103,6 +131,8 @@ class SqliteStore:
             # Clients are told of this too, and where the file lies is none of their business.
             raise store_error(self._path.name, error) from error
         self.commits += 1
+        self._mark, self._total = Mark(self._mark.identity, self._mark.turn + 1), self._counted
+        self._counter.write(self._mark)
 
     def _roll_back(self) -> None:
         try:
@@ -111,13 +141,13 @@ class SqliteStore:
                 self._database.execute(self._sql["roll_back"])
             self._read_places()  # some may have been numbered in vain
         except sqlite3.Error as error:
-            raise store_error(f"the store {self._path}", error) from error
+            raise read_error(self._path, error) from error
 
     # -- writing
 
     def _write(self, events: Sequence[EngineEvent]) -> None:
         """Sort a turn's events by how they are written. The order of the cases is that of their number."""
-        batch, first_key = _Batch(), self._first_key
+        batch, first_key, has_border = _Batch(), self._first_key, False
         for event in events:
             if isinstance(event, MessageStored):
                 message = event.message
@@ -132,31 +162,42 @@ class SqliteStore:
                 batch.sequences[first_key(event.queue)] = event.sequence_number
             elif isinstance(event, EntityRemoved):
                 self._write_batch(batch)
-                batch = _Batch()
+                batch, has_border = _Batch(), True
                 self._remove_entity(event.path)
             else:
                 batch.others.append(event)
-        self._write_batch(batch)
+        if not self._write_batch(batch) or has_border:
+            account = sealed(self._mark.identity, self._mark.turn + 1, self._counted)
+            self._write_one("write_account", *account[1:])
 
-    def _write_batch(self, batch: "_Batch") -> None:
+    def _write_batch(self, batch: "_Batch") -> bool:
+        """Write what came between two removals of entities; whether a message tells of the turn."""
         for event in batch.others:
             _WRITERS[type(event)](self, event)
-        gone, stored = batch.removed, batch.stored
-        if not gone:
-            put = [message_row(key, message) for key, message in stored.items()]
-        else:
-            put = [message_row(key, message) for key, message in stored.items() if key not in gone]
-        self._write_many("put_message", put)
-        changed = batch.changed.items()
+        gone, put = batch.removed, batch.stored
+        if gone:
+            self._counted -= self._write_many("remove_message", [(key,) for key in gone if key not in put])
+            put = {key: message for key, message in put.items() if key not in gone}
+        self._counted += len(put)
+        turn, total = self._mark.turn + 1, self._counted
+        self._write_many("put_message", [message_row(key, put[key], turn, total) for key in put])
         self._write_many(
             "change_message",
-            [change_row(key, event) for key, event in changed if key not in gone and key not in stored],
+            [
+                change_row(key, event)
+                for key, event in batch.changed.items()
+                if key not in gone and key not in put
+            ],
         )
-        self._write_many("remove_message", [(key,) for key in gone if key not in stored])
-        self._write_many("keep_duplicate", batch.duplicates)
+        self._write_many("keep_duplicate", [sealed(*row) for row in batch.duplicates])
         self._write_many("advance_sequence", self._sequence_rows(batch))
+        return bool(put)
 
-    def _sequence_rows(self, batch: "_Batch") -> list[tuple[int, int]]:
+    def _sequence_rows(self, batch: "_Batch") -> list[tuple[int, int, int]]:
+        numbers = self._written_numbers(batch)
+        return [(number, row_checksum(place, self._paths[place], number), place) for number, place in numbers]
+
+    def _written_numbers(self, batch: "_Batch") -> list[tuple[int, int]]:
         newest, gone, rows = self._newest, batch.removed, []
         for place, number in [(place, newest[place]) for place in newest if newest[place] + place in gone]:
             del newest[place]
@@ -172,20 +213,19 @@ class SqliteStore:
                 self._numbering.add(place)
         return rows
 
-    def _write_many(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        if rows:
-            self._database.executemany(self._sql[name], rows)
+    def _write_many(self, name: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        return self._database.executemany(self._sql[name], rows).rowcount if rows else 0
 
-    def _write_one(self, name: str, *row: object) -> None:
-        self._database.execute(self._sql[name], row)
+    def _write_one(self, name: str, *row: object) -> int:
+        return self._database.execute(self._sql[name], row).rowcount
 
     def _first_key(self, path: str) -> int:
         """The number of a place; a message's key is this and its sequence number."""
         number = self._places.get(path)
         if number is None:
             number = self._free_place()
-            self._write_one("add_place", number, path)
-            self._places[path] = number
+            self._write_one("add_place", *sealed(number, path, 0))
+            self._places[path], self._paths[number] = number, path
         return number
 
     def _free_place(self) -> int:
@@ -207,10 +247,11 @@ class SqliteStore:
         self._write_one("remove_rules", path)
         for place in [place for place in self._places if place == path or place.startswith(f"{path}/$")]:
             number = self._places.pop(place)
+            del self._paths[number]
             self._newest.pop(number, None)
             self._numbering.discard(number)
             self._place_numbers.give_back(number // PLACE_STEP - 1)
-            self._write_one("remove_messages", number, number + PLACE_STEP - 1)
+            self._counted -= self._write_one("remove_messages", number, number + PLACE_STEP - 1)
             for what in ("remove_session_states", "remove_duplicates", "remove_place"):
                 self._write_one(what, number)
 
@@ -225,7 +266,8 @@ class SqliteStore:
         if event.state is None:
             self._write_one("clear_session_state", place, event.session_id)
         else:
-            self._write_one("set_session_state", place, event.session_id, event.state, event.updated_at)
+            row = sealed(place, event.session_id, event.state, event.updated_at)
+            self._write_one("set_session_state", *row)
 
     def _forget_duplicates(self, event: DuplicateForgotten) -> None:
         self._write_one("forget_duplicates", self._first_key(event.queue), event.until)
@@ -236,35 +278,75 @@ class SqliteStore:
         """Every row, as the event that would write it; raises StoreError."""
         try:
             yield from self._load()
-        except sqlite3.Error as error:
-            raise store_error(f"the store {self._path}", error) from error
-        except _UNREADABLE as error:
-            raise StoreError(
-                f"the store {self._path} holds what cannot be read: {error!r}. Restore a copy, or move "
-                "it away to start empty."
-            ) from error
+        except (sqlite3.Error, *UNREADABLE) as error:
+            raise self._unreadable(error) from error
 
     def _load(self) -> Iterator[EngineEvent]:
         rows = self._rows
         yield from map(read_entity, rows("read_entities"))
         yield from map(read_rule, rows("read_rules"))
-        for row in rows("read_sequences"):
-            yield SequenceAdvanced(*row)
+        for row in rows("read_places"):
+            yield read_place(row)[1]
+        paths = self._paths
         for row in rows("read_duplicates"):
-            yield DuplicateSeen(*row)
+            yield read_duplicate(row, paths)
         for row in rows("read_session_states"):
-            yield SessionStateSet(*row)
-        paths = {number: path for path, number in self._places.items()}
-        for row in rows("read_messages"):
-            sequence_number = row[0] % PLACE_STEP
-            yield MessageStored(paths[row[0] - sequence_number], read_message(sequence_number, row))
+            yield read_session_state(row, paths)
+        yield from self._load_messages()
+
+    def _load_messages(self) -> Iterator[MessageStored]:
+        """All of them, so that it can be said how many can be saved."""
+        paths, damaged = self._paths, []
+        for row in self._rows("read_messages"):
+            try:
+                yield MessageStored(paths[row[0] // PLACE_STEP * PLACE_STEP], read_message(row))
+            except RowDamaged as found:
+                damaged.append(str(found))
+        if damaged:
+            whole = self._total - len(damaged)
+            raise damage(
+                self._path,
+                f"{whole} of {self._total} messages are as they were written, and {', '.join(damaged[:3])} "
+                f"{'and others are' if damaged[3:] else 'is' if damaged[1:] == [] else 'are'} not",
+            )
+
+    def _unreadable(self, error: Exception) -> StoreError:
+        if isinstance(error, StoreError):
+            return error
+        if isinstance(error, sqlite3.Error | UnicodeDecodeError):
+            return read_error(self._path, error)
+        what = f"{error} is not as it was written" if isinstance(error, RowDamaged) else repr(error)
+        return damage(self._path, f"it holds what cannot be read: {what}")
+
+    def _take_account(self, known: Mark | None) -> tuple[Mark, int]:
+        """How far the store has come, and its messages; refused if that is less than was committed."""
+        (row,) = self._rows("read_account")
+        identity, turn, total = unsealed(row, "the account")
+        count, last, total_then = next(self._rows("count_messages"))
+        if count and last > turn:
+            turn, total = last, total_then
+        if known is not None and known.identity != identity:
+            raise damage(self._path, f"{counter_path(self._path).name} beside it is that of another store")
+        if known is not None and turn < known.turn:
+            raise damage(
+                self._path,
+                f"it ends with turn {turn} of {known.turn} that were committed; {count} messages can be read",
+            )
+        if count != total:
+            raise damage(self._path, f"it holds {count} of {total} messages")
+        for table in _UNCOUNTED:
+            for (finding,) in self._database.execute(f"PRAGMA quick_check({table})"):
+                if finding != "ok":
+                    raise damage(self._path, f"{table}: {finding}")
+        return Mark(identity, turn), total
 
     def _rows(self, name: str) -> Iterator[Any]:
         return self._database.execute(self._sql[name])
 
     def _read_places(self) -> None:
-        places = list(self._rows("read_places"))
+        places = [(path, number, written) for number, path, written, _ in self._rows("read_places")]
         self._places = {path: place for path, place, _ in places}
+        self._paths = {place: path for path, place, _ in places}
         self._place_numbers = NumberPool.without({place // PLACE_STEP - 1 for place in self._places.values()})
         self._numbering = {place for _, place, written in places if written}
         self._newest.clear()

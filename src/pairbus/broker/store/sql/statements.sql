@@ -15,16 +15,16 @@ ROLLBACK;
 -- == Writing entities ========================================================================================================
 
 -- name: put_entity
-INSERT OR REPLACE INTO entity (path, kind, settings, created_at, updated_at, accessed_at)
-VALUES (?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO entity (path, kind, settings, created_at, updated_at, accessed_at, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: remove_entity
 DELETE FROM entity WHERE path = ?;
 
 -- name: put_rule
 -- An updated rule keeps its row and so its turn among the others.
-INSERT INTO rule (path, name, rule) VALUES (?, ?, ?)
-ON CONFLICT (path, name) DO UPDATE SET rule = excluded.rule;
+INSERT INTO rule (path, name, rule, checksum) VALUES (?, ?, ?, ?)
+ON CONFLICT (path, name) DO UPDATE SET rule = excluded.rule, checksum = excluded.checksum;
 
 -- name: remove_rule
 DELETE FROM rule WHERE path = ? AND name = ?;
@@ -35,11 +35,11 @@ DELETE FROM rule WHERE path = ?;
 
 -- name: add_place
 -- The first message, number or state of a queue, sub-queue or topic.
-INSERT INTO place (number, path) VALUES (?, ?);
+INSERT INTO place (number, path, sequence_number, checksum) VALUES (?, ?, ?, ?);
 
 -- name: advance_sequence
 -- The last sequence number that was given out, where no message has it (any more).
-UPDATE place SET sequence_number = ? WHERE number = ?;
+UPDATE place SET sequence_number = ?, checksum = ? WHERE number = ?;
 
 -- name: remove_place
 DELETE FROM place WHERE number = ?;
@@ -47,16 +47,16 @@ DELETE FROM place WHERE number = ?;
 -- == Writing messages ========================================================================================================
 
 -- name: put_message
--- A message as it is at the end of its turn. Replacing makes a turn that is written twice harmless.
-INSERT OR REPLACE INTO message (
-    key, state, delivery_count, enqueued_sequence_number, enqueued_at, expires_at, scheduled_for, message_id, session_id,
-    partition_key, durable, priority, ttl_ms, annotations, properties, application_properties, body, size,
-    dead_letter_source, hops
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+-- A message as it is at the end of its turn. Never one that is there already: the messages are counted.
+INSERT INTO message (
+    key, turn, total, checksum, change_checksum, state, delivery_count, size, enqueued_sequence_number, enqueued_at,
+    expires_at, scheduled_for, message_id, session_id, partition_key, durable, priority, ttl_ms, hops, dead_letter_source,
+    annotations, properties, application_properties, body
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: change_message
 -- All that settlement can change of a message.
-UPDATE message SET state = ?, delivery_count = ?, application_properties = ?, size = ? WHERE key = ?;
+UPDATE message SET state = ?, delivery_count = ?, application_properties = ?, size = ?, change_checksum = ? WHERE key = ?;
 
 -- name: remove_message
 DELETE FROM message WHERE key = ?;
@@ -66,7 +66,7 @@ DELETE FROM message WHERE key = ?;
 DELETE FROM message WHERE key BETWEEN ? AND ?;
 
 -- name: set_session_state
-INSERT OR REPLACE INTO session_state (place, session_id, state, updated_at) VALUES (?, ?, ?, ?);
+INSERT OR REPLACE INTO session_state (place, session_id, state, updated_at, checksum) VALUES (?, ?, ?, ?, ?);
 
 -- name: clear_session_state
 DELETE FROM session_state WHERE place = ? AND session_id = ?;
@@ -76,7 +76,7 @@ DELETE FROM session_state WHERE place = ? AND session_id = ?;
 DELETE FROM session_state WHERE place = ?;
 
 -- name: keep_duplicate
-INSERT OR REPLACE INTO duplicate (place, message_id, until) VALUES (?, ?, ?);
+INSERT OR REPLACE INTO duplicate (place, message_id, until, checksum) VALUES (?, ?, ?, ?);
 
 -- name: forget_duplicates
 -- The ids whose time is over.
@@ -86,10 +86,18 @@ DELETE FROM duplicate WHERE place = ? AND until <= ?;
 -- The whole history of one place.
 DELETE FROM duplicate WHERE place = ?;
 
+-- name: write_account
+-- How far the store has come, where no message tells it.
+UPDATE account SET turn = ?, total = ?, checksum = ? WHERE rowid = 1;
+
 -- == Reading =================================================================================================================
 
--- name: read_places
-SELECT path, number, sequence_number FROM place;
+-- name: read_account
+SELECT identity, turn, total, checksum FROM account;
+
+-- name: count_messages
+-- How many there are, and what the one that came last tells: a bare column beside max() is of the row that has it.
+SELECT count(*), max(turn), total FROM message;
 
 -- name: read_newest
 -- The highest key of a place.
@@ -97,27 +105,26 @@ SELECT max(key) FROM message WHERE key BETWEEN ? AND ?;
 
 -- name: read_entities
 -- A topic's path is shorter than those of its subscriptions, so it comes before them.
-SELECT kind, path, settings, created_at, updated_at, accessed_at FROM entity ORDER BY length(path), path;
+SELECT path, kind, settings, created_at, updated_at, accessed_at, checksum FROM entity ORDER BY length(path), path;
 
 -- name: read_rules
 -- In the order in which they were made.
-SELECT path, rule FROM rule ORDER BY rowid;
+SELECT path, name, rule, checksum FROM rule ORDER BY rowid;
 
--- name: read_sequences
-SELECT path, sequence_number FROM place ORDER BY number;
+-- name: read_places
+SELECT number, path, sequence_number, checksum FROM place ORDER BY number;
 
 -- name: read_duplicates
--- The oldest first, as they were seen.
-SELECT path, message_id, until FROM duplicate JOIN place ON place.number = duplicate.place ORDER BY place, until;
+-- The oldest first, as they were seen. The signs keep SQLite from the index, which may be damaged and leave out some.
+SELECT place, message_id, until, checksum FROM duplicate ORDER BY +place, +until;
 
 -- name: read_session_states
-SELECT path, session_id, state, updated_at
-FROM session_state JOIN place ON place.number = session_state.place ORDER BY place, session_id;
+SELECT place, session_id, state, updated_at, checksum FROM session_state ORDER BY place, session_id;
 
 -- name: read_messages
 -- By place, and within it by sequence number: the order in which they wait.
 SELECT
-    key, state, delivery_count, enqueued_sequence_number, enqueued_at, expires_at, scheduled_for, message_id, session_id,
-    partition_key, durable, priority, ttl_ms, annotations, properties, application_properties, body, size,
-    dead_letter_source, hops
+    key, turn, total, checksum, change_checksum, state, delivery_count, size, enqueued_sequence_number, enqueued_at,
+    expires_at, scheduled_for, message_id, session_id, partition_key, durable, priority, ttl_ms, hops, dead_letter_source,
+    annotations, properties, application_properties, body
 FROM message ORDER BY key;
