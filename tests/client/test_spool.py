@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 import uuid
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +15,6 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader
 
-from pairbus.aio import PairedServiceBusClient
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.client.errors import SpoolError, SpoolFullError
 from pairbus.client.observers.observer import Observer, Sending
@@ -32,8 +29,8 @@ from pairbus.client.state.spool_survey import list_waiting
 from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError
 from pairbus.testing import ManualTimers
-from tests.waiting import PATIENCE
 
+from .outage import in_an_outage, in_time
 from .scene import Scene, eventually, text
 
 MIB = 1024 * 1024
@@ -42,26 +39,6 @@ SOON = datetime.now(UTC) + timedelta(hours=1)
 
 def spooled(directory: Path) -> list[Path]:
     return sorted((directory / "spool").rglob("[0-9]*.spool"))
-
-
-async def in_time(timers: ManualTimers, is_so: Callable[[], bool]) -> None:
-    """Let time pass, a few seconds now and then, until something is so."""
-    ends = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < ends, "it did not come about"
-        await timers.advance(5.0)
-        await asyncio.sleep(1.0)
-
-
-async def in_an_outage(scene: Scene, directory: Path, **settings: Any) -> PairedServiceBusClient:
-    """A client that has sent once, and then lost both sides."""
-    client = scene.client(state_dir=directory, enable_spool=True, rotation_cool_down=30.0, **settings)
-    await client.start()
-    await client.get_queue_sender("orders").send_messages(text("before"))
-    client.fail_over("orders")
-    scene.secondary.faults.set("refuse")
-    scene.primary.faults.set("refuse")
-    return client
 
 
 async def test_what_neither_side_takes_is_kept_and_sent_in_order_when_one_is_back(

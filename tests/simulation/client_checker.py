@@ -133,14 +133,22 @@ def _check_order(history: ClientHistory, arrived: dict[str, list[str]]) -> list[
     if not history.plan.knobs.keeps_order:
         return []
     wrong: list[str] = []
-    lines: dict[tuple[str, str, int], list[str]] = defaultdict(list)
-    for call in history.plan.calls:
-        if call.session is not None and call.kind != "schedule" and history.ended.get(call) == "done":
-            lines[call.path, call.session, history.lives[call]] += call.ids
     queues: dict[str, set[str]] = defaultdict(set)
     for attempt in history.secondary.attempts:
         for name in attempt.ids:
             queues[name].add(attempt.path)
+    kept = [
+        call
+        for call in history.plan.calls
+        if call.session is not None and call.kind != "schedule" and history.ended.get(call) == "done"
+    ]
+    redirected = {(call.path, call.session) for call in kept if any(queues[name] for name in call.ids)}
+    lines: dict[tuple[str, str, int], list[str]] = defaultdict(list)
+    for call in kept:
+        assert call.session is not None
+        # What has never seen the backlog is in order across the death of its application as well.
+        is_apart = (call.path, call.session) in redirected
+        lines[call.path, call.session, history.lives[call] if is_apart else 0] += call.ids
     for (path, session, _), names in lines.items():
         if len(set().union(*(queues[name] for name in names))) > 1:
             continue  # a queue failed in the middle of the outage, and promises.md says what that means

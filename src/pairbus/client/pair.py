@@ -149,7 +149,8 @@ class Pair:
         self._provisioning.add_done_callback(self._provisioning_ended)
         self._records.begin()
         if self._spool is not None:
-            self._spool.start(self._replay, timers=self.timers)
+            remember = None if self.sessions is None else self.sessions.remember
+            self._spool.start(self._replay, timers=self.timers, on_stay=remember)
         if self._syphon is not None:
             self._syphon.start(self._first_report, timers=self.timers)
         if self.sessions is not None:

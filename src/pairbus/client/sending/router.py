@@ -1,6 +1,7 @@
 """Where a call goes: to the primary, to the backlog or into the spool. Nobody else decides it.
 
-1. To the primary, while its entity is up and no session of the call stays on the backlog.
+1. To the primary, while its entity is up and, where the order of sessions is kept, no session of the call
+   stays on the backlog or may have messages in the spool.
 2. Else to the backlog; and to the spool, where there is one, if no backlog queue takes the messages, or while
    older ones of the same entity wait there. What was taken by a part of the way is not sent again.
 3. An attempt on the primary that came to nothing comes back here, and the way is chosen anew.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -27,7 +29,7 @@ from pairbus.pairing.scheduling import BacklogNumbers
 from .backlog_route import BacklogRoute
 from .calls import EntityCall, PrimaryAttempt
 from .entity import PairedEntity
-from .message import Message, body_bytes, encoding_error
+from .message import Message, body_bytes, encoding_error, session_of
 from .sessions import StayingSessions
 from .spool import Spool
 from .surroundings import Surroundings
@@ -52,6 +54,8 @@ class Router:
         self._backlog = backlog
         self._spool = spool
         self._sessions = sessions
+        # Where sessions line up whose order is kept.
+        self._line = spool if sessions is not None else None
         self._numbers = BacklogNumbers()
         self._run: Perform = self._perform if sessions is None else partial(self._perform_in_line, sessions)
         #: Does what the caller wants, on whatever way is open.
@@ -86,6 +90,8 @@ class Router:
                 if health.route is Route.REFUSED:
                     raise health.fault()
                 return await self._redirect(entity, attempt)
+            if self._line is not None and not self._line.is_empty and await self._lines_up(entity, call):
+                return await self._redirect(entity, attempt)
             if sessions is not None and sessions.staying:
                 stay = sessions.stay_of(entity.path, call.messages)
                 if stay is not None and stay.hold is None:
@@ -105,16 +111,19 @@ class Router:
 
     # -- not to the primary
 
+    async def _lines_up(self, entity: PairedEntity, call: EntityCall) -> bool:
+        """Whether a call with sessions goes behind what its entity has in the spool."""
+        if self._line is None or call.is_replay or not _has_session(call):
+            return False
+        await self._line.hold_up()
+        return self._line.holds(entity.path)
+
     async def _redirect(self, entity: PairedEntity, attempt: PrimaryAttempt) -> list[int] | None:
         """Have the backlog or the spool take a call; numbers below 0 for what was to be scheduled."""
         call = attempt.call
         call.check(entity.limits)
         call.route = "backlog"
-        if self._sessions is None:
-            await self._detour(entity, attempt)
-        else:
-            with self._sessions.redirecting(entity.path, call.messages):
-                await self._detour(entity, attempt)
+        await self._detour(entity, attempt)
         return None if call.when is None else self._numbers.take(len(call.messages))
 
     async def _detour(self, entity: PairedEntity, attempt: PrimaryAttempt) -> None:
@@ -122,10 +131,12 @@ class Router:
         taken = 0
         if spool is not None:
             await spool.hold_up()
-        # What waits in the spool is older; a later message must not overtake it, as long as there is room.
-        if spool is None or not spool.holds(entity.path) or not spool.has_room:
+        # What waits in the spool is older; a later message must not overtake it, as long as there is room, or
+        # if the order of its session is to be kept.
+        keeps_order = self._line is not None and _has_session(call)
+        if spool is None or not spool.holds(entity.path) or not (spool.has_room or keeps_order):
             try:
-                await self._backlog.send(entity.path, attempt, counts=entity.counts)
+                await self._send_to_backlog(entity, attempt)
                 return
             except BacklogUnavailableError as error:
                 if spool is None:
@@ -139,6 +150,11 @@ class Router:
             raise
         call.route = "spool"
 
+    async def _send_to_backlog(self, entity: PairedEntity, attempt: PrimaryAttempt) -> None:
+        call = attempt.call
+        with self._sessions.redirecting(entity.path, call.messages) if self._sessions else nullcontext():
+            await self._backlog.send(entity.path, attempt, counts=entity.counts)
+
     async def _keep(
         self, spool: Spool, entity: PairedEntity, call: EntityCall, messages: list[Message]
     ) -> None:
@@ -146,7 +162,8 @@ class Router:
         for message in messages:  # nobody else will encode them before they are acknowledged
             if (error := encoding_error(message)) is not None:
                 raise error
-        await spool.append(entity.path, messages, scheduled_for=call.when)
+        stays = self._sessions is not None and self._sessions.stays(entity.path, messages)
+        await spool.append(entity.path, messages, scheduled_for=call.when, stays=stays)
         entity.counts["spool"]["ok"] += len(messages)
         if self._around.observers.hear_sends:
             self._around.observers.tell_sent(
@@ -159,3 +176,7 @@ class Router:
                     seconds=self._timers.now() - began,
                 )
             )
+
+
+def _has_session(call: EntityCall) -> bool:
+    return any(session_of(message) is not None for message in call.messages)

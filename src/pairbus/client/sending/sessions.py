@@ -22,6 +22,7 @@ Theory of operation
    whatever became of them, so that neither a second try nor another link nor another way lets one overtake.
    A call with several sessions is in the lines of all of them. One that is called away leaves its place to
    whoever is behind it only when those before it are gone.
+8. What is spooled while its session stays says so, also to the next process: there the session stays as well.
 """
 
 from __future__ import annotations
@@ -192,6 +193,17 @@ class StayingSessions:
             if timer is not None:
                 timer.cancel()
         return awaited.done()
+
+    def stays(self, path: str, messages: Sequence[Message]) -> bool:
+        """Whether a session of a call stays, or may: what an earlier process has left is not known yet."""
+        keys = _keys(path, messages)
+        return bool(keys) and (not self._has_adopted or any(key in self.staying for key in keys))
+
+    def remember(self, path: str, messages: Sequence[Message]) -> None:
+        """Rule 8."""
+        for key in _keys(path, messages):
+            self.staying.setdefault(key, _Stay())
+        self._arm(self._interval)
 
     # -- looks
 

@@ -39,7 +39,7 @@ from pairbus.plumbing.serial_thread import SerialThread
 from pairbus.timers import Timers
 
 from .message import Message, message_id_of
-from .spool_lane import Replay, SpooledMessage, SpoolLane
+from .spool_lane import OnStay, Replay, SpooledMessage, SpoolLane
 
 log = logging.getLogger(__name__)
 _MOMENT = 1.0
@@ -78,12 +78,18 @@ class Spool:
         self._lanes: dict[LineKey, tuple[SpoolLane, asyncio.Task[None]]] = {}
         self._refused = self._damaged = 0
         self._start: tuple[Replay, Timers] | None = None
+        self.on_stay: OnStay | None = None
         self._adoption: asyncio.Task[None] | None = None
         self._is_stopping = self._is_closed = False
 
     def holds(self, path: str) -> bool:
         """Whether messages of an entity wait here, as far as is known, that others may not overtake."""
         return self._is_adopting or LineKey.of(path) in self._held
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all waits here."""
+        return not self._held and not self._is_adopting
 
     async def hold_up(self) -> None:
         """Rule 4: wait for that moment."""
@@ -111,10 +117,18 @@ class Spool:
         )
 
     async def append(
-        self, path: str, messages: Sequence[Message], *, scheduled_for: datetime | None = None
+        self,
+        path: str,
+        messages: Sequence[Message],
+        *,
+        scheduled_for: datetime | None = None,
+        stays: bool = False,
     ) -> None:
-        """Keep the messages of one call; they are on the disk when this returns."""
-        record = SpoolRecord(path, len(messages), pack(messages, scheduled_for=scheduled_for))
+        """Keep the messages of one call; they are on the disk when this returns. `stays`: a session of them
+        is to stay on the backlog, also for the next process.
+        """
+        packed = pack(messages, scheduled_for=scheduled_for, stays=stays)
+        record = SpoolRecord(path, len(messages), packed)
         if self._size + framed_size(record) > self._limit:
             raise SpoolFullError(str(self._directory), held=self._size, limit=self._limit)
         await self._keep(_Entry(LineKey.of(path), record))
@@ -157,8 +171,11 @@ class Spool:
     def _is_adopting(self) -> bool:
         return self._adoption is not None and not self._adoption.done()
 
-    def start(self, replay: Replay, *, timers: Timers) -> None:
-        """Begin to send what is here, and what processes left that are gone."""
+    def start(self, replay: Replay, *, timers: Timers, on_stay: OnStay | None = None) -> None:
+        """Begin to send what is here, and what processes left that are gone. `on_stay` is told of messages
+        whose session is to stay on the backlog, before they are sent.
+        """
+        self.on_stay = on_stay
         self._start = replay, timers
         self._adoption = asyncio.get_running_loop().create_task(self._adopt())
 
@@ -244,7 +261,7 @@ class Spool:
     async def postpone(self, spooled: SpooledMessage) -> None:
         """Keep a message that waits for the primary, in a line of its own."""
         assert spooled.message is not None
-        packed = pack([spooled.message], scheduled_for=spooled.when)
+        packed = pack([spooled.message], scheduled_for=spooled.when, stays=spooled.stays)
         log.warning("%s for %s waits for the primary", message_id_of(spooled.message), spooled.path)
         key = LineKey.of(spooled.path, is_late=True)
         await self._keep(_Entry(key, SpoolRecord(spooled.path, 1, packed)))

@@ -43,6 +43,7 @@ FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 _LARGEST_BATCH = 100
 
+OnStay = Callable[[str, list[Message]], None]
 Replay = Callable[[str, list[Message], datetime | None], Awaitable[None]]
 
 
@@ -60,6 +61,8 @@ class SpooledMessage:
     number: int
     messages: int
     after: SpoolCursor
+    #: Whether its session is to stay on the backlog.
+    stays: bool = False
 
     @property
     def path(self) -> str:
@@ -84,6 +87,7 @@ class LaneDesk(Protocol):
     """What a lane asks of its spool."""
 
     keeps_sessions: bool
+    on_stay: OnStay | None
     thread: SerialThread
 
     @property
@@ -219,6 +223,8 @@ class SpoolLane:
             if first.message is None:
                 await self._desk.thread.run(store.put_aside, self._key, first.unsent)
             else:
+                if self._desk.on_stay is not None and any(one.stays for one in batch):
+                    self._desk.on_stay(first.path, messages)
                 await self._replay(first.path, messages, first.when)
         except (UnsendableRecord, MessageTooLargeForBacklog) as error:
             if len(batch) > 1:
@@ -280,10 +286,10 @@ def _messages_of(unsent: Unsent) -> Iterator[SpooledMessage]:
     record, end = unsent.record, SpoolCursor(unsent.end)
     try:
         messages, about = unpack(record.packed)
-        when = about["scheduled_for"]
+        when, stays = about["scheduled_for"], about.get("stays", True)  # version 0.1.0 did not say
     except (UnreadableMessages, LookupError):
         yield SpooledMessage(None, None, unsent, 0, record.messages - unsent.sent, end)
         return
     for number, message in enumerate(messages[unsent.sent :], unsent.sent + 1):
         after = SpoolCursor(unsent.begin, number) if number < len(messages) else end
-        yield SpooledMessage(message, when, unsent, number - 1, 1, after)
+        yield SpooledMessage(message, when, unsent, number - 1, 1, after, stays)

@@ -1,0 +1,35 @@
+"""Both sides of a pair are down, on timers that stand still until they are advanced."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pairbus.aio import PairedServiceBusClient
+from pairbus.testing import ManualTimers
+from tests.waiting import PATIENCE
+
+from .scene import Scene, text
+
+
+async def in_time(timers: ManualTimers, is_so: Callable[[], bool]) -> None:
+    """Let time pass, a few seconds now and then, until something is so."""
+    ends = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < ends, "it did not come about"
+        await timers.advance(5.0)
+        await asyncio.sleep(1.0)
+
+
+async def in_an_outage(scene: Scene, directory: Path, **settings: Any) -> PairedServiceBusClient:
+    """A client that has sent once, and then lost both sides."""
+    client = scene.client(state_dir=directory, enable_spool=True, rotation_cool_down=30.0, **settings)
+    await client.start()
+    await client.get_queue_sender("orders").send_messages(text("before"))
+    client.fail_over("orders")
+    scene.secondary.faults.set("refuse")
+    scene.primary.faults.set("refuse")
+    return client
