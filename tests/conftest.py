@@ -69,12 +69,26 @@ TOOLS = {
     "connect": Tool("Spark Connect", ("java",), ("grpc",)),
 }
 
-# Files that go to one worker together share what is dear to start: a Spark session. There are two of those,
-# of about the same length: one worker would be busy with them long after all others have ended.
-SPARK = "tests/spark/"
-SECOND_SPARK = {f"{SPARK}test_{name}.py" for name in ("command", "kills", "mixture", "verdict")}
-# What takes longest begins first, so that no worker is left alone with it at the end.
-LONGEST_FIRST = ("spark", "cli", "drill", "crash", "node", "sync", "client", "broker")
+# Files that go to one worker together. Those with a Spark session share it, which is dear to start: they are
+# two parcels of about the same length: one would keep a worker busy long after the others have ended.
+# And xdist begins a test when it has the next one for the same worker, which for the tutorial, one test of
+# minutes, should be a short one.
+PARCELS = {
+    f"tests/{room}/test_{file}.py": parcel
+    for parcel, room, files in (
+        ("first Spark", "spark", "syphon idle connect connect_loss cluster submit"),
+        ("second Spark", "spark", "bill kills mixture trouble verdict"),
+        ("tutorial", "cli", "tutorial"),
+        ("tutorial", "suite", "left_out soak"),
+    )
+    for file in files.split()
+}
+# What takes longest begins first, so that no worker is left alone with it at the end. Of files that are in no
+# parcel, by their directory.
+LONGEST_FIRST = (
+    *dict.fromkeys(PARCELS.values()),
+    *("drill", "simulation", "crash", "spark", "faults", "node", "cli", "sync", "pump", "client", "broker"),
+)
 
 # What is said at the end of the run: the lines of each section.
 SECTIONS = pytest.StashKey[dict[str, list[str]]]()
@@ -109,20 +123,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(missing))
         items[:] = [item for item in items if item not in missing]
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: directories_before(item.path.parent.name))
+        items.sort(key=lambda item: parcels_before(item.nodeid))
 
 
-def directories_before(directory: str) -> int:
-    """How many directories begin before this one in a run with workers."""
-    return (*LONGEST_FIRST, directory).index(directory)
+def parcels_before(nodeid: str) -> int:
+    """How many parcels and directories begin before a test in a run with workers."""
+    parcel = parcel_of(nodeid)
+    name = parcel if parcel in LONGEST_FIRST else Path(parcel).parent.name
+    return (*LONGEST_FIRST, name).index(name)
 
 
 def parcel_of(nodeid: str) -> str:
     """What goes to one worker as a whole: a file, whose wider fixtures are made once, or several files."""
     file = nodeid.partition("::")[0]
-    if not file.startswith(SPARK):
-        return file
-    return "the second Spark" if file in SECOND_SPARK else "the first Spark"
+    return PARCELS.get(file, file)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -201,7 +201,7 @@ def _run(side: NamespaceHandle, act: Callable[[Namespace, float], T]) -> T:
     return side._run(act)
 
 
-def until(condition: Callable[[], bool], *, within: float = 60.0) -> None:
+def until(condition: Callable[[], bool], *, within: float = 240.0) -> None:
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"

@@ -17,7 +17,7 @@ from tests.ledger.receipts import read_receipts
 
 from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 PAIR = ["--primary-env", PRIMARY_ENV, "--secondary-env", SECONDARY_ENV]
 

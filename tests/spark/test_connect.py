@@ -16,7 +16,7 @@ from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, until
 from .test_command import PAIR, call, receipts_of, start
 from .traffic import assert_whole, letters
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 # A process of its own: one that has a session of Spark itself cannot have one of Spark Connect beside it.
 DRAIN = """

@@ -17,7 +17,7 @@ from .traffic import assert_whole, letters
 
 __all__ = ["connect"]
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_pumps_of_a_killed_client_end_by_themselves(

@@ -15,7 +15,7 @@ from pairbus.spark import PumpOptions, PumpPair, Syphon, load_receipts
 from .bus import OTHER_ENV, SECONDARY_ENV, Bus, Letter
 from .traffic import HOUR_MS, assert_receipts
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 def rubbish(name: str) -> bytes:

@@ -16,7 +16,7 @@ from .test_cluster import HOME, LOOPBACK
 from .test_command import PAIR, call, receipts_of
 from .traffic import assert_whole, letters
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """

@@ -44,7 +44,7 @@ from .bus import OTHER_ENV, SECONDARY_ENV, Bus, Letter
 
 # Written by that version.
 VERSION_0_1_0 = Path(tests.ledger.__file__).parent / "version_0_1_0"
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 def record(
