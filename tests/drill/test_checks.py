@@ -107,6 +107,7 @@ def evidence(story: Story) -> Evidence:
             delivered=1,
             waiting=0,
             dead_lettered=0,
+            refused=0,
             lost=0,
             duplicated=0,
             recovered=0,

@@ -2,7 +2,7 @@
 they leave on a real disk and in the queues, and the verdict on it in plain Python.
 
 The files are written, adopted, compacted and audited by the real code, and the rules are the real ones. What
-is played is Service Bus, and the table: JSON lines under the name of Parquet.
+is played is Service Bus, and, unless it is wanted otherwise, the table: JSON lines under the name of Parquet.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Copy(NamedTuple):
     queue: str
     number: int
     enqueued: float
-    is_sure: bool
+    #: The same for a message that was redriven.
+    origin: int
 
     @property
     def name(self) -> str:
@@ -52,20 +53,58 @@ class Copy(NamedTuple):
         return copy_id(self.queue, self.number, round(self.enqueued * 1000))
 
 
+class JsonTable:
+    """How the rows of a table are kept."""
+
+    def write(self, path: Path, rows: list[Row]) -> None:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def read(self, path: Path) -> list[Row]:
+        return read_segment(path).rows
+
+    def compact(self, segments: list[Path], table: TableRead, to: Path) -> int:
+        """The next generation: a row for each message, in two files."""
+        found = [read_segment(path) for path in segments]
+        by_op: dict[str, Row] = {}
+        for row in sorted(self.read_all(table) + [row for one in found for row in one.rows], key=_age):
+            moves = _moves(by_op.get(row["op"], {})) + _moves(row)
+            by_op[row["op"]] = {**row, "repeats": moves - (row["outcome"] == "moved")}
+        to.mkdir()
+        for part, ops in enumerate((sorted(by_op)[::2], sorted(by_op)[1::2])):
+            self.write(to / f"part-{part}.parquet", [by_op[op] for op in ops])
+        return sum(one.bad for one in found)
+
+    def read_all(self, table: TableRead) -> list[Row]:
+        return [row for path in table.files for row in self.read(path)]
+
+
+def _age(row: Row) -> float:
+    return float(row["moved"])
+
+
+def _moves(row: Row) -> int:
+    return int(row.get("repeats", 0)) + (row.get("outcome") == "moved")
+
+
+_JSON = JsonTable()
+
+
 class History:
     """A world that is played from a seed."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, table: JsonTable = _JSON) -> None:
         self.directory = directory
         self.waiting: list[Copy] = []
         self.dead: list[Copy] = []
-        self.moved: set[str] = set()
+        #: The origins of messages that the primary has.
+        self.moved: set[int] = set()
         self.unsure: set[Key] = set()
         self._chance = random.Random(seed)
         self._clock = ManualClock(1_790_000_000.0)
         self._numbers = Counter[str]()
         self._writers: dict[str, SegmentWriter] = {}
         self._names = 0
+        self._table = table
 
     def play(self, steps: int) -> None:
         """Some steps; then everybody ends, or has died."""
@@ -124,7 +163,7 @@ class History:
         adopt_segments(self.directory, self._pick())
 
     def _compact(self) -> None:
-        compact(self.directory, RECEIPTS, _write_table)
+        compact(self.directory, RECEIPTS, self._table.compact)
 
     # -- messages
 
@@ -138,7 +177,7 @@ class History:
             if not is_sure:
                 self.unsure.add(key)
             if is_sure or self._chance.random() < 0.5:
-                self._put(key, queue, is_sure=is_sure)
+                self._put(key, queue)
             record = RedirectRecord(
                 message_id=key.message_id,
                 path=key.path,
@@ -150,15 +189,16 @@ class History:
             rows.append(dataclasses.asdict(record))
         self._begin(REDIRECTS).append(rows)
 
-    def _put(self, key: Key, queue: str, *, is_sure: bool) -> None:
+    def _put(self, key: Key, queue: str, origin: int | None = None) -> None:
         self._numbers[queue] += 1
-        self.waiting.append(Copy(key, queue, self._numbers[queue], self._clock.now(), is_sure))
+        known = self._numbers.total() if origin is None else origin
+        self.waiting.append(Copy(key, queue, self._numbers[queue], self._clock.now(), known))
 
     def _move(self) -> None:
         taken = self.waiting[: self._chance.randint(1, 4)]
         if taken:
             self._begin(RECEIPTS).append(self._receipt(copy, "moved") for copy in taken)
-            self.moved |= {copy.name for copy in taken}
+            self.moved |= {copy.origin for copy in taken}
             if self._chance.random() < 0.9:  # else it comes again
                 del self.waiting[: len(taken)]
 
@@ -171,7 +211,7 @@ class History:
     def _redrive(self) -> None:
         if self.dead:
             copy = self.dead.pop(0)
-            self._put(copy.key, copy.queue, is_sure=copy.is_sure)
+            self._put(copy.key, copy.queue, copy.origin)
 
     def _receipt(self, copy: Copy, outcome: str) -> Row:
         milliseconds = round(copy.enqueued * 1000)
@@ -186,35 +226,22 @@ class History:
         }
 
 
-def _write_table(segments: list[Path], table: TableRead, to: Path) -> int:
-    found = [read_segment(path) for path in segments]
-    rows = [row for one in found for row in one.rows] + _read_table(table)
-    by_op = {row["op"]: row for row in rows if "op" in row and row["outcome"] != "moved"}
-    by_op |= {row["op"]: row for row in rows if "op" in row and row["outcome"] == "moved"}
-    to.mkdir()
-    for part, ops in enumerate((sorted(by_op)[::2], sorted(by_op)[1::2])):
-        lines = "".join(json.dumps(by_op[op]) + "\n" for op in ops)
-        (to / f"part-{part}.parquet").write_text(lines)
-    return sum(one.bad for one in found)
-
-
-def _read_table(table: TableRead) -> list[Row]:
-    return [row for path in table.files for row in read_segment(path).rows]
-
-
 class PlainVerdict(NamedTuple):
     """What can be told in plain Python."""
 
     redirected: int
     lost: int
+    unclear: int
     gaps: list[str]
 
     @property
     def is_clean(self) -> bool:
-        return not self.lost and not self.gaps
+        return not (self.lost or self.unclear or self.gaps)
 
 
-def judge(directory: Path, waiting: Sequence[Copy], dead: Sequence[Copy]) -> PlainVerdict:
+def judge(
+    directory: Path, waiting: Sequence[Copy], dead: Sequence[Copy], table: JsonTable = _JSON
+) -> PlainVerdict:
     """As `verify` does it."""
     gaps: list[str] = []
     rows: dict[str, list[Row]] = {}
@@ -224,11 +251,12 @@ def judge(directory: Path, waiting: Sequence[Copy], dead: Sequence[Copy]) -> Pla
         gaps += files.audit(must_succeed=kind == REDIRECTS).gaps
         read = [*files.opened.values(), *map(read_segment, files.closed)]
         gaps += [f"{one.bad} lines of {kind} cannot be read" for one in read if one.bad]
-        rows[kind] = [row for one in read for row in one.rows] + _read_table(files.table)
+        rows[kind] = [row for one in read for row in one.rows] + table.read_all(files.table)
     counts = _count(rows, waiting, dead)
     return PlainVerdict(
         redirected=sum(count.redirected for count in counts),
         lost=sum(reckon(count).lost for count in counts),
+        unclear=sum(reckon(count).unclear for count in counts),
         gaps=gaps,
     )
 
@@ -242,15 +270,22 @@ def _count(rows: dict[str, list[Row]], waiting: Iterable[Copy], dead: Iterable[C
     signs: dict[tuple[Key, str], dict[str, int]] = defaultdict(
         lambda: {"has_arrived": 0, "lies_dead": 0, "lies_waiting": 0}
     )
+    buried_once: set[tuple[Key, str]] = set()
     for row in rows[RECEIPTS]:
-        if row.get("outcome") == "moved" and {"backlog_queue", "path", "message_id", "op"} <= row.keys():
+        if {"backlog_queue", "path", "message_id", "op", "outcome"} <= row.keys():
             key = Key(str(row["backlog_queue"]).partition("/")[0], row["path"], row["message_id"])
-            signs[key, row["op"].partition(":")[2]]["has_arrived"] = 1
+            copy_name = row["op"].partition(":")[2]
+            if _moves(row):
+                signs[key, copy_name]["has_arrived"] = 1
+            if row["outcome"] == "dead-lettered":
+                buried_once.add((key, copy_name))
     for sign, copies in (("lies_waiting", waiting), ("lies_dead", dead)):
         for copy in copies:
             signs[copy.key, copy.name][sign] = 1
-    delivered, buried, left = Counter[Key](), Counter[Key](), Counter[Key]()
-    for (key, _), shown in signs.items():
+    delivered, buried, left, echoed = Counter[Key](), Counter[Key](), Counter[Key](), Counter[Key]()
+    for (key, name), shown in signs.items():
+        if (key, name) in buried_once and shown["has_arrived"] and not shown["lies_dead"]:
+            echoed[key] += 1
         place = place_copy(**shown)
         delivered[key] += place.delivered
         buried[key] += place.dead_lettered
@@ -263,6 +298,7 @@ def _count(rows: dict[str, list[Row]], waiting: Iterable[Copy], dead: Iterable[C
             delivered=delivered[key],
             dead_lettered=buried[key],
             waiting=left[key],
+            echoed=echoed[key],
         )
         for key in sorted(keys)
     ]

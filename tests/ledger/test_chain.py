@@ -212,7 +212,8 @@ def test_a_commit_that_failed_is_lost_unless_it_was_tried_again(
 
 def test_rows_that_could_not_be_written_are_a_gap(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, KIND, is_chained=True)
-    writer.lost = 3
+    writer.lose(3)
+    assert "3 rows of" in audit(tmp_path).gaps[0]  # even if it dies now
     writer.close(ends=True)
     assert "3 rows of" in audit(tmp_path).gaps[0]
 

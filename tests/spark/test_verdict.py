@@ -8,9 +8,12 @@ import shutil
 import threading
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from azure.servicebus import ServiceBusMessage
 
@@ -37,7 +40,9 @@ from pairbus.spark import (
     verify,
 )
 from pairbus.spark.receipts import read_receipts
-from pairbus.spark.verdict import _reckon
+from pairbus.spark.redirects import read_redirects
+from pairbus.spark.verdict import _load_handled, _reckon, _recorded, _signs, _sum_up, _tell
+from tests.ledger.histories import PAIRS, History, JsonTable, judge
 from tests.ledger.test_receipts import receipt
 
 from .bus import OTHER_ENV, SECONDARY_ENV, Bus, Letter
@@ -339,6 +344,48 @@ async def test_sends_that_may_have_arrived_are_counted_once(spark: Any, tmp_path
         ("moved", 2, 1),
         ("moved", 0, 0),
     ]
+
+
+class ParquetTable(JsonTable):
+    """As Spark writes it."""
+
+    def write(self, path: Path, rows: list[dict[str, Any]]) -> None:
+        moments = [{**row, "moved": datetime.fromtimestamp(row["moved"], UTC)} for row in rows]
+        types = {"moved": pa.timestamp("us", "UTC"), "repeats": pa.int64()}
+        schema = pa.schema([(name, types.get(name, pa.string())) for name in PLAYED])
+        pq.write_table(pa.Table.from_pylist(moments, schema), path)
+
+    def read(self, path: Path) -> list[dict[str, Any]]:
+        return [{**row, "moved": row["moved"].timestamp()} for row in pq.read_table(path).to_pylist()]
+
+
+PLAYED = ("op", "writer", "path", "message_id", "backlog_queue", "moved", "outcome", "repeats")
+
+
+def test_spark_judges_as_plain_python_does(spark: Any, tmp_path: Path) -> None:
+    """Which is tried on many more histories, and whatever can be done to them."""
+    table = ParquetTable()
+    history = History(tmp_path, 5, table)
+    history.play(60)
+    assert list(tmp_path.glob("*.parquet/_manifest.json")), "a table is part of it"
+    chance = random.Random(5)
+    chance.shuffle(history.waiting)
+    for waiting, is_mutated in ((history.waiting, False), (history.waiting[3:], True)):
+        plain = judge(tmp_path, waiting, history.dead, table)
+        assert plain.is_clean != is_mutated
+        redirects = read_redirects(spark, [tmp_path], PAIRS)
+        handled = _load_handled(spark, [tmp_path], PAIRS)
+        lying = [
+            (copy.key.pair, copy.key.path, copy.key.message_id, copy.name, int(is_dead), int(not is_dead))
+            for is_dead, copies in ((False, waiting), (True, history.dead))
+            for copy in copies
+        ]
+        columns = "pair string, path string, message_id string, copy string, lies_dead int, lies_waiting int"
+        seen = _signs(spark.createDataFrame(lying, columns))
+        reckoned = _reckon(_sum_up(_recorded(redirects.rows), seen, handled.rows))
+        told = _tell(reckoned, refused=0, gaps=(*redirects.gaps, *handled.gaps), notes=())
+        assert (told.redirected, told.lost) == (plain.redirected, plain.lost)
+        assert told.is_clean == plain.is_clean
 
 
 def test_tables_reckon_as_numbers_do(spark: Any) -> None:

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from pairbus.spark import Verdict
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
-_TOLD = ("redirected", "delivered", "waiting", "dead_lettered", "lost", "recovered", "unexpected")
+_TOLD = (
+    "redirected",
+    "delivered",
+    "waiting",
+    "dead_lettered",
+    "refused",
+    "lost",
+    "recovered",
+    "unexpected",
+)
 _FOUND = 1
 _INCOMPLETE = 4
 
@@ -45,7 +54,7 @@ _INCOMPLETE = 4
 @click.option(
     "--strict",
     is_flag=True,
-    help="Exit code 1 also for messages that wait, are dead letters, unexpected, or possible duplicates.",
+    help="Exit code 1 also for messages that wait, are dead letters, refused, unexpected, or may be twice.",
 )
 @json_option
 def verify(
@@ -70,11 +79,15 @@ def verify(
     from pairbus.spark import verify as judge
 
     directories = [path.absolute() for path in records or (records_dir(chosen.settings.state_dir),)]
+    # Other directories hold records that were collected, and no spool is beside them.
+    states = [path.parent for path in directories if path == records_dir(path.parent)]
     with working("starting Spark"):
         spark = open_session(master=master, app_name="pairbus-verify")
     try:
         with working("joining redirect records, receipts and backlog queues"):
-            verdict = judge(spark, [chosen.backlog], records=directories, options=chosen.options)
+            verdict = judge(
+                spark, [chosen.backlog], records=directories, states=states, options=chosen.options
+            )
     finally:
         spark.stop()
     if as_json:

@@ -185,7 +185,7 @@ def compact(directory: Path, kind: str, write: TableWriter) -> Compaction:
         for generation in _generations(directory, kind):
             if generation != path:
                 _set_aside(generation) if table.is_damaged else shutil.rmtree(generation)
-        _remove_heads(heads, audit)
+        _remove_heads(heads, audit.ends if fresh else table.manifest.covered)
         return Compaction(segments=len(fresh), adopted=adopted, bad=bad, table=path)
 
 
@@ -238,13 +238,13 @@ def _write_generation(
     return path, bad
 
 
-def _remove_heads(heads: Sequence[HeadFile], audit: ChainAudit) -> None:
+def _remove_heads(heads: Sequence[HeadFile], covered: Mapping[str, ChainCover]) -> None:
     """Rule 3: those of writers that have ended, and anchors of adopters; the table has what they tell of."""
     for path, head in heads:
-        cover = None if head is None else audit.ends.get(head.writer)
+        cover = None if head is None else covered.get(head.writer)
         if head is None or cover is None or cover.commits < head.commits:
             continue
-        if head.is_adopted or not head.is_open:
+        if head.is_adopted or not cover.is_open:
             path.unlink(missing_ok=True)
 
 

@@ -14,7 +14,10 @@
 
        delivered + waiting + dead-lettered + lost = redirected + recovered + unexpected
 
-5. Duplicated is what was moved more often than it was redirected. To that come sends that may have arrived
+5. A copy that had arrived and came again may have been buried then. If it lies there no more it was dropped,
+   or redriven, and is now a copy of its own: an *echo*, which must not stand in for a message that is lost.
+   So what is lost if it was redriven is *unclear*, and neither lost nor well.
+6. Duplicated is what was moved more often than it was redirected. To that come sends that may have arrived
    unnoticed: the primary got a key *up to* so many times too often, and never more often than that.
 
 The rules are arithmetic alone, so that the same lines reckon with numbers and with the columns of a table.
@@ -39,7 +42,8 @@ class CopyPlace(NamedTuple):
 
 class KeyCounts(NamedTuple):
     """What was counted of one key. `unsure` are sends to the backlog of unknown outcome; `doubtful` are sends
-    to the primary that may have arrived besides those that are known, `repeated` those that are known to.
+    to the primary that may have arrived besides those that are known, `repeated` those that are known to;
+    `echoed` copies may each have left another one.
     """
 
     redirected: Quantity = 0
@@ -49,12 +53,14 @@ class KeyCounts(NamedTuple):
     waiting: Quantity = 0
     repeated: Quantity = 0
     doubtful: Quantity = 0
+    echoed: Quantity = 0
 
 
 class Reckoning(NamedTuple):
     """What became of the messages of one key."""
 
     lost: Quantity
+    unclear: Quantity
     recovered: Quantity
     unexpected: Quantity
     duplicated: Quantity
@@ -70,13 +76,16 @@ def place_copy(*, has_arrived: Quantity, lies_dead: Quantity, lies_waiting: Quan
 def reckon(
     key: KeyCounts, *, least: Callable[..., Quantity] = min, most: Callable[..., Quantity] = max
 ) -> Reckoning:
-    """Rules 3 to 5; `least` and `most` are those of what is reckoned with."""
+    """Rules 3 to 6; `least` and `most` are those of what is reckoned with."""
     copies = key.delivered + key.dead_lettered + key.waiting
     spare = most(0, copies - key.redirected)
+    lost = most(0, key.redirected - copies)
+    echoes = least(key.echoed, copies - key.echoed)
     recovered = least(key.unsure, spare)
     duplicated = most(0, key.delivered - most(1, key.redirected)) + key.repeated
     return Reckoning(
-        lost=most(0, key.redirected - copies),
+        lost=lost,
+        unclear=most(0, key.redirected - copies + echoes) - lost,
         recovered=recovered,
         unexpected=spare - recovered,
         duplicated=duplicated,

@@ -104,6 +104,14 @@ class SegmentWriter:
         if self._chain is not None:
             self._chain.keep()
 
+    def lose(self, rows: int) -> None:
+        """Rows could not be written: the head of the chain tells it, if not now, then with its next word."""
+        self.lost += rows
+        try:
+            self._anchor(is_open=True)
+        except OSError as error:
+            log.debug("cannot anchor the chain of %s: %s", self.kind, error)
+
     def roll(self) -> None:
         """Close the open segment if it is full or old."""
         segment = self._open

@@ -176,12 +176,13 @@ def _distinct(rows: DataFrame) -> DataFrame:
         F.first(F.struct(*_COLUMNS)).alias("row"),
     )
     is_known = F.col("outcome") != "unknown"
-    moves = F.count_if(F.col("outcome") == "moved")
     whole = rows.groupBy("op").agg(
         F.max_by("row", F.struct(is_known, "moved")).alias("row"),
         F.sum("sums.unsure").alias("unsure"),
-        (F.sum("sums.repeats") + F.greatest(moves - 1, F.lit(0))).alias("repeats"),
+        (F.sum("sums.repeats") + F.count_if(F.col("outcome") == "moved")).alias("moves"),
     )
+    was_last = (F.col("row.outcome") == "moved").cast("long")
+    whole = whole.withColumn("repeats", F.col("moves") - was_last)
     return whole.select(*(name if name in _SUMS else F.col(f"row.{name}") for name in _COLUMNS))
 
 

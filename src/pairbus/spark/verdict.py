@@ -39,6 +39,7 @@ from .leash.epochs import Shard, deal
 from .peeking import SEEN_DDL, peek_shards
 from .receipts import read_receipts
 from .redirects import pair_of, read_redirects
+from .spools import read_spools
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -47,6 +48,8 @@ _KEY = ["pair", "path", "message_id"]
 _SIGNS = ("has_arrived", "lies_dead", "lies_waiting")
 # What else is known of a copy, and counted by key.
 _SENDS = ("repeated", "doubtful")
+# What came again and was buried may have been redriven since, if it does not lie there.
+_ECHO = "was_buried"
 # So many are named; all are counted.
 _NAMED = 1000
 _LOOKS = 2
@@ -68,6 +71,7 @@ class Verdict:
     """Messages by what became of them: delivered, waiting, dead-lettered and lost together are redirected,
     recovered and unexpected together.
 
+    `refused` stand beside them: a client had taken them into its spool, and no side will ever take them.
     `recovered` were found although their send had ended without an answer; `unexpected` have no redirect
     record here; `duplicated` were moved more often than redirected, and `at_most_duplicated` counts those
     that may have been. `gaps` are the reasons why the records do not tell everything.
@@ -77,6 +81,7 @@ class Verdict:
     delivered: int
     waiting: int
     dead_lettered: int
+    refused: int
     lost: int
     recovered: int
     unexpected: int
@@ -99,7 +104,7 @@ class Verdict:
     @property
     def is_spotless(self) -> bool:
         """Whether everything has besides arrived, once, and on record."""
-        rest = self.waiting + self.dead_lettered + self.unexpected + self.at_most_duplicated
+        rest = self.waiting + self.dead_lettered + self.refused + self.unexpected + self.at_most_duplicated
         return self.is_clean and not rest
 
 
@@ -108,16 +113,20 @@ def verify(
     backlogs: Sequence[Backlog],
     *,
     records: Sequence[Path],
+    states: Sequence[Path] = (),
     options: PumpOptions | None = None,
     shards: int = 2,
 ) -> Verdict:
-    """Judge what is recorded below these directories."""
+    """Judge what is recorded below these directories, and what clients have in the spools of their state
+    directories.
+    """
     names = [one.name.lower() for one in backlogs]
     if len(set(names)) < len(names):
         raise ConfigurationError(
             "two of the pairs have the same name, and so have their backlog queues: verify one at a time"
         )
     found = _discover(backlogs)
+    spools = read_spools(states)
     redirects = read_redirects(spark, records, names)
     queues = _all_queues(found, redirects.rows, names)
     pairs = tuple(one.pair for one in backlogs)
@@ -127,9 +136,9 @@ def verify(
         handled = _load_handled(spark, records, names)
         reckoned = _reckon(_sum_up(_recorded(redirects.rows), seen, handled.rows)).cache()
         try:
-            gaps = (*redirects.gaps, *handled.gaps)
-            notes = (*found.notes, *redirects.notes, *handled.notes)
-            verdicts.append(_tell(reckoned, gaps=gaps, notes=notes))
+            gaps = (*redirects.gaps, *handled.gaps, *spools.gaps)
+            notes = (*found.notes, *redirects.notes, *handled.notes, *spools.notes)
+            verdicts.append(_tell(reckoned, refused=spools.refused, gaps=gaps, notes=notes))
         finally:
             reckoned.unpersist()
     return min(verdicts, key=lambda verdict: verdict.lost)
@@ -168,13 +177,15 @@ def _load_handled(spark: SparkSession, records: Sequence[Path], names: Sequence[
         frames.append(found.rows)
         gaps += found.gaps
         notes += found.notes
+    is_moved = F.col("outcome") == "moved"
     handled = reduce(DataFrame.unionByName, frames).withColumns(
         {
             "pair": pair_of(F.col("backlog_queue")),
             "copy": F.lower(F.substring_index("op", ":", -3)),
-            "has_arrived": (F.col("outcome") == "moved").cast("int"),
+            "has_arrived": (is_moved | (F.col("repeats") > 0)).cast("int"),
             "doubtful": F.col("unsure"),
-            "repeated": F.col("repeats"),
+            "repeated": F.greatest(F.col("repeats") - (~is_moved).cast("int"), F.lit(0)),
+            _ECHO: (F.col("outcome") == "dead-lettered").cast("int"),
         }
     )
     return _Handled(_signs(handled.where(F.col("pair").isin(*names))), tuple(gaps), tuple(notes))
@@ -200,8 +211,8 @@ def _peek(
 
 def _signs(rows: DataFrame) -> DataFrame:
     """One row a sign of a copy."""
-    missing = {name: F.lit(0) for name in (*_SIGNS, *_SENDS) if name not in rows.columns}
-    return _normal(rows.withColumns(missing)).select(*_KEY, "copy", *_SIGNS, *_SENDS)
+    missing = {name: F.lit(0) for name in (*_SIGNS, *_SENDS, _ECHO) if name not in rows.columns}
+    return _normal(rows.withColumns(missing)).select(*_KEY, "copy", *_SIGNS, *_SENDS, _ECHO)
 
 
 def _normal(rows: DataFrame) -> DataFrame:
@@ -229,11 +240,12 @@ def _recorded(redirects: DataFrame) -> DataFrame:
 
 def _sum_up(recorded: DataFrame, seen: DataFrame, handled: DataFrame) -> DataFrame:
     """One row a key, with all that `KeyCounts` asks for."""
-    largest = [F.max(name).alias(name) for name in (*_SIGNS, *_SENDS)]
+    largest = [F.max(name).alias(name) for name in (*_SIGNS, *_SENDS, _ECHO)]
     copies = seen.unionByName(handled).groupBy(*_KEY, "copy").agg(*largest)
     place = place_copy(**{name: F.col(name) for name in _SIGNS})._asdict()
-    sums = [F.sum(name).alias(name) for name in (*place, *_SENDS)]
-    placed = copies.withColumns(place).groupBy(*_KEY).agg(*sums)
+    echo = F.col("has_arrived") * F.col(_ECHO) * (1 - F.col("lies_dead"))
+    sums = [F.sum(name).alias(name) for name in (*place, *_SENDS, "echoed")]
+    placed = copies.withColumns({**place, "echoed": echo}).groupBy(*_KEY).agg(*sums)
     counts = {name: F.coalesce(name, F.lit(0)) for name in (*KeyCounts._fields, "unanswered")}
     counts["doubtful"] += counts.pop("unanswered")
     columns = [column.alias(name) for name, column in counts.items()]
@@ -249,19 +261,23 @@ def _reckon(counted: DataFrame) -> DataFrame:
     return counted.withColumns(fates._asdict())
 
 
-def _tell(reckoned: DataFrame, *, gaps: tuple[str, ...], notes: tuple[str, ...]) -> Verdict:
+def _tell(reckoned: DataFrame, *, refused: int, gaps: tuple[str, ...], notes: tuple[str, ...]) -> Verdict:
     def total(name: str) -> Column:
         return F.coalesce(F.sum(name), F.lit(0)).cast("long").alias(name)
 
     told = ("redirected", "delivered", "waiting", "dead_lettered", *Reckoning._fields)
-    row = reckoned.select(*map(total, told)).collect()[0]
+    row = reckoned.select(*map(total, told)).collect()[0].asDict()
+    if unclear := row.pop("unclear"):
+        told_unclear = f"{unclear:,} messages are lost if dead letters that had arrived before were redriven"
+        gaps = (*gaps, told_unclear)
     missing: list[Any] = []
     if row["lost"]:
         lost = reckoned.where("lost > 0").orderBy("at", "message_id").limit(_NAMED)
         names = [entry.name for entry in dataclasses.fields(MissingMessage)]
         missing = lost.withColumn("count", F.col("lost")).select(*names).collect()
     return Verdict(
-        **row.asDict(),
+        **row,
+        refused=refused,
         missing=tuple(MissingMessage(**found.asDict()) for found in missing),
         gaps=gaps,
         notes=notes,

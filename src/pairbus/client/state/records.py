@@ -110,7 +110,7 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
                 self._adopt()
             super()._write(rows)
         except Exception as error:  # noqa: BLE001 - whatever it is, the messages have been taken
-            self._segments.lost += len(rows)
+            self._segments.lose(len(rows))
             log.error("cannot write redirect records: %s", error, extra={"fields": {"lost": self.lost}})
 
     def _adopt(self) -> None:
