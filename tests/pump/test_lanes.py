@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pairbus.pump.destinations import Destinations, PathState
 from pairbus.pump.judgement import Judgement, Remedy
 from pairbus.pump.lanes import FETCH_MESSAGES, Lanes
+from pairbus.pump.rate import Limiter, Room
 from pairbus.pump.steps import Bury, Defer, Fetch, HeldMessage, LaneStep, Recheck, Renew, Send
 
 DOWN = Judgement(Remedy.DOWN, "Unreachable", "down")
@@ -265,10 +266,12 @@ class Model:
     dead: set[int] = field(default_factory=set)
     down: set[str] = field(default_factory=set)
     calm: bool = False
+    max_rate: float | None = None
 
     def __post_init__(self) -> None:
         self.destinations = Destinations(first=1.0, longest=4.0)
         self.lanes = Lanes[HeldMessage](self.destinations, margin=5.0, lock_duration=LOCK)
+        self.limiter = Limiter(max_messages=self.max_rate, adaptive=False)
         self.under_way: list[LaneStep[HeldMessage]] = []
         self.completing: list[HeldMessage] = []
         self.unsettled: set[int] = set()
@@ -316,7 +319,16 @@ class Model:
     # the shell
 
     def plan(self) -> None:
-        self.under_way += self.lanes.plan(self.now)
+        room = self.limiter.room(self.now)
+        before = None if room is None else room.messages
+        steps = self.lanes.plan(self.now, room)
+        sent = sum(len(unit) for step in steps if isinstance(step, Send) for unit in step.units)
+        if before is not None:
+            assert sent <= max(0.0, before) + 2, "a path is tried whatever room there is"
+        self.limiter.take(sent, 0)
+        self.under_way += steps
+        if room is not None and room.is_short:
+            return  # the shell plans again when there is room
         if not self.under_way and (self.lanes.held or self.lanes.deferred_count):
             assert self.lanes.wake_at(self.now) < inf, "something could move, and no step is due"
 
@@ -425,10 +437,17 @@ class Model:
 
 
 @settings(max_examples=150)
-@given(st.integers(0, 2**32), st.integers(20, 200), st.sampled_from([1, 3, FETCH_MESSAGES]))
-def test_order_is_kept_and_nothing_is_lost_whatever_fails(seed: int, moves: int, fetched: int) -> None:
+@given(
+    st.integers(0, 2**32),
+    st.integers(20, 200),
+    st.sampled_from([1, 3, FETCH_MESSAGES]),
+    st.sampled_from([None, None, 0.3, 5.0]),
+)
+def test_order_is_kept_and_nothing_is_lost_whatever_fails(
+    seed: int, moves: int, fetched: int, max_rate: float | None
+) -> None:
     """I2, I5: by any seed; a failing one can be played again. Whenever something can move, a step is due."""
-    model = Model(random.Random(seed))
+    model = Model(random.Random(seed), max_rate=max_rate)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pairbus.pump.lanes.FETCH_MESSAGES", fetched)
         for _ in range(moves):
@@ -444,6 +463,29 @@ def test_order_is_kept_and_nothing_is_lost_whatever_fails(seed: int, moves: int,
         numbers = [number for number in model.arrived if model.where[number] == lane]
         first_seen = list(dict.fromkeys(numbers))
         assert first_seen == sorted(first_seen)
+
+
+def test_what_waits_for_the_rate_waits_in_its_lane_and_lanes_take_turns() -> None:
+    destinations = Destinations()
+    lanes = Lanes[HeldMessage](destinations, margin=5.0, lock_duration=LOCK)
+    for number in range(1, 10):
+        lanes.arrive(HeldMessage(number, "a", f"s{number % 3}", 100, LOCK))
+    first = {0: 3, 1: 1, 2: 2}
+    sent: list[int] = []
+    for _ in range(3):
+        room = Room(1.0)
+        (step,) = lanes.plan(0.0, room)
+        assert isinstance(step, Send)
+        assert room.is_short
+        ((one,),) = step.units
+        sent.append(one.number)
+        lanes.moved([one])
+    assert sorted(sent) == sorted(first.values()), "each session has had its turn, with its first"
+    assert lanes.plan(1.0, Room(0.0)) == []
+    assert lanes.wake_at(1.0) <= LOCK - 5.0, "before the locks of those that wait run out"
+    (renewal,) = lanes.plan(LOCK - 5.0, Room(0.0))
+    assert isinstance(renewal, Renew)
+    assert len(renewal.messages) == 6
 
 
 @pytest.mark.parametrize("state", list(PathState))

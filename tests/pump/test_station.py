@@ -12,6 +12,7 @@ from pairbus.ledger.receipts import MemoryReceipts
 from pairbus.pump import PumpOptions
 from pairbus.pump.destinations import Destinations
 from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED, TransportError
+from pairbus.pump.gate import Gate
 from pairbus.pump.judgement import judge
 from pairbus.pump.rate import Limiter
 from pairbus.pump.station import Station
@@ -28,6 +29,7 @@ class FrozenClock(SystemClock):
 
 @pytest.fixture
 def station() -> Station:
+    limiter = Limiter(start=2000.0)
     return Station(
         pair="contoso",
         options=PumpOptions(),
@@ -35,7 +37,8 @@ def station() -> Station:
         receipts=MemoryReceipts(),
         clock=FrozenClock(),
         conditions=Destinations(first=1.0, longest=60.0),
-        limiter=Limiter(start=2000.0),
+        limiter=limiter,
+        gate=Gate(limiter, FrozenClock()),
         tally=PumpTally(0.0),
         longest_wait=900.0,
     )
@@ -49,9 +52,11 @@ def test_a_path_that_is_down_does_not_slow_the_others(station: Station, conditio
     assert station.limiter.rate == 2000
 
 
-@pytest.mark.parametrize("condition", [UNANSWERED, CONNECTION_LOST, conditions.INTERNAL_ERROR])
-def test_silence_slows_all_when_it_begins_and_not_with_each_try(station: Station, condition: str) -> None:
-    judgement = judge(TransportError(condition, ""))
+@pytest.mark.parametrize(
+    "condition", [UNANSWERED, CONNECTION_LOST, conditions.INTERNAL_ERROR, conditions.SERVER_BUSY]
+)
+def test_trouble_slows_all_when_it_begins_and_not_with_each_try(station: Station, condition: str) -> None:
+    judgement = judge(TransportError(condition, "wait 2 seconds"))
     station.note_trouble("orders", judgement, 0.0)
     assert station.limiter.rate == 1000
     for now in (10.0, 20.0, 40.0):
@@ -59,12 +64,14 @@ def test_silence_slows_all_when_it_begins_and_not_with_each_try(station: Station
         station.limiter._reacted_at = 0.0  # a reaction is long ago
         station.note_trouble("orders", judgement, now)
     assert station.limiter.rate == 1000
+    station.conditions.sent("orders", 41.0)
+    station.note_trouble("orders", judgement, 42.0)
+    assert station.limiter.rate == 500, "it was up again, and more was sent"
 
 
-def test_every_busy_answer_slows_all(station: Station) -> None:
+def test_a_throttled_path_is_tried_as_often_as_it_asks_for(station: Station) -> None:
     judgement = judge(TransportError(conditions.SERVER_BUSY, "wait 2 seconds"))
-    for now, rate in ((0.0, 1000), (10.0, 500)):
-        station.limiter._reacted_at = 0.0
-        station.conditions.claim_try("orders", now)
-        station.note_trouble("orders", judgement, now)
-        assert station.limiter.rate == rate
+    station.note_trouble("orders", judgement, 0.0)
+    for tried in range(2, 60, 2):
+        assert station.conditions.claim_try("orders", float(tried))
+        station.note_trouble("orders", judgement, float(tried))

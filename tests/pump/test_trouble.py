@@ -204,8 +204,8 @@ async def test_the_secondary_may_be_cut_in_the_middle(bench: Bench) -> None:
         bench.load(queue, load)
     pump = bench.pump(queues, max_rate=3000.0, first_back_off=0.05)
     running = asyncio.create_task(pump.run())
-    for _ in range(3):
-        await asyncio.sleep(0.15)
+    for count in (200, 700, 1200):
+        await eventually(lambda count=count: bench.primary.message_count("orders") >= count)  # type: ignore[misc]
         bench.secondary.faults.set("reset", duration=0.05)
     summary = await running
     assert summary.waiting == 0

@@ -89,13 +89,13 @@ def catch(name: str, *, first: int = 0, histories: int = 300) -> Finding | None:
 
 @mutant("complete before send")
 def _complete_before_send() -> Iterator[Any]:
-    original = QueuePump._send_slice
+    original = QueuePump._send
 
-    async def send_slice(self: QueuePump, path: str, units: list[list[Parcel]]) -> None:
+    async def send_units(self: QueuePump, path: str, units: list[list[Parcel]]) -> None:
         await self._source.complete([parcel.delivery for unit in units for parcel in unit])
         await original(self, path, units)
 
-    yield mock.patch.object(QueuePump, "_send_slice", send_slice)
+    yield mock.patch.object(QueuePump, "_send", send_units)
 
 
 @mutant("complete before the receipt")

@@ -11,7 +11,7 @@ from typing import Any
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary, intake, lanes, queue
+from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary, intake, lanes, queue, rate
 from pairbus.pump.pair import ResolvedSide
 from pairbus.pump.transport import Delivery
 from tests.pump.bench import envelope
@@ -173,6 +173,7 @@ class PumpHistory(SimulatedHistory):
             max_in_hand=knobs.in_hand,
             longest_back_off=20.0,
             progress_interval=60.0,
+            max_rate=knobs.max_rate,
         )
 
         def open_simulated(side: ResolvedSide, options: PumpOptions) -> SimulatedTransport:
@@ -225,7 +226,7 @@ class PumpHistory(SimulatedHistory):
             async with asyncio.timeout_at(until):
                 await self._run_pump(may_crash=may_crash)
         except TimeoutError:
-            raise Stuck(f"a drain does not end; {self.left()} messages are left") from None
+            raise Stuck(f"a drain does not end; {self._left_in_words()}") from None
 
     async def _stream(self) -> None:
         waiting = asyncio.create_task(self._wait_until_well())
@@ -246,7 +247,7 @@ class PumpHistory(SimulatedHistory):
         until = self.loop.time() + GRACE + sum(crash.pause for crash in self.plan.crashes)
         while self.left(but_denied=True):
             if self.loop.time() > until:
-                raise Stuck(f"nothing moves any more; {self.left()} messages are left")
+                raise Stuck(f"nothing moves any more; {self._left_in_words()}")
             await asyncio.sleep(5.0)
 
     def left(self, *, but_denied: bool = False) -> list[str]:
@@ -256,6 +257,10 @@ class PumpHistory(SimulatedHistory):
             for (name, number), message in self.numbers.items()
             if self._is_there(name, number) and not (but_denied and message.path == DENIED)
         ]
+
+    def _left_in_words(self) -> str:
+        left = self.left()
+        return f"{len(left)} messages are left: {' '.join(left[:20])}"
 
     def _is_there(self, name: str, number: int) -> bool:
         try:
@@ -272,7 +277,8 @@ def body_of(message: PlannedMessage) -> bytes:
 @contextmanager
 def _turned(knobs: Knobs) -> Iterator[None]:
     """Turn what the code has as constants."""
-    places: list[tuple[Any, str, int]] = [
+    places: list[tuple[Any, str, float]] = [
+        (rate, "START_RATE", knobs.start_rate),
         (lanes, "FETCH_MESSAGES", knobs.fetch),
         (lanes, "BATCH_MESSAGES", knobs.batch),
         (intake, "PEEK_PAGE", knobs.page),

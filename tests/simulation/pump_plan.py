@@ -72,6 +72,8 @@ class Knobs:
     send_timeout: float
     detects_duplicates: bool
     skew: float
+    start_rate: float = 2000.0
+    max_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ def draw_pump_plan(seed: int) -> PumpPlan:
         send_timeout=chance.choice((3.0, 10.0)),
         detects_duplicates=chance.random() < 0.3,
         skew=chance.choice((0.0, 0.0, -0.5, 0.5)),
+        start_rate=chance.choice((5.0, 50.0, 2000.0)),
+        max_rate=chance.choice((None, None, 20.0)),
     )
     return PumpPlan(seed, knobs, _messages(chance, knobs), _faults(chance, knobs), _crashes(chance))
 

@@ -13,7 +13,8 @@
    to be down was on its way before, and tells nothing new.
 3. A throttled path is paused as long as it asks. Its messages stay in hand, for a pause is short; then one
    of them is tried, gently: the others still wait. A path that stays busy is treated like one that is down,
-   or its messages would take the place of all others.
+   or its messages would take the place of all others; but it is tried as often as it asks for, since one
+   message is no burden, and a namespace that is throttled no more should be noticed at once.
 4. `GONE` is believed for a short while only: it spares an attempt for each message of a deleted entity, and
    an entity that is made again is found.
 5. A refusal of authorisation is the path's own only if it stays, over several tries and a minute, while other
@@ -125,7 +126,12 @@ class Destinations:
             self._tell(path)
         else:
             found.state = PathState.DOWN
-            found.due = now + max(judgement.wait, min(self._longest, self._first * 2**failures))
+            found.due = now + self._back_off(judgement, failures)
+
+    def _back_off(self, judgement: Judgement, failures: int) -> float:
+        if judgement.verdict is Remedy.BUSY:
+            return max(self._first, judgement.wait)
+        return max(judgement.wait, min(self._longest, self._first * 2.0**failures))
 
     def _is_denied_alone(self, path: str, judgement: Judgement, now: float) -> bool:
         """Rule 5, for one refusal more."""

@@ -24,7 +24,11 @@ Theory of operation
    was, and only the answer got lost.
 7. A batch that is refused for what is in it is sent again message by message, so that only the one that is
    poison ends in the dead letters.
-8. `plan` returns steps; the shell carries each out and reports every message of it back, by exactly one of
+8. Where there is a limit to the rate, `plan` is told what room there is, and takes no more than that: what
+   has to wait does so in its lane, where its lock is looked after. In the shell's hands the locks of all that
+   wait would run out before they are sent, at a rate that is low enough, and nothing would move at all. Lanes
+   take turns.
+9. `plan` returns steps; the shell carries each out and reports every message of it back, by exactly one of
    `moved`, `refused`, `unsent`, `put_aside`, `renewed`, `lost`, `buried`.
 """
 
@@ -38,6 +42,7 @@ from typing import Generic
 
 from .destinations import Condition, Destinations, PathState
 from .judgement import Judgement, Remedy
+from .rate import Room
 from .steps import Bury, H, LaneStep, StepList
 
 # A batch has at most so many messages. The service takes 4,500; fewer are lost to one refusal.
@@ -293,20 +298,32 @@ class Lanes(Generic[H]):
 
     # -- what is to be done
 
-    def plan(self, now: float) -> list[LaneStep[H]]:
-        """The steps that may be taken now."""
+    def plan(self, now: float, room: Room | None = None) -> list[LaneStep[H]]:
+        """The steps that may be taken now, with so much room for sends; None for no limit."""
         for lane in [lane for lane in self._troubled if self._due(lane, now) <= now]:
             self._dirty[lane] = None
-        steps: StepList[H] = StepList()
+        steps: StepList[H] = StepList(room)
         dirty, self._dirty = self._dirty, {}
+        served: list[_Lane[H]] = []
         for lane in dirty:
+            was = len(lane.waiting)
             self._plan_lane(lane, now, steps)
+            is_short = room is not None and room.is_short
             if lane.is_empty:
                 self._forget(lane)
-            elif lane.missing or self._destinations.look(lane.path, now).state is not PathState.UP:
+            elif (
+                is_short or lane.missing or self._destinations.look(lane.path, now).state is not PathState.UP
+            ):
                 self._troubled[lane] = None
             else:
                 self._troubled.pop(lane, None)
+            if is_short and lane.waiting:
+                # Rule 8: those that got nothing are the first the next time.
+                if len(lane.waiting) < was:
+                    served.append(lane)
+                else:
+                    self._dirty[lane] = None
+        self._dirty.update(dict.fromkeys(served))
         return steps.merged()
 
     def _plan_lane(self, lane: _Lane[H], now: float, steps: StepList[H]) -> None:
@@ -391,12 +408,13 @@ class Lanes(Generic[H]):
             return
         if lane.session_id is None:
             units: list[H] = []
-            self._take(lane, count, units)
+            self._take(lane, steps.admit(lane.waiting, count), units)
             for held in units:
                 steps.send(lane.path, [held])
-        elif not lane.away:
+        elif not lane.away and (count := steps.admit(lane.waiting, self._batch(lane, count))):
             unit: list[H] = []
-            self._take(lane, self._batch(lane, count), unit)
+            self._take(lane, count, unit)
+            lane.singly = max(0, lane.singly - 1)
             steps.send(lane.path, unit)
 
     def _set_aside_from(self, lane: _Lane[H], number: int, steps: StepList[H]) -> None:
@@ -409,7 +427,6 @@ class Lanes(Generic[H]):
     def _batch(self, lane: _Lane[H], count: int) -> int:
         """How many of the first messages go into one unit."""
         if lane.singly:
-            lane.singly -= 1
             return 1
         size = chosen = 0
         for held in lane.waiting[: min(count, BATCH_MESSAGES)]:

@@ -15,6 +15,7 @@ from pairbus.pairing.names import primary_name
 
 from .amqp_transport import AmqpTransport
 from .destinations import Destinations
+from .gate import Gate
 from .meter import Meter
 from .options import PumpOptions
 from .pair import PumpPair, ResolvedSide
@@ -108,6 +109,9 @@ class Pump:
 
     def _station(self, primary: Transport, secondary: Transport) -> Station:
         options = self._options
+        limiter = Limiter(
+            max_messages=options.max_rate, max_bytes=options.max_byte_rate, adaptive=options.adaptive
+        )
         return Station(
             pair=self._pair.label(),
             options=options,
@@ -115,9 +119,8 @@ class Pump:
             receipts=self._receipts,
             clock=self._clock,
             conditions=Destinations(first=options.first_back_off, longest=options.longest_back_off),
-            limiter=Limiter(
-                max_messages=options.max_rate, max_bytes=options.max_byte_rate, adaptive=options.adaptive
-            ),
+            limiter=limiter,
+            gate=Gate(limiter, self._clock),
             tally=PumpTally(self._clock.monotonic()),
             longest_wait=secondary.longest_wait,
         )

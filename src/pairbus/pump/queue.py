@@ -60,7 +60,6 @@ class QueuePump:
         self._is_nudged = False
         self._quiet = station.options.drain_wait  # rule 7
         self._room = asyncio.Event()
-        self._sending: dict[str, asyncio.Lock] = {}
         self._counted = 0  # what the station knows of what we have in hand
         self._finishing = 0  # messages that the primary has, and whose completion is on the way
         self._wake: asyncio.TimerHandle | None = None
@@ -222,13 +221,23 @@ class QueuePump:
             self._wake.cancel()
             self._wake = None
         now = self._station.now()
-        for step in self.lanes.plan(now):
+        gate = self._station.gate
+        room = gate.room(self._advance_unasked)
+        for step in self.lanes.plan(now, room):
+            if isinstance(step, Send):
+                self._take_room(step, is_limited=room is not None)
             self._start(self._perform(step))
+        if room is not None and room.is_short:
+            gate.wait(self._advance_unasked)
         due = self.lanes.wake_at(now)
         if due != inf:
             delay = max(0.01, due - now)
             self._wake = asyncio.get_running_loop().call_later(delay, self._advance_unasked)
         self._room.set()
+
+    def _take_room(self, step: Send[Parcel], *, is_limited: bool) -> None:
+        size = sum(held.size for unit in step.units for held in unit) if is_limited else 0
+        self._station.limiter.take(sum(map(len, step.units)), size)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -246,7 +255,8 @@ class QueuePump:
     async def _perform(self, step: LaneStep[Parcel]) -> None:
         match step:
             case Send():
-                await self._send(step)
+                await self._send(step.path, step.units)
+                return
             case Defer():
                 await self._defer(step)
             case Renew():
@@ -259,36 +269,7 @@ class QueuePump:
                 await self._bury(step)
         self._advance()
 
-    async def _send(self, step: Send[Parcel]) -> None:
-        """Send units, in slices if there is a limit to the rate; in turn, so that none overtakes."""
-        async with self._sending.setdefault(step.path, asyncio.Lock()):
-            rest = step.units
-            while rest:
-                chosen, count, size = self._slice(rest)
-                wait = self._station.limiter.take(count, size, self._station.monotonic())
-                if wait > 0:
-                    await self._nap(wait)
-                    if self._is_stopping or not self._station.may_send(step.path):
-                        break
-                # What is on the way is not waited for: slices are pipelined like all else.
-                self._start(self._send_slice(step.path, rest[:chosen]))
-                rest = rest[chosen:]
-            for unit in rest:
-                self.lanes.unsent(unit, self._station.now())
-
-    def _slice(self, units: list[list[Parcel]]) -> tuple[int, int, int]:
-        """How many units are sent at once; their messages and bytes."""
-        most = self._station.slice_size()
-        count = size = chosen = 0
-        for unit in units:
-            if chosen and count + len(unit) > most:
-                break
-            chosen += 1
-            count += len(unit)
-            size += sum(held.size for held in unit)
-        return chosen, count, size
-
-    async def _send_slice(self, path: str, units: list[list[Parcel]]) -> None:
+    async def _send(self, path: str, units: list[list[Parcel]]) -> None:
         fresh, begun = self._still_locked(units), self._station.now()
         if not fresh:
             self._advance()
@@ -436,21 +417,23 @@ class QueuePump:
         self._is_stopping = True
         if self._wake is not None:
             self._wake.cancel()
-        with contextlib.suppress(TransportError):  # a queue that cannot be reached keeps its locks anyway
+        left: list[Delivery] = []
+        with contextlib.suppress(TransportError):
             left = await self._source.stop_receiving()
-            left += deliveries_of(self.lanes.take_waiting())
-            if left:
-                await self._source.release(left)
-            while self._tasks:
-                await asyncio.wait(self._tasks)
-            left = deliveries_of(self.lanes.take_waiting())
-            if left:
-                await self._source.release(left)
-        if self._tasks:
+        await self._give_back(left)
+        while self._tasks:
             await asyncio.wait(self._tasks)
+        await self._give_back([])
         self._station.in_hand -= self._counted
         self._note_activity(False)
         await self._source.close()
+
+    async def _give_back(self, left: list[Delivery]) -> None:
+        """These, and all that waits."""
+        left += deliveries_of(self.lanes.take_waiting())
+        if left:
+            with contextlib.suppress(TransportError):  # a queue that cannot be reached keeps its locks anyway
+                await self._source.release(left)
 
     async def _nap(self, seconds: float) -> None:
         """Wait, but not longer than the pump lives."""

@@ -1,13 +1,18 @@
 """How fast: a limiter by messages and bytes that adapts to what the primary says. Pure; time comes in.
 
-1. Two buckets, of messages and of bytes, fill at their rates and hold what comes in a tenth of a second. A
-   taker is told how long to wait; the debt is booked at once, so that takers queue up without a list.
+1. Two buckets, of messages and of bytes, fill at their rates and hold what comes in a tenth of a second. What
+   is in them is the *room*: so much may be sent now. What does not fit waits where it is, and nobody owes
+   anything, so that a rate that changes counts at once for all who wait.
 2. The message rate adapts. It starts gently, for a primary that has just come back, and doubles as long as
-   nothing is wrong (slow start). With the first trouble it is halved, at most once a reaction time, since
-   what was on its way is refused together. From then on it grows by a fixed part of the best rate a second.
-3. A maximum given by the user is never passed. Without trouble and without a maximum the limiter soon allows
-   more than anybody can send, and is then no more than two subtractions.
-4. The credit for a queue is what its measured rate moves in a third of a lock's duration, so that the locks
+   nothing is wrong. With trouble it is halved, at most once a reaction time, since what was on its way is
+   refused together. Where trouble came is the *wall*.
+3. Below the wall the rate doubles again, around it it grows by little, and when it is well past it the wall
+   is forgotten. So a primary that takes so much and no more is asked for that much most of the time, and one
+   that was throttled for a while, however long and however often, has its old rate again within seconds.
+4. A rate that nobody uses tells nothing: trouble counts from what was sent.
+5. A maximum given by the user is never passed. Without trouble and without a maximum the limiter soon allows
+   more than anybody can send, and is then no more than a comparison.
+6. The credit for a queue is what its measured rate moves in a third of a lock's duration, so that the locks
    of all that is in hand outlast its sending.
 """
 
@@ -16,13 +21,43 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
+#: Messages a second to begin with.
+START_RATE = 2000.0
 _BURST = 0.1
 _REACTION = 1.0
 _DOUBLING = 0.25
-_GROWTH = 0.05
+# Rule 3: what is around the wall, and the part of it that the rate grows by in a second there.
+_NEAR, _PAST = 0.9, 1.1
+_GROWTH = 0.04
 _LOWEST = 1.0
 # Beyond this no single process sends, so that there is nothing left to limit.
 _UNBOUNDED = 1e6
+# What is missing may be so little that a clock does not show the time it takes.
+_SHORTEST = 0.001
+# Whoever waits for room waits for a part of what the bucket holds, not for every single message.
+_PART = 0.5
+
+
+@dataclass(slots=True)
+class Room:
+    """What may be sent now; whoever sends takes from it. `is_short` if somebody had to wait."""
+
+    messages: float
+    bytes: float = inf
+    is_short: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return self.messages < 1 or self.bytes <= 0
+
+    def take(self, size: int) -> bool:
+        """Whether one message more may go, of this size."""
+        if self.is_empty:
+            self.is_short = True
+            return False
+        self.messages -= 1
+        self.bytes -= size
+        return True
 
 
 class Limiter:
@@ -34,18 +69,21 @@ class Limiter:
         max_messages: float | None = None,
         max_bytes: float | None = None,
         adaptive: bool = True,
-        start: float = 2000.0,
+        start: float | None = None,
     ) -> None:
         """Maxima are a second; `start` is the rate to begin with if adaptive."""
-        self._ceiling = max_messages if max_messages is not None else inf
+        start = START_RATE if start is None else start
+        self._ceiling = min(_UNBOUNDED, max_messages if max_messages is not None else _UNBOUNDED)
         self._byte_rate = max_bytes if max_bytes is not None else inf
         self._adaptive = adaptive
+        self._start = start
         self._rate = min(start, self._ceiling) if adaptive else self._ceiling
-        self._best = self._rate
-        self._was_troubled = False
+        self._wall = inf
         self._reacted_at = -inf
         self._grown_at: float | None = None
-        self._messages = 0.0  # what is left in the buckets; below nought is a debt
+        self._taken = 0  # since then
+        self._flow = 0.0  # messages a second that were sent of late
+        self._messages = 0.0  # what is in the buckets; a try may take more than there is
         self._bytes = 0.0
         self._filled_at: float | None = None
 
@@ -54,16 +92,29 @@ class Limiter:
         """Messages a second that are allowed now."""
         return self._rate
 
-    def take(self, messages: int, size: int, now: float) -> float:
-        """Take for messages that are to be sent; how long to wait before that."""
+    def room(self, now: float) -> Room | None:
+        """What may be sent now; None if there is no limit."""
         self._grow(now)
         if self._rate >= _UNBOUNDED and self._byte_rate == inf:
-            return 0.0
+            return None
         self._fill(now)
-        self._messages -= messages
-        self._bytes -= size
-        wait = max(0.0, -self._messages / self._rate)
-        return wait if self._byte_rate == inf else max(wait, -self._bytes / self._byte_rate)
+        return Room(self._messages, self._bytes if self._byte_rate != inf else inf)
+
+    def take(self, messages: int, size: int) -> None:
+        """So much is sent."""
+        self._taken += messages
+        if self._rate < _UNBOUNDED:
+            self._messages -= messages
+        if self._byte_rate != inf:
+            self._bytes -= size
+
+    def wait(self) -> float:
+        """How long until there is room again for some messages."""
+        wanted = max(1.0, self._rate * _BURST * _PART) - self._messages
+        wait = max(_SHORTEST, wanted / self._rate)
+        if self._byte_rate == inf:
+            return wait
+        return max(wait, _BURST * _PART - self._bytes / self._byte_rate)
 
     def trouble(self, now: float) -> None:
         """The primary is busy or fails: go slower."""
@@ -71,29 +122,32 @@ class Limiter:
         if not self._adaptive or now - self._reacted_at < _REACTION:
             return
         self._reacted_at = now
-        self._best = min(self._rate, _UNBOUNDED)
-        self._was_troubled = True
-        self._rate = max(_LOWEST, min(self._rate, _UNBOUNDED) / 2)
+        self._wall = min(self._rate, max(self._start, 2 * self._flow))
+        if self._rate >= _UNBOUNDED:  # there was nothing to fill
+            self._messages, self._filled_at = 0.0, now
+        self._rate = max(min(_LOWEST, self._ceiling), self._wall / 2)
 
     def _grow(self, now: float) -> None:
         if self._grown_at is None:
             self._grown_at = now
         passed = now - self._grown_at
-        if not self._adaptive or passed < _DOUBLING or self._rate >= min(self._ceiling, _UNBOUNDED):
+        if passed < _DOUBLING:
             return
         self._grown_at = now
-        if now - self._reacted_at < _REACTION:
+        self._flow = max(self._taken / passed, self._flow / 2)
+        self._taken = 0
+        if not self._adaptive or self._rate >= self._ceiling or now - self._reacted_at < _REACTION:
             return
-        if self._was_troubled:
-            self._rate += max(_LOWEST, self._best * _GROWTH) * passed
+        if self._rate >= _PAST * self._wall:
+            self._wall = inf
+        if self._rate < _NEAR * self._wall:
+            self._rate = min(2 * self._rate, max(_LOWEST, _NEAR * self._wall))
         else:
-            self._rate *= 2
+            self._rate += max(_LOWEST, self._wall * _GROWTH) * _DOUBLING
         self._rate = min(self._rate, self._ceiling)
 
     def _fill(self, now: float) -> None:
-        passed = 0.0 if self._filled_at is None else max(0.0, now - self._filled_at)
-        if self._filled_at is None:
-            passed = _BURST
+        passed = _BURST if self._filled_at is None else max(0.0, now - self._filled_at)
         self._filled_at = now
         self._messages = min(self._messages + passed * self._rate, max(1.0, self._rate * _BURST))
         if self._byte_rate != inf:

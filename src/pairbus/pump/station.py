@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from math import inf
 
 from pairbus.clock import Clock
 from pairbus.ledger.receipts import Receipts
 from pairbus.pairing.names import path_key
 
 from .destinations import Destinations, PathState
+from .gate import Gate
 from .judgement import Judgement, Remedy
 from .options import PumpOptions
 from .rate import Limiter
@@ -19,8 +19,6 @@ from .summary import PumpTally
 from .transport import Destination, Transport
 
 log = logging.getLogger(__name__)
-# How much of a second's worth is sent at once where there is a limit to the rate.
-_SLICE_SECONDS = 0.05
 # Messages in hand of all queues together, as far as a queue's least credit allows: some seconds of work.
 _IN_HAND = 20_000
 _LOOKING = 16
@@ -38,6 +36,7 @@ class Station:
     clock: Clock
     conditions: Destinations
     limiter: Limiter
+    gate: Gate
     tally: PumpTally
     longest_wait: float
     active: int = 0  # queues that have something to move
@@ -71,15 +70,6 @@ class Station:
         """How many messages one queue may have in hand, for what all of them have."""
         return max(0, _IN_HAND - self.in_hand) // max(1, self.active)
 
-    def slice_size(self) -> int:
-        """Messages that are sent at once."""
-        rate = self.limiter.rate
-        return 1 << 30 if rate == inf else max(1, int(rate * _SLICE_SECONDS))
-
-    def may_send(self, path: str) -> bool:
-        """Whether a path still takes messages, as far as is known."""
-        return self.conditions.look(path, self.now()).state in (PathState.UP, PathState.TRYING)
-
     def meet(self, path: str, spelling: str) -> None:
         """A message for this path has come: keep how its first one spells it, and shut it if it is not to be
         served.
@@ -95,8 +85,9 @@ class Station:
         before = self.conditions.look(path, now).state
         self.conditions.failed(path, judgement, now)
         self.tally.of(path).trouble = judgement.description
-        # That a path is still down when it is tried again is no news, and no reason to slow the others down.
-        if judgement.verdict is Remedy.BUSY or (judgement.is_strain and before is PathState.UP):
+        # That a path is still busy or down when it is tried again, with one message, is no news and no reason
+        # to go slower: nothing was sent at the rate.
+        if judgement.is_strain and before is PathState.UP:
             self.limiter.trouble(self.monotonic())
         if before is PathState.UP:
             log.warning(
@@ -121,5 +112,6 @@ class Station:
         self.stopped.set()
 
     async def close(self) -> None:
+        self.gate.close()
         for end in self._ends.values():
             await end.close()

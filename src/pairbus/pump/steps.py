@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from .judgement import Judgement
+from .rate import Room
 
 
 @dataclass(slots=True, eq=False)
@@ -73,15 +75,26 @@ LaneStep = Send[H] | Defer[H] | Bury[H] | Renew[H] | Fetch | Recheck
 
 
 class StepList(Generic[H]):
-    """Steps under way; those of a kind become one."""
+    """Steps under way; those of a kind become one. `room` is what there is for sends; None for no limit."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room | None = None) -> None:
+        self._room = room
         self._sends: dict[str, list[list[H]]] = {}
         self.defer: list[H] = []
         self.renew: list[H] = []
         self.fetch: list[int] = []
         self.recheck: list[int] = []
         self.bury: list[Bury[H]] = []
+
+    def admit(self, waiting: Sequence[H], count: int) -> int:
+        """How many of the first `count` that wait may be sent now."""
+        room = self._room
+        if room is None:
+            return count
+        for place in range(count):
+            if not room.take(waiting[place].size):
+                return place
+        return count
 
     def send(self, path: str, unit: list[H]) -> None:
         """Send a unit, with those of the same path."""

@@ -1,0 +1,64 @@
+"""Throttling of a namespace, for long and with short locks: when it ends, the backlog moves within seconds.
+
+The pump once held more under lock than its rate could send before those locks ended. Then nothing moved at
+all, and the rate itself took minutes to find back.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+
+from .faults import Fault
+from .pump_history import play_pump
+from .pump_plan import PRIMARY, Knobs, PlannedMessage, PumpPlan
+
+#: From the end of the throttling until all has arrived, apart from what has to wait for a lock to end.
+RECOVERY = 25.0
+
+
+def throttled(seed: int) -> PumpPlan:
+    chance = random.Random(f"throttled {seed}")
+    knobs = Knobs(
+        queues=chance.choice((1, 3)),
+        mode="stream",
+        lock=chance.choice((2.0, 5.0, 20.0)),
+        fetch=200,
+        batch=chance.choice((1, 100)),
+        page=250,
+        in_hand=1000,
+        send_timeout=10.0,
+        detects_duplicates=False,
+        skew=0.0,
+        start_rate=20.0,
+    )
+    sessions = [None, *(f"s{number}" for number in range(chance.choice((0, 2, 40))))]
+    messages = tuple(
+        PlannedMessage(
+            f"m{number:03}",
+            chance.randrange(knobs.queues),
+            chance.choice(("orders", "bills")),
+            chance.choice(sessions),
+            0.0,
+            10,
+        )
+        for number in range(300)
+    )
+    busy = Fault("busy", PRIMARY, 0.5, chance.uniform(20, 60), None, chance.choice((1.0, 0.9, 0.5)))
+    return PumpPlan(seed, knobs, messages, (busy,), ())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_backlog_moves_within_seconds_when_the_throttling_ends(seed: int) -> None:
+    plan = throttled(seed)
+    logging.disable(logging.CRITICAL)
+    try:
+        history = play_pump(plan)
+    finally:
+        logging.disable(logging.NOTSET)
+    assert not history.failures
+    begun = min(attempt.at for attempt in history.primary.attempts)
+    last = max(attempt.at for attempt in history.primary.attempts)
+    assert last - begun <= plan.healed_at + plan.knobs.lock + RECOVERY
