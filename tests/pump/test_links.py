@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from pairbus.amqp.link import Link
+from pairbus.broker.engine.settings import QueueSettings
 from pairbus.pump import PumpOptions
 from pairbus.pump.amqp_transport import AmqpDestination
-from pairbus.pump.links import Wave
+from pairbus.pump.links import SenderLink, Wave
 from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit
@@ -51,6 +55,32 @@ async def test_nobody_overtakes_those_who_wait_for_the_link_to_open(bench: Bench
         assert await asyncio.gather(*early) == [[None]] * 5
     assert bench.ids("orders") == [f"m{number}" for number in range(6)]
     await transport.close()
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+@pytest.mark.parametrize("session", [None, "s"])
+async def test_what_is_too_large_is_buried_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_announced: bool, session: str | None
+) -> None:
+    """The namespace detaches the link for it, and all that is on the way fails with it."""
+
+    def be_strict(link: Link, announced: int) -> None:
+        link.size_limit = link.kept_limit = announced
+
+    monkeypatch.setattr(Link, "_limit_size", be_strict)
+    if not is_announced:
+        monkeypatch.setattr(SenderLink, "max_message_size", None)
+    names = [f"{number:02}" for number in range(60)]
+    large = {"20", "21", "40"}
+    (queue,) = bench.create("orders")
+    bench.primary.update_queue("orders", QueueSettings(max_message_size_in_kilobytes=1))
+    for name in names:
+        body = bytes(20_000 if name in large else 10)
+        bench.load(queue, [envelope("orders", name, session=session, body=body)])
+    summary = await bench.drain([queue], first_back_off=0.01, longest_back_off=0.01)
+    assert bench.dead_letters(queue) == dict.fromkeys(large, "MessageTooLarge")
+    assert (summary.dead_lettered, summary.waiting) == (3, 0)
+    assert list(dict.fromkeys(bench.ids("orders"))) == [name for name in names if name not in large]
 
 
 async def test_hundreds_of_queues_are_drained_side_by_side(bench: Bench) -> None:

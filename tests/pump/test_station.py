@@ -12,12 +12,12 @@ from pairbus.ledger.receipts import MemoryReceipts
 from pairbus.pump import PumpOptions
 from pairbus.pump.destinations import Destinations
 from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED, TransportError
-from pairbus.pump.gate import Gate
 from pairbus.pump.judgement import judge
 from pairbus.pump.rate import Limiter
 from pairbus.pump.station import Station
 from pairbus.pump.summary import PumpTally
 from pairbus.pump.transport import Transport
+from pairbus.pump.turnstile import Turnstile
 
 
 class FrozenClock(SystemClock):
@@ -38,7 +38,7 @@ def station() -> Station:
         clock=FrozenClock(),
         conditions=Destinations(first=1.0, longest=60.0),
         limiter=limiter,
-        gate=Gate(limiter, FrozenClock()),
+        turnstile=Turnstile(limiter, FrozenClock()),
         tally=PumpTally(0.0),
         longest_wait=900.0,
     )

@@ -19,6 +19,8 @@
    an entity that is made again is found.
 5. A refusal of authorisation is the path's own only if it stays, over several tries and a minute, while other
    paths are served. Otherwise no token may be had at all, which is an outage: waiting loses nothing.
+6. Where one of several messages on the way was refused, and nobody knows which, the path is tried with one at
+   a time until as many have been sent: that one is then found, and the others are not buried with it.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class Condition:
     served_at: float = -inf  # when it last took a message
     denials: int = 0  # refusals of authorisation since then, and when the first of them was
     denied_since: float = 0.0
+    suspects: int = 0  # so many messages are sent one by one
 
 
 class Destinations:
@@ -105,6 +108,12 @@ class Destinations:
         """The path has taken a message."""
         found = self.look(path, now)
         found.served_at, found.denials = now, 0
+        if found.suspects:
+            found.suspects -= 1
+            if found.suspects:
+                found.state, found.due, found.failures = PathState.PAUSED, now, 0
+                self._tell(path)
+                return
         if found.state is not PathState.UP or found.failures:
             was = found.state
             found.state, found.failures, found.why = PathState.UP, 0, None
@@ -114,12 +123,16 @@ class Destinations:
     def failed(self, path: str, judgement: Judgement, now: float) -> None:
         """The path has refused a message, or did not answer."""
         found = self.look(path, now)
+        if judgement.verdict is Remedy.SUSPECT:
+            found.suspects += 1
         if found.state not in (PathState.UP, PathState.TRYING):
             return
         found.why = judgement
         failures = found.failures
         found.failures = min(failures + 1, 30)
-        if judgement.verdict is Remedy.BUSY and failures < BUSY_IN_A_ROW:
+        if judgement.verdict is Remedy.SUSPECT:
+            found.state, found.due = PathState.PAUSED, now
+        elif judgement.verdict is Remedy.BUSY and failures < BUSY_IN_A_ROW:
             found.state, found.due = PathState.PAUSED, now + judgement.wait
         elif judgement.verdict is Remedy.GONE or self._is_denied_alone(path, judgement, now):
             found.state, found.due, found.failures = PathState.GONE, now + self._gone_for, 0

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from pairbus.errors import PairbusError
 
-# Two conditions of our own beside those of AMQP: the line broke, or nothing came back in time.
+# Conditions of our own beside those of AMQP: the line broke, nothing came back in time, or one of several
+# messages on the way was refused, and nobody knows which.
 CONNECTION_LOST = "pairbus:connection-lost"
 UNANSWERED = "pairbus:unanswered"
+SUSPECTED = "pairbus:suspected"
 
 
 class TransportError(PairbusError):

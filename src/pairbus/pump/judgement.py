@@ -8,7 +8,7 @@ from enum import Enum
 
 from pairbus import conditions
 
-from .errors import CONNECTION_LOST, UNANSWERED, TransportError
+from .errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, TransportError
 
 
 class Remedy(Enum):
@@ -18,6 +18,7 @@ class Remedy(Enum):
     BUSY = "the namespace is throttled: wait as asked and go slower"
     GONE = "nothing can be sent to this path: dead-letter its messages"
     DENIED = "not allowed, for this path alone or for want of a token: `Destinations` tells which"
+    SUSPECT = "this message, or another that was on the way with it, cannot be sent: try them one by one"
     POISON = "this message cannot be sent: dead-letter it"
 
 
@@ -26,6 +27,7 @@ class Remedy(Enum):
 _TABLE: dict[str, tuple[Remedy, str]] = {
     CONNECTION_LOST: (Remedy.DOWN, "Unreachable"),
     UNANSWERED: (Remedy.DOWN, "Unanswered"),
+    SUSPECTED: (Remedy.SUSPECT, "Suspected"),
     conditions.SERVER_BUSY: (Remedy.BUSY, "Busy"),
     conditions.RESOURCE_LIMIT: (Remedy.DOWN, "EntityFull"),
     conditions.ENTITY_DISABLED: (Remedy.DOWN, "EntityDisabled"),

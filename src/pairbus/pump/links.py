@@ -8,6 +8,9 @@
    is it certain that a message is gone. Runs of neighbouring deliveries are settled with one frame.
 4. A link that is lost fails its waves. Messages that a receiver has already got stay in its buffer: their
    locks outlive the link.
+5. A peer that detaches a link for what is in a message does not say which. If there was one on the way it was
+   that; several are suspected, and are sent again one by one. What is larger than the peer
+   takes is not sent at all, so that it takes no others with it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 
 from pairbus import conditions
 from pairbus.amqp.errors import UsageError
@@ -41,7 +45,8 @@ from pairbus.amqp.session import Session
 from pairbus.pairing.failures import Fate
 
 from .amqp_line import AmqpLine
-from .errors import CONNECTION_LOST, UNANSWERED, TransportError
+from .errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, TransportError
+from .judgement import Remedy, judge
 from .meter import Meter
 
 # Microsoft's message format of a batch: an envelope whose data sections are each a whole encoded message.
@@ -192,9 +197,12 @@ class SenderLink(LinkEnd):
 
     def _send_waiting(self) -> None:
         waiting, link, waves = self._waiting, self.link, self._waves
-        room = link.sendable
+        room, limit = link.sendable, self.max_message_size or inf
         while waiting and room > 0:
             payload, message_format, wave, index = waiting.popleft()
+            if len(payload) > limit:
+                wave.settle(index, _too_large(len(payload), limit))
+                continue
             number = next(self._tags) & 0xFFFFFFFF
             delivery_id = link.send(payload, tag=number.to_bytes(4, "big"), message_format=message_format)
             waves[delivery_id] = wave, index
@@ -231,14 +239,19 @@ class SenderLink(LinkEnd):
                 self.link.settle(delivery_id, event.state)
 
     def on_lost(self, error: TransportError) -> None:
-        if error.condition == conditions.UNAUTHORIZED and self._attached.done():
-            # It was allowed when the link was attached, so that it is the token that has ended.
-            error = TransportError(conditions.AUTH_FAILED, error.description)
+        blamed = error
+        if self._attached.done():
+            if error.condition == conditions.UNAUTHORIZED:
+                # It was allowed when the link was attached, so that it is the token that has ended.
+                blamed = error = TransportError(conditions.AUTH_FAILED, error.description)
+            elif judge(error).verdict is Remedy.POISON:
+                # Rule 5.
+                error = TransportError(SUSPECTED, f"the link was lost with several messages on it: {error}")
         super().on_lost(error)
         waves, self._waves = self._waves, {}
         waiting, self._waiting = self._waiting, deque()
         for wave, index in waves.values():
-            wave.settle(index, error)
+            wave.settle(index, blamed if len(waves) == 1 else error)
         for _, _, wave, index in waiting:
             wave.settle(index, error)
 
@@ -406,6 +419,11 @@ def _runs(ids: Sequence[int]) -> Iterable[tuple[int, int]]:
         first = last = number
     if first is not None and last is not None:
         yield first, last
+
+
+def _too_large(size: int, limit: float) -> TransportError:
+    text = f"The message has {size} bytes, and the entity takes {limit:.0f} at most."
+    return TransportError(conditions.MESSAGE_SIZE_EXCEEDED, text)
 
 
 def _send_error(state: DeliveryState | None) -> TransportError:

@@ -15,7 +15,6 @@ from pairbus.pairing.names import primary_name
 
 from .amqp_transport import AmqpTransport
 from .destinations import Destinations
-from .gate import Gate
 from .meter import Meter
 from .options import PumpOptions
 from .pair import PumpPair, ResolvedSide
@@ -24,6 +23,7 @@ from .rate import Limiter
 from .station import Station
 from .summary import PumpSummary, PumpTally
 from .transport import Transport
+from .turnstile import Turnstile
 
 log = logging.getLogger(__name__)
 OpenTransport = Callable[[ResolvedSide, PumpOptions], Transport]
@@ -120,7 +120,7 @@ class Pump:
             clock=self._clock,
             conditions=Destinations(first=options.first_back_off, longest=options.longest_back_off),
             limiter=limiter,
-            gate=Gate(limiter, self._clock),
+            turnstile=Turnstile(limiter, self._clock),
             tally=PumpTally(self._clock.monotonic()),
             longest_wait=secondary.longest_wait,
         )

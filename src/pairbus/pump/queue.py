@@ -27,7 +27,7 @@ from typing import Any
 from pairbus import conditions
 
 from .burials import Burials
-from .errors import CONNECTION_LOST, UNANSWERED, TransportError
+from .errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, TransportError
 from .intake import PEEK_PAGE, Intake, Stray
 from .judgement import Remedy, judge
 from .lanes import Lanes
@@ -221,14 +221,14 @@ class QueuePump:
             self._wake.cancel()
             self._wake = None
         now = self._station.now()
-        gate = self._station.gate
-        room = gate.room(self._advance_unasked)
+        turnstile = self._station.turnstile
+        room = turnstile.room(self._advance_unasked)
         for step in self.lanes.plan(now, room):
             if isinstance(step, Send):
                 self._take_room(step, is_limited=room is not None)
             self._start(self._perform(step))
         if room is not None and room.is_short:
-            gate.wait(self._advance_unasked)
+            turnstile.wait(self._advance_unasked)
         due = self.lanes.wake_at(now)
         if due != inf:
             delay = max(0.01, due - now)
@@ -311,7 +311,7 @@ class QueuePump:
 
     def _refused(self, path: str, unit: list[Parcel], error: TransportError, now: float) -> None:
         judgement = judge(error)
-        if error.condition in (UNANSWERED, CONNECTION_LOST):
+        if error.condition in (UNANSWERED, CONNECTION_LOST, SUSPECTED):
             self._station.tally.unknown += len(unit)
             self._start(self._note_unanswered(unit, now))
         if judgement.verdict is Remedy.POISON:

@@ -11,12 +11,12 @@ from pairbus.ledger.receipts import Receipts
 from pairbus.pairing.names import path_key
 
 from .destinations import Destinations, PathState
-from .gate import Gate
 from .judgement import Judgement, Remedy
 from .options import PumpOptions
 from .rate import Limiter
 from .summary import PumpTally
 from .transport import Destination, Transport
+from .turnstile import Turnstile
 
 log = logging.getLogger(__name__)
 # Messages in hand of all queues together, as far as a queue's least credit allows: some seconds of work.
@@ -36,7 +36,7 @@ class Station:
     clock: Clock
     conditions: Destinations
     limiter: Limiter
-    gate: Gate
+    turnstile: Turnstile
     tally: PumpTally
     longest_wait: float
     active: int = 0  # queues that have something to move
@@ -112,6 +112,6 @@ class Station:
         self.stopped.set()
 
     async def close(self) -> None:
-        self.gate.close()
+        self.turnstile.close()
         for end in self._ends.values():
             await end.close()

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pairbus.pump.gate import Gate
 from pairbus.pump.rate import Limiter
+from pairbus.pump.turnstile import Turnstile
 from tests.simulation.loop import SimulatedClock, SimulatedLoop
 
 SECONDS = 10
@@ -19,17 +19,17 @@ def test_each_queue_gets_its_part_and_all_together_get_the_rate(rate: float) -> 
     """Three queues want more than there is, one of them asks all the time."""
     loop = SimulatedLoop(1)
     limiter = Limiter(max_messages=rate, adaptive=False)
-    gate = Gate(limiter, SimulatedClock(loop))
+    turnstile = Turnstile(limiter, SimulatedClock(loop))
     sent = [0, 0, 0]
 
     def queue(number: int) -> Callable[[], None]:
         def advance() -> None:
-            room, count = gate.room(advance), 0
+            room, count = turnstile.room(advance), 0
             while room is not None and room.take(1):
                 count += 1
             limiter.take(count, 0)
             sent[number] += count
-            gate.wait(advance)
+            turnstile.wait(advance)
 
         return advance
 
@@ -40,7 +40,7 @@ def test_each_queue_gets_its_part_and_all_together_get_the_rate(rate: float) -> 
         for _ in range(SECONDS * 20):
             await asyncio.sleep(0.05)
             queues[0]()
-        gate.close()
+        turnstile.close()
 
     loop.run(play(), limit=60.0)
     burst = max(1.0, rate * 0.1)

@@ -17,7 +17,7 @@ from .rate import Limiter, Room
 Advance = Callable[[], None]
 
 
-class Gate:
+class Turnstile:
     """The way out, for all queues of a pump."""
 
     def __init__(self, limiter: Limiter, clock: Clock) -> None:
