@@ -58,6 +58,12 @@ class _Commands(LazyGroup):
         "status": LazyCommand(
             "pairbus.cli.status", "status", "Show the state of running clients and of the backlog.", _SEND
         ),
+        "spool": LazyCommand(
+            "pairbus.cli.spool",
+            "spool",
+            "Look at the local spool, and decide about what it cannot send.",
+            _SEND,
+        ),
         "syphon": LazyCommand(
             "pairbus.cli.syphon", "syphon", "Drain the backlog of a pair to its entities, on Spark.", _DRAIN
         ),

@@ -54,11 +54,11 @@ def print_client(client: ClientPicture, *, now: float) -> None:
 def print_aside(refused: Sequence[RefusedMessage], damaged: Sequence[DamagedBytes]) -> None:
     """What the spool keeps because it cannot be sent, if there is any."""
     if refused:
-        click.echo(f"spool: {len(refused):,} messages were refused and are kept")
+        click.echo(f"spool: {len(refused):,} messages were refused and are kept, see `pairbus spool`")
         rows = [(f"  {one.name}", one.path, one.message_id, one.reason) for one in refused]
         print_table(("  NAME", "ENTITY", "MESSAGE", "REASON"), rows)
     if damaged:
-        click.echo(f"spool: {len(damaged):,} parts are damaged and are kept")
+        click.echo(f"spool: {len(damaged):,} parts are damaged and are kept, see `pairbus spool`")
         print_table(("  NAME", "BYTES", "FILE"), [(f"  {one.name}", one.size, one.file) for one in damaged])
 
 

@@ -87,7 +87,7 @@ class Pair:
         self.headroom = HeadroomWatch()
         self._clock = clock
         self._records = records
-        self._spool = spool
+        self.spool = spool
         self._syphon = syphon
         self._notifier = Notifier(on_state_change)
         self._entities: dict[str, PairedEntity] = {}
@@ -148,9 +148,9 @@ class Pair:
         self._provisioning = self.loop.create_task(provisioner.keep_trying(self._provisioned))
         self._provisioning.add_done_callback(self._provisioning_ended)
         self._records.begin()
-        if self._spool is not None:
+        if self.spool is not None:
             remember = None if self.sessions is None else self.sessions.remember
-            self._spool.start(self._replay, timers=self.timers, on_stay=remember)
+            self.spool.start(self._replay, timers=self.timers, on_stay=remember)
         if self._syphon is not None:
             self._syphon.start(self._first_report, timers=self.timers)
         if self.sessions is not None:
@@ -221,7 +221,8 @@ class Pair:
         except (AzureError, ValueError, TypeError) as error:
             failure = describe(error)
             if _is_of_the_message(failure):
-                raise UnsendableRecord(failure.summary) from error
+                taken = getattr(error, "taken", 0)
+                raise UnsendableRecord(failure.summary, taken=taken) from error
             raise
 
     # -- by hand
@@ -287,8 +288,8 @@ class Pair:
 
     def notify(self, change: StateChange) -> None:
         """Tell everybody of a change; the rules count in monotonic time, people do not."""
-        if self._spool is not None:
-            self._spool.nudge()
+        if self.spool is not None:
+            self.spool.nudge()
         dated = replace(change, at=self._clock.now())
         self.observers.tell(lambda observer: observer.state_changed(dated))
         self._notifier.tell(dated)
@@ -314,7 +315,7 @@ class Pair:
             sides=self.sides.states(),
             syphon=None if self._syphon is None else self._syphon.status(),
             sessions=None if self.sessions is None else self.sessions.status(),
-            spool=None if self._spool is None else self._spool.status(),
+            spool=None if self.spool is None else self.spool.status(),
             records_lost=self._records.lost,
             warnings=(*self.options.doubts, *(() if self._report is None else self._report.warnings)),
         )
@@ -329,8 +330,8 @@ class Pair:
             await self.loop.run_in_executor(None, self._notifier.close, wait)
 
     async def _close_senders(self) -> None:
-        if self._spool is not None:
-            await self._spool.close()
+        if self.spool is not None:
+            await self.spool.close()
         await self._end_provisioning()
         await self._end_looks()
         await asyncio.gather(

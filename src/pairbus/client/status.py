@@ -42,7 +42,7 @@ class PathStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolStatus:
     """The local spool: what it holds, and what keeps it. `refused` messages were taken, and then refused for
-    their own sake; `damaged` parts of files cannot be read. Both are kept.
+    their own sake; `damaged` parts of files cannot be read. Both are kept: `pairbus spool`.
     """
 
     directory: str

@@ -84,12 +84,12 @@ class Spool:
 
     def holds(self, path: str) -> bool:
         """Whether messages of an entity wait here, as far as is known, that others may not overtake."""
-        return self._is_adopting or LineKey.of(path) in self._held
+        return self.is_adopting or LineKey.of(path) in self._held
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing at all waits here."""
-        return not self._held and not self._is_adopting
+        return not self._held and not self.is_adopting
 
     async def hold_up(self) -> None:
         """Rule 4: wait for that moment."""
@@ -168,7 +168,8 @@ class Spool:
     # -- lanes
 
     @property
-    def _is_adopting(self) -> bool:
+    def is_adopting(self) -> bool:
+        """Whether it is not known yet what earlier processes have left."""
         return self._adoption is not None and not self._adoption.done()
 
     def start(self, replay: Replay, *, timers: Timers, on_stay: OnStay | None = None) -> None:
@@ -208,7 +209,7 @@ class Spool:
             self._begin_lane(key, at_once=True)
 
     def _begin_lane(self, key: LineKey, *, at_once: bool) -> None:
-        is_known = not self._is_adopting or self._adoption is asyncio.current_task()
+        is_known = not self.is_adopting or self._adoption is asyncio.current_task()
         if self._start is None or not is_known or self._is_stopping or key in self._lanes:
             return
         replay, timers = self._start

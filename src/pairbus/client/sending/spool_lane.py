@@ -30,7 +30,7 @@ from pairbus.client.state.packing import UnreadableMessages, unpack
 from pairbus.client.state.spool_records import SpoolCursor
 from pairbus.client.state.spool_store import Held, LineKey, Reading, SpoolStore, Unsent
 from pairbus.errors import PairbusError
-from pairbus.pairing.errors import BacklogUnavailableError, MessageTooLargeForBacklog
+from pairbus.pairing.errors import MessageTooLargeForBacklog
 from pairbus.pairing.headroom import BATCH_RESERVE, MAX_OVERHEAD
 from pairbus.plumbing.serial_thread import SerialThread
 from pairbus.timers import Timers
@@ -48,7 +48,13 @@ Replay = Callable[[str, list[Message], datetime | None], Awaitable[None]]
 
 
 class UnsendableRecord(PairbusError):
-    """What replaying raises for messages that are refused for their own sake."""
+    """What replaying raises for messages that are refused for their own sake. `taken`: how many of them, from
+    the first on, were taken all the same.
+    """
+
+    def __init__(self, reason: str, *, taken: int = 0) -> None:
+        self.taken = taken
+        super().__init__(reason)
 
 
 @dataclass(slots=True)
@@ -229,11 +235,11 @@ class SpoolLane:
         except (UnsendableRecord, MessageTooLargeForBacklog) as error:
             if len(batch) > 1:
                 self._window = len(batch) // 2
-                return 0
+                return getattr(error, "taken", 0)
             return await self._set_aside(store, first, error)
         except (PairbusError, AzureError, OSError, ValueError, TypeError) as error:
             self._fail(error)
-            return error.taken if isinstance(error, BacklogUnavailableError) else 0
+            return getattr(error, "taken", 0)
         self._window = min(2 * self._window, _LARGEST_BATCH)
         return len(batch)
 

@@ -10,12 +10,14 @@ again after a crash takes the place of what was put aside before.
 from __future__ import annotations
 
 import logging
+from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pairbus.client.sending.message import Message, message_id_of, session_of
+from pairbus.client.sending.message import Message, data_of, message_id_of, raw_of, session_of
 from pairbus.plumbing.files import SECRET, make_directory, publish, sync_directory
 
 from .directory import spool_dir
@@ -55,6 +57,16 @@ class RefusedMessage:
             "file": str(self.file),
         }
 
+    def shown(self) -> dict[str, Any]:
+        """All of it, as JSON."""
+        raw, sections = raw_of(self.message), data_of(self.message)
+        return {
+            **self.described(),
+            "application_properties": _plain(raw.application_properties),
+            "annotations": _plain(raw.annotations),
+            **({"body": repr(raw.body)} if sections is None else _text_or_base64(b"".join(sections))),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedBytes:
@@ -67,6 +79,10 @@ class DamagedBytes:
     def described(self) -> dict[str, Any]:
         """What is told of them as JSON."""
         return {"name": self.name, "bytes": self.size, "file": str(self.file)}
+
+    def shown(self) -> dict[str, Any]:
+        """All of them, as JSON."""
+        return {**self.described(), "base64": b64encode(self.file.read_bytes()).decode()}
 
 
 def keep_refused(
@@ -110,6 +126,12 @@ def list_damaged(state_dir: Path) -> list[DamagedBytes]:
     ]
 
 
+def discard(aside: RefusedMessage | DamagedBytes) -> None:
+    """Remove what was put aside, for good."""
+    aside.file.unlink(missing_ok=True)
+    sync_directory(aside.file.parent)
+
+
 def count_refused(spool: Path) -> int:
     """How many messages were refused."""
     return sum(1 for _ in (spool / _REFUSED).glob("*.spool"))
@@ -146,3 +168,17 @@ def _refused(file: Path, path: str, message: Message, about: dict[str, Any], *, 
         file=file,
         message=message,
     )
+
+
+def _text_or_base64(data: bytes) -> dict[str, str]:
+    try:
+        return {"body": data.decode()}
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data).decode()}
+
+
+def _plain(properties: Mapping[str | bytes, Any] | None) -> dict[str, str]:
+    return {
+        name.decode(errors="replace") if isinstance(name, bytes) else str(name): str(value)
+        for name, value in (properties or {}).items()
+    }

@@ -45,7 +45,8 @@ from pairbus.plumbing.files import (
     write_all,
 )
 
-from .spool_aside import keep_damaged
+from .packing import pack
+from .spool_aside import RefusedMessage, discard, keep_damaged
 from .spool_records import Piece, SpoolCursor, SpoolRecord, framed, pieces_of
 
 log = logging.getLogger(__name__)
@@ -328,6 +329,18 @@ def adopt_stores(parent: Path) -> list[SpoolStore]:
             "%s was written by a newer version of Pairbus: only that one can send what is there", directory
         )
     return stores
+
+
+def put_back(spool: Path, refused: Iterable[RefusedMessage]) -> None:
+    """Have messages that were refused sent again by the next client that begins."""
+    store = SpoolStore.create(spool)
+    try:
+        for one in refused:
+            packed = pack([one.message], scheduled_for=one.scheduled_for)
+            store.append(LineKey.of(one.path), [SpoolRecord(one.path, 1, packed)])
+            discard(one)
+    finally:
+        store.close()
 
 
 def store_directories(parent: Path) -> list[Path]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from pairbus.client.sending.message import message_id_of, session_of
 
@@ -24,6 +25,10 @@ class WaitingMessage:
     message_id: str
     session_id: str | None
     file: Path
+
+    def described(self) -> dict[str, Any]:
+        """What is told of it as JSON."""
+        return {**asdict(self), "file": str(self.file)}
 
 
 def list_waiting(spool: Path) -> list[WaitingMessage]:

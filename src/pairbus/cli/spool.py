@@ -1,0 +1,243 @@
+"""`pairbus spool`: what waits on this machine, and what was taken and cannot be sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pairbus.errors import ConfigurationError, UnreachableError
+
+from .access import signed_in
+from .examples import examples
+from .group import CommandGroup
+from .numbers import POSITIVE
+from .pairs import PairChoice, PairSettings, pair_options
+from .progress import working
+from .tables import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from pairbus.client.state.spool_aside import DamagedBytes, RefusedMessage
+    from pairbus.client.status import SpoolStatus
+
+_REFUSED_AGAIN = 1
+_LOOK = 0.1
+
+_state_option = click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The state directory of the clients. [default: that of the pair]",
+)
+
+
+@click.group(
+    cls=CommandGroup,
+    epilog=examples(
+        "pairbus spool ls --pair shop",
+        "pairbus spool replay --pair shop --all",
+    ),
+)
+def spool() -> None:
+    """Look at the local spool, and decide about what it cannot send.
+
+    While both sides are down clients keep messages there. What is refused for its own sake, and what is
+    damaged on the disk, stays until somebody sends it again or drops it.
+    """
+
+
+@spool.command(
+    "ls",
+    epilog=examples(
+        "pairbus spool ls --pair shop",
+        "pairbus spool ls --state /var/lib/shop/pairbus --json",
+    ),
+)
+@pair_options
+@_state_option
+@json_option
+def list_spool(*, choice: PairChoice, state: Path | None, as_json: bool) -> None:
+    """List what waits, what was refused and what is damaged."""
+    directory = _directory(choice, state)
+    from pairbus.client.state.directory import spool_dir
+    from pairbus.client.state.spool_aside import list_damaged, list_refused
+    from pairbus.client.state.spool_store import newer_directories
+    from pairbus.client.state.spool_survey import list_waiting
+
+    waiting, newer = list_waiting(spool_dir(directory)), newer_directories(spool_dir(directory))
+    refused, damaged = list_refused(directory), list_damaged(directory)
+    if as_json:
+        print_json(
+            {
+                "waiting": [one.described() for one in waiting],
+                "refused": [one.described() for one in refused],
+                "damaged": [one.described() for one in damaged],
+                "newer": [str(path) for path in newer],
+            }
+        )
+    else:
+        counts = Counter(one.path for one in waiting)
+        rows: list[tuple[object, ...]] = [
+            ("waiting", "", path, f"{count:,} messages", "") for path, count in sorted(counts.items())
+        ]
+        rows += [("refused", one.name, one.path, one.message_id, one.reason) for one in refused]
+        rows += [("damaged", one.name, "", f"{one.size:,} bytes", "") for one in damaged]
+        if rows:
+            print_table(("", "NAME", "ENTITY", "MESSAGE", "REASON"), rows)
+        else:
+            click.echo(f"nothing in the spool of {directory}")
+    if newer:
+        names = ", ".join(map(str, newer))
+        raise ConfigurationError(f"A newer version of Pairbus has written {names}: use that one to send it")
+
+
+@spool.command(epilog=examples("pairbus spool show 01794817082895-9734-f59fcc-000000-000000-0-0 --pair shop"))
+@click.argument("name")
+@pair_options
+@_state_option
+@json_option
+def show(name: str, *, choice: PairChoice, state: Path | None, as_json: bool) -> None:
+    """Show a message that was refused, or what is damaged.
+
+    NAME is one that `pairbus spool ls` lists.
+    """
+    [found] = _choose(_directory(choice, state), (name,))
+    described = found.shown()
+    if as_json:
+        print_json(described)
+    else:
+        print_table(("", ""), [(key, value) for key, value in described.items() if value not in (None, {})])
+
+
+@spool.command(
+    epilog=examples(
+        "pairbus spool replay --pair shop", "pairbus spool replay --pair shop --all --timeout 300"
+    )
+)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@pair_options
+@_state_option
+@click.option("--all", "everything", is_flag=True, help="All messages that were refused.")
+@click.option(
+    "--timeout",
+    type=POSITIVE,
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long it may take. What is left then waits for the next client.",
+)
+@json_option
+def replay(
+    names: tuple[str, ...],
+    *,
+    choice: PairChoice,
+    state: Path | None,
+    everything: bool,
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Send what was refused once more, and what clients have left that are gone.
+
+    NAME is a message that was refused, as `pairbus spool ls` lists it. Mend first why it was refused. Exit
+    code 1: something was refused again; 3: something waits for a side to take it.
+    """
+    settings = choice.resolve(state=state, overrides={"enable_spool": True})
+    from pairbus.client.state.directory import spool_dir
+    from pairbus.client.state.spool_aside import RefusedMessage, list_refused
+    from pairbus.client.state.spool_store import put_back
+
+    directory = settings.state_dir
+    chosen = list_refused(directory) if everything else _choose(directory, names)
+    messages = [one for one in chosen if isinstance(one, RefusedMessage)]
+    if len(messages) < len(chosen):
+        raise ConfigurationError("What is damaged cannot be sent; `pairbus spool drop` removes it")
+    put_back(spool_dir(directory), messages)
+    before = len(list_refused(directory))
+    with working("sending what is in the spool"):
+        most, left = asyncio.run(_send(settings, timeout))
+    refused = max(len(list_refused(directory)) - before, 0)
+    sent = max(most - left.messages - refused, 0)
+    if as_json:
+        print_json({"sent": sent, "refused": refused, "waiting": left.messages, "reason": left.last_failure})
+    else:
+        click.echo(f"{sent:,} sent, {refused:,} refused again, {left.messages:,} waiting")
+    if left.messages:
+        raise UnreachableError(f"no side has taken what waits: {left.last_failure or 'the time was over'}")
+    return _REFUSED_AGAIN if refused else 0
+
+
+@spool.command(
+    epilog=examples(
+        "pairbus spool drop 01794817082895-9734-f59fcc-000000-000000-0-0 --pair shop",
+        "pairbus spool drop --pair shop --all",
+    )
+)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@pair_options
+@_state_option
+@click.option("--all", "everything", is_flag=True, help="All that was refused or is damaged.")
+@json_option
+def drop(
+    names: tuple[str, ...], *, choice: PairChoice, state: Path | None, everything: bool, as_json: bool
+) -> None:
+    """Remove what was refused or is damaged, for good.
+
+    NAME is one that `pairbus spool ls` lists. What waits to be sent cannot be dropped.
+    """
+    directory = _directory(choice, state)
+    if not names and not everything:
+        raise ConfigurationError("Say what to drop: names that `pairbus spool ls` lists, or --all")
+    from pairbus.client.state.spool_aside import discard
+
+    chosen = _all_aside(directory) if everything else _choose(directory, names)
+    for one in chosen:
+        discard(one)
+    if as_json:
+        print_json({"dropped": [one.described() for one in chosen]})
+    else:
+        click.echo(f"dropped {len(chosen):,}")
+
+
+def _directory(choice: PairChoice, state: Path | None) -> Path:
+    directory = state if state is not None else choice.resolve().state_dir
+    if not directory.is_dir():
+        raise ConfigurationError(
+            f"There is no state directory {directory}; name that of the clients with --state"
+        )
+    return directory
+
+
+def _all_aside(directory: Path) -> Sequence[RefusedMessage | DamagedBytes]:
+    from pairbus.client.state.spool_aside import list_damaged, list_refused
+
+    return [*list_refused(directory), *list_damaged(directory)]
+
+
+def _choose(directory: Path, names: Sequence[str]) -> Sequence[RefusedMessage | DamagedBytes]:
+    known = {one.name: one for one in _all_aside(directory)}
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(
+                f"Nothing called {name!r} was put aside in {directory}; `pairbus spool ls` lists the names"
+            )
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+async def _send(settings: PairSettings, timeout: float) -> tuple[int, SpoolStatus]:
+    """Let a client send its spool: how many messages that held at most, and how it was at the end."""
+    loop = asyncio.get_running_loop()
+    async with signed_in(settings) as pair, pair.client([]) as client:
+        spool = client.pair.spool
+        assert spool is not None, "it was asked for"
+        while spool.is_adopting:
+            await spool.hold_up()
+        ends, most = loop.time() + timeout, 0
+        while True:
+            status = spool.status()
+            most = max(most, status.messages)
+            if spool.is_empty or loop.time() > ends:
+                return most, status
+            await asyncio.sleep(_LOOK)
