@@ -62,6 +62,10 @@ class Visitor:
         self.cut = cut
         self.is_member = False
 
+    @property
+    def limits(self) -> ConnectionLimits:
+        return self._gate.limits
+
     def admit(self) -> bool:
         """A token was shown. Whether there is room for another member."""
         return self.is_member or self._gate.admit(self)

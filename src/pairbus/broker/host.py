@@ -20,7 +20,6 @@ import heapq
 import logging
 import math
 import ssl
-import time
 import traceback
 from collections.abc import Callable
 from typing import TypeVar
@@ -46,6 +45,7 @@ from .faults.desk import FaultDesk
 from .gate import ConnectionLimits, Visitor
 from .links.consumers import Consumers
 from .links.endpoint import LinkEndpoint
+from .links.pace import MEMBER_READ, MOST_EFFORT, MOST_FRAMES, Allowance
 from .links.peer import Peer
 from .links.receiving_endpoint import ReceivingEndpoint
 from .links.sending_endpoint import SendingEndpoint
@@ -115,6 +115,8 @@ class NamespaceHost:
         self.amqp_limits = AmqpLimits(
             message_allowance=MESSAGE_ALLOWANCE,
             max_partial_bytes=MOST_UNFINISHED + 2 * limits.largest_message_size,
+            max_read_frames=MOST_FRAMES,
+            max_read_effort=MOST_EFFORT,
         )
         watched = WatchedClock(clock, stepped=self._follow_step)
         self.now, self.monotonic = watched.now, watched.monotonic
@@ -128,14 +130,15 @@ class NamespaceHost:
         self._pause_until = 0.0
         #: Who receives; a turn that is refused puts a new one here.
         self.consumers = Consumers()
+        self.read_buffer = memoryview(bytearray(MEMBER_READ))
+        self.allowance = Allowance()
         self._peers: set[Peer] = set()
         self._dirty: set[Peer] = set()
         self._appointments = _Appointments()
         self._turn_is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
-        # The next heartbeat or idle time-out, in the machine's monotonic time, and the next end of a token.
-        self._peers_due = math.inf
+        # The next end of a token.
         self._tokens_end = math.inf
         self._listener: Listener | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -212,8 +215,6 @@ class NamespaceHost:
     def join(self, peer: Peer) -> None:
         """A connection has been made."""
         self._peers.add(peer)
-        self._peers_due = -math.inf
-        self._arm_timer()
 
     def part(self, peer: Peer) -> None:
         """A connection has gone."""
@@ -296,7 +297,6 @@ class NamespaceHost:
         except Exception:  # what it was to be told is true, but it alone goes without
             log.exception("a connection cannot be written to", extra={"fields": self._fields(peer)})
             peer.reset()
-        self._peers_due = min(self._peers_due, peer.due)
         self._tokens_end = min(self._tokens_end, peer.access.next_expiry)
 
     def undo_half(self, error: Exception, noted: int) -> bool:
@@ -375,17 +375,9 @@ class NamespaceHost:
         self.fault_desk.keep_time(now)
         if self._listener is not None:
             self._listener.gate.tick()
-        if time.monotonic() >= self._peers_due:
-            self._tick_peers()
         if now >= self._tokens_end:
             self._end_tokens(now)
         self._end_waits()
-
-    def _tick_peers(self) -> None:
-        for peer in list(self._peers):
-            peer.tick()
-            self._dirty.add(peer)
-        self._peers_due = min((peer.due for peer in self._peers), default=math.inf)
 
     def _end_tokens(self, now: float) -> None:
         for peer in list(self._peers):
@@ -408,7 +400,6 @@ class NamespaceHost:
         moments = (self.engine.next_deadline(), self.fault_desk.next_change, self._tokens_end)
         waits = [moment - now for moment in moments if moment is not None]
         waits.append(min(self.consumers.patience_ends, self._appointments.next) - self.monotonic())
-        waits.append(self._peers_due - time.monotonic())
         wait = 0.0 if self._unread is not None else max(0.0, min(waits))
         at = max(self._loop.time() + min(wait, _LONGEST_SLEEP), self._pause_until)
         if self._timer is not None:

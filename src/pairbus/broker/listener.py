@@ -39,9 +39,6 @@ _BACKLOG = 1024
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _HOLE_FILLERS = 4  # a queue of length 0 holds one or two connections, by kernel; a few more do no harm
 
-# What the event loop itself would read at once. A sender that pipelines fills it, and a turn with it.
-_READ_SIZE = 256 * 1024
-
 # Makes the protocol for a connection from its first bytes.
 Choose = Callable[[bytes, asyncio.Transport, Visitor], "asyncio.Protocol | Direct"]
 
@@ -331,20 +328,18 @@ class Greeter(asyncio.Protocol):
 class Direct(asyncio.BufferedProtocol, ABC):
     """A protocol that keeps account of its own connection and so needs nobody in front of it.
 
-    It reads into one buffer for as long as it lives. Otherwise the event loop asks the kernel for 256 KB at
-    every read and gives them back at once, which costs as much as the read itself when little has come.
+    It reads into a `buffer` that it is given and all of a port may share: what has come is taken out at once.
+    Otherwise the event loop asks the kernel for 256 KB at every read and gives them back at once, which costs
+    as much as the read itself when little has come.
     """
 
-    _buffer: memoryview | None = None
+    buffer: memoryview
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._buffer is None:
-            self._buffer = memoryview(bytearray(_READ_SIZE))
-        return self._buffer
+        return self.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        assert self._buffer is not None
-        self.data_received(bytes(self._buffer[:nbytes]))
+        self.data_received(bytes(self.buffer[:nbytes]))
 
     @abstractmethod
     def data_received(self, data: bytes) -> None:

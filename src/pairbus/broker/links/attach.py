@@ -81,7 +81,7 @@ def _attach_node(peer: "Peer", link: Link, address: LinkAddress) -> None:
     else:
         path = ""
     if link.is_sender:
-        peer.add(AnswerEndpoint(link, name, path=path))
+        peer.add(AnswerEndpoint(link, name, path=path, spend=peer.spend))
         link.accept()
         return
     node = _management_node(peer, address, path) if path else _token_node(peer)

@@ -124,7 +124,7 @@ class Consumers:
             # letters.
             queues = engine.take_ready()
         for outbox in wanting:
-            if outbox.draining:
+            if outbox.may_finish_drain:
                 outbox.finish_drain()
         return served
 
@@ -146,6 +146,8 @@ class Consumers:
         outboxes.move_to_end(next(iter(outboxes)))
         while hungry:
             outbox = hungry.popleft()
+            if not outbox.is_hungry:  # another link of its connection has just had its share
+                continue
             if outbox.deliver(_SHARE, now):
                 served.add(outbox.peer)
                 if outbox.is_hungry:

@@ -33,6 +33,9 @@ class LinkEndpoint:
     def on_settled(self, event: Settled) -> None:
         """The other side has settled deliveries."""
 
+    def on_room(self) -> None:
+        """More can be written, after a while in which that was not so."""
+
     def on_detached(self) -> None:
         """The link is gone."""
 

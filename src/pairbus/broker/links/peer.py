@@ -1,13 +1,21 @@
 """One AMQP connection to a namespace: a thin shell between a socket, the protocol machine and the engine.
 
-Bytes go into the machine; its events are handed to the endpoint of the link that they concern. What the
-machine wants to say stays in it until the host flushes the peer at the end of the turn.
+1. Bytes go into the machine; its events are handed to the endpoint of the link that they concern. What the
+   machine wants to say stays in it until the host flushes the peer at the end of the turn.
+2. It does no more in one turn than its share (`pace`). What is left waits, from the newest to the oldest, in
+   `_input`, in the machine and in `_todo`, and nothing is read meanwhile.
+3. Answers that cannot leave hold up what asks for more: while the socket takes no bytes (`_is_clogged`), or
+   enough for one turn waits to be flushed (`is_full`), nothing is read, done or given out. Whoever reads
+   nothing for `read_timeout` is cut.
+4. Heartbeats and idle time-outs are each connection's own. They concern the socket, so that their time is the
+   machine's, not the broker's clock, which a test may turn.
 """
 
 import asyncio
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +44,7 @@ from pairbus.fault_kinds import LineState
 
 from .attach import attach_link
 from .endpoint import LinkEndpoint
+from .pace import MEMBER_SLICE, MOST_OUTPUT, STRANGER_READ, STRANGER_SLICE
 from .requests import AnswerEndpoint, FindAnswers
 
 if TYPE_CHECKING:
@@ -69,11 +78,25 @@ class Peer(Direct):
             trusted=False,
             now=time.monotonic(),
         )
+        self.buffer = host.read_buffer[:STRANGER_READ]
+        #: Enough for one turn waits to be written. Who was to get more of it is in `starved`.
+        self.is_full = False
+        self.starved: dict[LinkEndpoint, None] = {}
         self._transport: asyncio.Transport | None = None
+        self._input = b""
+        self._todo: deque[ProtocolEvent] = deque()
+        self._output = 0
+        self._is_busy = False  # something is left for the next turn
+        self._is_clogged = False
+        self._clogs = 0
+        self._reads = True
         self._doomed = False
         self._mute = False
+        self._is_stopped = False  # as a black hole does
         self._closing = False
         self._is_crowded_out = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
 
     # -- the socket
 
@@ -86,13 +109,123 @@ class Peer(Direct):
     def data_received(self, data: bytes) -> None:
         if self._mute or self._closing:
             return
-        try:
-            events = self.machine.receive_data(data, time.monotonic())
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
-            self._fail(error, self.host.engine.noted)
-        else:
-            self._handle(events)
+        self._input = self._input + data if self._input else data
+        if not self._is_busy:
+            self._work()
+
+    # -- the share of a turn
+
+    def _work(self) -> None:
+        """Do what has come, as far as the share of one turn goes."""
+        self._is_busy = False
+        if self._transport is None or self._closing or self._mute:
+            return
+        if self.is_full:
+            self._go_on_later()
+            return
+        now, is_stranger = time.monotonic(), not self.machine.trusted
+        if is_stranger and (wait := self.host.allowance.wait(now)):
+            self._go_on_later(wait)
+            return
+        self._read_and_do(now, now + (STRANGER_SLICE if is_stranger else MEMBER_SLICE))
+        if is_stranger:
+            self.host.allowance.spend(time.monotonic() - now)
+        if self._todo or self._input or self.machine.has_more:
+            self._go_on_later()
+        elif not self._reads:
+            self._adjust_reading()
         self.host.touch(self)
+
+    def _read_and_do(self, now: float, until: float) -> None:
+        if not self._todo:
+            data, self._input = self._input, b""
+            try:
+                self._todo.extend(self.machine.receive_data(data, now))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
+                self._fail(error, self.host.engine.noted)
+                return
+        self._do(until)
+
+    def _do(self, until: float) -> None:
+        todo, done = self._todo, 0
+        while todo:
+            event = todo.popleft()
+            noted = self.host.engine.noted
+            try:
+                _HANDLERS[type(event)](self, event)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
+                self._fail(error, noted)
+                return
+            done += 1
+            if self.is_full or (not done & 15 and time.monotonic() >= until):
+                return
+
+    def _go_on_later(self, wait: float = 0.0) -> None:
+        """In the next turn, or when what is to be said has left: then `flush` sees to it."""
+        self._is_busy = True
+        self._adjust_reading()
+        if not self.is_full:
+            asyncio.get_running_loop().call_later(wait, self._work)
+
+    def _adjust_reading(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        reads = not (self._is_busy or self._is_clogged or self._is_stopped)
+        if reads is not self._reads:
+            self._reads = reads
+            if reads:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+
+    # -- a client that does not read
+
+    def spend(self, size: int) -> None:
+        """So many bytes are to be written at the end of the turn."""
+        self._output += size
+        if self._output >= MOST_OUTPUT:
+            self.is_full = True
+
+    def pause_writing(self) -> None:
+        """The socket takes no more for now. Called by the transport."""
+        self._is_clogged = self.is_full = True
+        self._clogs += 1
+        self._adjust_reading()
+        self._await_reader(self._clogs)
+
+    def resume_writing(self) -> None:
+        """The socket takes bytes again. Called by the transport."""
+        self._is_clogged = False
+        self._adjust_reading()
+        self.host.touch(self)
+
+    def _await_reader(self, clog: int) -> None:
+        """Look after a while whether any of what waits has left since."""
+        assert self._transport is not None
+        waiting = self._transport.get_write_buffer_size()
+
+        def look() -> None:
+            if self._transport is None or not self._is_clogged or self._clogs != clog:
+                return
+            if self._transport.get_write_buffer_size() < waiting:
+                self._await_reader(clog)
+                return
+            log.warning("a client that does not read is cut", extra={"fields": self._fields()})
+            self.reset()
+
+        self.host.later(self._visitor.limits.read_timeout, look)
+
+    def _relieve(self) -> None:
+        """There is room again: go on with what was held up."""
+        self.is_full = False
+        starved, self.starved = self.starved, {}
+        for endpoint in starved:
+            endpoint.on_room()
+        if starved:
+            self.host.touch(self)
+        if self._is_busy:
+            asyncio.get_running_loop().call_soon(self._work)
 
     def _turn_away(self, reason: str) -> None:
         """It has stayed a stranger for too long, or others wait for its place."""
@@ -101,6 +234,10 @@ class Peer(Direct):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._visitor.leave()
+        self._todo.clear()
+        self.starved.clear()
+        if self._timer is not None:
+            self._timer.cancel()
         try:
             self._drop_endpoints()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
@@ -119,23 +256,40 @@ class Peer(Direct):
         if self._doomed:
             self.reset()
             return
-        if self._is_held:
+        if self._is_held or (self._is_clogged and not self._closing):
             return
         data = self.machine.data_to_send()
         if data:
             self._transport.write(data)
+        self._output = 0
         if self._closing:
-            self._transport.close()
+            self._close_transport(self._transport)
+            return
+        if self.is_full and not self._is_clogged:
+            self._relieve()
+        self._arm_timer()
 
-    def tick(self) -> None:
-        """Heartbeats and idle time-outs. They concern the socket, whose time is the machine's own clock's."""
+    def _close_transport(self, transport: asyncio.Transport) -> None:
+        """The end comes when all is written; but not for one that does not read."""
+        if not transport.is_closing():
+            transport.close()
+            if transport.get_write_buffer_size():
+                self.host.later(self._visitor.limits.read_timeout, self.reset)
+
+    def _arm_timer(self) -> None:
+        """Come back for the next heartbeat or time-out. Both mostly move away: a timer may come too early."""
+        due = self.machine.next_deadline
+        if due is not None and due < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = due
+            wait = max(0.0, due - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
+
+    def _tick(self) -> None:
+        self._timer, self._timer_at = None, math.inf
         self._handle(self.machine.tick(time.monotonic()))
-
-    @property
-    def due(self) -> float:
-        """When `tick` has something to do next, in the machine's monotonic time."""
-        deadline = self.machine.next_deadline
-        return math.inf if deadline is None else deadline
+        self.host.touch(self)
 
     def doom(self) -> None:
         """Cut the line at the end of the turn, so that what it said is committed but its answers are lost."""
@@ -171,6 +325,7 @@ class Peer(Direct):
         self.machine.data_to_send()
         self.machine.close(error)
         self._closing = True
+        self._todo.clear()
         self._drop_endpoints()
         if self._is_held:
             self.reset()  # a mute line says no goodbye
@@ -188,23 +343,18 @@ class Peer(Direct):
             return
         if line in (LineState.REFUSE, LineState.RESET) or (self._mute and line is LineState.UP):
             self.reset()  # what a silent line swallowed is lost, so that it cannot be taken up again
-        elif line is LineState.BLACKHOLE:
-            transport.pause_reading()
         else:
-            self._mute = line is LineState.SILENCE
-            transport.resume_reading()
+            self._is_stopped = line is LineState.BLACKHOLE
+            self._mute = line is LineState.SILENCE or (self._mute and self._is_stopped)
+            self._adjust_reading()
             self.host.touch(self)
 
     # -- events of the machine
 
     def _handle(self, events: list[ProtocolEvent]) -> None:
-        for event in events:
-            noted = self.host.engine.noted
-            try:
-                _HANDLERS[type(event)](self, event)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
-                self._fail(error, noted)
-                return
+        """Do what did not come with a read, and has no others before it."""
+        self._todo.extend(events)
+        self._do(math.inf)
 
     def _fail(self, error: Exception, noted: int) -> None:
         """Something went wrong that nobody foresaw: the turn is refused, or this connection alone ends."""
@@ -215,16 +365,16 @@ class Peer(Direct):
     def _on_sasl_init(self, event: SaslInitReceived) -> None:
         if event.mechanism != "PLAIN":
             # Who comes without a name may connect, but attaches nothing before it has put a token.
-            self._handle(self.machine.sasl_outcome(True))
+            self._todo.extend(self.machine.sasl_outcome(True))
             return
         try:
             self.take_grant(check_plain(event.initial_response or b"", policies=self.host.policies), "")
         except TokenRejected as rejected:
             log.warning("sasl refused", extra={"fields": {**self._fields(), "reason": str(rejected)}})
-            self._handle(self.machine.sasl_outcome(False))
+            self._todo.extend(self.machine.sasl_outcome(False))
             self._closing = True
         else:
-            self._handle(self.machine.sasl_outcome(True))
+            self._todo.extend(self.machine.sasl_outcome(True))
 
     def _on_opened(self, event: Opened) -> None:
         info = self.host.connections.introduce(
@@ -326,6 +476,7 @@ class Peer(Direct):
                 self.close(AmqpError(conditions.RESOURCE_LIMIT, CROWDED, {}))
             return
         self.machine.trust()
+        self.buffer = self.host.read_buffer
         if self.access.add(grant, audience):
             self.detach_unauthorized(self.host.now())
 

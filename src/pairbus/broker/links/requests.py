@@ -31,7 +31,7 @@ from .endpoint import LinkEndpoint, whole_payload
 # Credit for requests. A client has one or two under way; this many never make it wait.
 REQUEST_CREDIT = 100
 # A client that asks and asks but grants no credit for the answers loses the oldest ones, not our memory.
-MOST_WAITING_ANSWERS = 1000
+MOST_WAITING_BYTES = 256 * 1024
 FAILED = "The broker failed on this request. Its log says why."
 
 
@@ -80,18 +80,24 @@ Later = Callable[[float, Callable[[], None]], None]
 class AnswerEndpoint(LinkEndpoint):
     """Our end of the link on which a node's answers leave."""
 
-    __slots__ = ("_next_tag", "_waiting", "address")
+    __slots__ = ("_next_tag", "_spend", "_waiting", "_waiting_bytes", "address")
 
-    def __init__(self, link: Link, address: str, *, path: str = "") -> None:
+    def __init__(self, link: Link, address: str, *, path: str = "", spend: Callable[[int], None]) -> None:
+        """`spend` is told how many bytes leave."""
         super().__init__(link, path=path)
         self.address = address
-        self._waiting: deque[bytes] = deque(maxlen=MOST_WAITING_ANSWERS)
+        self._spend = spend
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._next_tag = 0
 
     def send(self, payload: bytes) -> None:
         """Send an answer as soon as there is credit for it."""
         self._waiting.append(payload)
+        self._waiting_bytes += len(payload)
         self._send_what_credit_allows()
+        while self._waiting_bytes > MOST_WAITING_BYTES and len(self._waiting) > 1:
+            self._waiting_bytes -= len(self._waiting.popleft())
 
     def on_flow(self, event: LinkFlowed) -> None:
         self._send_what_credit_allows()
@@ -101,7 +107,10 @@ class AnswerEndpoint(LinkEndpoint):
     def _send_what_credit_allows(self) -> None:
         while self._waiting and self.link.sendable > 0:
             self._next_tag += 1
-            self.link.send(self._waiting.popleft(), tag=self._next_tag.to_bytes(8, "big"), settled=True)
+            payload = self._waiting.popleft()
+            self._waiting_bytes -= len(payload)
+            self._spend(len(payload))
+            self.link.send(payload, tag=self._next_tag.to_bytes(8, "big"), settled=True)
 
 
 class RequestEndpoint(LinkEndpoint):

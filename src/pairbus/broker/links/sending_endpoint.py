@@ -26,6 +26,7 @@ from pairbus.broker.engine.queue import Handout, MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
 
 from .endpoint import LinkEndpoint
+from .pace import MOST_OUTPUT
 from .wire import render_delivery
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from .peer import Peer
 
 _REJECTED_ECHO = Rejected(None)
+# Messages that are taken from a queue at once, after which one looks how many bytes that was, and takes more
+# or fewer the next time. Where there may be large ones these are always few: all of them are in memory then.
+_MANY_AT_ONCE, _FEW_AT_ONCE = 64, 2
+_LARGE = 1 << 20
 
 
 class SendingEndpoint(LinkEndpoint):
@@ -45,6 +50,8 @@ class SendingEndpoint(LinkEndpoint):
         "_fault_desk",
         "_granted",
         "_host",
+        "_largest_slice",
+        "_slice",
         "_unsettled",
         "draining",
         "peer",
@@ -63,26 +70,47 @@ class SendingEndpoint(LinkEndpoint):
         self.peer = peer
         self._host = peer.host
         self._fault_desk = peer.host.fault_desk
+        small = peer.host.limits.largest_message_size <= _LARGE
+        self._largest_slice = _MANY_AT_ONCE if small else _FEW_AT_ONCE
+        self._slice = _FEW_AT_ONCE
         self._unsettled: dict[int, uuid.UUID] = {}
         self._granted = False
         self._delivered_in_grant = False
 
     @property
     def is_hungry(self) -> bool:
-        """Whether there is credit for another message, and nothing keeps it from leaving."""
-        return self.link.sendable > 0 and not self._fault_desk.withholds(self.path)
+        """Whether there is credit for another message, and nothing keeps it from leaving. If it is only that
+        enough of others waits to be written, it is called again when that has left.
+        """
+        if self.link.sendable <= 0 or self._fault_desk.withholds(self.path):
+            return False
+        if self.peer.is_full:
+            self.peer.starved[self] = None
+            return False
+        return True
 
     def deliver(self, most: int, now: float) -> int:
         """Send up to `most` messages as far as there is credit; how many left."""
-        wanted = min(most, self.link.sendable)
-        try:
-            deliveries = self.queue.receive(wanted, now, delete=self._deletes, session=self.session)
-        except Refused as refused:  # the lock on the session has just ended, or the entity was just disabled
-            self.peer.detach(self, AmqpError(refused.condition, refused.description, {}))
-            return 0
-        for delivery in deliveries:
-            self._send(delivery)
-        return len(deliveries)
+        left = 0
+        while (wanted := min(most - left, self.link.sendable, self._slice)) > 0:
+            try:
+                deliveries = self.queue.receive(wanted, now, delete=self._deletes, session=self.session)
+            except Refused as refused:  # the session's lock has just ended, or the entity was just disabled
+                self.peer.detach(self, AmqpError(refused.condition, refused.description, {}))
+                return 0
+            size = sum(self._send(delivery) for delivery in deliveries)
+            left += len(deliveries)
+            if size:
+                self.peer.spend(size)
+                self._slice = max(1, min(self._largest_slice, MOST_OUTPUT * len(deliveries) // (2 * size)))
+            if len(deliveries) < wanted or not self.is_hungry:
+                break
+        return left
+
+    @property
+    def may_finish_drain(self) -> bool:
+        """Whether all that there is credit for has left, or there is no more."""
+        return self.draining and self not in self.peer.starved
 
     def finish_drain(self) -> None:
         """Tell a draining receiver that there is no more."""
@@ -116,6 +144,9 @@ class SendingEndpoint(LinkEndpoint):
             if not event.settled:
                 self.link.settle(delivery_id, echo, joins=joins)
 
+    def on_room(self) -> None:
+        self._host.consumers.want(self)
+
     def on_detached(self) -> None:
         self.draining = False
         self._end_grant()
@@ -126,7 +157,7 @@ class SendingEndpoint(LinkEndpoint):
 
     # -- inside
 
-    def _send(self, delivery: Handout) -> None:
+    def _send(self, delivery: Handout) -> int:
         payload, token = render_delivery(delivery), delivery.lock_token
         self._delivered_in_grant = True
         self._count(OperationKind.DELIVERY, len(payload))
@@ -134,6 +165,7 @@ class SendingEndpoint(LinkEndpoint):
             self.link.send(payload, tag=delivery.message.sequence_number.to_bytes(16, "big"), settled=True)
         else:
             self._unsettled[self.link.send(payload, tag=token.bytes_le)] = token
+        return len(payload)
 
     def _end_grant(self) -> None:
         if self._granted and not self._delivered_in_grant:

@@ -1,0 +1,45 @@
+"""How much one connection may do before it is the others' turn.
+
+1. A connection does so much in one turn of the event loop and no more: frames and effort (`AmqpLimits`), time
+   and bytes that it is answered with. What is left is done in the next turn, behind everybody else's, and
+   until then nothing more is read of it.
+2. All strangers together get a share of the time, however many connections they come with.
+"""
+
+# Seconds a turn. A read that is full of messages takes a member a fourth of this.
+MEMBER_SLICE = 0.02
+STRANGER_SLICE = 0.002
+
+# Bytes a turn. What is rendered and not yet written is held twice, and everybody waits while it is rendered.
+MOST_OUTPUT = 1024 * 1024
+
+# What the event loop itself would read at once. A sender that pipelines fills it, and a turn with it.
+MEMBER_READ = 256 * 1024
+STRANGER_READ = 16 * 1024
+
+# Frames of one read, and the effort spent on those that are not usual messages.
+MOST_FRAMES = 1024
+MOST_EFFORT = 256
+
+_STRANGERS_SHARE = 0.5
+_STRANGERS_BURST = 0.005
+
+
+class Allowance:
+    """The time that strangers share: it grows as time passes, up to a few milliseconds."""
+
+    __slots__ = ("_at", "_left")
+
+    def __init__(self) -> None:
+        self._at = 0.0
+        self._left = _STRANGERS_BURST
+
+    def wait(self, now: float) -> float:
+        """Seconds until there is some again; zero if there is."""
+        self._left = min(_STRANGERS_BURST, self._left + max(0.0, now - self._at) * _STRANGERS_SHARE)
+        self._at = now
+        return 0.0 if self._left > 0 else -self._left / _STRANGERS_SHARE
+
+    def spend(self, seconds: float) -> None:
+        """So much was used."""
+        self._left -= seconds

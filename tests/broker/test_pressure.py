@@ -1,0 +1,287 @@
+"""A client that asks for more than it reads, or for more than its share, is held up and not the others."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from pairbus.amqp import Link, LinkDetached, Opened, SaslClient, Source, Target, TransferReceived
+from pairbus.amqp.frames import AMQP_HEADER, encode_frame
+from pairbus.amqp.message import (
+    Properties,
+    encode_application_properties,
+    encode_properties,
+    encode_value,
+)
+from pairbus.amqp.performatives import Attach, Begin, Detach, Open
+from pairbus.amqp.types import Int, ULong
+from pairbus.broker.access.tokens import Grant
+from pairbus.broker.links.pace import MOST_OUTPUT, Allowance
+from pairbus.broker.links.peer import Peer
+from tests.waiting import wait_until
+
+from .bus import Bus, bodies, receive
+from .raw import RawClient
+from .test_tokens import key_of
+
+# What may be on its way at a time, whatever is asked for: a turn's worth, and one slice above it, twice.
+MOST_HELD = 4 * MOST_OUTPUT
+
+
+@pytest.fixture
+def client(bus_without_client: Bus) -> Iterator[RawClient]:
+    namespace = bus_without_client.namespace
+    namespace.create_queue("orders")
+    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+        yield client
+
+
+def fill(client: RawClient, messages: int, size: int) -> None:
+    sender = client.attach("orders", sends=True)
+    payload = b"\x00\x53\x75\xb0" + size.to_bytes(4, "big") + bytes(size)
+    for _ in range(messages):
+        client.send(sender, payload)
+
+
+def peer_of(bus: Bus) -> Peer:
+    (peer,) = bus.broker._hosts["contoso"]._peers
+    return peer
+
+
+def held(peer: Peer) -> int:
+    """Bytes that wait to be written to a client."""
+    transport = peer._transport
+    waiting = 0 if transport is None else transport.get_write_buffer_size()
+    return waiting + sum(map(len, peer.machine._chunks))
+
+
+def is_cut_after(bus: Bus, seconds: float) -> bool:
+    """Whether nobody is connected any more. It may have read something into its kernel's buffers just now."""
+    bus.pass_time(seconds)
+    return not bus.broker._hosts["contoso"]._peers
+
+
+def ask_to_peek(client: RawClient, requests: Link, times: int) -> None:
+    for number in range(times):
+        body = {"from-sequence-number": 0, "message-count": Int(100)}
+        requests.send(
+            encode_properties(Properties(message_id=ULong(number)))
+            + encode_application_properties({"operation": "com.microsoft:peek-message"})
+            + encode_value(body),
+            tag=b"t",
+            settled=True,
+        )
+
+
+def ask_for_much(client: RawClient, kind: str) -> tuple[Link, int]:
+    """Ask for some thirty megabytes, and read none of them; the link on which they come, and how many."""
+    fill(client, 60, 200_000)
+    if kind == "deliveries":
+        link, count = client.attach("orders", sends=False), 60
+        link.flow(1000)
+    else:
+        link, count = client.attach("orders/$management", sends=False), 30
+        link.flow(1000)
+        requests = client.attach("orders/$management", sends=True)
+        ask_to_peek(client, requests, count)
+    client.flush()
+    return link, count
+
+
+@pytest.mark.parametrize("kind", ["deliveries", "answers"])
+def test_what_is_not_read_is_not_made(bus_without_client: Bus, client: RawClient, kind: str) -> None:
+    peer = peer_of(bus_without_client)
+    _, count = ask_for_much(client, kind)
+    wait_until(lambda: peer._is_clogged)
+    assert held(peer) < MOST_HELD
+    received = 0
+    most = 0
+    while received < count:
+        client.await_event(TransferReceived)
+        received += 1
+        most = max(most, held(peer))
+    assert most < MOST_HELD
+
+
+@pytest.mark.usefixtures("noisy")
+@pytest.mark.parametrize("kind", ["deliveries", "answers"])
+def test_who_does_not_read_is_cut(bus_without_client: Bus, client: RawClient, kind: str) -> None:
+    peer = peer_of(bus_without_client)
+    ask_for_much(client, kind)
+    wait_until(lambda: peer._is_clogged)
+    bus_without_client.pass_time(29)
+    assert peer._transport is not None
+    wait_until(lambda: is_cut_after(bus_without_client, 30))
+
+
+class Socket(asyncio.Transport):
+    """A transport whose buffer a test fills and empties."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0
+        self.is_cut = False
+
+    def get_write_buffer_size(self) -> int:
+        return self.size
+
+    def is_closing(self) -> bool:
+        return self.is_cut
+
+    def pause_reading(self) -> None:
+        """Nothing is read anyway."""
+
+    resume_reading = pause_reading
+
+    def write(self, data: object) -> None:
+        """Nobody is there."""
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+
+@pytest.mark.usefixtures("noisy")
+def test_who_reads_slowly_is_not_cut(bus_without_client: Bus) -> None:
+    bus, line = bus_without_client, Socket()
+    host = bus.broker._hosts["contoso"]
+
+    def connect() -> Peer:
+        assert host._listener is not None
+        peer = Peer(host, "slow", host._listener.gate.enter(lambda _: None))
+        peer.connection_made(line)
+        peer.take_grant(Grant(frozenset(), math.inf, "", "slow"), "")
+        return peer
+
+    peer = bus.broker.call(connect)
+    for clog in range(3):
+        for size in (100_000, 90_000, 80_000):
+            line.size = size
+            if size == 100_000:
+                bus.broker.call(peer.pause_writing)
+            bus.pass_time(30 if size < 100_000 else 29)
+            assert not line.is_cut, (clog, size)
+        bus.broker.call(peer.resume_writing)
+        bus.pass_time(100)
+        assert not line.is_cut
+    bus.broker.call(peer.pause_writing)
+    bus.pass_time(30)
+    assert line.is_cut
+    bus.broker.call(lambda: peer.connection_lost(None))
+
+
+@pytest.mark.usefixtures("noisy")
+def test_the_last_word_waits_for_a_reader_no_longer_than_others(
+    bus_without_client: Bus, client: RawClient
+) -> None:
+    peer = peer_of(bus_without_client)
+    ask_for_much(client, "deliveries")
+    wait_until(lambda: peer._is_clogged)
+    bus_without_client.broker.call(lambda: peer.close(None))
+    wait_until(lambda: is_cut_after(bus_without_client, 30))
+
+
+async def test_a_drain_waits_for_what_there_is(bus_without_client: Bus, client: RawClient) -> None:
+    def drain() -> int:
+        fill(client, 60, 200_000)
+        link = client.attach("orders", sends=False)
+        link.flow(100, drain=True)
+        client.flush()
+        while link.credit:
+            client._events += client.machine.receive_data(client.socket.recv(65536), 0.0)
+        return sum(isinstance(event, TransferReceived) for event in client._events)
+
+    assert await asyncio.to_thread(drain) == 60
+
+
+# One share of a turn
+
+
+def _loops(count: int) -> bytes:
+    """A client without a token that attaches and detaches over and over, in one piece."""
+    begin = Begin(next_outgoing_id=0, incoming_window=1000, outgoing_window=1000)
+    attach = Attach("again", 0, False, source=Source("q"), target=Target("q"), initial_delivery_count=0)
+    loop = encode_frame(0, attach) + encode_frame(0, Detach(0, True))
+    return AMQP_HEADER + encode_frame(0, Open("loop")) + encode_frame(0, begin) + loop * count
+
+
+async def test_an_endless_loop_is_done_in_shares(
+    bus_without_client: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares: list[Peer] = []
+    work = Peer._work
+
+    def count_work(peer: Peer) -> None:
+        shares.append(peer)
+        work(peer)
+
+    monkeypatch.setattr(Peer, "_work", count_work)
+    bus, count = bus_without_client, 2000
+    bus.namespace.create_queue("orders")
+    reader, writer = await asyncio.open_connection("127.0.0.1", bus.namespace.port)
+    writer.write(_loops(count))
+    answered, detach = b"", b"\x00\x53\x16"
+    while answered.count(detach) < count:
+        answered += await reader.read(65536)
+        assert not reader.at_eof()
+    assert len(shares) > count // 10
+    writer.close()
+    client = bus.connect()
+    async with client, client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("undisturbed"))
+        async with client.get_queue_receiver("orders") as receiver:
+            assert bodies(await receive(receiver)) == ["undisturbed"]
+
+
+def test_strangers_share_their_time() -> None:
+    allowance = Allowance()
+    assert allowance.wait(100.0) == 0
+    allowance.spend(0.015)
+    assert allowance.wait(100.0) == pytest.approx(0.02)
+    assert allowance.wait(100.01) == pytest.approx(0.01)
+    assert allowance.wait(100.03) == 0
+    allowance.wait(1000.0)
+    allowance.spend(0.006)
+    assert allowance.wait(1000.0) > 0
+
+
+def test_heartbeats_are_each_ones_own(bus_without_client: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that wants them every millisecond makes nobody else look at the clock."""
+    ticked: list[Peer] = []
+    tick = Peer._tick
+
+    def count_tick(peer: Peer) -> None:
+        ticked.append(peer)
+        tick(peer)
+
+    monkeypatch.setattr(Peer, "_tick", count_tick)
+    namespace = bus_without_client.namespace
+    key = SaslClient.plain(*key_of(namespace))
+    with RawClient.connected(namespace.port, key):
+        quiet = peer_of(bus_without_client)
+        hasty = RawClient(namespace.port, key)
+        hasty.machine.idle_timeout = 0.002  # half of it is announced
+        hasty.await_event(Opened)
+        wait_until(lambda: len(ticked) >= 2)
+        hasty.socket.close()
+    assert quiet not in ticked
+
+
+def test_unanswered_requests_are_not_kept_for_ever(bus_without_client: Bus, client: RawClient) -> None:
+    """No credit for answers: the oldest are dropped."""
+    fill(client, 10, 100_000)
+    client.attach("orders/$management", sends=False)
+    requests = client.attach("orders/$management", sends=True)
+    peer = peer_of(bus_without_client)
+    for _ in range(5):
+        ask_to_peek(client, requests, 10)
+        client.flush()
+    (answers,) = peer._answers.values()
+    wait_until(lambda: len(answers._waiting) > 0)
+    requests.detach()
+    client.flush()
+    client.await_event(LinkDetached)
+    assert len(answers._waiting) == 1
