@@ -91,6 +91,13 @@ FORMS = (
         tests("tests/store/test_damage.py"),
         {"PAIRBUS_DAMAGES": "5000", "PAIRBUS_DAMAGE_SEED": "{seed}"},
     ),
+    Form(
+        "ordeals",
+        "all faults, 3 times",
+        tests("tests/ordeal"),
+        {"PAIRBUS_ORDEALS": "all", "PAIRBUS_ORDEAL_SEED": "{seed}"},
+        times=3,
+    ),
     Form("syphon", "100,000 messages", tests("tests/spark"), {"PAIRBUS_SYPHON_MESSAGES": "100000"}),
 )
 

@@ -3,7 +3,8 @@
 A test asks for the tool by its fixture (`node`, `java`, `chromium`, `connect`). Where it is not
 installed the test is left out at collection and listed at the end of the run, so that a machine with Python
 alone still checks all it can and nothing goes missing silently. With PAIRBUS_REQUIRE_ALL=1, as in CI, a
-missing tool is an error.
+missing tool is an error. The rights of root (`lines`, `small_disk`) nobody can install: without them tests
+are left out and listed in either case.
 
 Under pytest-xdist the tests run in workers, and the process that reports has collected nothing: what a
 worker has to add to the summary it sends at its end.
@@ -23,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,6 +47,7 @@ settings.load_profile("steady")
 NODE_PROJECT = Path(__file__).parent / "node"
 # A cold cache has to fetch some sixty small packages.
 NPM_TIMEOUT = 300.0
+TRIAL_TIMEOUT = 20.0
 
 
 @dataclass(frozen=True)
@@ -54,19 +57,38 @@ class Tool:
     name: str
     programs: tuple[str, ...]
     modules: tuple[str, ...] = ()
+    # Where a program is not enough: a command that shows that it may do its work.
+    trial: tuple[str, ...] = ()
 
     def is_missing(self) -> bool:
-        return any(shutil.which(program) is None for program in self.programs) or any(
-            find_spec(module) is None for module in self.modules
+        return (
+            any(shutil.which(program) is None for program in self.programs)
+            or any(find_spec(module) is None for module in self.modules)
+            or (bool(self.trial) and not succeeds(self.trial))
         )
 
 
+@cache
+def succeeds(command: tuple[str, ...]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=TRIAL_TIMEOUT).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+ROOT_RIGHTS = Tool(
+    "the rights of root",
+    ("ip", "mount", "tc", "umount", "unshare"),
+    trial=("unshare", "--net", "--mount", "true"),
+)
 # By the fixture that a test asks for.
 TOOLS = {
     "node": Tool("Node", ("node", "npm")),
     "java": Tool("Java", ("java",)),
     "chromium": Tool("Chromium", ("chromium",)),
     "connect": Tool("Spark Connect", ("java",), ("grpc",)),
+    "lines": ROOT_RIGHTS,
+    "small_disk": ROOT_RIGHTS,
 }
 
 # Files that go to one worker together. Those with a Spark session share it, which is dear to start: they are
@@ -87,7 +109,20 @@ PARCELS = {
 # parcel, by their directory.
 LONGEST_FIRST = (
     *dict.fromkeys(PARCELS.values()),
-    *("drill", "simulation", "crash", "spark", "faults", "node", "cli", "sync", "pump", "client", "broker"),
+    *(
+        "drill",
+        "simulation",
+        "ordeal",
+        "crash",
+        "spark",
+        "faults",
+        "node",
+        "cli",
+        "sync",
+        "pump",
+        "client",
+        "broker",
+    ),
 )
 
 # What is said at the end of the run: the lines of each section.
@@ -99,7 +134,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell's background job ignores Ctrl-C, and so would every program that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[SECTIONS] = {}
-    missing = sorted(tool.name for tool in TOOLS.values() if tool.is_missing())
+    wanted = [tool for tool in TOOLS.values() if tool is not ROOT_RIGHTS]
+    missing = sorted(tool.name for tool in wanted if tool.is_missing())
     if missing and os.environ.get("PAIRBUS_REQUIRE_ALL") == "1":
         raise pytest.UsageError(f"PAIRBUS_REQUIRE_ALL=1, but not installed: {', '.join(missing)}")
 

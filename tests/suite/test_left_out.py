@@ -15,6 +15,9 @@ NEEDS_NODE = """
 def test_with_node(node):
     assert node.name == "node"
 
+def test_with_lines(lines):
+    assert lines
+
 def test_without():
     assert True
 """
@@ -57,6 +60,7 @@ def test_without_node_the_tests_that_need_it_are_left_out_and_listed(
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
     assert done.stdout.count("left out for want of Node: 1") == 1
+    assert done.stdout.count("left out for want of the rights of root: 1") == 1
 
 
 @WAYS
