@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -326,3 +327,18 @@ def test_counts_and_ready() -> None:
     assert space.take_ready() == {orders, orders.dead_letters}
     assert orders.counts() == (1, 1, 0, 0, 0, 0)
     assert orders.counts().total == 2
+
+
+def test_annotations_are_kept_as_the_bytes_that_they_take() -> None:
+    """Decoded they would take a hundred times as much: ten megabytes of them were a gigabyte."""
+    marks: dict[str, Any] = {f"x-{number}": [] for number in range(2000)}
+    space, orders = queue()
+    space.send("orders", [message(annotations=marks)], START)
+    tracemalloc.start()
+    for _ in range(20):
+        space.send("orders", [message(annotations=marks)], START)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    (stored,) = orders.peek(0, 1, START)
+    assert held < 3 * 20 * len(stored.annotations_bytes)
+    assert stored.annotations == marks

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pairbus import words
+from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import (
     MessageSections,
@@ -62,7 +63,8 @@ class StoredMessage:
     durable: bool | None
     priority: int | None
     ttl_ms: int | None
-    annotations: dict[Any, Any]
+    # The map itself; empty if there are none. Decoded it would take a hundred times as much memory.
+    annotations_bytes: bytes
     properties_bytes: bytes
     application_properties_bytes: bytes
     body_bytes: bytes
@@ -94,7 +96,7 @@ class StoredMessage:
             self.durable,
             self.priority,
             self.ttl_ms,
-            self.annotations,
+            self.annotations_bytes,
             self.properties_bytes,
             self.application_properties_bytes,
             self.body_bytes,
@@ -102,6 +104,11 @@ class StoredMessage:
             self.dead_letter_source,
             self.hops,
         )
+
+    @property
+    def annotations(self) -> Mapping[Any, Any]:
+        """What the sender has annotated, decoded anew each time."""
+        return decode(self.annotations_bytes)[0] if self.annotations_bytes else {}
 
     def change_application_properties(self, changes: Mapping[str, Any]) -> None:
         """Merge properties into those of the message, as abandon, defer and dead-letter do."""
@@ -176,6 +183,7 @@ class Incoming:
     priority: int | None
     ttl_ms: int | None
     annotations: dict[Any, Any]
+    annotations_bytes: bytes
     properties_bytes: bytes
     application_properties: Mapping[str, Any]
 
@@ -203,6 +211,7 @@ class Incoming:
             header.priority,
             ttl_ms,
             annotations,
+            encode(annotations) if annotations else b"",
             sections.properties_bytes,
             sections.application_properties,
         )
@@ -233,7 +242,7 @@ class Incoming:
             self.durable,
             self.priority,
             self.ttl_ms,
-            self.annotations,
+            self.annotations_bytes,
             self.properties_bytes,
             sections.application_properties_bytes,
             sections.body_bytes,

@@ -8,7 +8,6 @@ pieces, because this runs once a delivery.
 
 import struct
 from functools import lru_cache
-from typing import Any
 
 from pairbus import words
 from pairbus.amqp.codec import encode
@@ -32,6 +31,7 @@ _STATE = encode(Symbol(words.MESSAGE_STATE))
 _SOURCE = encode(Symbol(words.DEAD_LETTER_SOURCE))
 _long = struct.Struct(">q").pack
 _map32 = struct.Struct(">II").pack
+_read_map32 = struct.Struct(">II").unpack_from
 _STATE_NUMBERS = {MessageState.ACTIVE: 0, MessageState.DEFERRED: 1, MessageState.SCHEDULED: 2}
 
 
@@ -100,10 +100,12 @@ def _annotations(message: StoredMessage, locked_until: float | None, *, with_sta
         pairs.append(_STATE + encode_int(_STATE_NUMBERS[message.state]))
     if message.dead_letter_source:
         pairs.append(_SOURCE + encode(message.dead_letter_source))
-    if message.annotations:
-        pairs.extend(_own(message.annotations))
-    body = b"".join(pairs)
     count = 2 * len(pairs)
+    if message.annotations_bytes:
+        own, raw = _own(message.annotations_bytes)
+        pairs.append(raw)
+        count += own
+    body = b"".join(pairs)
     if len(body) < 255:
         return b"\x00\x53\x72\xc1" + bytes((len(body) + 1, count)) + body
     return b"\x00\x53\x72\xd1" + _map32(len(body) + 4, count) + body
@@ -114,5 +116,8 @@ def encode_int(value: int) -> bytes:
     return b"\x54" + bytes((value,))
 
 
-def _own(annotations: dict[Any, Any]) -> list[bytes]:
-    return [encode(key) + encode(value) for key, value in annotations.items()]
+def _own(annotations: bytes) -> tuple[int, bytes]:
+    """How many keys and values there are in an encoded map, and the bytes of them all."""
+    if annotations[0] == 0xC1:
+        return annotations[2], annotations[3:]
+    return _read_map32(annotations, 1)[1], annotations[9:]

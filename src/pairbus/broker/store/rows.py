@@ -9,7 +9,6 @@ from dataclasses import asdict
 from struct import error as StructError
 from typing import Any
 
-from pairbus.amqp.codec import decode, encode
 from pairbus.broker.engine.events import (
     DuplicateSeen,
     EntityKind,
@@ -36,7 +35,6 @@ MOST_PLACES = (1 << 63) // PLACE_STEP - 1
 _COPY_LIMIT = 8192
 _NEVER = math.inf
 _NOT_SCHEDULED = -math.inf
-_EMPTY = bytearray()
 _SETTINGS = {
     EntityKind.QUEUE: QueueSettings,
     EntityKind.TOPIC: TopicSettings,
@@ -62,7 +60,7 @@ def message_row(key: int, message: StoredMessage, turn: int, total: int) -> tupl
     lasting = -1 if durable is None else int(durable)
     urgent = -1 if priority is None else int(priority)
     life = -1 if ttl_ms is None else int(ttl_ms)
-    annotations = bytearray(encode(message.annotations)) if message.annotations else _EMPTY
+    annotations = bytearray(message.annotations_bytes)
     properties = bytearray(message.properties_bytes)
     source = message.dead_letter_source or ""
     state, applied = int(message.state), bytearray(message.application_properties_bytes)
@@ -191,7 +189,7 @@ def read_message(row: tuple[Any, ...]) -> StoredMessage:
         None if durable < 0 else bool(durable),
         None if priority < 0 else priority,
         None if ttl_ms < 0 else ttl_ms,
-        decode(annotations)[0] if annotations else {},
+        annotations,
         properties,
         applied,
         body,
