@@ -22,8 +22,8 @@ from bench.serve import QUEUE
 
 __all__ = ["Measured", "Pairbus", "RabbitMq", "find_rabbitmq", "running"]
 
-# Erlang takes some seconds to start; Python takes half of one.
-PATIENCE = 60.0
+# Erlang takes some seconds to start, Python half of one, and a million messages a minute on a busy machine.
+PATIENCE = 300.0
 # Where Debian has the script itself; the one on the path changes to another user first.
 _DEBIAN_SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 

@@ -7,6 +7,7 @@ has committed, which nobody outside the process could know.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.broker import Broker
+from pairbus.broker.engine.errors import Refused
 from pairbus.broker.store.sqlite import SqliteStore
 
 __all__ = ["NAMESPACE", "QUEUE", "main"]
@@ -25,7 +27,8 @@ NAMESPACE, QUEUE = "bench", "bench"
 async def _serve(status_file: Path, data_dir: Path | None) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     async with Broker({NAMESPACE: 0}, data_dir=data_dir) as broker:
-        broker[NAMESPACE].create_queue(QUEUE)
+        with contextlib.suppress(Refused):  # it is there already, in a store that was filled before
+            broker[NAMESPACE].create_queue(QUEUE)
 
         def report() -> None:
             host = broker._hosts[NAMESPACE]

@@ -77,3 +77,18 @@ def test_a_small_run(tmp_path: Path) -> None:
     assert 0 < syncs <= 1000, "a durable send is synced, and a turn has more than one"
     assert "RabbitMQ was not asked for" in done.stdout
     assert all(name in done.stdout for name in figures)
+
+
+def test_a_small_run_of_growth(tmp_path: Path) -> None:
+    output = tmp_path / "growth.json"
+    sizes = ["--few", "200", "--many", "1000", "--entities", "150", "--receive", "100", "--rounds", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.growth", *sizes, "--output", str(output)],
+        capture_output=True,
+        text=True,
+        timeout=55,
+    )
+    assert done.returncode == 0, done.stderr
+    targets = {target["name"]: target for target in json.loads(output.read_text())["targets"]}
+    assert {"receive of 1,000 / of 200", "memory of a message, its body included"} <= set(targets)
+    assert all(name in done.stdout for name in targets)

@@ -68,8 +68,8 @@ def check_books(space: Namespace) -> None:
 def _check_queue(queue: MessageQueue) -> None:
     for each in (queue, *queue.sub_queues()):
         states = [message.state for message in each.table.since(0)]
-        assert each.active_count == states.count(MessageState.ACTIVE)
-        assert each.deferred_count == states.count(MessageState.DEFERRED)
+        assert each._stock.active_count == states.count(MessageState.ACTIVE)
+        assert each._stock.deferred_count == states.count(MessageState.DEFERRED)
         assert each.scheduled_count == states.count(MessageState.SCHEDULED)
         assert len(each._locks) == sum(message.lock_token is not None for message in each.table.since(0))
     if queue.sessions is not None:

@@ -82,8 +82,8 @@ def test_many_expired_messages_leave_no_trace() -> None:
         space.send("orders", [message(ttl=1.0 + start) for _ in range(100)], START)
     space.tick(START + 2000)
     assert orders.counts().active == 1
-    assert len(orders._line) <= 2 + 64
-    assert len(orders._expiries) == 0
+    assert len(orders._stock.line) <= 2 + 64
+    assert len(orders._stock._expiries) == 0
     assert space.next_deadline() is None
 
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pairbus import conditions
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import MessageState
-from pairbus.broker.engine.queue import Handout
+from pairbus.broker.engine.results import Handout
 from pairbus.broker.engine.settings import QueueSettings
 from tests.engine.samples import START, body_of, message, namespace
 

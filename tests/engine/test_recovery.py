@@ -217,7 +217,7 @@ def assert_alive(space: Namespace, now: float) -> None:
     for each in space.list_queues():
         if each.settings.status is not EntityStatus.ACTIVE or each.settings.forward_to is not None:
             continue
-        expected, found = each.active_count, 0
+        expected, found = each._stock.active_count, 0
         if each.sessions is None:
             found = len(each.receive(1000, now))
         else:

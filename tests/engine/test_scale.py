@@ -80,9 +80,9 @@ def test_an_operation_looks_at_few_messages(
 
 
 def test_what_is_gone_takes_little_room(long_queue: MessageQueue) -> None:
-    assert len(long_queue._lock_ends) == len(long_queue._locks)
-    assert len(long_queue._expiries) == long_queue.active_count
-    assert len(long_queue._line) == long_queue.active_count - len(long_queue._locks)
+    assert len(long_queue._locks._ends) == len(long_queue._locks)
+    assert len(long_queue._stock._expiries) == long_queue._stock.active_count
+    assert len(long_queue._stock.line) == long_queue._stock.active_count - len(long_queue._locks)
 
 
 def test_locks_that_were_settled_do_not_pile_up() -> None:
@@ -93,8 +93,8 @@ def test_locks_that_were_settled_do_not_pile_up() -> None:
         assert delivery.lock_token is not None
         orders.renew(delivery.lock_token, START)
         orders.complete(delivery.lock_token, START)
-    assert len(orders._lock_ends) == 0
-    assert len(orders._expiries) == 0
+    assert len(orders._locks._ends) == 0
+    assert len(orders._stock._expiries) == 0
     assert len(space._context.alarms._heap) <= 70
 
 
@@ -104,14 +104,14 @@ def test_many_idle_queues_cost_a_tick_nothing() -> None:
         space.create_queue(f"q{n}", None, START)
     space.send("q7", [message(ttl=5.0)], START)
     ticked: list[str] = []
-    original = MessageQueue.tick
+    original = MessageQueue._work_off
 
-    def tick(self: MessageQueue, now: float) -> None:
+    def work_off(self: MessageQueue, now: float) -> None:
         ticked.append(self.path)
         original(self, now)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(MessageQueue, "tick", tick)
+        patched.setattr(MessageQueue, "_work_off", work_off)
         space.tick(START + 4)
         space.tick(START + 5)
     assert ticked == ["q7"]

@@ -9,7 +9,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.broker.engine.deadlines import NEVER, Alarms, Deadlines, Sleeper
+from pairbus.broker.engine.deadlines import NEVER, Alarm, Alarms, Deadlines
 from pairbus.broker.engine.message import StoredMessage
 from pairbus.broker.engine.number_line import NumberLine
 from pairbus.broker.engine.table import MessageTable
@@ -122,11 +122,11 @@ def test_deadlines_that_come_and_go_leave_nothing() -> None:
     assert deadlines.next() == NEVER
 
 
-class Clock(Sleeper):
+class Clock(Alarm):
     """Notes when it is woken, and sets its alarm anew from a list."""
 
     def __init__(self, alarms: Alarms, times: list[float]) -> None:
-        super().__init__()
+        super().__init__(self.tick)
         self.alarms = alarms
         self.times = times
         self.woken: list[float] = []

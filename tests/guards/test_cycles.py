@@ -39,7 +39,7 @@ CLOSING = {
         "links.peer -> host",
     },
     # The context of a namespace finds the queues that its entities put messages into.
-    "broker.engine": {"context -> entity", "context -> queue", "context -> stock"},
+    "broker.engine": {"context -> entity", "context -> queue"},
     # A sender belongs to a client.
     "client": {"sender -> aio"},
 }

@@ -12,7 +12,8 @@ from pairbus import conditions
 from pairbus.amqp.message import scan
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
-from pairbus.broker.engine.queue import Handout, MessageQueue
+from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.results import Handout
 from pairbus.broker.links.wire import render_delivery, render_peeked
 from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED, TransportError
 from pairbus.pump.meter import Meter
@@ -154,7 +155,7 @@ class SimulatedSource:
     async def complete(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         def complete(queue: MessageQueue, delivery: Delivery, now: float) -> None:
             token = uuid.UUID(bytes_le=delivery.lock_token)
-            locked = queue._locks.get(token)
+            locked = queue._locks.by_token.get(token)
             if locked is not None:
                 self._namespace.on_leaving("complete", self._queue, locked.sequence_number)
             queue.complete(token, now)
@@ -176,7 +177,7 @@ class SimulatedSource:
     async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Refusal:
         def bury(queue: MessageQueue, delivery: Delivery, now: float) -> None:
             token = uuid.UUID(bytes_le=delivery.lock_token)
-            locked = queue._locks.get(token)
+            locked = queue._locks.by_token.get(token)
             if locked is not None:
                 self._namespace.on_leaving("dead-letter", self._queue, locked.sequence_number)
             queue.dead_letter(token, now, reason=reason, description=description)

@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus.broker import Broker
 from pairbus.broker.engine.context import Context
 from pairbus.broker.engine.namespace import Namespace
-from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.stock import Stock
 from pairbus.broker.host import NamespaceHost
 from pairbus.broker.links.consumers import Consumers
 from pairbus.broker.links.receiving_endpoint import ReceivingEndpoint
@@ -26,7 +26,7 @@ from tests.waiting import eventually
 
 # Where a turn with a send passes between its decision and its commit, in its order.
 STEPS: dict[str, tuple[Any, str]] = {
-    "enqueue": (MessageQueue, "_place"),
+    "enqueue": (Stock, "place"),
     "answer": (ReceivingEndpoint, "_answer"),
     "give out": (Consumers, "serve"),
     "account": (Context, "take_events"),

@@ -263,7 +263,7 @@ def test_duplicates_are_known_again(path: Path) -> None:
     space.get_queue("orders").receive(2, START + 30, delete=True)
     again = kept(path, space)
     again.send("orders", [message(b"dropped", message_id="same")], START + 59)
-    assert queue_of(again, "orders").active_count == 0
+    assert queue_of(again, "orders").stored_count == 0
     again.tick(START + 62)
     again.send("orders", [message(b"taken", message_id="same")], START + 62)
     assert bodies(queue_of(again, "orders").peek(0, 9, START + 62)) == [b"taken"]

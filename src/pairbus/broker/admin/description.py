@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pairbus.broker.engine.queue import Counts, MessageQueue
+from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.results import Counts
 from pairbus.broker.engine.subscription import Subscription
 from pairbus.broker.engine.topic import Topic
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from .deadlines import Alarms
 from .events import EngineEvent, SequenceAdvanced
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from .entity import Entity
     from .queue import MessageQueue
     from .sessions import SessionLock
-    from .stock import Stock
 
 
 class Space:
@@ -57,7 +56,7 @@ class Context:
         self.alarms = Alarms()
         # Emptied, never replaced: entities keep the bound methods of these.
         self.events: list[EngineEvent] = []
-        self.ready: set[Stock] = set()
+        self.ready: set[MessageQueue] = set()
         # Of locks that have ended by their time: who held them is to be told.
         self.lost_sessions: list[SessionLock] = []
         # Who has given out numbers; told once a turn, however many there were.
@@ -73,7 +72,6 @@ class Context:
         return taken
 
     def take_ready(self) -> set[MessageQueue]:
-        # A stock is always a queue; only the order of the modules keeps the narrower type out of here.
-        taken = cast("set[MessageQueue]", {queue for queue in self.ready if not queue.removed})
+        taken = {queue for queue in self.ready if not queue.removed}
         self.ready.clear()
         return taken

@@ -10,15 +10,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from heapq import heapify, heappop, heappush
-from typing import Any, Generic, TypeVar
+from inspect import signature
+from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 NEVER = float("inf")
 # Below this, stale entries are not worth a sweep.
 FEW = 64
 
+P = ParamSpec("P")
+R = TypeVar("R")
+Subject = TypeVar("Subject")
 DeadlineKey = TypeVar("DeadlineKey", int, str)
 
 
@@ -94,47 +98,79 @@ class Deadlines(Generic[DeadlineKey]):
         return bool(self._heap)
 
 
-class Sleeper(ABC):
-    """Something that wants to be woken. `alarm_at` is when; only Alarms sets it."""
+class Alarm:
+    """When something wants to be woken, and how: `wake` does what is due and sets the alarm anew. Only Alarms
+    sets `at`.
+    """
 
-    __slots__ = ("alarm_at",)
+    __slots__ = ("at", "wake")
 
-    def __init__(self) -> None:
-        self.alarm_at = NEVER
+    def __init__(self, wake: Callable[[float], None]) -> None:
+        self.at = NEVER
+        self.wake = wake
 
-    @abstractmethod
-    def tick(self, now: float) -> None:
-        """Do what is due and set the alarm anew."""
+
+class Punctual(Protocol):
+    """Something that has an alarm."""
+
+    alarm: Alarm
+
+
+Owner = TypeVar("Owner", bound=Punctual)
+
+
+def timely(
+    operation: Callable[Concatenate[Owner, Subject, float, P], R],
+) -> Callable[Concatenate[Owner, Subject, float, P], R]:
+    """Let an operation first do what is due by its `now`, the second argument, so that it sees no state older
+    than its own time, whether anybody has rung the alarms or not.
+    """
+
+    @wraps(operation)
+    def perform(owner: Owner, subject: Subject, now: float, /, *rest: P.args, **options: P.kwargs) -> R:
+        if now >= owner.alarm.at:
+            owner.alarm.wake(now)
+        return operation(owner, subject, now, *rest, **options)
+
+    @wraps(operation)
+    def perform_plain(owner: Owner, subject: Subject, now: float, /) -> R:
+        if now >= owner.alarm.at:
+            owner.alarm.wake(now)
+        return operation(owner, subject, now)  # type: ignore[call-arg]
+
+    # Most have no more arguments, and are called for each message: to pass on none takes a while, too.
+    is_plain = len(signature(operation).parameters) == 3
+    return cast("Callable[Concatenate[Owner, Subject, float, P], R]", perform_plain if is_plain else perform)
 
 
 class Alarms:
-    """Who is to be woken when: one entry a sleeper holds, its earliest."""
+    """Who is to be woken when: one entry an alarm, its earliest."""
 
     __slots__ = ("_heap", "_order", "_set")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Sleeper]] = []
+        self._heap: list[tuple[float, int, Alarm]] = []
         self._order = 0
         self._set = 0
 
-    def set(self, sleeper: Sleeper, when: float) -> None:
-        """Wake it at this time and no earlier; NEVER for not at all."""
-        if when == sleeper.alarm_at:
+    def set(self, alarm: Alarm, when: float) -> None:
+        """Let it ring at this time and no earlier; NEVER for not at all."""
+        if when == alarm.at:
             return
-        if sleeper.alarm_at != NEVER:
+        if alarm.at != NEVER:
             self._set -= 1
-        sleeper.alarm_at = when
+        alarm.at = when
         if when != NEVER:
             self._set += 1
             self._order += 1
-            heappush(self._heap, (when, self._order, sleeper))
+            heappush(self._heap, (when, self._order, alarm))
             if len(self._heap) > 2 * self._set + FEW:
                 self._sweep()
 
     def next(self) -> float | None:
         """When somebody is to be woken, if at all."""
         heap = self._heap
-        while heap and heap[0][0] != heap[0][2].alarm_at:
+        while heap and heap[0][0] != heap[0][2].at:
             heappop(heap)
         return heap[0][0] if heap else None
 
@@ -142,15 +178,13 @@ class Alarms:
         """Wake everybody whose time has come."""
         heap = self._heap
         while heap and heap[0][0] <= now:
-            when, _, sleeper = heappop(heap)
-            if when == sleeper.alarm_at:
+            when, _, alarm = heappop(heap)
+            if when == alarm.at:
                 self._set -= 1
-                sleeper.alarm_at = NEVER
-                sleeper.tick(now)
+                alarm.at = NEVER
+                alarm.wake(now)
 
     def _sweep(self) -> None:
-        latest: dict[int, Any] = {
-            id(entry[2]): entry for entry in self._heap if entry[0] == entry[2].alarm_at
-        }
+        latest = {id(entry[2]): entry for entry in self._heap if entry[0] == entry[2].at}
         self._heap[:] = latest.values()
         heapify(self._heap)

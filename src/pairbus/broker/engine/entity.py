@@ -10,69 +10,79 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from pairbus import conditions
-
+from .admission import Admission
 from .context import Context, Space
-from .deadlines import NEVER, Deadlines, Sleeper
+from .deadlines import NEVER, Alarm, timely
 from .duplicates import DuplicateHistory
-from .errors import Refused, bad_argument, disabled, message_not_found, not_allowed, not_found
+from .errors import disabled, message_not_found, not_found
 from .events import DuplicateForgotten, DuplicateSeen, MessageRemoved, MessageStored
 from .message import Incoming, MessageState, StoredMessage
+from .schedule import Schedule
 from .settings import MEGABYTE, EntitySettings, QueueSettings, TopicSettings
+from .shelf import Shelf
 from .table import MessageTable
 
 
-class Entity(Sleeper):
-    """Something that has a path and may be sent to."""
+class Entity(ABC):
+    """Something that has a path and may be sent to. Its parts: the shelf with its messages, the schedule of
+    those that wait for their time, and the rules of admission.
+    """
 
     __slots__ = (
+        "_admission",
         "_context",
         "_emit",
         "_idle",
-        "_max_message_size",
         "_schedule",
+        "_shelf",
         "_takes_messages",
-        "_time_to_live",
         "accessed_at",
+        "alarm",
         "created_at",
         "duplicates",
         "last_sequence",
         "path",
         "removed",
-        "scheduled_count",
         "settings",
         "space",
-        "table",
         "updated_at",
     )
     settings: EntitySettings
 
     def __init__(self, context: Context, path: str, *, space: Space, now: float) -> None:
-        super().__init__()
+        self.alarm = Alarm(self.tick)
         self.path = path
         self.removed = False
         self.created_at = self.updated_at = self.accessed_at = now
         self.space = space
-        self.table = MessageTable()
         self.last_sequence = 0
-        self.scheduled_count = 0
         self.duplicates: DuplicateHistory | None = None
         # Known beforehand, so that a send that is fine need not ask again.
         self._takes_messages = False
-        self._time_to_live: float | None = None
         self._idle: float | None = None
-        self._max_message_size = context.limits.max_message_size
         self._context = context
         self._emit = context.events.append
-        self._schedule: Deadlines[int] = Deadlines()
+        self._shelf = Shelf(space)
+        self._schedule = Schedule(self._shelf)
+        self._admission = Admission(context, path, space)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path!r}>"
 
     # -- what every entity tells
+
+    @property
+    def table(self) -> MessageTable:
+        """All messages that are here, whatever their state."""
+        return self._shelf.table
+
+    @property
+    def scheduled_count(self) -> int:
+        """How many messages wait for their time."""
+        return self._schedule.count
 
     @property
     def size_bytes(self) -> int:
@@ -83,11 +93,6 @@ class Entity(Sleeper):
     def used_at(self) -> float:
         """When the entity was last used, as auto-delete sees it."""
         return self.accessed_at
-
-    @property
-    def requires_session(self) -> bool:
-        """Whether messages need a session id."""
-        return False
 
     def touch(self, now: float) -> None:
         """Note that the entity is in use, for instance by a receiver that waits."""
@@ -102,11 +107,12 @@ class Entity(Sleeper):
         if self.settings.status.forbids_sending:
             raise disabled(self.path, "sending")
 
+    @timely
     def send(self, messages: Sequence[Incoming], now: float) -> None:
         """Take all messages, or none and raise Refused."""
-        if now >= self.alarm_at:
-            self.tick(now)
-        self._check(messages)
+        if not self._takes_messages:
+            self.check_send()
+        self._admission.admit(messages)
         self.accessed_at = now
         for incoming in messages:
             if incoming.is_ping or (self.duplicates is not None and self._is_duplicate(incoming, now)):
@@ -115,14 +121,15 @@ class Entity(Sleeper):
             if when is not None and when > now:
                 self._hold(incoming, when, now)
             else:
-                expires_at = self._expiry(incoming.time_to_live, now)
+                expires_at = self._admission.expiry(incoming.time_to_live, now)
                 self._enqueue(incoming.store(self._advance(), now, expires_at), now, incoming)
 
+    @timely
     def schedule(self, messages: Sequence[Incoming], now: float) -> list[int]:
         """Hold all messages until their time, or none; the numbers that name them until then."""
-        if now >= self.alarm_at:
-            self.tick(now)
-        self._check(messages)
+        if not self._takes_messages:
+            self.check_send()
+        self._admission.admit(messages)
         self.accessed_at = now
         numbers = []
         for incoming in messages:
@@ -131,19 +138,18 @@ class Entity(Sleeper):
             else:
                 when = incoming.scheduled_for
                 numbers.append(self._hold(incoming, now if when is None else when, now))
-        if now >= self.alarm_at:
+        if now >= self.alarm.at:
             self.tick(now)
         return numbers
 
+    @timely
     def cancel_scheduled(self, numbers: Sequence[int], now: float) -> None:
         """Drop scheduled messages: all of them, or none and raise Refused."""
-        if now >= self.alarm_at:
-            self.tick(now)
         self.check_send()
         found = {}
         for number in numbers:
-            message = self.table.get(number)
-            if message is None or message.state is not MessageState.SCHEDULED:
+            message = self._schedule.find(number)
+            if message is None:
                 raise message_not_found(number)
             found[number] = message
         self.accessed_at = now
@@ -153,14 +159,14 @@ class Entity(Sleeper):
     def accept_forwarded(self, message: StoredMessage, now: float) -> None:
         """Take a message that another entity forwards, or raise Refused."""
         self.check_send()
-        self._check_one(message)
-        self._check_room(message.size)
+        self._admission.check_one(message)
+        self._admission.check_room(message.size)
         self.accessed_at = now
         if self.duplicates is not None and self._is_duplicate(message, now):
             return
         copy = message.copy(self._advance())
         copy.enqueued_at = now
-        copy.expires_at = self._earlier_expiry(message.expires_at, now)
+        copy.expires_at = self._admission.earlier_expiry(message.expires_at, now)
         self._enqueue(copy, now)
 
     # -- time
@@ -173,15 +179,15 @@ class Entity(Sleeper):
 
     def wind_alarm(self) -> None:
         """Set the alarm to the next deadline."""
-        self._context.alarms.set(self, self._next_deadline())
+        self._context.alarms.set(self.alarm, self._next_deadline())
 
     def _work_off(self, now: float) -> None:
-        for number in self._schedule.pop_due(now):
-            self._activate(number, now)
+        for message in self._schedule.pop_due(now):
+            self._activate(message, now)
         if self.duplicates is not None and self.duplicates.forget(now):
             self._emit(DuplicateForgotten(self.path, now))
         if self._idle is not None and now >= self.used_at + self._idle:
-            if self.scheduled_count:
+            if self._schedule.count:
                 self.touch(now)
             else:
                 self._context.retire(self)
@@ -193,8 +199,8 @@ class Entity(Sleeper):
         return due if self._idle is None else min(due, self.used_at + self._idle)
 
     def _wake_at(self, when: float) -> None:
-        if when < self.alarm_at:
-            self._context.alarms.set(self, when)
+        if when < self.alarm.at:
+            self._context.alarms.set(self.alarm, when)
 
     def shift_durations(self, seconds: float) -> None:
         """Somebody has set the clock forward: what is over after a while takes as long as it would have."""
@@ -207,14 +213,11 @@ class Entity(Sleeper):
         """Obey these settings from now on. What is stored already keeps its expiry."""
         self.settings = settings
         self.updated_at = now
-        self._time_to_live = settings.default_message_time_to_live
+        self._admission.obey(settings)
         self._idle = settings.auto_delete_on_idle
         if isinstance(settings, QueueSettings | TopicSettings):
             self._takes_messages = not settings.status.forbids_sending
             self.space.limit = settings.max_size_in_megabytes * MEGABYTE
-            kilobytes = settings.max_message_size_in_kilobytes
-            default = self._context.limits.max_message_size
-            self._max_message_size = default if kilobytes is None else kilobytes * 1024
             self._configure_duplicates(settings)
         self.wind_alarm()
 
@@ -230,19 +233,19 @@ class Entity(Sleeper):
         """Be gone: whoever still holds this entity is refused from now on."""
         self.removed = True
         self._takes_messages = False
-        self.table = MessageTable()
-        self._context.alarms.set(self, NEVER)
+        self._shelf.clear()
+        self._context.alarms.set(self.alarm, NEVER)
 
     def restore(self, message: StoredMessage) -> None:
         """Put a message back as a store had it."""
         self.last_sequence = max(self.last_sequence, message.sequence_number)
-        self._place_scheduled(message)
+        self._wake_at(self._schedule.place(message))
 
     def forget(self, number: int) -> None:
         """Take a message out and tell nobody."""
-        message = self.table.get(number)
+        message = self._schedule.find(number)
         if message is not None:
-            self._take_scheduled(message)
+            self._schedule.take(message)
 
     # -- inside
 
@@ -254,63 +257,6 @@ class Entity(Sleeper):
         self.last_sequence += 1
         self._context.advanced.add(self)
         return self.last_sequence
-
-    def _expiry(self, time_to_live: float | None, start: float) -> float | None:
-        default = self._time_to_live
-        if time_to_live is None or (default is not None and default < time_to_live):
-            time_to_live = default
-        return None if time_to_live is None else start + time_to_live
-
-    def _earlier_expiry(self, expires_at: float | None, start: float) -> float | None:
-        default = self._time_to_live
-        if default is None or (expires_at is not None and expires_at < start + default):
-            return expires_at
-        return start + default
-
-    def _check(self, messages: Sequence[Incoming]) -> None:
-        if not self._takes_messages:
-            self.check_send()
-        total = 0
-        for incoming in messages:
-            self._check_one(incoming)
-            total += incoming.size
-        limits = self._context.limits
-        if len(messages) > 1 and total > max(limits.max_batch_size, self._max_message_size):
-            raise _too_large(total, limits.max_batch_size, "batch")
-        if self.space.used + total > self.space.limit:
-            self._check_room(total)
-        for incoming in messages:
-            if incoming.message_id is None:
-                incoming.name(str(self._context.next_token()))
-
-    def _check_one(self, message: Incoming | StoredMessage) -> None:
-        if message.size > self._max_message_size:
-            raise _too_large(message.size, self._max_message_size, "message")
-        limit = self._context.limits.max_identifier
-        session_id, message_id = message.session_id, message.message_id
-        if session_id is None:
-            if self.requires_session:
-                raise not_allowed(
-                    f"The entity '{self.path}' requires sessions, and a message without a session id cannot "
-                    "be sent to it. Set the session id of the message."
-                )
-        elif len(session_id) > limit:
-            raise bad_argument(
-                f"The session id has {len(session_id)} characters; it may have {limit} at most."
-            )
-        if message_id is not None and len(message_id) > limit:
-            raise bad_argument(
-                f"The message id has {len(message_id)} characters; it may have {limit} at most."
-            )
-
-    def _check_room(self, size: int) -> None:
-        if self.space.used + size > self.space.limit:
-            raise Refused(
-                conditions.RESOURCE_LIMIT,
-                f"The maximum entity size has been reached or exceeded for '{self.path}': {self.space.used} "
-                f"of {self.space.limit} bytes are taken. Receive messages, dead letters too, or raise the "
-                "entity's maximum size.",
-            )
 
     def _is_duplicate(self, message: Incoming | StoredMessage, now: float) -> bool:
         history = self.duplicates
@@ -330,33 +276,18 @@ class Entity(Sleeper):
     # -- scheduled messages
 
     def _hold(self, incoming: Incoming, when: float, now: float) -> int:
-        message = incoming.store(self._advance(), now, self._expiry(incoming.time_to_live, when))
+        message = incoming.store(self._advance(), now, self._admission.expiry(incoming.time_to_live, when))
         message.state = MessageState.SCHEDULED
         message.scheduled_for = when
-        self._place_scheduled(message)
+        self._wake_at(self._schedule.place(message))
         self._emit(MessageStored(self.path, message))
         return message.sequence_number
 
-    def _place_scheduled(self, message: StoredMessage) -> None:
-        assert message.scheduled_for is not None
-        self._index(message)
-        self.scheduled_count += 1
-        self._schedule.add(message.scheduled_for, message.sequence_number)
-        self._wake_at(message.scheduled_for)
-
     def _discard_scheduled(self, message: StoredMessage) -> None:
-        self._take_scheduled(message)
+        self._schedule.take(message)
         self._emit(MessageRemoved(self.path, message.sequence_number))
 
-    def _take_scheduled(self, message: StoredMessage) -> None:
-        assert message.scheduled_for is not None
-        self._schedule.remove(message.scheduled_for, message.sequence_number)
-        self._unindex(message)
-        self.scheduled_count -= 1
-
-    def _activate(self, number: int, now: float) -> None:
-        held = self.table.get(number)
-        assert held is not None
+    def _activate(self, held: StoredMessage, now: float) -> None:
         message = held.copy(self._advance())
         self._discard_scheduled(held)
         message.state = MessageState.ACTIVE
@@ -365,21 +296,3 @@ class Entity(Sleeper):
             # The life of a message begins when it is enqueued, be that late after a restart.
             message.expires_at += now - (message.scheduled_for or now)
         self._enqueue(message, now)
-
-    # -- the table
-
-    def _index(self, message: StoredMessage) -> None:
-        self.table.add(message)
-        self.space.used += message.size
-
-    def _unindex(self, message: StoredMessage) -> None:
-        self.table.remove(message.sequence_number)
-        self.space.used -= message.size
-
-
-def _too_large(size: int, limit: int, what: str) -> Refused:
-    return Refused(
-        conditions.MESSAGE_SIZE_EXCEEDED,
-        f"The {what} has {size} bytes, more than the {limit} bytes that are allowed here. Send less at once, "
-        "or keep large bodies elsewhere and send where they are.",
-    )

@@ -79,6 +79,14 @@ class MessageChanged(NamedTuple):
     application_properties_bytes: bytes
     size: int
 
+    @classmethod
+    def of(cls, queue: str, message: StoredMessage) -> MessageChanged:
+        """The event that tells of a message as it is."""
+        changed = message.application_properties_bytes
+        return cls(
+            queue, message.sequence_number, message.state, message.delivery_count, changed, message.size
+        )
+
 
 class MessageRemoved(NamedTuple):
     """A message has left a queue."""

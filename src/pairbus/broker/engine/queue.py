@@ -24,55 +24,58 @@ Theory of operation:
    that lock instead of one of their own. The sub-queues of such a queue know no sessions.
 6. A deferred message that is received, and not completed, is deferred again.
 7. Everything costs the logarithm of the queue's length at most, on average.
+
+Its parts keep the books: `stock` of what waits and what expires, `locks` of what is locked, `exits` of where
+messages go otherwise, and those of every entity. What an operation does with them is told here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
 
 from pairbus import words
 
 from .context import Context, Space
+from .deadlines import timely
+from .entity import Entity
 from .errors import (
+    Refused,
     bad_argument,
     disabled,
+    message_lock_lost,
     message_not_found,
     not_allowed,
     not_found,
     session_cannot_be_locked,
     session_lock_lost,
 )
-from .events import SessionStateSet
-from .message import MessageState, StoredMessage
+from .events import MessageChanged, MessageRemoved, MessageStored, SessionStateSet
+from .exits import Exits
+from .locks import Locks
+from .message import Incoming, MessageState, StoredMessage
+from .results import Counts, Handout
 from .sessions import MessageSession, MessageSessions, SessionLock
 from .settings import EntitySettings, ReceivableSettings
-from .settlement import Handout, LockableStock
-
-__all__ = ["Counts", "Handout", "MessageQueue"]
+from .stock import Stock
 
 
-class Counts(NamedTuple):
-    """Messages as Azure counts them: locked and deferred ones are among the active."""
-
-    active: int = 0
-    dead_letter: int = 0
-    scheduled: int = 0
-    transfer: int = 0
-    transfer_dead_letter: int = 0
-    deferred: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.active + self.dead_letter + self.scheduled + self.transfer + self.transfer_dead_letter
-
-
-class MessageQueue(LockableStock):
+class MessageQueue(Entity):
     """Something to receive from."""
 
-    __slots__ = ("_receives", "parent")
-    dead_letters: MessageQueue | None
-    transfer_dead_letters: MessageQueue | None
+    __slots__ = (
+        "_exits",
+        "_lock_duration",
+        "_locks",
+        "_max_deliveries",
+        "_ready",
+        "_receives",
+        "_stock",
+        "parent",
+    )
+    settings: ReceivableSettings
 
     def __init__(
         self,
@@ -85,20 +88,78 @@ class MessageQueue(LockableStock):
     ) -> None:
         super().__init__(context, path, space=space, now=now)
         self.parent = parent
+        self._stock = Stock(self._shelf)
+        self._locks = Locks(self._shelf)
+        self._exits: Exits[MessageQueue] = Exits(context, path)
+        self._ready = context.ready
         self._receives = True
+        self._lock_duration = 60.0
+        # None in a sub-queue, which keeps its messages however often they fail.
+        self._max_deliveries: int | None = None
         if parent is None:
-            self.dead_letters = self._sub_queue(words.DEAD_LETTER_QUEUE, now)
-            self.transfer_dead_letters = self._sub_queue(words.TRANSFER_DEAD_LETTER_QUEUE, now)
+            self._exits.dead_letters = self._sub_queue(words.DEAD_LETTER_QUEUE, now)
+            self._exits.transfer_dead_letters = self._sub_queue(words.TRANSFER_DEAD_LETTER_QUEUE, now)
 
     def _sub_queue(self, name: str, now: float) -> MessageQueue:
         return MessageQueue(self._context, f"{self.path}/{name}", space=self.space, now=now, parent=self)
+
+    # -- what it tells
+
+    @property
+    def dead_letters(self) -> MessageQueue | None:
+        """The dead letters, if this is not a sub-queue itself."""
+        return self._exits.dead_letters
+
+    @property
+    def transfer_dead_letters(self) -> MessageQueue | None:
+        """What could not be forwarded, if this is not a sub-queue itself."""
+        return self._exits.transfer_dead_letters
 
     def sub_queues(self) -> list[MessageQueue]:
         """The dead letters and the transfer dead letters, if this is not one of them."""
         return [queue for queue in (self.dead_letters, self.transfer_dead_letters) if queue is not None]
 
+    @property
+    def sessions(self) -> MessageSessions | None:
+        """The sessions, if messages need one here."""
+        return self._shelf.sessions
+
+    @property
+    def requires_session(self) -> bool:
+        """Whether messages need a session id."""
+        return self._shelf.sessions is not None
+
+    @property
+    def used_at(self) -> float:
+        return max(queue.accessed_at for queue in (self, *self.sub_queues()))
+
+    def counts(self) -> Counts:
+        """How many messages there are, of which kind."""
+        dead, transfer = self.dead_letters, self.transfer_dead_letters
+        return Counts(
+            active=self.stored_count,
+            dead_letter=0 if dead is None else dead.stored_count,
+            scheduled=self.scheduled_count,
+            transfer_dead_letter=0 if transfer is None else transfer.stored_count,
+            deferred=self._stock.deferred_count,
+        )
+
+    @property
+    def stored_count(self) -> int:
+        """How many messages there are that are not scheduled."""
+        return self._stock.active_count + self._stock.deferred_count
+
+    def stored_bytes(self) -> int:
+        """Bytes taken by this queue and its sub-queues alone; counted message by message."""
+        return sum(queue._shelf.measure() for queue in (self, *self.sub_queues()))
+
+    # -- settings and end
+
     def configure(self, settings: EntitySettings, now: float) -> None:
         assert isinstance(settings, ReceivableSettings)
+        self._exits.obey(settings)
+        if settings.requires_session and self._shelf.sessions is None:
+            self._shelf.sessions = MessageSessions()
         self._obey(settings)
         self._max_deliveries = settings.max_delivery_count
         super().configure(settings, now)
@@ -111,20 +172,16 @@ class MessageQueue(LockableStock):
         self._lock_duration = settings.lock_duration
         forwards = self.parent is None and settings.forward_to is not None
         self._receives = not settings.status.forbids_receiving and not forwards
-        if self.active_count:
+        if self._stock.active_count:
             # Receivers that were held off may go on.
             self._ready.add(self)
 
     def remove(self) -> None:
         super().remove()
+        self._locks.clear()
         self._receives = False
         for queue in self.sub_queues():
             queue.remove()
-
-    def shift_durations(self, seconds: float) -> None:
-        for queue in self.sub_queues():  # before the queue itself, which is as idle as they are
-            queue.shift_durations(seconds)
-        super().shift_durations(seconds)
 
     # -- checks
 
@@ -148,43 +205,98 @@ class MessageQueue(LockableStock):
     def check_receiver(self, *, with_session: bool) -> None:
         """Raise Refused if a receiver of this kind cannot be here."""
         self.check_receive()
-        if with_session and self.sessions is None:
+        if with_session and self._shelf.sessions is None:
             raise not_allowed(
                 f"A sessionful message receiver cannot be created on the entity '{self.path}', which does "
                 "not require sessions. Receive without a session."
             )
-        if not with_session and self.sessions is not None:
+        if not with_session and self._shelf.sessions is not None:
             raise not_allowed(
                 f"It is not possible for the entity '{self.path}', which requires sessions, to create a "
                 "non-sessionful message receiver. Accept a session first."
             )
 
+    # -- messages that come in
+
+    def _enqueue(self, message: StoredMessage, now: float, view: Incoming | None = None) -> None:
+        forward_to = self._exits.forward_to
+        if forward_to is not None:
+            self._exits.forward(message, forward_to, now)
+        elif message.session_id is None and self._shelf.sessions is not None:
+            # Only topics and forwarding bring such a message; a sender is refused.
+            letter = self._exits.letter(
+                message,
+                reason="Session ID is null.",
+                description="A session-enabled entity takes no message whose session id is null.",
+            )
+            self._exits.bury(letter, now)
+        else:
+            self.insert(message)
+
+    def insert(self, message: StoredMessage) -> None:
+        """Put an active message in, with the number that it has."""
+        self._stock.place(message)
+        if message.expires_at is not None and message.expires_at < self.alarm.at:
+            self._context.alarms.set(self.alarm, message.expires_at)
+        self._emit(MessageStored(self.path, message))
+        self._ready.add(self)
+
+    def restore(self, message: StoredMessage) -> None:
+        if self.parent is None:
+            # A sub-queue gives out no numbers: what it holds was numbered by its parent.
+            self.last_sequence = max(self.last_sequence, message.sequence_number)
+        if message.state is MessageState.SCHEDULED:
+            self._wake_at(self._schedule.place(message))
+        else:
+            self._stock.place(message)
+            if message.expires_at is not None:
+                self._wake_at(message.expires_at)
+            self._ready.add(self)
+
+    def forget(self, number: int) -> None:
+        message = self.table.get(number)
+        if message is None:
+            return
+        if message.state is MessageState.SCHEDULED:
+            self._schedule.take(message)
+            return
+        if message.state is MessageState.ACTIVE:
+            self._stock.leave_line(message)
+        self._stock.take_off(message)
+
     # -- receiving
 
+    @timely
     def receive(
         self, limit: int, now: float, *, delete: bool = False, session: SessionLock | None = None
     ) -> list[Handout]:
         """Take up to `limit` waiting messages, locked or deleted."""
-        if now >= self.alarm_at:
-            self.tick(now)
         self.accessed_at = now
-        if not self._receives or (session is None) is not (self.sessions is None):
+        if not self._receives or (session is None) is not (self._shelf.sessions is None):
             self.check_receiver(with_session=session is not None)
         held = None if session is None else self._held_session(session)
-        line = self._line if held is None else held.line
+        line = self._stock.line if held is None else held.line
         until = now + self._lock_duration if session is None else session.locked_until
+        next_token = self._context.next_token
         deliveries: list[Handout] = []
         while len(deliveries) < limit:
-            message = self._step(line, now)
+            message = self._stock.next(line)
             if message is None:
                 break
-            if delete:
+            if message.expires_at is not None and message.expires_at <= now:
+                self._expire(message, now)
+            elif delete:
                 self._take_out(message)
                 deliveries.append(Handout(message, None, 0.0))
             else:
-                deliveries.append(self._lock(message, until, held))
+                token = next_token()
+                self._locks.add(message, token, until, held)
+                deliveries.append(Handout(message, token, until))
+        if held is None and not delete:
+            self._wake_at(until)
         return deliveries
 
+    @timely
     def receive_deferred(
         self,
         sequence_numbers: Sequence[int],
@@ -194,8 +306,6 @@ class MessageQueue(LockableStock):
         session: SessionLock | None = None,
     ) -> list[Handout]:
         """Take deferred messages by their numbers: all of them, or none and raise Refused."""
-        if now >= self.alarm_at:
-            self.tick(now)
         self.accessed_at = now
         self.check_receiver(with_session=session is not None)
         held = None if session is None else self._held_session(session)
@@ -211,25 +321,14 @@ class MessageQueue(LockableStock):
         self, from_sequence: int, limit: int, now: float, *, session_id: str | None = None
     ) -> list[StoredMessage]:
         """Look at messages from a number on: waiting, locked, deferred and scheduled ones alike."""
-        if now >= self.alarm_at:
-            self.tick(now)
+        return list(islice(self._since(from_sequence, now, session_id), max(0, limit)))
+
+    @timely
+    def _since(self, number: int, now: float, session_id: str | None) -> Iterator[StoredMessage]:
         if self.removed:
             raise not_found(self.path)
         self.accessed_at = now
-        table = self.table
-        if session_id is not None and self.sessions is not None:
-            session = self.sessions.get(session_id)
-            if session is None:
-                return []
-            table = session.table
-        found: list[StoredMessage] = []
-        if limit > 0:
-            for message in table.since(from_sequence):
-                if session_id is None or message.session_id == session_id:
-                    found.append(message)
-                    if len(found) == limit:
-                        break
-        return found
+        return self._shelf.since(number, session_id)
 
     def _find_deferred(self, number: int, held: MessageSession | None, now: float) -> StoredMessage:
         message = self.table.get(number)
@@ -242,53 +341,201 @@ class MessageQueue(LockableStock):
             raise message_not_found(number)
         return message
 
+    # -- settling
+
+    def complete(self, token: uuid.UUID, now: float) -> None:
+        """The message is done with."""
+        self._take_out(self._locks.release(self._locked(token, now)))
+
+    def abandon(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
+        """Give a message back that could not be handled."""
+        message = self._locked(token, now)
+        self._change(message, properties)
+        self._give_back(self._locks.release(message), now)
+
+    def defer(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
+        """Put a message aside; only its number brings it back."""
+        message = self._locked(token, now)
+        self._change(message, properties)
+        self._stock.defer(self._locks.release(message))
+        self._give_back(message, now)
+
+    def dead_letter(
+        self,
+        token: uuid.UUID,
+        now: float,
+        *,
+        reason: str | None = None,
+        description: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Move a message to the dead letters."""
+        if self.parent is not None:
+            raise not_allowed(
+                f"'{self.path}' holds dead letters already. Complete the message, or send it anew."
+            )
+        message = self._locked(token, now)
+        letter = self._exits.letter(message, reason=reason, description=description, properties=properties)
+        self._move(self._locks.release(message), letter, now)
+
+    def release(self, token: uuid.UUID, now: float) -> None:
+        """Give a message back as if it had not been delivered."""
+        self._return(self._locks.release(self._locked(token, now)), now)
+
+    def renew(self, token: uuid.UUID, now: float) -> float:
+        """Lock a message for another lock duration; until when."""
+        message = self._locked(token, now)
+        if self._shelf.sessions is not None:
+            raise not_allowed(
+                "A message of a session has no lock of its own. Renew the session's lock instead."
+            )
+        until = now + self._lock_duration
+        self._locks.move_end(message, until)
+        self._wake_at(until)
+        return until
+
+    def _lock(self, message: StoredMessage, until: float, held: MessageSession | None) -> Handout:
+        token = self._context.next_token()
+        self._locks.add(message, token, until, held)
+        if held is None:
+            self._wake_at(until)
+        return Handout(message, token, until)
+
+    @timely
+    def _locked(self, token: uuid.UUID, now: float) -> StoredMessage:
+        self.accessed_at = now
+        message = self._locks.by_token.get(token)
+        if message is None:
+            raise self._lost()
+        return message
+
+    def _lost(self) -> Refused:
+        if self.removed:
+            return not_found(self.path)
+        return message_lock_lost() if self._shelf.sessions is None else session_lock_lost(None)
+
+    def _give_back(self, message: StoredMessage, now: float) -> None:
+        """A delivery has failed: count it, and bury the message if that was the last one."""
+        message.delivery_count += 1
+        most = self._max_deliveries
+        if most is not None and message.delivery_count >= most:
+            description = f"Message could not be consumed after {most} delivery attempts."
+            letter = self._exits.letter(message, reason=words.TOO_MANY_DELIVERIES, description=description)
+            self._move(message, letter, now)
+            return
+        self._emit(MessageChanged.of(self.path, message))
+        self._return(message, now)
+
+    def _return(self, message: StoredMessage, now: float) -> None:
+        if message.state is MessageState.DEFERRED:
+            return
+        if message.expires_at is not None and message.expires_at <= now:
+            self._expire(message, now)
+        else:
+            self._stock.stand(message)
+            self._ready.add(self)
+
+    def _change(self, message: StoredMessage, properties: Mapping[str, Any] | None) -> None:
+        if properties:
+            before = message.size
+            message.change_application_properties(properties)
+            self.space.used += message.size - before
+
+    # -- leaving
+
+    def _take_out(self, message: StoredMessage) -> None:
+        """Remove a message that neither waits nor is locked any more."""
+        self._stock.take_off(message)
+        self._emit(MessageRemoved(self.path, message.sequence_number))
+
+    def _move(self, message: StoredMessage, letter: StoredMessage, now: float) -> None:
+        """Take a message out, and put what was made of it into the dead letters."""
+        self._take_out(message)
+        self._exits.bury(letter, now)
+
+    def _expire(self, message: StoredMessage, now: float) -> None:
+        if not self._exits.buries_expired:
+            self._take_out(message)
+            return
+        description = "The message expired and was dead lettered."
+        self._move(message, self._exits.letter(message, reason=words.EXPIRED, description=description), now)
+
+    # -- time
+
+    def _work_off(self, now: float) -> None:
+        for message in self._locks.pop_due(now):
+            self._give_back(message, now)
+        if self._shelf.sessions is not None:
+            for session in self._shelf.sessions.pop_due(now):
+                if session.lock is not None:
+                    self._context.lost_sessions.append(session.lock)
+                self._end_session(session, now, counted=True)
+        for message in self._stock.pop_expired(now):
+            self._expire(message, now)
+        super()._work_off(now)
+
+    def _next_deadline(self) -> float:
+        due = min(super()._next_deadline(), self._stock.next_expiry(), self._locks.next())
+        return due if self._shelf.sessions is None else min(due, self._shelf.sessions.next())
+
+    def shift_durations(self, seconds: float) -> None:
+        for queue in self.sub_queues():  # before the queue itself, which is as idle as they are
+            queue.shift_durations(seconds)
+        if self._shelf.sessions is not None:
+            self._shelf.sessions.shift_locks(seconds)
+        else:
+            for message in self._locks:
+                self._locks.move_end(message, message.locked_until + seconds)
+        super().shift_durations(seconds)
+
     # -- sessions
 
+    @timely
     def accept_session(self, session_id: str | None, now: float) -> SessionLock | None:
         """Lock a session, or the next one that has messages; None if no session is available now."""
-        if now >= self.alarm_at:
-            self.tick(now)
         self.accessed_at = now
         self.check_receiver(with_session=True)
-        assert self.sessions is not None
-        session = self.sessions.next_available() if session_id is None else self.sessions.need(session_id)
+        assert self._shelf.sessions is not None
+        session = (
+            self._shelf.sessions.next_available()
+            if session_id is None
+            else self._shelf.sessions.need(session_id)
+        )
         if session is None:
             return None
         if session.lock is not None:
             raise session_cannot_be_locked(session.session_id)
         lock = SessionLock(session.session_id, self._context.next_token(), now + self._lock_duration)
-        self.sessions.lock(session, lock)
+        self._shelf.sessions.lock(session, lock)
         self._wake_at(lock.locked_until)
         return lock
 
+    @timely
     def renew_session(self, lock: SessionLock, now: float) -> float:
         """Hold a session for another lock duration; until when."""
-        if now >= self.alarm_at:
-            self.tick(now)
         self.accessed_at = now
         self._held_session(lock)
-        assert self.sessions is not None
-        self.sessions.extend(lock, now + self._lock_duration)
+        assert self._shelf.sessions is not None
+        self._shelf.sessions.extend(lock, now + self._lock_duration)
         self._wake_at(lock.locked_until)
         return lock.locked_until
 
+    @timely
     def release_session(self, lock: SessionLock, now: float) -> None:
         """Let a session go; its messages wait again. To release a lost lock does nothing."""
-        if now >= self.alarm_at:
-            self.tick(now)
         self.accessed_at = now
-        session = self.sessions.get(lock.session_id) if self.sessions is not None else None
+        session = self._shelf.sessions.get(lock.session_id) if self._shelf.sessions is not None else None
         if session is not None and session.lock is lock:
             self._end_session(session, now, counted=False)
 
     def session_lock(self, session_id: str) -> SessionLock | None:
         """The lock on a session, whoever holds it."""
-        session = None if self.sessions is None else self.sessions.get(session_id)
+        session = None if self._shelf.sessions is None else self._shelf.sessions.get(session_id)
         return None if session is None else session.lock
 
     def take_ready_sessions(self) -> list[SessionLock]:
         """The locks of sessions in which something became available since the last call."""
-        return [] if self.sessions is None else self.sessions.take_ready()
+        return [] if self._shelf.sessions is None else self._shelf.sessions.take_ready()
 
     def get_session_state(self, session_id: str) -> bytes | None:
         """The state that was set last, if any."""
@@ -320,28 +567,28 @@ class MessageQueue(LockableStock):
         """Ids of sessions: of those with messages, or of those whose state was set after a time."""
         return self._needs_sessions().listing(skip=skip, top=top, updated_after=updated_after)
 
+    def _end_session(self, session: MessageSession, now: float, *, counted: bool) -> None:
+        sessions = self._shelf.sessions
+        assert sessions is not None
+        for message in sessions.unlock(session):
+            self._locks.drop(message)
+            if counted:
+                self._give_back(message, now)
+            else:
+                self._return(message, now)
+        sessions.review(session)
+        if session.waiting:
+            self._ready.add(self)
+
     def _needs_sessions(self) -> MessageSessions:
         if self.removed:
             raise not_found(self.path)
-        if self.sessions is None:
+        if self._shelf.sessions is None:
             raise not_allowed(f"The entity '{self.path}' does not require sessions and has none.")
-        return self.sessions
+        return self._shelf.sessions
 
     def _held_session(self, lock: SessionLock) -> MessageSession:
-        session = self.sessions.get(lock.session_id) if self.sessions is not None else None
+        session = self._shelf.sessions.get(lock.session_id) if self._shelf.sessions is not None else None
         if session is None or session.lock is not lock:
             raise session_lock_lost(lock.session_id)
         return session
-
-    # -- counting
-
-    def counts(self) -> Counts:
-        """How many messages there are, of which kind."""
-        dead, transfer = self.dead_letters, self.transfer_dead_letters
-        return Counts(
-            active=self.active_count + self.deferred_count,
-            dead_letter=0 if dead is None else dead.active_count + dead.deferred_count,
-            scheduled=self.scheduled_count,
-            transfer_dead_letter=0 if transfer is None else transfer.active_count + transfer.deferred_count,
-            deferred=self.deferred_count,
-        )

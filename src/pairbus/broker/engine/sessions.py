@@ -109,6 +109,7 @@ class MessageSessions:
         """Take the lock away; the messages that were held under it, in order."""
         if session.lock is not None:
             self._ends.remove(session.lock.locked_until, session.session_id)
+            self._ready.pop(session.lock, None)
             session.lock = None
         held = [session.held[number] for number in sorted(session.held)]
         session.held.clear()

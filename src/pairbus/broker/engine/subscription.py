@@ -88,7 +88,7 @@ class Subscription(MessageQueue):
     def _admit(self, original: StoredMessage, now: float) -> None:
         copy = original.copy(self._advance())
         copy.enqueued_sequence_number = original.enqueued_sequence_number or original.sequence_number
-        copy.expires_at = self._earlier_expiry(original.expires_at, now)
+        copy.expires_at = self._admission.earlier_expiry(original.expires_at, now)
         self._enqueue(copy, now)
 
     def _admit_changed(self, original: StoredMessage, rule: Rule, view: Incoming | View, now: float) -> None:

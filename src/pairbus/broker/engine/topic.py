@@ -11,7 +11,7 @@ from .context import Context, Space
 from .entity import Entity
 from .errors import not_allowed, not_found
 from .message import Incoming, StoredMessage, View
-from .queue import Counts
+from .results import Counts
 from .settings import TopicSettings
 from .subscription import Subscription, subscription_path
 

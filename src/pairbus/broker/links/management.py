@@ -17,7 +17,8 @@ from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
-from pairbus.broker.engine.queue import Handout, MessageQueue
+from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.results import Handout
 from pairbus.broker.engine.sessions import SessionLock
 from pairbus.fault_kinds import ClientAction
 

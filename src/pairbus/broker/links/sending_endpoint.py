@@ -22,7 +22,8 @@ from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import Accepted, AmqpError, DeliveryOutcome, Modified, Rejected, Released
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.queue import Handout, MessageQueue
+from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.results import Handout
 from pairbus.broker.engine.sessions import SessionLock
 
 from .endpoint import LinkEndpoint

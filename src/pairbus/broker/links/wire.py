@@ -14,7 +14,7 @@ from pairbus.amqp.codec import encode
 from pairbus.amqp.message import Header, encode_header
 from pairbus.amqp.types import Symbol
 from pairbus.broker.engine.message import MessageState, StoredMessage
-from pairbus.broker.engine.queue import Handout
+from pairbus.broker.engine.results import Handout
 
 # .NET counts 100 ns ticks from the year 1; this is where the Unix epoch lies on that scale.
 DOTNET_EPOCH_TICKS = 621_355_968_000_000_000

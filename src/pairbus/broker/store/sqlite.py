@@ -199,8 +199,12 @@ class SqliteStore:
 
     def _written_numbers(self, batch: "_Batch") -> list[tuple[int, int]]:
         newest, gone, rows = self._newest, batch.removed, []
-        for place, number in [(place, newest[place]) for place in newest if newest[place] + place in gone]:
-            del newest[place]
+        if len(newest) <= len(gone):
+            shown = [place for place in newest if newest[place] + place in gone]
+        else:  # a namespace may have many more places than messages that go in a turn
+            shown = [place for key in gone if newest.get(place := key - key % PLACE_STEP) == key - place]
+        for place in shown:
+            number = newest.pop(place)
             if place not in batch.sequences:
                 rows.append((number, place))
         for place, number in batch.sequences.items():

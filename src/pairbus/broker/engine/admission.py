@@ -1,0 +1,112 @@
+"""What may come into an entity, and how long it lives there.
+
+The order of the checks: each message fits and has what the entity needs; all together fit; the entity has
+room. Whether the entity takes messages at all is its own to say, before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pairbus import conditions
+
+from .context import Context, Space
+from .errors import Refused, bad_argument, not_allowed
+from .message import Incoming, StoredMessage
+from .settings import EntitySettings, QueueSettings, ReceivableSettings, TopicSettings
+
+_KILOBYTE: Final = 1024
+
+
+class Admission:
+    """The rules for messages that come into one entity."""
+
+    __slots__ = ("_largest", "_limits", "_needs_session", "_next_token", "_path", "_space", "_time_to_live")
+
+    def __init__(self, context: Context, path: str, space: Space) -> None:
+        self._path = path
+        self._limits = limits = context.limits
+        self._next_token = context.next_token
+        self._space = space
+        self._largest = limits.max_message_size
+        self._needs_session = False
+        self._time_to_live: float | None = None
+
+    def obey(self, settings: EntitySettings) -> None:
+        """Hold to these settings from now on."""
+        self._time_to_live = settings.default_message_time_to_live
+        if isinstance(settings, ReceivableSettings):
+            self._needs_session = settings.requires_session
+        if isinstance(settings, QueueSettings | TopicSettings):
+            kilobytes = settings.max_message_size_in_kilobytes
+            self._largest = self._limits.max_message_size if kilobytes is None else kilobytes * _KILOBYTE
+
+    def admit(self, messages: Sequence[Incoming]) -> None:
+        """Raise Refused unless all of them may come in together; give an id to whoever has none."""
+        total = 0
+        for incoming in messages:
+            self.check_one(incoming)
+            total += incoming.size
+        limits = self._limits
+        if len(messages) > 1 and total > max(limits.max_batch_size, self._largest):
+            raise _too_large(total, limits.max_batch_size, "batch")
+        if self._space.used + total > self._space.limit:
+            self.check_room(total)
+        for incoming in messages:
+            if incoming.message_id is None:
+                incoming.name(str(self._next_token()))
+
+    def check_one(self, message: Incoming | StoredMessage) -> None:
+        """Raise Refused unless a message fits and has what it needs."""
+        if message.size > self._largest:
+            raise _too_large(message.size, self._largest, "message")
+        limit = self._limits.max_identifier
+        session_id, message_id = message.session_id, message.message_id
+        if session_id is None:
+            if self._needs_session:
+                raise not_allowed(
+                    f"The entity '{self._path}' requires sessions, and a message without a session id cannot "
+                    "be sent to it. Set the session id of the message."
+                )
+        elif len(session_id) > limit:
+            raise bad_argument(
+                f"The session id has {len(session_id)} characters; it may have {limit} at most."
+            )
+        if message_id is not None and len(message_id) > limit:
+            raise bad_argument(
+                f"The message id has {len(message_id)} characters; it may have {limit} at most."
+            )
+
+    def check_room(self, size: int) -> None:
+        """Raise Refused unless there is room for that much."""
+        space = self._space
+        if space.used + size > space.limit:
+            raise Refused(
+                conditions.RESOURCE_LIMIT,
+                f"The maximum entity size has been reached or exceeded for '{self._path}': {space.used} "
+                f"of {space.limit} bytes are taken. Receive messages, dead letters too, or raise the "
+                "entity's maximum size.",
+            )
+
+    def expiry(self, time_to_live: float | None, start: float) -> float | None:
+        """When a message ends that begins at `start` and is to live that long; None for never."""
+        default = self._time_to_live
+        if time_to_live is None or (default is not None and default < time_to_live):
+            time_to_live = default
+        return None if time_to_live is None else start + time_to_live
+
+    def earlier_expiry(self, expires_at: float | None, start: float) -> float | None:
+        """The same for a message whose end is known from elsewhere."""
+        default = self._time_to_live
+        if default is None or (expires_at is not None and expires_at < start + default):
+            return expires_at
+        return start + default
+
+
+def _too_large(size: int, limit: int, what: str) -> Refused:
+    return Refused(
+        conditions.MESSAGE_SIZE_EXCEEDED,
+        f"The {what} has {size} bytes, more than the {limit} bytes that are allowed here. Send less at once, "
+        "or keep large bodies elsewhere and send where they are.",
+    )

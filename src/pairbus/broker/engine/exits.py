@@ -1,0 +1,105 @@
+"""Where messages go from a queue, other than to a receiver: to another entity, or to the dead letters.
+
+A message leaves for the dead letters with its number and its time of enqueueing, as a new record there. That
+record is made before the message is taken out: if it cannot be made, the message is where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from pairbus import words
+
+from .context import Context
+from .errors import Refused, not_allowed
+from .message import MessageState, StoredMessage
+from .settings import ReceivableSettings
+
+
+class Grave(Protocol):
+    """What dead letters are put into."""
+
+    def insert(self, message: StoredMessage) -> None: ...
+
+
+DeadRoom = TypeVar("DeadRoom", bound=Grave)
+
+
+class Exits(Generic[DeadRoom]):
+    """The ways out of one queue. A sub-queue has no dead letters of its own, and buries nothing."""
+
+    __slots__ = (
+        "_context",
+        "_forward_dead_letters_to",
+        "_path",
+        "buries_expired",
+        "dead_letters",
+        "forward_to",
+        "transfer_dead_letters",
+    )
+
+    def __init__(self, context: Context, path: str) -> None:
+        self._context = context
+        self._path = path
+        self.dead_letters: DeadRoom | None = None
+        self.transfer_dead_letters: DeadRoom | None = None
+        self.buries_expired = False
+        self.forward_to: str | None = None
+        self._forward_dead_letters_to: str | None = None
+
+    def obey(self, settings: ReceivableSettings) -> None:
+        """Go by these settings from now on."""
+        self.buries_expired = settings.dead_lettering_on_message_expiration
+        self.forward_to = settings.forward_to
+        self._forward_dead_letters_to = settings.forward_dead_lettered_messages_to
+
+    def letter(
+        self,
+        message: StoredMessage,
+        *,
+        reason: str | None,
+        description: str | None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> StoredMessage:
+        """What becomes of a message among the dead letters."""
+        letter = message.copy(message.sequence_number)
+        letter.state = MessageState.ACTIVE
+        letter.expires_at = None
+        letter.dead_letter_source = self._path
+        changes = dict(properties or {})
+        if reason is not None:
+            changes[words.REASON] = reason
+        if description is not None:
+            changes[words.DESCRIPTION] = description
+        if changes:
+            letter.change_application_properties(changes)
+        return letter
+
+    def bury(self, letter: StoredMessage, now: float) -> None:
+        """Put a letter where dead ones go."""
+        assert self.dead_letters is not None
+        if self._forward_dead_letters_to is not None:
+            self.forward(letter, self._forward_dead_letters_to, now)
+        else:
+            self.dead_letters.insert(letter)
+
+    def forward(self, message: StoredMessage, path: str, now: float) -> None:
+        """Pass a message on at once. One that cannot be passed on goes to the transfer dead letters."""
+        message.hops += 1
+        if not message.enqueued_sequence_number:
+            message.enqueued_sequence_number = message.sequence_number
+        try:
+            if message.hops > self._context.limits.max_hops:
+                raise Refused(
+                    "MaxTransferHopCountExceeded",
+                    f"The message was forwarded more than {self._context.limits.max_hops} times.",
+                )
+            destination = self._context.find(path)
+            if destination is None:
+                raise not_allowed(f"The entity '{path}' that '{self._path}' forwards to is not there.")
+            destination.accept_forwarded(message, now)
+        except Refused as refused:
+            assert self.transfer_dead_letters is not None
+            letter = self.letter(message, reason=refused.condition, description=refused.description)
+            self.transfer_dead_letters.insert(letter)
