@@ -8,12 +8,17 @@ is played is Service Bus, and, unless it is wanted otherwise, the table: JSON li
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
+import os
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 from pairbus.client.state.records import KIND as REDIRECTS
 from pairbus.client.state.records import UNKNOWN, RedirectRecord
@@ -23,7 +28,7 @@ from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.receipts import copy_id, operation_id
 from pairbus.ledger.reckoning import KeyCounts, place_copy, reckon
 from pairbus.ledger.record_files import RecordFiles
-from pairbus.ledger.segment import SegmentWriter, adopt_segments, read_segment
+from pairbus.ledger.segment import SegmentWriter, adopt_segments, closed_segments, read_segment
 
 PAIRS = ("contoso", "fabrikam")
 Row = dict[str, Any]
@@ -89,6 +94,31 @@ def _moves(row: Row) -> int:
 _JSON = JsonTable()
 
 
+class Killed(BaseException):
+    """The process is no more."""
+
+
+@contextmanager
+def killed_after(calls: int) -> Iterator[None]:
+    """Let only so many more names in directories be changed."""
+
+    def guard(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls -= 1
+            if calls < 0:
+                raise Killed
+            return original(*arguments, **options)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("replace", "rename", "unlink", "rmdir"):
+            patch.setattr(os, name, guard(getattr(os, name)))
+        with suppress(Killed):
+            yield
+
+
 class History:
     """A world that is played from a seed."""
 
@@ -128,6 +158,13 @@ class History:
         for kind in (REDIRECTS, RECEIPTS):
             adopt_segments(self.directory, kind)
 
+    def tidy(self) -> None:
+        """Have a compaction remove what a killed one has left: files that nobody reads any more."""
+        closed = closed_segments(self.directory, RECEIPTS)
+        is_left = len(closed) > len(RecordFiles.list(self.directory, RECEIPTS).closed)
+        if is_left or len(list(self.directory.glob("*.parquet"))) > 1:
+            compact(self.directory, RECEIPTS, self._table.compact)
+
     # -- writers
 
     def _begin(self, kind: str) -> SegmentWriter:
@@ -154,16 +191,26 @@ class History:
         writer = self._writers.pop(self._pick(), None)
         if writer is None or writer._open is None:
             return
-        writer._open.abandon()
+        left = writer._open
+        if self._chance.random() < 0.5:  # while it closes
+            descriptor = os.dup(left.lock.descriptor)
+            with killed_after(self._chance.randint(0, 2)):
+                writer.close(ends=self._chance.random() < 0.5)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+            return
+        left.abandon()
         if self._chance.random() < 0.5:  # in the midst of a write
-            with writer._open.path.open("ab") as file:
+            with left.path.open("ab") as file:
                 file.write(b'{"half":1}\n{"a ro')
 
     def _adopt(self) -> None:
-        adopt_segments(self.directory, self._pick())
+        with killed_after(self._chance.choice((0, 1, 2, 99))):
+            adopt_segments(self.directory, self._pick())
 
     def _compact(self) -> None:
-        compact(self.directory, RECEIPTS, self._table.compact)
+        with killed_after(self._chance.choice((*range(12), 99, 99, 99))):
+            compact(self.directory, RECEIPTS, self._table.compact)
 
     # -- messages
 

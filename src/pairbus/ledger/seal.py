@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pairbus.errors import PairbusError
+from pairbus.errors import ConfigurationError
 
 #: The version of all files that are sealed or linked.
 VERSION = 1
@@ -46,8 +46,8 @@ def seal_of_file(path: Path) -> str:
 
 
 def open_sealed(data: bytes, place: str) -> dict[str, Any]:
-    """What a sealed file says, its `seal` included; ValueError if it is damaged, PairbusError if it is newer
-    than this program.
+    """What a sealed file says, its `seal` included; ValueError if it is damaged, ConfigurationError if it is
+    newer than this program.
     """
     found = json.loads(data)
     if not isinstance(found, dict):
@@ -59,8 +59,9 @@ def open_sealed(data: bytes, place: str) -> dict[str, Any]:
 
 
 def check_version(version: object, place: str) -> None:
-    """PairbusError if something is newer than this program, ValueError if its version is none."""
+    """ConfigurationError if something is newer than this program, ValueError if its version is none."""
     if not isinstance(version, int):
         raise ValueError(f"{place} has no version")
     if version != VERSION:
-        raise PairbusError(f"{place} was written by a newer version of pairbus ({version}); use that one")
+        newer = f"{place} was written by a newer version of pairbus ({version})"
+        raise ConfigurationError(f"{newer}; use that one")

@@ -32,7 +32,7 @@ from typing import Any
 from pairbus.clock import Clock, SystemClock
 from pairbus.plumbing.files import FileLock, hold_alone, make_directory, sync_directory, write_all
 
-from .chain import ChainHead, ChainWriter, anchor_adopted, end_of_commits, is_link
+from .chain import ChainWriter, anchor_adopted, end_of_commits, is_link
 from .chain import is_chained as has_links
 
 log = logging.getLogger(__name__)
@@ -72,13 +72,13 @@ class SegmentWriter:
         self._encode = encode or encode_row
         self._open: _OpenSegment | None = None
         self._chain = ChainWriter.begin(self._clock.now()) if is_chained else None
-        self._anchored: ChainHead | None = None
+        self._anchored: int | None = None
         #: How many rows could not be written; the head of the chain tells it.
         self.lost = 0
 
     def begin(self) -> None:
         """Leave a sign that there is a writer, for the case that nothing is ever written."""
-        if self._chain is not None and self._anchored != self._chain.head:
+        if self._chain is not None and self._anchored != self._chain.commits:
             make_directory(self.directory, follows=True)
             self._anchor(is_open=True)
 
@@ -139,7 +139,7 @@ class SegmentWriter:
         if self._chain is not None:
             now = self._clock.now()
             self._chain.anchor(self.directory, self.kind, at=now, is_open=is_open, lost=self.lost)
-            self._anchored = self._chain.head if is_open else None
+            self._anchored = self._chain.commits if is_open else None
 
 
 class _Unusable(Exception):
