@@ -89,6 +89,10 @@ class Destinations:
             found.state = PathState.UP
         return found
 
+    def troubled(self) -> list[tuple[str, Condition]]:
+        """The paths that are not up."""
+        return [(path, one) for path, one in self._conditions.items() if one.state is not PathState.UP]
+
     def claim_try(self, path: str, now: float) -> bool:
         """Whether the caller is the one that tries a path whose back-off or pause is over."""
         found = self.look(path, now)

@@ -28,10 +28,10 @@ class PumpOptions:
     """Stop cleanly after so long."""
 
     max_rate: float | None = None
-    """Messages a second, of the whole pump; None for no limit."""
+    """Messages a second, of the whole pump, and of a whole syphon with all its pairs; None for no limit."""
 
     max_byte_rate: float | None = None
-    """Bytes a second, of the whole pump."""
+    """Bytes a second, likewise."""
 
     adaptive: bool = True
     """Start gently, and go slower while the primary is busy or fails."""

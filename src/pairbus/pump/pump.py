@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pairbus.clock import Clock, SystemClock
 from pairbus.errors import ConfigurationError
@@ -15,6 +16,7 @@ from pairbus.pairing.names import primary_name
 
 from .amqp_transport import AmqpTransport
 from .destinations import Destinations
+from .headway import Headway
 from .meter import Meter
 from .options import PumpOptions
 from .pair import PumpPair, ResolvedSide
@@ -69,6 +71,25 @@ class Pump:
         self._stop = stop or asyncio.Event()
         self._clock = clock or SystemClock()
         self._pumps: list[QueuePump] = []
+        self._share = 1.0
+        self._at: Station | None = None
+        self._headway = Headway()
+
+    @property
+    def active(self) -> int:
+        """How many queues have something to move."""
+        return 0 if self._at is None else self._at.active
+
+    def take_share(self, share: float) -> None:
+        """Use only this part of the limits that the options give: others use the rest of them."""
+        self._share = share
+        if self._at is not None:
+            self._at.limiter.limit(*self._limits())
+
+    def _limits(self) -> tuple[float | None, float | None]:
+        limits = (self._options.max_rate, self._options.max_byte_rate)
+        of_messages, of_bytes = (None if limit is None else limit * self._share for limit in limits)
+        return of_messages, of_bytes
 
     def stop(self) -> None:
         """End cleanly; call it on the event loop of the run."""
@@ -81,7 +102,7 @@ class Pump:
         if self._ledger is not None:
             self._ledger.start()
         self._receipts.begin()
-        station = self._station(primary, secondary)
+        station = self._at = self._station(primary, secondary)
         self._pumps = [QueuePump(queue, secondary.source(queue), station) for queue in self._queues]
         side_tasks = [asyncio.create_task(self._watch(station)), asyncio.create_task(self._report(station))]
         try:
@@ -109,9 +130,8 @@ class Pump:
 
     def _station(self, primary: Transport, secondary: Transport) -> Station:
         options = self._options
-        limiter = Limiter(
-            max_messages=options.max_rate, max_bytes=options.max_byte_rate, adaptive=options.adaptive
-        )
+        max_messages, max_bytes = self._limits()
+        limiter = Limiter(max_messages=max_messages, max_bytes=max_bytes, adaptive=options.adaptive)
         return Station(
             pair=self._pair.label(),
             options=options,
@@ -156,7 +176,7 @@ class Pump:
             pump.stop()
 
     async def _report(self, station: Station) -> None:
-        while self._on_progress is not None:
+        while True:
             await asyncio.sleep(self._options.progress_interval)
             try:
                 self._tell(self._summary(station))
@@ -173,4 +193,13 @@ class Pump:
         for pump in self._pumps:
             for path, count in pump.lanes.deferred_by_path().items():
                 waiting[path] = waiting.get(path, 0) + count
-        return station.tally.summary(self._clock.monotonic(), waiting)
+        now = self._clock.monotonic()
+        summary = station.tally.summary(now, waiting)
+        handled = summary.moved + summary.dead_lettered
+        has_work = station.active > 0 or bool(summary.waiting)
+        if (seconds := self._headway.note(handled, has_work=has_work, now=now)) is None:
+            return summary
+        stall = f"no progress for {seconds:.0f} s: {station.describe_stall(summary.waiting)}"
+        if self._headway.is_news(now):
+            log.warning("%s", stall, extra={"fields": {"pair": station.pair}})
+        return replace(summary, stall=stall)

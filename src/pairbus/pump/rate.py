@@ -73,11 +73,9 @@ class Limiter:
     ) -> None:
         """Maxima are a second; `start` is the rate to begin with if adaptive."""
         start = START_RATE if start is None else start
-        self._ceiling = min(_UNBOUNDED, max_messages if max_messages is not None else _UNBOUNDED)
-        self._byte_rate = max_bytes if max_bytes is not None else inf
         self._adaptive = adaptive
-        self._start = start
-        self._rate = min(start, self._ceiling) if adaptive else self._ceiling
+        self._start = self._rate = start
+        self.limit(max_messages, max_bytes)
         self._wall = inf
         self._reacted_at = -inf
         self._grown_at: float | None = None
@@ -91,6 +89,12 @@ class Limiter:
     def rate(self) -> float:
         """Messages a second that are allowed now."""
         return self._rate
+
+    def limit(self, max_messages: float | None, max_bytes: float | None) -> None:
+        """Have other maxima from now on."""
+        self._ceiling = min(_UNBOUNDED, max_messages if max_messages is not None else _UNBOUNDED)
+        self._byte_rate = max_bytes if max_bytes is not None else inf
+        self._rate = min(self._rate, self._ceiling) if self._adaptive else self._ceiling
 
     def room(self, now: float) -> Room | None:
         """What may be sent now; None if there is no limit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from math import inf
 
 from pairbus.clock import Clock
 from pairbus.ledger.receipts import Receipts
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 # Messages in hand of all queues together, as far as a queue's least credit allows: some seconds of work.
 _IN_HAND = 20_000
 _LOOKING = 16
+# As many as a line has room for.
+_REASONS = 3
 _NOT_CHOSEN = Judgement(Remedy.DOWN, "NotChosen", "only other paths are to be moved")
 
 
@@ -95,6 +98,19 @@ class Station:
                 judgement.reason,
                 extra={"fields": {"path": path, "reason": judgement.description}},
             )
+
+    def describe_stall(self, waiting: int) -> str:
+        """Why nothing may be moving, as far as is known."""
+        now = self.now()
+        reasons = [f"{queue} cannot be read ({why})" for queue, why in self.tally.queue_errors.items()]
+        for path, condition in self.conditions.troubled():
+            due = "" if condition.due == inf else f", tried again in {max(0.0, condition.due - now):.0f} s"
+            why = "no reason is known" if condition.why is None else condition.why.description
+            reasons.append(f"{self.spellings.get(path, path)} is {condition.state.value} ({why}){due}")
+        if len(reasons) > _REASONS:
+            reasons[_REASONS:] = [f"{len(reasons) - _REASONS} more of the kind"]
+        held = f"{self.in_hand} in hand, {waiting} put aside, at most {self.limiter.rate:.0f} a second"
+        return "; ".join([*reasons, held])
 
     def note_end(self, task: asyncio.Task[None]) -> None:
         """A task of the pump has ended. Nobody calls one off but the SDK, which sometimes cancels its caller;

@@ -37,6 +37,8 @@ class PumpSummary:
     paths: dict[str, PathTally]
     slowest_path: str | None
     queue_errors: dict[str, str]
+    #: Why nothing was moved for a while though there is something to move; None if that is not so.
+    stall: str | None = None
 
     @property
     def rate(self) -> float:

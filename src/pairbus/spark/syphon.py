@@ -204,11 +204,9 @@ class Syphon:
             self._stream(discovery, reporter)
 
     def _job(self, *, drain: bool) -> ShardJob:
-        shards = self._shard_count()
-        options = tuple(_share(one, shards, drain=drain) for one in self._options)
         return ShardJob(
             pairs=self._pairs,
-            options=options,
+            options=tuple(replace(one, drain=drain) for one in self._options),
             records=tuple(str(one) for one in self.records),
             run=self._run_id,
             leash=self._leash.place,
@@ -387,16 +385,6 @@ def _for_each(given: Sequence[T], count: int, *, what: str) -> tuple[T, ...]:
     if len(given) != count:
         raise ConfigurationError(f"give {what} for each of the {count} pairs, or one for all")
     return tuple(given)
-
-
-def _share(options: PumpOptions, shards: int, *, drain: bool) -> PumpOptions:
-    """A limit is that of the whole job."""
-    return replace(
-        options,
-        drain=drain,
-        max_rate=None if options.max_rate is None else options.max_rate / shards,
-        max_byte_rate=None if options.max_byte_rate is None else options.max_byte_rate / shards,
-    )
 
 
 def _records_for(

@@ -5,7 +5,9 @@
    end all pumps, which gives back what they hold, and to begin anew when the leash says so.
 3. At its end a pump tells the driver by the leash what it has done, for the summary only. That is lost if the
    task dies; the receipts are not. What the task returns to Spark says no more than that it has ended.
-4. A task whose leash is cut gives back what it has and fails, so that Spark tries it again.
+4. Limits are those of the whole job. The leash says which part of them is this task's, and the task divides
+   it over its pairs, each time that one tells how far it is.
+5. A task whose leash is cut gives back what it has and fails, so that Spark tries it again.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -32,6 +35,7 @@ from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
 from .leash.ends import hold_leash
 from .leash.epochs import Shard
 from .leash.leash import COUNTS, LeashPlace, PumpSeen
+from .leash.shares import divide, weigh
 from .leash.tether import Tether
 
 RESULT_DDL = "epoch long, shard int"
@@ -105,10 +109,12 @@ class _ShardRun:
     shard: Shard
     _done: list[PumpSummary] = field(default_factory=list, init=False)
     _running: dict[int, PumpSummary] = field(default_factory=dict, init=False)
+    _pumps: dict[int, Pump] = field(default_factory=dict, init=False)
 
     async def run(self, attempt: int) -> None:
         job = self.job
-        pump = PumpSeen(self.shard.number, self.shard.epoch, attempt, socket.gethostname(), os.getpid())
+        host, queues = socket.gethostname(), len(self.shard.queues)
+        pump = PumpSeen(self.shard.number, self.shard.epoch, attempt, host, os.getpid(), queues)
         records = [Path(one) for one in dict.fromkeys(job.records)]
         tether = await hold_leash(job.leash, records, pump=pump, timed=job.timed)
         try:
@@ -148,6 +154,7 @@ class _ShardRun:
         finally:
             pulled.cancel()
         self._running.clear()
+        self._pumps.clear()
         tether.tell(self._counts())
         return has_ended
 
@@ -159,7 +166,10 @@ class _ShardRun:
     ) -> PumpSummary:
         def tell(summary: PumpSummary) -> None:
             self._running[pair] = summary
-            tether.tell(self._counts())
+            stalls = sorted({one.stall for one in self._running.values() if one.stall})
+            active = sum(one.active for one in self._pumps.values())
+            tether.tell(self._counts(), active=active, stall="; ".join(stalls) or None)
+            self._divide(tether.share)
 
         records = Path(self.job.records[pair])
         writer = f"{self.job.run}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -172,7 +182,19 @@ class _ShardRun:
             on_progress=tell,
             stop=stop,
         )
+        self._pumps[pair] = pump
+        self._divide(tether.share)
         return await pump.run()
+
+    def _divide(self, share: float) -> None:
+        """A limit is that of the whole job: this task's part of it, over its pairs."""
+        weights = {
+            pair: weigh(self._pumps[pair].active if pair in self._pumps else 0, count)
+            for pair, count in Counter(queue.pair for queue in self.shard.queues).items()
+        }
+        for pair, part in divide(weights, share).items():
+            if pair in self._pumps:
+                self._pumps[pair].take_share(part)
 
     # -- counting
 

@@ -3,7 +3,8 @@
 1. The leash is a hidden directory below the records; where pairs have records of their own, below those of
    the first, and the others have an empty one of that name. The driver writes one file there, the *order*:
    run, pause or stop, the queues that the planner deals out, and the pumps that it has seen with the time
-   that each has left. It writes it anew every second, with a number that grows: its heartbeat.
+   that each has left and its part of the job's limits. It writes it anew every second, with a number that
+   grows: its heartbeat.
 2. A pump writes one file of its own: who it is, what it has counted, what went wrong, and at its end what it
    has done. It begins when the order names it. That also proves that both mean the same directory.
 3. Files appear by rename, so that whoever reads one reads all of it. Nobody compares clocks of two machines:
@@ -198,7 +199,8 @@ class FileLeash(Leash):
         for fault in document["faults"][filed.faults :]:
             self._listen(filed.held, {"fault": fault})
         filed.faults = len(document["faults"])
-        self._listen(filed.held, {name: document[name] for name in ("counts", "row") if name in document})
+        said = ("counts", "active", "stall", "row")
+        self._listen(filed.held, {name: document[name] for name in said if name in document})
         return bool(document["is_over"])
 
     async def _write_order(self) -> None:
@@ -212,6 +214,7 @@ class FileLeash(Leash):
                 mark: None if filed.ends is None else max(0.0, filed.ends - now)
                 for mark, filed in self._filed.items()
             },
+            "shares": {mark: self._shares.part(filed.held) for mark, filed in self._filed.items()},
         }
         await asyncio.to_thread(self._publish, document)
 

@@ -104,6 +104,7 @@ class FileTether(Tether):
             order = await asyncio.to_thread(self._orders.read)
             if order is not None and self._mark in order["held"]:
                 self.order, self.left = order["order"], order["held"][self._mark]
+                self.share = order["shares"][self._mark]
                 return
             if time.monotonic() > deadline:
                 await asyncio.to_thread(self._path.unlink, True)
@@ -122,6 +123,7 @@ class FileTether(Tether):
             if await asyncio.to_thread(self._orders.is_dead) or (order and self._mark not in order["held"]):
                 self._cut()
             elif order is not None:
+                self.share = order["shares"][self._mark]
                 self._obey(order["order"])
 
     async def _is_closing(self) -> bool:
@@ -135,8 +137,8 @@ class FileTether(Tether):
         self._document["beat"] += 1
         await asyncio.to_thread(write_document, self._path, dict(self._document))
 
-    def tell(self, counts: Mapping[str, int]) -> None:
-        self._document["counts"] = dict(counts)
+    def tell(self, counts: Mapping[str, int], *, active: int = 0, stall: str | None = None) -> None:
+        self._document |= {"counts": dict(counts), "active": active, "stall": stall}
         self._has_news = True
 
     def complain(self, fault: str) -> None:

@@ -7,8 +7,9 @@ each pump connects to the driver and keeps the connection.
    nothing. Lines are JSON.
 2. A *pump* names a file that it has just written into each directory of records. It is let go on only if the
    driver finds those files: receipts that the driver cannot see would be lost. Then the driver tells it to
-   run, to pause or to stop, and the pump tells its counts every second, and at its end what became of each
-   path.
+   run, to pause or to stop, and the pump tells its counts every second, how many of its queues have something
+   to move and why it makes no headway, if so; and at its end what became of each path. The driver answers
+   with the pump's part of the limits that are the job's (`shares`).
 3. When a pump finds its leash cut, because the driver has died or cannot be reached, it ends cleanly: what it
    has in hand is settled or given back. Its task fails then, and Spark tries it again: if the driver is still
    there, the work goes on.
@@ -36,6 +37,7 @@ from pairbus.backlog.discovery import ServedQueue
 from pairbus.portal import Portal
 
 from .epochs import Epochs
+from .shares import Shares
 
 T = TypeVar("T")
 Order = Literal["run", "pause", "stop"]
@@ -78,11 +80,12 @@ class PumpSeen(NamedTuple):
     attempt: int
     host: str
     pid: int
+    queues: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What all pumps together have counted, how many of them are at work, and what the driver cannot do."""
+    """What all pumps together have counted, how many are at work, and what driver and pumps cannot do."""
 
     counts: Mapping[str, int]
     pumps: int
@@ -97,6 +100,8 @@ class HeldPump:
     seen: PumpSeen
     writer: asyncio.StreamWriter | None = None
     counts: dict[str, int] = field(default_factory=dict)
+    #: Why it makes no headway, if so.
+    stall: str | None = None
 
 
 def not_shared(directory: Path, host: str) -> str:
@@ -151,6 +156,7 @@ class Leash:
         self._held: set[HeldPump] = set()
         self._past: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self._waiting: dict[int, int] = {}
+        self._shares: Shares[HeldPump] = Shares()
         self._faults: list[str] = []
 
     # -- life
@@ -242,7 +248,9 @@ class Leash:
         for held in self._held:
             for name, count in held.counts.items():
                 counts[name] += count
-        return Progress(counts, len(self._held), self._order, self.trouble)
+        stalls = sorted({held.stall for held in self._held if held.stall})
+        trouble = "; ".join(filter(None, [self.trouble, *stalls])) or None
+        return Progress(counts, len(self._held), self._order, trouble)
 
     def _give(self, order: Order) -> None:
         if self._order == "stop":
@@ -293,7 +301,8 @@ class Leash:
             return
         held = self._take_hold(hello, writer)
         try:
-            write_line(writer, {"order": self._order, "left": self._left(held) if hello["timed"] else None})
+            left = self._left(held) if hello["timed"] else None
+            write_line(writer, {"order": self._order, "left": left, "share": self._shares.part(held)})
             while (said := await read_line(reader)) is not None:
                 self._listen(held, said)
         finally:
@@ -302,6 +311,7 @@ class Leash:
     def _take_hold(self, hello: Mapping[str, Any], writer: asyncio.StreamWriter | None = None) -> HeldPump:
         held = HeldPump(PumpSeen(*(hello[name] for name in PumpSeen._fields)), writer)
         self._held.add(held)
+        self._shares.deal(held, active=0, queues=held.seen.queues)
         return held
 
     def _left(self, held: HeldPump) -> float:
@@ -311,6 +321,7 @@ class Leash:
 
     def _let_go(self, held: HeldPump) -> None:
         self._held.discard(held)
+        self._shares.forget(held)
         for name, count in held.counts.items():
             self._past[name] += count
 
@@ -322,6 +333,10 @@ class Leash:
             # Messages that wait are seen again by the next pump of the shard, all others are handled once.
             self._waiting[held.seen.shard] = counts.pop("waiting")
             held.counts = counts
+            held.stall = said.get("stall")
+            share = self._shares.deal(held, active=int(said.get("active", 0)), queues=held.seen.queues)
+            if held.writer is not None:
+                write_line(held.writer, {"share": share})
         if "row" in said:
             self._on_row(said["row"])
 

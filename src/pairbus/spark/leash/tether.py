@@ -34,12 +34,14 @@ class Tether(ABC):
         self.left: float | None = None
         #: Whether the order to stop is ours, because the driver cannot be heard any more.
         self.is_cut = False
+        #: This pump's part of the limits that are the job's.
+        self.share = 1.0
         self.changed = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
 
     @abstractmethod
-    def tell(self, counts: Mapping[str, int]) -> None:
-        """Tell the driver what was counted."""
+    def tell(self, counts: Mapping[str, int], *, active: int = 0, stall: str | None = None) -> None:
+        """Tell the driver what was counted, how many queues have something to move, and why nothing moves."""
 
     @abstractmethod
     def complain(self, fault: str) -> None:
@@ -132,16 +134,17 @@ class SocketTether(Tether):
             return
         if "refused" in answer:
             raise ConfigurationError(str(answer["refused"]))
-        self.order, self.left = answer["order"], answer["left"]
+        self.order, self.left, self.share = answer["order"], answer["left"], answer["share"]
         self._start_listening()
 
     async def _listen(self) -> None:
         while (said := await read_line(self._reader)) is not None:
-            self._obey(said["order"])
+            self.share = said.get("share", self.share)
+            self._obey(said.get("order", self.order))
         self._cut()
 
-    def tell(self, counts: Mapping[str, int]) -> None:
-        self._write({"counts": dict(counts)})
+    def tell(self, counts: Mapping[str, int], *, active: int = 0, stall: str | None = None) -> None:
+        self._write({"counts": dict(counts), "active": active, "stall": stall})
 
     def complain(self, fault: str) -> None:
         self._write({"fault": fault})

@@ -1,0 +1,55 @@
+"""A pump that makes no headway says so, and why."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pairbus.pump import Pump, PumpOptions, PumpSummary
+from pairbus.pump.headway import Headway
+from tests.waiting import eventually
+
+from .bench import Bench, envelope
+
+
+def test_time_counts_from_the_last_message_and_only_while_there_is_work() -> None:
+    headway = Headway()
+    assert headway.note(0, has_work=True, now=0.0) is None
+    assert headway.note(0, has_work=True, now=29.0) is None
+    assert headway.note(0, has_work=True, now=31.0) == 31.0
+    assert headway.note(0, has_work=False, now=40.0) is None
+    assert headway.note(0, has_work=True, now=60.0) is None
+    assert headway.note(1, has_work=True, now=71.0) is None
+    assert headway.note(1, has_work=True, now=102.0) == 31.0
+
+
+def test_it_is_told_less_and_less_often() -> None:
+    headway = Headway()
+    headway.note(0, has_work=True, now=0.0)
+    told = [now for now in range(30, 90_000) if headway.is_news(float(now))]
+    assert told[:4] == [30, 90, 210, 450]
+    assert len(told) < 35
+    headway.note(1, has_work=True, now=90_000.0)
+    assert headway.is_news(90_000.0), "another time it is news again"
+
+
+async def test_the_reason_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pairbus.pump.headway._PATIENCE", 0.05)
+    (queue,) = bench.create("orders")
+    bench.load(queue, [envelope("orders", "m")])
+    bench.primary.faults.set("full", entity="orders")
+    told: list[PumpSummary] = []
+    options = PumpOptions(progress_interval=0.02, first_back_off=0.1, longest_back_off=0.1)
+    pump = Pump(bench.pair(), [queue], options=options, on_progress=told.append)
+    running = asyncio.create_task(pump.run())
+    await eventually(lambda: told and told[-1].stall is not None)
+    assert "orders is down" in (told[-1].stall or "") or "orders is trying" in (told[-1].stall or "")
+    assert "maximum entity size" in (told[-1].stall or "")
+    bench.primary.faults.clear()
+    await eventually(lambda: told[-1].moved == 1 and told[-1].stall is None)
+    pump.stop()
+    await running
+    assert sum("no progress for" in record.getMessage() for record in caplog.records) == 1
