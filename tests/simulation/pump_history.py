@@ -82,6 +82,8 @@ class PumpHistory(SimulatedHistory):
                 schedule_fault(self, fault, self.primary if fault.where == PRIMARY else self.secondary)
         for message in self.plan.messages:
             self.loop.call_at(message.at, self._load, message, context=outside())
+        if self.plan.knobs.rivals:
+            await self._run_rivals()
         if self.plan.knobs.mode == "drain":
             await self._drain()
         else:
@@ -164,10 +166,24 @@ class PumpHistory(SimulatedHistory):
         await asyncio.sleep(1.0 if crash is None or how == "disk" else crash.pause)
         return how
 
+    async def _run_rivals(self) -> None:
+        rivals = [Process(f"rival {number}") for number in range(self.plan.knobs.rivals)]
+        for rival in rivals:
+            self.loop.spawn(rival, self._make(rival, drains=False).run())
+        await asyncio.sleep(self.plan.knobs.rivals_for)
+        for rival in rivals:
+            self.note(f"{rival.name} is killed")
+            self.ended[rival] = "killed"
+            rival.kill()
+
     async def _make_and_run(self, process: Process) -> PumpSummary:
+        self._pump = self._make(process, drains=self.plan.knobs.mode == "drain")
+        return await self._pump.run()
+
+    def _make(self, process: Process, *, drains: bool) -> Pump:
         knobs = self.plan.knobs
         options = PumpOptions(
-            drain=knobs.mode == "drain",
+            drain=drains,
             poll=60.0,
             send_timeout=knobs.send_timeout,
             max_in_hand=knobs.in_hand,
@@ -181,7 +197,7 @@ class PumpHistory(SimulatedHistory):
             namespace = self.primary if is_primary else self.secondary
             return SimulatedTransport(namespace, timeout=options.send_timeout)
 
-        self._pump = Pump(
+        return Pump(
             PAIR,
             self.queues,
             transport=open_simulated,
@@ -189,7 +205,6 @@ class PumpHistory(SimulatedHistory):
             receipts=SimulatedReceipts(self.disk, process.name),
             clock=SimulatedClock(self.loop, knobs.skew),
         )
-        return await self._pump.run()
 
     def _look_at_counters(self) -> None:
         assert self._pump is not None

@@ -74,6 +74,9 @@ class Knobs:
     skew: float
     start_rate: float = 2000.0
     max_rate: float | None = None
+    #: So many pumps begin side by side, and are killed together after a while; then one goes on alone.
+    rivals: int = 0
+    rivals_for: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,8 @@ def draw_pump_plan(seed: int) -> PumpPlan:
         skew=chance.choice((0.0, 0.0, -0.5, 0.5)),
         start_rate=chance.choice((5.0, 50.0, 2000.0)),
         max_rate=chance.choice((None, None, 20.0)),
+        rivals=chance.choice((0, 0, 2, 4)),
+        rivals_for=round(10 ** chance.uniform(-2, 1), 4),
     )
     return PumpPlan(seed, knobs, _messages(chance, knobs), _faults(chance, knobs), _crashes(chance))
 
