@@ -16,7 +16,7 @@ from pairbus import conditions
 from pairbus.client.errors import SpoolError
 from pairbus.client.hosted.backlog_view import BacklogView
 from pairbus.client.observers.ledger import ClientLedger
-from pairbus.client.sending import backlog_route as route_module
+from pairbus.client.sending import wrapping as wrapping_module
 from pairbus.client.sending.backlog_route import BacklogRoute
 from pairbus.client.sending.calls import EntityCall
 from pairbus.client.sending.link import Ending, SendLink
@@ -413,7 +413,7 @@ def _forget_the_message_id_in_the_envelope() -> Iterator[Any]:
         properties.message_id = "another"
         return copy
 
-    yield mock.patch.object(route_module, "wrapped_copy", wrapped)
+    yield mock.patch.object(wrapping_module, "wrapped_copy", wrapped)
 
 
 @mutant("forget what was spooled", world="client")

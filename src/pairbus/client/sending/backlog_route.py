@@ -7,8 +7,7 @@
    the links to all others are opened side by side, and the first that opens gets the message.
 3. A link tells how large a message it takes. Nothing is wrapped before one has, so that what is too large is
    known before it is sent.
-4. What is near that limit is measured; all else is known to fit by the size of its body.
-   Where no queue is left, they are *looked for* in the background, by opening a link now and then. The first
+4. Where no queue is left, they are *looked for* in the background, by opening a link now and then. The first
    that opens is back in the rotation, so that sends fail no longer than the secondary does.
 5. A throttled secondary is waited for with the turn kept, so that order holds. All its queues are throttled
    alike, and none leaves the rotation for it.
@@ -19,24 +18,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import cycle
 from typing import Any
 
-from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
+from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.amqp.message import encode_data
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.state.records import UNANSWERED, UNKNOWN, Records, RedirectRecord
 from pairbus.client.status import SendCounts
-from pairbus.pairing.envelope import Natives, compress_body, wrap
 from pairbus.pairing.errors import tell_taken
 from pairbus.pairing.failures import Action, Fate, find_idle_closure, judge_backlog
-from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, split_batch
 from pairbus.pairing.names import path_key
 from pairbus.pairing.rotation import Rotation
 from pairbus.sdk.failures import describe
@@ -45,18 +38,10 @@ from pairbus.sdk.side import SdkSender, SdkSide
 
 from .calls import PrimaryAttempt
 from .link import SdkOperation, SendLink, fate_of
-from .message import (
-    Message,
-    body_bytes,
-    data_of,
-    measure,
-    message_id_of,
-    natives_of,
-    weigh,
-    wrapped_copy,
-)
+from .message import weigh
 from .surroundings import Surroundings
 from .ticket import Ending, Ticket
+from .wrapping import WrappedGroup, WrappedMessage, Wrapping
 
 log = logging.getLogger(__name__)
 # Until a link has said otherwise: the Standard tier.
@@ -72,15 +57,6 @@ _LOOK_LIMIT = 3.0
 
 # Hears of the queue, the ticket, and how the call ended: None if it was cancelled.
 _Observe = Callable[[str, Ticket, "Ending | None"], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _WrappedMessage:
-    """A wrapped message and what its record says."""
-
-    message: AmqpAnnotatedMessage
-    message_id: str
-    session_id: str | None
 
 
 @dataclass(slots=True)
@@ -146,16 +122,27 @@ class BacklogRoute:
         call = attempt.call
         if not self._limits:
             await self._on_a_queue(path, _Round(_open_link, attempt.deadline))
-        wrapped = [self._wrap(path, message, call.when) for message in call.messages]
+        wrapping = self._wrapping(path)
+        wrapped = [wrapping.wrap(message, call.when) for message in call.messages]
         taken = 0
-        for group in self._groups(wrapped):
+        for group in wrapping.groups(wrapped):
             try:
                 await self._send_group(path, group, attempt, counts)
             except Exception as error:
                 if taken:
                     tell_taken(error, taken, len(wrapped))
                 raise
-            taken += len(group[1])
+            taken += len(group.messages)
+
+    def _wrapping(self, path: str) -> Wrapping:
+        return Wrapping(
+            path=path,
+            limit=self.limit,
+            batch_limit=self.batch_limit,
+            batch_keywords=self._side.batch_keywords,
+            compresses=self._options.compress_oversized,
+            now_ms=int(self._wall_clock() * 1000),
+        )
 
     async def find(self, deadline: float | None) -> list[str]:
         """Which of the first queues are there: those to which a link opens."""
@@ -176,61 +163,16 @@ class BacklogRoute:
             await asyncio.wait({self._looking})
         await asyncio.gather(*(link.close(grace) for link in self._links.values()))
 
-    # -- wrapping
-
-    def _wrap(self, path: str, message: Message, scheduled_for: datetime | None) -> _WrappedMessage:
-        natives = natives_of(message, scheduled_for)
-        copy = wrapped_copy(message, wrap(path, natives), created_ms=self._now_ms())
-        if body_bytes(message) > self.limit - CERTAIN_ROOM and measure(copy) > self.limit:
-            copy = self._compress(path, message, natives)
-        return _WrappedMessage(copy, message_id_of(message), natives.session_id)
-
-    def _compress(self, path: str, message: Message, natives: Natives) -> AmqpAnnotatedMessage:
-        sections = data_of(message) if self._options.compress_oversized else None
-        body = None if sections is None else compress_body(b"".join(map(encode_data, sections)))
-        copy = wrapped_copy(message, wrap(path, natives), created_ms=self._now_ms(), body=body)
-        check_fit(
-            path, message_id=message_id_of(message), size=measure(copy), overhead=0, backlog_limit=self.limit
-        )
-        return copy
-
-    def _now_ms(self) -> int:
-        return int(self._wall_clock() * 1000)
-
-    def _groups(self, wrapped: list[_WrappedMessage]) -> Iterator[tuple[Any, list[_WrappedMessage]]]:
-        """What is sent together, in order: what the SDK is given, and the messages in it."""
-        if len(wrapped) == 1:
-            yield wrapped[0].message, wrapped
-            return
-        try:
-            yield self._batch(wrapped), wrapped
-            return
-        except MessageSizeExceededError:
-            sizes = [measure(one.message) for one in wrapped]
-        plan = split_batch(sizes, limit=self.batch_limit)
-        # What is too large for any batch may still go by itself.
-        alone = [range(index, index + 1) for index in plan.oversized]
-        for indices in sorted([*plan.groups, *alone], key=lambda each: each.start):
-            chosen = [wrapped[index] for index in indices]
-            yield (chosen[0].message if len(chosen) == 1 else self._batch(chosen)), chosen
-
-    def _batch(self, wrapped: list[_WrappedMessage]) -> ServiceBusMessageBatch:
-        # The SDK does not count the envelope of a batch, which repeats ids of its first message.
-        batch = ServiceBusMessageBatch(self.batch_limit - BATCH_RESERVE, **self._side.batch_keywords)
-        for one in wrapped:
-            batch.add_message(one.message)
-        return batch
-
     # -- sending
 
     async def _send_group(
-        self, path: str, group: tuple[Any, list[_WrappedMessage]], attempt: PrimaryAttempt, counts: SendCounts
+        self, path: str, group: WrappedGroup, attempt: PrimaryAttempt, counts: SendCounts
     ) -> None:
-        payload, wrapped = group
+        wrapped = group.messages
         unsure: list[str] = []
 
         async def transmit(sender: SdkSender) -> None:
-            await sender.send_messages(payload)
+            await sender.send_messages(group.native)
 
         def observe(queue: str, ticket: Ticket, ending: Ending | None) -> None:
             outcome = _outcome(ending, ticket.error)
@@ -408,7 +350,7 @@ class BacklogRoute:
             self._looking = asyncio.get_running_loop().create_task(self._look_for_queues())
 
     async def _look_for_queues(self) -> None:
-        """Rule 2, its end: open links, one at a time, until one opens or a cool-down is over."""
+        """Rule 4: open links, one at a time, until one opens or a cool-down is over."""
         queues, limit = cycle(self.queues), min(_LOOK_LIMIT, self._options.send_timeout)
         try:
             while not self.rotation.usable(self._timers.now()):
@@ -417,6 +359,8 @@ class BacklogRoute:
                 queue = next(queues)
                 if await self._open(queue, Ticket(), limit, None) is Ending.DONE:
                     self.rotation.restore(queue)
+                else:
+                    self._link(queue).discard()
         finally:
             self._looking = None
         self._tell_rotation(self._timers.now())
@@ -449,7 +393,7 @@ class BacklogRoute:
     def _tell_sent(
         self,
         path: str,
-        wrapped: list[_WrappedMessage],
+        wrapped: list[WrappedMessage],
         *,
         queue: str,
         ticket: Ticket,
@@ -473,7 +417,7 @@ class BacklogRoute:
             )
 
     def _rows(
-        self, path: str, queue: str, wrapped: list[_WrappedMessage], *, outcome: str | None = None
+        self, path: str, queue: str, wrapped: list[WrappedMessage], *, outcome: str | None = None
     ) -> list[RedirectRecord]:
         at = self._wall_clock()
         return [

@@ -1,0 +1,91 @@
+"""Messages of a call as a backlog queue takes them: wrapped, compressed if they must be, in groups that fit.
+
+What is near the limit is measured; all else is known to fit by the size of its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from pairbus.amqp.message import encode_data
+from pairbus.pairing.envelope import Natives, compress_body, wrap
+from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, split_batch
+
+from .message import Message, body_bytes, data_of, measure, message_id_of, natives_of, wrapped_copy
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedMessage:
+    """A wrapped message and what its record says."""
+
+    message: AmqpAnnotatedMessage
+    message_id: str
+    session_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedGroup:
+    """What is sent together: what the SDK is given, and the messages in it."""
+
+    native: AmqpAnnotatedMessage | ServiceBusMessageBatch
+    messages: list[WrappedMessage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapping:
+    """How the messages of one call are wrapped for `path`: the largest message and batch, and the time."""
+
+    path: str
+    limit: int
+    batch_limit: int
+    #: What the SDK makes batches with.
+    batch_keywords: Mapping[str, Any]
+    compresses: bool
+    now_ms: int
+
+    def wrap(self, message: Message, scheduled_for: datetime | None) -> WrappedMessage:
+        """A message in its envelope; MessageTooLargeForBacklog if it fits none."""
+        natives = natives_of(message, scheduled_for)
+        copy = wrapped_copy(message, wrap(self.path, natives), created_ms=self.now_ms)
+        if body_bytes(message) > self.limit - CERTAIN_ROOM and measure(copy) > self.limit:
+            copy = self._compress(message, natives)
+        return WrappedMessage(copy, message_id_of(message), natives.session_id)
+
+    def _compress(self, message: Message, natives: Natives) -> AmqpAnnotatedMessage:
+        sections = data_of(message) if self.compresses else None
+        body = None if sections is None else compress_body(b"".join(map(encode_data, sections)))
+        copy = wrapped_copy(message, wrap(self.path, natives), created_ms=self.now_ms, body=body)
+        size, name = measure(copy), message_id_of(message)
+        check_fit(self.path, message_id=name, size=size, overhead=0, backlog_limit=self.limit)
+        return copy
+
+    def groups(self, wrapped: list[WrappedMessage]) -> Iterator[WrappedGroup]:
+        """What is sent together, in order."""
+        if len(wrapped) == 1:
+            yield WrappedGroup(wrapped[0].message, wrapped)
+            return
+        try:
+            yield WrappedGroup(self._batch(wrapped), wrapped)
+            return
+        except MessageSizeExceededError:
+            sizes = [measure(one.message) for one in wrapped]
+        plan = split_batch(sizes, limit=self.batch_limit)
+        # What is too large for any batch may still go by itself.
+        alone = [range(index, index + 1) for index in plan.oversized]
+        for indices in sorted([*plan.groups, *alone], key=lambda each: each.start):
+            chosen = [wrapped[index] for index in indices]
+            yield WrappedGroup(chosen[0].message if len(chosen) == 1 else self._batch(chosen), chosen)
+
+    def _batch(self, wrapped: list[WrappedMessage]) -> ServiceBusMessageBatch:
+        # The SDK does not count the envelope of a batch, which repeats ids of its first message.
+        batch = ServiceBusMessageBatch(self.batch_limit - BATCH_RESERVE, **self.batch_keywords)
+        for one in wrapped:
+            batch.add_message(one.message)
+        return batch
