@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.aio import PairedServiceBusClient
-from pairbus.testing import ManualTimers
 from tests.waiting import PATIENCE
 
 from .scene import Scene, text
 
 
-async def in_time(timers: ManualTimers, is_so: Callable[[], bool]) -> None:
-    """Let time pass, a few seconds now and then, until something is so."""
+async def in_time(scene: Scene, is_so: Callable[[], bool]) -> None:
+    """Let time pass, a few seconds now and then, until something is so. Calls under way get theirs first."""
+    assert scene.timers is not None
     ends = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < ends, "it did not come about"
-        await timers.advance(5.0)
+        await scene.timers.advance(5.0)
         await asyncio.sleep(1.0)
+        await scene.rest(at_most=1.0)
 
 
 async def in_an_outage(scene: Scene, directory: Path, **settings: Any) -> PairedServiceBusClient:

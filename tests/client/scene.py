@@ -124,6 +124,14 @@ class Scene:
         entity = self._clients[0].pair.entity(path)
         await eventually(lambda: all(link._caller is None for link in entity._links))
 
+    async def rest(self, *, at_most: float) -> None:
+        """Wait until no call of any client is under way, for so many real seconds: a peer may be silent."""
+        pause = 0.005
+        for _ in range(int(at_most / pause)):
+            if not any(map(_is_calling, self._clients)):
+                return
+            await asyncio.sleep(pause * getattr(asyncio.get_running_loop(), "pace", 1.0))
+
     @staticmethod
     def milliseconds(when: datetime) -> int:
         """A moment as the wire has it."""
@@ -155,6 +163,14 @@ class Scene:
         """How a client, the first unless told otherwise, sees an entity."""
         status = (client or self._clients[0]).status()
         return next(entity.health.state for entity in status.entities if entity.health.path == path)
+
+
+def _is_calling(client: PairedServiceBusClient) -> bool:
+    pair = client._pair
+    if pair is None:
+        return False
+    links = [link for entity in pair._entities.values() for link in entity._links]
+    return any(link._caller is not None for link in (*links, *pair.backlog._links.values()))
 
 
 def _queue(engine: Any, path: str) -> Any:

@@ -185,6 +185,28 @@ async def test_a_spool_that_takes_nothing_tells_which_part_is_in_the_backlog(
         await sender.send_messages(in_two_parts())
 
 
+@pytest.mark.parametrize("ordering", ["none", "session"])
+async def test_a_full_spool_refuses_nothing_that_the_backlog_takes(
+    still: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordering: str
+) -> None:
+    """While older messages wait there; only the order of a session is worth more."""
+
+    async def append(self: Spool, *given: Any, **named: Any) -> None:
+        raise SpoolFullError("/spool", held=1, limit=1)
+
+    monkeypatch.setattr(Spool, "append", append)
+    monkeypatch.setattr(Spool, "holds", lambda self, path: True)
+    sender = down(still, enable_spool=True, state_dir=tmp_path, ordering=ordering)
+    await sender.send_messages(text("without"))
+    if ordering == "session":
+        with pytest.raises(SpoolFullError):
+            await sender.send_messages(text("with", session_id="a"))
+        assert still.backlog_ids() == ["without"]
+    else:
+        await sender.send_messages(text("with", session_id="a"))
+        assert still.backlog_ids() == ["without", "with"]
+
+
 async def pass_time(timers: ManualTimers, work: asyncio.Task[Any], limit: float) -> float:
     """Let time pass until something has ended; how much that was."""
     began = timers.now()

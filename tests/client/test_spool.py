@@ -57,7 +57,7 @@ async def test_what_neither_side_takes_is_kept_and_sent_in_order_when_one_is_bac
     assert spooled(tmp_path)
     still.secondary.faults.clear()
     await sender.send_messages(text("5"))  # behind those that wait
-    await in_time(manual_timers, lambda: len(still.backlog_ids()) == 5)
+    await in_time(still, lambda: len(still.backlog_ids()) == 5)
     assert still.backlog_ids() == ["1", "2", "3", "4", "5"]
     await eventually(lambda: not spooled(tmp_path))
     await eventually(lambda: client.status().spool.messages == 0)  # type: ignore[union-attr]
@@ -75,7 +75,7 @@ async def test_the_primary_may_be_the_first_to_come_back(
     for name in ("1", "2", "3"):
         await sender.send_messages(text(name))
     still.primary.faults.clear()
-    await in_time(manual_timers, lambda: still.ids() == ["before", "1", "2", "3"])
+    await in_time(still, lambda: still.ids() == ["before", "1", "2", "3"])
     assert still.state() is EntityState.HEALTHY
 
 
@@ -158,7 +158,7 @@ async def test_a_full_spool_says_so_and_keeps_nothing_of_the_call(
     assert caught.value.held > 1_000_000
     await sender.send_messages(text("small"))
     still.secondary.faults.clear()
-    await in_time(manual_timers, lambda: len(still.backlog_ids()) == 6)
+    await in_time(still, lambda: len(still.backlog_ids()) == 6)
     assert still.backlog_ids() == [*(f"{number}" for number in range(5)), "small"]
 
 
@@ -181,12 +181,12 @@ async def test_what_does_not_fit_the_backlog_waits_for_the_primary_and_the_rest_
     await sender.send_messages(ServiceBusMessage(os.urandom(262_100), message_id="large"))
     await sender.send_messages(text("2"))
     still.secondary.faults.clear()
-    await in_time(manual_timers, lambda: still.backlog_ids() == ["1", "2"])
+    await in_time(still, lambda: still.backlog_ids() == ["1", "2"])
     await eventually(lambda: client.status().spool.messages == 1)  # type: ignore[union-attr]
     await sender.send_messages(text("3"))
     assert still.backlog_ids() == ["1", "2", "3"], "what waits for the primary holds up nobody"
     still.primary.faults.clear()
-    await in_time(manual_timers, lambda: still.ids() == ["before", "large"])
+    await in_time(still, lambda: still.ids() == ["before", "large"])
     await eventually(lambda: client.status().spool.messages == 0)  # type: ignore[union-attr]
     assert client.status().spool.bytes == 0  # type: ignore[union-attr]
 
@@ -199,7 +199,7 @@ async def test_what_waits_for_the_primary_outlives_the_process(
         ServiceBusMessage(os.urandom(262_100), message_id="large")
     )
     still.secondary.faults.clear()
-    await in_time(manual_timers, lambda: list((tmp_path / "spool").rglob("late-*.spool")) != [])
+    await in_time(still, lambda: list((tmp_path / "spool").rglob("late-*.spool")) != [])
     await client.close()
     still.primary.faults.clear()
     later = still.client(state_dir=tmp_path, enable_spool=True)
@@ -217,7 +217,7 @@ async def test_what_is_refused_for_its_own_sake_is_kept_and_the_rest_goes_on(
     await sender.send_messages([text("1", session_id="s"), text("2"), text("3", session_id="s")])
     still.primary.faults.clear()
     client.mark_path_healthy("strict")
-    await in_time(manual_timers, lambda: len(still.ids("strict")) == 2)
+    await in_time(still, lambda: len(still.ids("strict")) == 2)
     assert still.ids("strict") == ["1", "3"]
     await eventually(lambda: client.status().spool.messages == 0)  # type: ignore[union-attr]
     status = client.status().spool

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusMessage
 
+from pairbus.client.errors import SpoolFullError
 from pairbus.client.sending.message import Message
 from pairbus.client.sending.spool import Spool
 from pairbus.client.sending.spool_lane import SpoolLane
@@ -36,7 +37,7 @@ async def test_the_next_process_does_not_overtake_what_the_last_one_spooled(
     sender = later.get_queue_sender("orders")
     for number in range(30, 40):  # the first of them before anything else
         await sender.send_messages(of("s", number))
-    await in_time(manual_timers, lambda: len(still.all_ids()) == 41)
+    await in_time(still, lambda: len(still.all_ids()) == 41)
     arrived = [*still.ids(), *still.backlog_ids()]
     assert arrived == ["before", *(f"s{number:03}" for number in range(40))]
 
@@ -59,7 +60,7 @@ async def test_what_was_spooled_behind_the_backlog_stays_behind_it_in_the_next_p
     await sender.send_messages(text("without a session"))
     assert still.ids() == ["before", "without a session"]
     still.secondary.faults.clear()
-    await in_time(manual_timers, lambda: set(still.backlog_ids()) == {"s000", "s001", "s002"})
+    await in_time(still, lambda: set(still.backlog_ids()) == {"s000", "s001", "s002"})
     assert still.ids() == ["before", "without a session"]
 
 
@@ -96,9 +97,12 @@ async def test_where_the_spool_is_full_a_session_does_not_overtake_what_others_m
         return False
 
     monkeypatch.setattr(SpoolLane, "_drain", wait)
-    monkeypatch.setattr(Spool, "has_room", False)
+    spool = client.pair.spool
+    assert spool is not None
+    spool._limit = spool._size
     await manual_timers.advance(60.0)  # the backlog queues are tried again
     await sender.send_messages(text("without a session"))
-    await sender.send_messages(of("s", 1))
+    with pytest.raises(SpoolFullError):
+        await sender.send_messages(of("s", 1))
     assert still.backlog_ids() == ["without a session"]
-    assert client.status().spool.messages == 2  # type: ignore[union-attr]
+    assert client.status().spool.messages == 1  # type: ignore[union-attr]

@@ -21,6 +21,7 @@ __all__ = ["check_client"]
 _PROMPT = 0.25
 # How soon sends find a secondary that is back; how long a call may take to say that it is down.
 _RECOVERY = 10.0
+_DOWN = {"BacklogUnavailableError", "SpoolFullError"}
 _OUTLAST = 60.0
 _SENDS = (OperationKind.SEND, OperationKind.SEND_REFUSED, OperationKind.PING)
 
@@ -111,7 +112,7 @@ def _check_ledger(history: ClientHistory) -> list[str]:
 
 
 def _check_recovery(history: ClientHistory) -> list[str]:
-    """No send says that the backlog is down when it has been well for a while."""
+    """No send says that both sides are down when the secondary has been well for a while."""
     wrong: list[str] = []
     for call, how in history.ended.items():
         begun = history.began[call]
@@ -120,7 +121,8 @@ def _check_recovery(history: ClientHistory) -> list[str]:
             for fault in history.plan.faults
             if fault.where == SECONDARY and fault.begin <= begun + _OUTLAST
         ]
-        if how == "BacklogUnavailableError" and begun > max(ends, default=0.0) + _RECOVERY:
+        told = {"BacklogUnavailableError"} if history.plan.knobs.keeps_order else _DOWN
+        if how in told and begun > max(ends, default=0.0) + _RECOVERY:
             wrong.append(f"told to be down long after it was back: {call}")
     return wrong
 

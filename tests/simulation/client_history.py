@@ -55,6 +55,8 @@ _PATHS = ("orders", "bills")
 _OVERTIME = 6.0
 # Room for two or three small messages in a batch, beside what the client keeps free.
 _NARROW = 1_500
+# Room for a few calls.
+_CRAMPED = 2_000
 # More than any batch of a plan needs; the backlog may have to split it.
 _BATCH = 100_000
 
@@ -180,7 +182,11 @@ class ClientHistory(SimulatedHistory):
         client = aio.PairedServiceBusClient.from_connection_strings(
             *map(connection_string, (PRIMARY, SECONDARY)), primary_name=PRIMARY
         )
-        chosen = Spool(self._state / "spool", limit=1 << 30) if knobs.spools else None
+        chosen = (
+            Spool(self._state / "spool", limit=_CRAMPED if knobs.is_cramped else 1 << 30)
+            if knobs.spools
+            else None
+        )
         hosted = HostedSyphon(
             primary, secondary, name=PRIMARY, queues=queues, options=options, records=None, clock=clock
         )

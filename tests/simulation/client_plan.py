@@ -74,6 +74,8 @@ class ClientKnobs:
     probe: Literal["message", "link"]
     #: Whether the backlog takes batches of a few messages only, so that lists are split.
     is_narrow: bool
+    #: Whether the spool holds a few messages only.
+    is_cramped: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ def draw_client_plan(seed: int) -> ClientPlan:
         hosts=chance.random() < 0.5,
         probe=chance.choice(("message", "link")),
         is_narrow=chance.random() < (0.6 if spools else 0.2),
+        is_cramped=chance.random() < 0.2,
     )
     return ClientPlan(seed, knobs, _calls(chance), _faults(chance, knobs), _crashes(chance))
 

@@ -3,7 +3,8 @@
 1. To the primary, while its entity is up and, where the order of sessions is kept, no session of the call
    stays on the backlog or may have messages in the spool.
 2. Else to the backlog; and to the spool, where there is one, if no backlog queue takes the messages, or while
-   older ones of the same entity wait there. What was taken by a part of the way is not sent again.
+   older ones of the same entity wait there. One that takes nothing more is no reason to refuse what the
+   backlog takes, unless the order of a session is to be kept. What was taken is not sent again.
 3. An attempt on the primary that came to nothing comes back here, and the way is chosen anew.
 4. What the healthy primary would refuse is refused on every way.
 5. With `ordering="session"` a call waits for those of its sessions that came before it. What comes out of the
@@ -128,27 +129,31 @@ class Router:
 
     async def _detour(self, entity: PairedEntity, attempt: PrimaryAttempt) -> None:
         call, spool = attempt.call, None if attempt.call.is_replay else self._spool
-        taken = 0
-        if spool is not None:
-            await spool.hold_up()
-        # What waits in the spool is older; a later message must not overtake it, as long as there is room, or
-        # if the order of its session is to be kept.
-        keeps_order = self._line is not None and _has_session(call)
-        if spool is None or not spool.holds(entity.path) or not (spool.has_room or keeps_order):
+        if spool is None:
+            await self._send_to_backlog(entity, attempt)
+            return
+        await spool.hold_up()
+        if spool.holds(entity.path):
+            # What waits there is older, and is not overtaken while there is room behind it, or if the order
+            # of its session is to be kept.
             try:
-                await self._send_to_backlog(entity, attempt)
+                await self._keep(spool, entity, call, call.messages)
                 return
-            except BacklogUnavailableError as error:
-                if spool is None:
+            except SpoolError:
+                if self._line is not None and _has_session(call):
                     raise
-                taken = error.taken
+        try:
+            await self._send_to_backlog(entity, attempt)
+        except BacklogUnavailableError as error:
+            await self._keep_rest(spool, entity, call, error.taken)
+
+    async def _keep_rest(self, spool: Spool, entity: PairedEntity, call: EntityCall, taken: int) -> None:
         try:
             await self._keep(spool, entity, call, call.messages[taken:])
         except SpoolError as error:
             if taken:
                 tell_taken(error, taken, len(call.messages))
             raise
-        call.route = "spool"
 
     async def _send_to_backlog(self, entity: PairedEntity, attempt: PrimaryAttempt) -> None:
         call = attempt.call
@@ -164,6 +169,7 @@ class Router:
                 raise error
         stays = self._sessions is not None and self._sessions.stays(entity.path, messages)
         await spool.append(entity.path, messages, scheduled_for=call.when, stays=stays)
+        call.route = "spool"
         entity.counts["spool"]["ok"] += len(messages)
         if self._around.observers.hear_sends:
             self._around.observers.tell_sent(

@@ -96,11 +96,6 @@ class Spool:
         if self._adoption is not None and not self._adoption.done():
             await asyncio.wait({self._adoption}, timeout=_MOMENT)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether it is below its limit."""
-        return self._size < self._limit
-
     def status(self) -> SpoolStatus:
         """A picture of this moment."""
         if self._refused or self._damaged:  # somebody may have dropped them
