@@ -200,6 +200,7 @@ async def test_what_waits_for_the_primary_outlives_the_process(
     )
     still.secondary.faults.clear()
     await in_time(still, lambda: list((tmp_path / "spool").rglob("late-*.spool")) != [])
+    await eventually(lambda: client.status().spool.messages == 1)  # type: ignore[union-attr]
     await client.close()
     still.primary.faults.clear()
     later = still.client(state_dir=tmp_path, enable_spool=True)
