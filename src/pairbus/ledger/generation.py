@@ -49,21 +49,6 @@ class Manifest:
     seal: str = ""
 
 
-class TableRead(NamedTuple):
-    """The newest generation: its number and place, its files that are whole, its manifest, what is wrong."""
-
-    path: Path | None
-    files: list[Path]
-    manifest: Manifest
-    gaps: list[str]
-    notes: list[str]
-
-    @property
-    def is_damaged(self) -> bool:
-        """Whether there is more wrong with it than it tells by itself."""
-        return len(self.gaps) > len(self.manifest.gaps)
-
-
 class TableAnchor(NamedTuple):
     """The newest generation and its seal, and those of the one that is to come."""
 
@@ -71,6 +56,24 @@ class TableAnchor(NamedTuple):
     seal: str | None = None
     next: int | None = None
     next_seal: str | None = None
+
+
+class TableRead(NamedTuple):
+    """The newest generation: its place, its files that are whole, its manifest, what is wrong, and what the
+    anchor says.
+    """
+
+    path: Path | None
+    files: list[Path]
+    manifest: Manifest
+    gaps: list[str]
+    notes: list[str]
+    anchor: TableAnchor
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether there is more wrong with it than it tells by itself."""
+        return len(self.gaps) > len(self.manifest.gaps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,31 +109,37 @@ def read_table(directory: Path, kind: str, *, is_audited: bool = True) -> TableR
     path = newest_table(directory, kind)
     gaps: list[str] = []
     anchor = _read_anchor(directory, kind, gaps)
+    known = anchor or TableAnchor()
     if path is None:
-        if anchor is not None and anchor.number:
-            gaps.append(f"the table {_name(kind, anchor.number)} is gone")
-        return TableRead(None, [], Manifest(generation=0), gaps, [])
+        if known.number:
+            gaps.append(f"the table {directory / _name(kind, known.number)} is gone")
+        return TableRead(None, [], Manifest(generation=known.number), gaps, [], known)
     try:
         manifest = _read_manifest(path)
     except FileNotFoundError:
-        return _read_unsealed(path, anchor, gaps)
+        return _read_unsealed(path, known, gaps)
     except (ValueError, TypeError, KeyError):
         gaps.append(f"{path / _MANIFEST} was edited, or cannot be read")
-        return TableRead(path, sorted(path.glob("*.parquet")), Manifest(generation=_number(path)), gaps, [])
+        return _as_it_is(path, known, gaps, [])
     gaps += _compare(path, manifest, anchor, kind)
     files = _check_files(path, manifest, gaps, is_audited=is_audited)
     gaps += manifest.gaps
-    return TableRead(path, files, manifest, gaps, [*manifest.notes])
+    return TableRead(path, files, manifest, gaps, [*manifest.notes], known)
 
 
-def _read_unsealed(path: Path, anchor: TableAnchor | None, gaps: list[str]) -> TableRead:
+def _read_unsealed(path: Path, anchor: TableAnchor, gaps: list[str]) -> TableRead:
     """Rule 5."""
     notes = []
-    if anchor is None or not anchor.number:
+    if not anchor.number:
         notes.append(f"the table {path} has no manifest: it is of version 0.1.0")
     else:
         gaps.append(f"the manifest of {path} is gone")
-    return TableRead(path, sorted(path.glob("*.parquet")), Manifest(generation=_number(path)), gaps, notes)
+    return _as_it_is(path, anchor, gaps, notes)
+
+
+def _as_it_is(path: Path, anchor: TableAnchor, gaps: list[str], notes: list[str]) -> TableRead:
+    number = max(_number(path), anchor.number)
+    return TableRead(path, sorted(path.glob("*.parquet")), Manifest(generation=number), gaps, notes, anchor)
 
 
 def _compare(path: Path, manifest: Manifest, anchor: TableAnchor | None, kind: str) -> list[str]:
@@ -142,7 +151,7 @@ def _compare(path: Path, manifest: Manifest, anchor: TableAnchor | None, kind: s
     if (manifest.generation, manifest.seal) in expected:
         return []
     if manifest.generation < anchor.number:
-        return [f"the table {_name(kind, anchor.number)} is gone"]
+        return [f"the table {path.with_name(_name(kind, anchor.number))} is gone"]
     return [f"{path} is not the table that its anchor tells of"]
 
 
@@ -203,7 +212,7 @@ def _write_generation(
     audit: ChainAudit,
     heads: Sequence[HeadFile],
 ) -> tuple[Path, int]:
-    number = table.manifest.generation + 1
+    number = max(table.manifest.generation, table.anchor.number) + 1
     name = _name(kind, number)
     draft = directory / f".{name}"
     if draft.exists():  # of a compaction that did not come to its end
@@ -230,7 +239,7 @@ def _write_generation(
     }
     sealed = seal(manifest)
     publish(draft / _MANIFEST, sealed.data)
-    last = TableAnchor(before.generation if before.seal else 0, before.seal or None)
+    last = TableAnchor(before.generation, before.seal) if before.seal else table.anchor
     _publish_anchor(directory, kind, last._replace(next=number, next_seal=sealed.seal))
     path = directory / name
     publish_directory(draft, path)

@@ -1,0 +1,88 @@
+"""Tables: what is gone or damaged is told for ever, whatever is compacted later."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pairbus.errors import ConfigurationError
+from pairbus.ledger.generation import Compaction, compact
+from pairbus.ledger.receipts import KIND
+from pairbus.ledger.record_files import RecordFiles
+from pairbus.ledger.segment import SegmentWriter
+
+from .histories import JsonTable, killed_after
+
+TABLE = JsonTable()
+
+
+def keep(directory: Path, *numbers: int) -> None:
+    writer = SegmentWriter(directory, KIND, is_chained=True)
+    writer.append({"op": str(number), "moved": 1.0, "outcome": "moved"} for number in numbers)
+    writer.close(ends=True)
+
+
+def put_together(directory: Path) -> Compaction:
+    return compact(directory, KIND, TABLE.compact)
+
+
+def gaps(directory: Path) -> list[str]:
+    return RecordFiles.list(directory, KIND).audit(must_succeed=False).gaps
+
+
+def rows(directory: Path) -> list[str]:
+    return sorted(row["op"] for row in TABLE.read_all(RecordFiles.list(directory, KIND).table))
+
+
+def test_many_writers_become_few_files(tmp_path: Path) -> None:
+    for number in range(5):
+        keep(tmp_path, number)
+        put_together(tmp_path)
+    names = {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")}
+    assert names == {"receipts-000005.parquet", "receipts-table.json"}
+    assert (rows(tmp_path), gaps(tmp_path)) == (list("01234"), [])
+    manifest = RecordFiles.list(tmp_path, KIND).table.manifest
+    assert len(manifest.covered) == 1, "of the last writer only"
+    assert put_together(tmp_path).table == tmp_path / "receipts-000005.parquet"
+
+
+def test_a_table_that_is_gone_is_told_for_ever(tmp_path: Path) -> None:
+    keep(tmp_path, 1)
+    table = put_together(tmp_path).table
+    assert table is not None
+    shutil.rmtree(table)
+    told = [f"the table {table} is gone"]
+    assert gaps(tmp_path) == told
+    keep(tmp_path, 2)
+    with killed_after(1):  # the anchor that announces the next one
+        put_together(tmp_path)
+    assert gaps(tmp_path) == told
+    assert put_together(tmp_path).table == tmp_path / "receipts-000002.parquet"
+    assert (rows(tmp_path), gaps(tmp_path)) == (["2"], told)
+
+
+@pytest.mark.parametrize("deed", ["remove", "edit"])
+def test_a_manifest_that_is_gone_or_edited_is_told_for_ever(tmp_path: Path, deed: str) -> None:
+    keep(tmp_path, 1)
+    table = put_together(tmp_path).table
+    assert table is not None
+    manifest = table / "_manifest.json"
+    content = manifest.read_bytes()
+    manifest.unlink() if deed == "remove" else manifest.write_bytes(content.replace(b'"bad":0', b'"bad":1'))
+    (told,) = gaps(tmp_path)
+    assert str(table) in told
+    keep(tmp_path, 2)
+    put_together(tmp_path)
+    assert (rows(tmp_path), gaps(tmp_path)) == (["1", "2"], [told])
+    assert table.with_name(f"{table.name}.damaged").is_dir()
+
+
+def test_a_newer_table_is_refused_by_name(tmp_path: Path) -> None:
+    keep(tmp_path, 1)
+    put_together(tmp_path)
+    anchor = tmp_path / "receipts-table.json"
+    anchor.write_bytes(anchor.read_bytes().replace(b'"version":1', b'"version":2'))
+    with pytest.raises(ConfigurationError, match=f"{anchor.name} was written by a newer version"):
+        gaps(tmp_path)
