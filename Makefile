@@ -89,6 +89,7 @@ bench: $(READY)
 	$(BIN)/python -m bench.pump
 	$(BIN)/python -m bench.ledger
 	$(BIN)/python -m bench.growth
+	$(BIN)/python -m bench.neighbour
 	$(BIN)/python -m bench.syphon
 
 # All of them to the end, and a table. FORMS chooses some, SEED repeats the dice of an earlier run.

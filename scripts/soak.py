@@ -80,6 +80,12 @@ FORMS = (
         times=10,
     ),
     Form(
+        "fuzzers",
+        "200 times as many cases",
+        tests("--timeout=14000", "tests/amqp/test_fuzz.py", "tests/broker/test_fuzz.py"),
+        {"PAIRBUS_FUZZ_ROUNDS": "200", "PAIRBUS_FUZZ_SEED": "{seed}"},
+    ),
+    Form(
         "crash",
         "25 kills",
         tests("tests/crash"),

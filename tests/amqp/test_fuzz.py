@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pairbus.amqp import (
     ACCEPTED,
     Closed,
+    CodecLimits,
     Connection,
     LinkAttached,
     LinkFlowed,
@@ -22,6 +23,7 @@ from pairbus.amqp import (
     TransferReceived,
 )
 from pairbus.amqp.frames import AMQP_HEADER, SASL_HEADER
+from tests.amqp.grammar import CORPUS, Grammar, dice_of, rounds
 from tests.amqp.wire import Wire
 
 
@@ -217,3 +219,61 @@ def test_a_frame_in_a_thousand_pieces_is_put_together_in_one_go() -> None:
     for place in range(len(CONVERSATION)):
         owner.feed(CONVERSATION[place : place + 1])
     assert owner.closed == [Closed(None, False)]
+
+
+# Structure-aware: frames that are nearly right
+
+
+LIMITS = CodecLimits(max_read_frames=64, max_read_effort=64)
+
+
+class Stranger(Owner):
+    """A server that trusts nobody, or everybody, and does no more than its share at a time."""
+
+    def __init__(self, *, trusted: bool) -> None:
+        super().__init__()
+        self.machine = Connection(
+            server=True,
+            container_id="fuzzed",
+            sasl=False,
+            max_frame_size=65536,
+            limits=LIMITS,
+            trusted=trusted,
+        )
+
+    def feed_all(self, data: bytes) -> None:
+        """Bytes in pieces, each followed by whatever is left of it."""
+        for place in range(0, len(data), 4096):
+            self.feed(data[place : place + 4096])
+            for _ in range(len(data)):
+                if not self.machine.has_more:
+                    break
+                self.feed(b"")
+            assert not self.machine.has_more
+            assert self.machine.trusted or self.machine.held_bytes <= 2 * LIMITS.stranger.max_bytes + 4096
+
+
+def test_frames_that_are_nearly_right() -> None:
+    dice = dice_of("machine")
+    lived = 0
+    for _ in range(rounds(60)):
+        data = Grammar(dice).conversation(dice.randint(1, 25))
+        for trusted in (False, True):
+            owner = Stranger(trusted=trusted)
+            owner.feed_all(AMQP_HEADER + data)
+            assert len(owner.closed) <= 1
+            assert owner.output < 100 * len(data) + 10_000
+            lived += not owner.closed
+    assert lived  # some come through: not all end at the first check
+
+
+@pytest.mark.parametrize("name", CORPUS)
+@pytest.mark.parametrize("trusted", [False, True])
+def test_what_once_broke_something(name: str, trusted: bool) -> None:
+    owner = Stranger(trusted=trusted)
+    tracemalloc.start()
+    owner.feed_all(CORPUS[name])
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 2_000_000
+    assert len(owner.closed) <= 1
