@@ -96,3 +96,59 @@ def test_files_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_where_there_is_no_spool_there_is_nothing_to_adopt(tmp_path: Path) -> None:
     assert adopt_stores(tmp_path / "nowhere") == []
+
+
+def test_the_names_of_new_directories_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a power cut takes all that is below them."""
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    store = SpoolStore.create(tmp_path / "state" / "spool")
+    assert synced == [tmp_path, tmp_path / "state", tmp_path / "state" / "spool"]
+    synced.clear()
+    store.append(ORDERS, [record("1")])
+    assert store.directory in synced
+    store.close()
+
+
+def test_a_directory_whose_name_could_not_be_kept_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds it takes it for kept."""
+
+    def refuse(descriptor: int) -> None:
+        raise OSError("no sync")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", refuse)
+        with pytest.raises(OSError, match="no sync"):
+            SpoolStore.create(tmp_path / "spool")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_was_sent_is_gone_for_good_before_its_cursor_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append(ORDERS, [record(name) for name in "12"])
+    first, second = read(store)
+    store.settle(ORDERS, SpoolCursor(first.end), 1)
+    left: list[list[str]] = []
+    fsync = os.fsync
+
+    def look(descriptor: int) -> None:
+        left.append(sorted(path.suffix for path in store.directory.iterdir() if path.suffix))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    store.settle(ORDERS, SpoolCursor(second.end), 1)
+    assert left == [[".cursor"]]
+    store.close()
+    assert list(tmp_path.iterdir()) == []

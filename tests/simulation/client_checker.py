@@ -23,6 +23,8 @@ _PROMPT = 0.25
 _RECOVERY = 10.0
 _DOWN = {"BacklogUnavailableError", "SpoolFullError"}
 _OUTLAST = 60.0
+# What has been sent is noted in the spool's cursor within this time.
+_NOTED = 1.0
 _SENDS = (OperationKind.SEND, OperationKind.SEND_REFUSED, OperationKind.PING)
 
 
@@ -79,13 +81,21 @@ def _check_duplicates(history: ClientHistory, arrived: dict[str, list[str]]) -> 
     return [
         f"duplicated: {name}"
         for name, count in copies.items()
-        if count > 1 and not any(map(_is_excuse, attempts[name]))
+        if count > 1 and not any(_is_excuse(history, attempt) for attempt in attempts[name])
     ]
 
 
-def _is_excuse(attempt: Attempt) -> bool:
-    is_dead = attempt.process is not None and not attempt.process.is_alive
-    return not attempt.is_known or attempt.seconds > _PROMPT or is_dead
+def _is_excuse(history: ClientHistory, attempt: Attempt) -> bool:
+    return not attempt.is_known or attempt.seconds > _PROMPT or _died_with(history, attempt)
+
+
+def _died_with(history: ClientHistory, attempt: Attempt) -> bool:
+    """Whether whoever heard of it may not have had the time to note it."""
+    if attempt.process is None or attempt.process.is_alive:
+        return False
+    is_noted = not history.plan.knobs.hosts and all(fault.where != "disk" for fault in history.plan.faults)
+    died_at = history.deaths.get(attempt.process)
+    return not is_noted or died_at is None or attempt.at + attempt.seconds > died_at - _NOTED
 
 
 def _check_ledger(history: ClientHistory) -> list[str]:

@@ -40,6 +40,7 @@ from pairbus.pump import Pump, PumpOptions
 
 from .client_plan import ClientPlan, PlannedCall
 from .faults import Weather
+from .forgetful_disk import ForgetfulDisk
 from .history import SimulatedHistory, create_queue, schedule_fault
 from .loop import EPOCH, Process, SimulatedClock, Stuck, current_process
 from .namespace import SimulatedNamespace
@@ -84,6 +85,9 @@ class ClientHistory(SimulatedHistory):
         self._life = 0
         self._client: aio.PairedServiceBusClient | None = None
         self._state = Path(tempfile.mkdtemp(prefix="pairbus-simulation-", dir=_memory()))
+        self.disk = ForgetfulDisk(self._state, plan.seed)
+        #: When each life of the application ended that was killed.
+        self.deaths: dict[Process, float] = {}
 
     def play(self) -> None:
         """Play the plan to its end."""
@@ -141,8 +145,11 @@ class ClientHistory(SimulatedHistory):
             running.result()
             process.on_death.clear()
             return "done"
-        self.note("the application is killed")
         assert crash is not None
+        self.note(f"the application is {'killed by a power cut' if crash.is_power_cut else 'killed'}")
+        self.deaths[process] = EPOCH + self.loop.time()
+        if crash.is_power_cut and _memory() is not None:
+            self.disk.cut_power()
         await asyncio.sleep(crash.pause)
         return "killed"
 
@@ -361,6 +368,7 @@ def _world(history: ClientHistory) -> Iterator[None]:
     def sync(descriptor: int) -> None:
         if history.weather.strikes("disk", loop.time(), "disk-sync"):
             raise OSError(errno.EIO, "Input/output error")
+        history.disk.sync(descriptor)
 
     before = random.getstate()
     random.seed(f"client's own {history.plan.seed}")
@@ -371,6 +379,7 @@ def _world(history: ClientHistory) -> Iterator[None]:
         mock.patch.object(backlog_view, "open_transport", open_simulated),
         mock.patch.object(syphon, "open_transport", open_simulated),
         mock.patch("os.urandom", chance.randbytes),
+        mock.patch("secrets.token_hex", lambda size: chance.randbytes(size).hex()),
         mock.patch.object(message, "urandom", chance.randbytes),
         mock.patch.object(spool_store, "time", mock.Mock(time_ns=lambda: int((EPOCH + loop.time()) * 1e9))),
         mock.patch.object(spool_store, "write_all", write),

@@ -192,6 +192,10 @@ def _fault(chance: random.Random, knobs: ClientKnobs) -> Fault:
 
 def _crashes(chance: random.Random) -> tuple[Crash, ...]:
     return tuple(
-        Crash(int(10 ** chance.uniform(1.5, 3.7)), round(chance.uniform(0, 10), 3))
+        Crash(
+            int(10 ** chance.uniform(1.5, 3.7)),
+            round(chance.uniform(0, 10), 3),
+            is_power_cut=chance.random() < 0.5,
+        )
         for _ in range(chance.choice((0, 0, 0, 1, 2)))
     )

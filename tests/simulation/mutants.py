@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -25,6 +26,7 @@ from pairbus.client.sending.pinger import Pinger
 from pairbus.client.sending.sessions import SessionPicture, StayingSessions
 from pairbus.client.sending.spool import Spool
 from pairbus.client.sending.spool_lane import SpoolLane
+from pairbus.client.state import spool_store
 from pairbus.pairing.errors import BacklogUnavailableError
 from pairbus.pump import intake as intake_module
 from pairbus.pump import judgement as judgement_module
@@ -430,6 +432,22 @@ def _spool_without_a_disk() -> Iterator[Any]:
         """It is said to be kept."""
 
     yield _always(Spool, "append", append)
+
+
+@mutant("spool without fsync", world="client")
+def _spool_without_fsync() -> Iterator[Any]:
+    def write(path: Path, data: bytes, *, at: int) -> None:
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.truncate(at)
+            file.seek(at)
+            file.write(data)
+
+    yield mock.patch.object(spool_store, "_write", write)
+
+
+@mutant("names of the spool without fsync", world="client")
+def _names_of_the_spool_without_fsync() -> Iterator[Any]:
+    yield mock.patch.object(spool_store, "sync_directory", return_value=None)
 
 
 @mutant("never ping", world="client")

@@ -52,9 +52,11 @@ class Crash:
     step: int
     pause: float
     is_clean: bool = False
+    #: The machine goes down with it, and forgets what was not synced.
+    is_power_cut: bool = False
 
     def __str__(self) -> str:
-        how = "stopped" if self.is_clean else "killed"
+        how = "stopped" if self.is_clean else "killed by a power cut" if self.is_power_cut else "killed"
         return f"{how} with step {self.step}, begun again after {self.pause:.1f} s"
 
 

@@ -31,10 +31,11 @@ _PRIVATE = 0o700
 _DRAFT = ".draft"
 
 
-def make_directory(path: Path, *, follows: bool = False) -> None:
+def make_directory(path: Path, *, follows: bool = False, durable: bool = False) -> None:
     """Have a directory, and those above it, for their owner alone unless they are there already.
 
-    `follows`: below one that its group may write to, so may it to the new ones.
+    `follows`: below one that its group may write to, so may it to the new ones. `durable`: the names of those
+    that are new are on the disk when this returns.
     """
     missing = []
     while not path.is_dir():
@@ -51,6 +52,18 @@ def make_directory(path: Path, *, follows: bool = False) -> None:
                 raise
             continue
         directory.chmod(mode)
+        if durable:
+            _keep_name(directory)
+
+
+def _keep_name(directory: Path) -> None:
+    """Have the name of a new directory on the disk, or have it no more: who finds it takes it for kept."""
+    try:
+        sync_directory(directory.parent)
+    except OSError:
+        with suppress(OSError):  # the first error is the one to tell
+            directory.rmdir()
+        raise
 
 
 def follow(directory: Path) -> int:

@@ -99,8 +99,7 @@ def keep_damaged(spool: Path, name: str, data: bytes) -> Path:
 
 
 def _keep(file: Path, data: bytes) -> Path:
-    make_directory(file.parent)
-    sync_directory(file.parent.parent)
+    make_directory(file.parent, durable=True)
     publish(file, data, mode=SECRET)
     return file
 

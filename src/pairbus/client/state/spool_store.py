@@ -116,7 +116,9 @@ class _File:
         return f"{self.path.parent.name}-{self.path.stem}"
 
     def delete(self) -> None:
+        """Rule 2: a power cut must not bring it back without its cursor."""
         self.path.unlink()
+        sync_directory(self.path.parent)
         self.cursor.unlink(missing_ok=True)
 
 
@@ -144,12 +146,11 @@ class SpoolStore:
         while True:
             name = f"{time.time_ns() // 1_000_000:014d}-{os.getpid()}-{secrets.token_hex(3)}"
             directory = parent / name
-            make_directory(directory)
+            make_directory(directory, durable=True)
             # Somebody who looks for what is left over may have it, or may have removed it.
             with suppress(FileNotFoundError):
                 lock = FileLock.take(directory / _LOCK)
                 if lock is not None:
-                    sync_directory(parent)
                     return cls(directory, lock)
 
     def lines(self) -> dict[LineKey, Held]:
