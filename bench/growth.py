@@ -38,8 +38,8 @@ def main() -> int:
     options = _parse()
     with tempfile.TemporaryDirectory(prefix="pairbus-growth-") as scratch:
         report = _measure(options, Path(scratch))
-    sys.stdout.write(f"{report.table()}\n")
     report.write_json(options.output)
+    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
     return int(options.check and not all(target.is_met for target in report.targets))
 
 
@@ -57,7 +57,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--body", type=int, default=512)
     parser.add_argument("--check", action="store_true", help="fail when a target is missed")
     parser.add_argument("--output", type=Path, default=_OUTPUT)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.rounds * options.receive > options.few:
+        parser.error("the rounds receive more messages than there are: raise --few, or lower --receive")
+    return options
 
 
 def _measure(options: argparse.Namespace, scratch: Path) -> Report:
