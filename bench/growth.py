@@ -71,7 +71,8 @@ def _measure(options: argparse.Namespace, scratch: Path) -> Report:
         many = [work(options.entities) for _ in range(options.rounds)]
         report.figures.append(Figure(f"messages through {options.entities:,} {what}", "/s", tuple(many)))
         compared = ratio(f"messages through {options.entities:,} {what} / through 100", many, few)
-        report.targets.append(Target(compared, 0.8, at_least=True))
+        # Not 1: ten thousand of them do not fit into the caches of a processor.
+        report.targets.append(Target(compared, 0.6, at_least=True))
     return report
 
 
