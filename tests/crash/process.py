@@ -46,7 +46,8 @@ class BrokerProcess:
     def start(self) -> None:
         """Start, and wait until the namespace can be reached."""
         self._ready_file.unlink(missing_ok=True)
-        arguments = ["--namespace", f"{NAMESPACE}={self.port}", *self._storage]
+        # With a neighbour, so that its commits are a thread's.
+        arguments = ["--namespace", f"{NAMESPACE}={self.port}", "--namespace", "neighbour=0", *self._storage]
         arguments += ["--ready-file", str(self._ready_file), "--log-level", "error"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

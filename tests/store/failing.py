@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,10 +23,12 @@ class FailingStore(SqliteStore):
         self.loads = 0
         self.made.append(self)
 
-    def commit(self, events: Sequence[EngineEvent]) -> None:
+    def finish(self) -> None:
+        """Where a full disk is found out."""
         if self.refuses_commits:
-            raise StoreError("the store was told to fail.")
-        super().commit(events)
+            with self._undoing():
+                raise StoreError("the store was told to fail.")
+        super().finish()
 
     def load(self) -> Iterator[EngineEvent]:
         self.loads += 1

@@ -30,7 +30,8 @@ STEPS: dict[str, tuple[Any, str]] = {
     "answer": (ReceivingEndpoint, "_answer"),
     "give out": (Consumers, "serve"),
     "account": (Context, "take_events"),
-    "commit": (SqliteStore, "commit"),
+    "write": (SqliteStore, "write"),
+    "commit": (SqliteStore, "finish"),
     "key": (SqliteStore, "_first_key"),
     "row": (sqlite, "message_row"),
     "rows": (SqliteStore, "_write_many"),
@@ -66,7 +67,7 @@ async def test_what_is_acknowledged_is_there_and_nothing_else(
     acknowledged = {"first"}
     committed = step == "commit" and after
     error = ERRORS[list(STEPS).index(step) % len(ERRORS)]
-    with Broker({"contoso": 0}, data_dir=tmp_path, certificate=certificate) as broker:
+    with Broker({"contoso": 0, "contoso-dr": 0}, data_dir=tmp_path, certificate=certificate) as broker:
         namespace = broker["contoso"]
         namespace.create_queue("orders")
         await send(broker, "orders", "first")
@@ -81,7 +82,7 @@ async def test_what_is_acknowledged_is_there_and_nothing_else(
         assert namespace.message_count("orders") == 1 + committed
         await send(broker, "orders", "last")
         acknowledged |= {"last"} | ({"lost"} if committed else set())
-    with Broker({"contoso": 0}, data_dir=tmp_path, certificate=certificate) as broker:
+    with Broker({"contoso": 0, "contoso-dr": 0}, data_dir=tmp_path, certificate=certificate) as broker:
         assert broker["contoso"].message_count("orders") == len(acknowledged)
         kept = [body for _ in acknowledged for body in await receive(broker, "orders", 1)]
     assert set(kept) == acknowledged

@@ -14,7 +14,7 @@ import shutil
 import ssl
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,7 @@ from .access.policies import Policies, Policy
 from .access.web_tokens import JwtKey
 from .admin import AdminHttp
 from .control import ControlApi
+from .engine.namespace import Namespace
 from .engine.settings import STANDARD, NamespaceLimits
 from .errors import BrokerError
 from .faults.plan import FaultPlan
@@ -215,6 +216,7 @@ class Broker:
             clock=self._clock,
             limits=self._limits,
             jwt_key=self._jwt_key,
+            is_alone=len(self._ports) == 1,
         )
 
     def _start_control(self) -> None:
@@ -290,10 +292,20 @@ class Broker:
         """Call a function on the broker's event loop, from whatever thread, and return its result."""
         if threading.get_ident() == self._thread:
             return function()
-        if self._loop is None:
-            raise BrokerError("the broker is not running")
 
         async def perform() -> T:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(perform(), self._loop).result(_DEADLINE)
+        return self._wait_for(perform())
+
+    def _run(self, host: NamespaceHost, act: Callable[[Namespace, float], T]) -> T:
+        """Do something to a namespace, from whatever thread, and return when it is committed."""
+        if threading.get_ident() == self._thread:
+            return host.run(act)
+        return self._wait_for(host.perform(act))
+
+    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None:
+            work.close()
+            raise BrokerError("the broker is not running")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DEADLINE)

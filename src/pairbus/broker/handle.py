@@ -33,6 +33,10 @@ class BrokerLoop(Protocol):
         """Call a function on its event loop."""
         ...
 
+    def _run(self, host: NamespaceHost, act: Callable[[Namespace, float], T]) -> T:
+        """Do something to a namespace, and return when it is committed."""
+        ...
+
 
 class Faults:
     """The faults of one namespace."""
@@ -169,4 +173,4 @@ class NamespaceHandle:
         return self._broker.call(lambda: list(self._host.connections))
 
     def _run(self, act: Callable[[Namespace, float], T]) -> T:
-        return self._broker.call(lambda: self._host.run(act))
+        return self._broker._run(self._host, act)

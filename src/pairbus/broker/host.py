@@ -3,51 +3,57 @@
 The turn
 1. Whatever one turn of the event loop brings (bytes of any connection, administration, timers) goes to the
    engine at once; what there is to say in return stays inside the connections.
-2. At the end of the turn messages are given out to receivers with credit, the store commits the events of the
-   turn, and only then do the connections write. Nothing leaves before its commit, and one commit serves all
-   that arrived together.
-3. If the commit fails, or whatever else between a decision and its commit, the turn has not happened: its
-   answers are thrown away, the engine is rebuilt from the store, and every connection is closed with an
-   error, so that each client finds its request unanswered or refused, never wrongly confirmed. (In memory the
-   engine is the only copy: it stays.) An error before the engine was asked ends one connection alone.
+2. At the end of the turn messages are given out to receivers with credit, what there is to say is put aside,
+   the store commits the events of the turn, and only then do the connections write. Nothing leaves before
+   its commit, and one commit serves all that arrived together. The wait for the disk is a thread's
+   (`flights`), since other namespaces share the event loop; what arrives meanwhile is the next turn, which is
+   decided on top of this one and ends when this one is committed. So whatever is said is founded on
+   committed turns.
+3. If the commit fails, or whatever else between a decision and its commit, the turn has not happened, nor has
+   one that was decided on top of it: its answers are thrown away, the engine is rebuilt from the store, on
+   the thread too, and every connection is closed with an error, so that each client finds its request
+   unanswered or refused, never wrongly confirmed. Who connects before the store has been read is heard after
+   that. (In memory the engine is the only copy: it stays.) An error before the engine was asked ends one
+   connection alone, and one in the next turn leaves the turn that is being committed as it is.
 4. A store that cannot even be read leaves the namespace with nothing to stand on. Every turn is then refused,
    and the store is tried again with each of them and every second. What is due by time is not tried more
    often than that either, so that a full disk does not keep a core busy.
 """
 
 import asyncio
-import heapq
+import gc
 import logging
 import math
 import ssl
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from pairbus import conditions
 from pairbus.amqp.limits import CodecLimits as AmqpLimits
 from pairbus.amqp.performatives import AmqpError
 from pairbus.clock import Clock, WatchedClock
-from pairbus.fault_kinds import ClientAction, LineState
+from pairbus.fault_kinds import LineState
 
 from .access.policies import Policies
 from .access.tokens import Grant, JwtKey, check_token
 from .admin.administration import Administration, AdminLine
+from .appointments import Appointments
 from .connections import Connections
 from .counters import Counters
 from .engine.errors import Refused
 from .engine.namespace import Namespace
-from .engine.queue import MessageQueue
 from .engine.settings import NamespaceLimits
 from .errors import StoreError
 from .faults.board import FaultBoard
 from .faults.desk import FaultDesk
+from .flights import Flight, HeldAnswers, StoreThread
 from .gate import ConnectionLimits, Visitor
 from .links.consumers import Consumers
-from .links.endpoint import LinkEndpoint
+from .links.objections import Objections
 from .links.pace import MEMBER_READ, MOST_EFFORT, MOST_FRAMES, Allowance
 from .links.peer import Peer
-from .links.receiving_endpoint import ReceivingEndpoint
 from .links.sending_endpoint import SendingEndpoint
 from .listener import Direct, Listener
 from .store.store import Store
@@ -63,33 +69,10 @@ _LONGEST_SLEEP = 60.0
 MOST_UNFINISHED = 8 << 20
 # After a failed commit, seconds before what is due by time is tried again.
 RETRY_PAUSE = 1.0
+# A turn of so few events, a single send, is committed in place if there is no other namespace that this could
+# stop: to pass it to a thread and back costs a tenth of such a send. After a larger one more will come.
+_FEW = 4
 _ENGINE = Namespace.__module__.rpartition(".")[0]
-
-
-class _Appointments:
-    """What is to be done when, by the broker's own clock, which a test may turn by hand.
-
-    Those of one moment are kept in the order in which they were made.
-    """
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._made = 0
-
-    def make(self, at: float, act: Callable[[], None]) -> None:
-        """Have `act` called when the clock shows `at`."""
-        self._made += 1
-        heapq.heappush(self._heap, (at, self._made, act))
-
-    @property
-    def next(self) -> float:
-        """When the next one is; infinity if there is none."""
-        return self._heap[0][0] if self._heap else math.inf
-
-    def keep(self, now: float) -> None:
-        """Do all that is due."""
-        while self.next <= now:
-            heapq.heappop(self._heap)[2]()
 
 
 class NamespaceHost:
@@ -104,13 +87,16 @@ class NamespaceHost:
         clock: Clock,
         limits: NamespaceLimits,
         jwt_key: JwtKey | None = None,
+        is_alone: bool = False,
     ) -> None:
+        """`is_alone`: there is no other namespace on the event loop."""
         self.name = name
         self.policies = policies
         self.counters = Counters()
         self.connections = Connections(forget=self.counters.forget)
         self.faults = FaultBoard()
         self.fault_desk = FaultDesk(self, self.faults)
+        self._objections = Objections(self.faults, self.fault_desk)
         self.administration = Administration(self)
         self.amqp_limits = AmqpLimits(
             message_allowance=MESSAGE_ALLOWANCE,
@@ -122,9 +108,15 @@ class NamespaceHost:
         self.now, self.monotonic = watched.now, watched.monotonic
         self.limits = limits
         self.engine = Namespace(name, limits=limits)
+        self._is_alone = is_alone
         self._store = store
+        self._thread = StoreThread(store, name)
         self.jwt_key = jwt_key
-        self.engine = self._load()
+        try:
+            self.engine = self._load(self.now())
+        except StoreError:
+            store.close()
+            raise
         # Why the store could not be read after a failed commit; the engine is then an empty one.
         self._unread: StoreError | None = None
         self._pause_until = 0.0
@@ -134,7 +126,13 @@ class NamespaceHost:
         self.allowance = Allowance()
         self._peers: set[Peer] = set()
         self._dirty: set[Peer] = set()
-        self._appointments = _Appointments()
+        # What the thread of the store does; who speaks when it has committed; whether the next turn waits.
+        self._flight: Flight | None = None
+        self._staged: set[Peer] = set()
+        self._turn_waits = False
+        #: What is told when the turn is committed, beside what connections say.
+        self.answers = HeldAnswers()
+        self._appointments = Appointments()
         self._turn_is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
@@ -166,7 +164,9 @@ class NamespaceHost:
     def stop(self) -> None:
         """Close the port, say goodbye to everybody, and let go of the store."""
         self._stop_listening()
+        self._settle()
         self._end_turn()
+        self._settle()
         for peer in list(self._peers):
             peer.close(AmqpError(conditions.CONNECTION_FORCED, "The namespace is shutting down.", {}))
         self._rest()
@@ -175,6 +175,7 @@ class NamespaceHost:
         """Go as by a power cut: nothing is said and nothing more is committed."""
         self._stop_listening()
         self._dirty.clear()
+        self._flight = None
         for peer in list(self._peers):
             peer.reset()
         self._rest()
@@ -184,16 +185,17 @@ class NamespaceHost:
         self._loop = None
         if self._timer is not None:
             self._timer.cancel()
-        self._store.close()
+        self._thread.close()
 
     def _stop_listening(self) -> None:
         if self._listener is not None:
             self._listener.close()
 
-    def _load(self) -> Namespace:
+    def _load(self, now: float) -> Namespace:
         engine = Namespace(self.name, limits=self.limits)
         try:
-            engine.replay(self._store.load(), now=self.now())
+            with _uncollected():
+                engine.replay(self._store.load(), now=now)
         except StoreError:
             raise
         except Exception as error:
@@ -243,11 +245,41 @@ class NamespaceHost:
     # -- the turn
 
     def run(self, act: Callable[[Namespace, float], T]) -> T:
-        """Do something to the engine, have its links reviewed, and commit before returning."""
+        """Do something to the engine, have its links reviewed, and commit before returning.
+
+        All stands still meanwhile: for the event loop's own thread. `perform` is for all others.
+        """
+        self._settle()
         if self._unread is not None:
             self._rebuild()
-            if self._unread is not None:
-                raise self._unread
+            self._settle()
+        result = self._act(act)
+        outcome = self._end_turn()
+        if isinstance(outcome, Flight):
+            self._settle()
+            outcome = outcome.error
+        if outcome is not None:
+            raise outcome
+        return result
+
+    async def perform(self, act: Callable[[Namespace, float], T]) -> T:
+        """Do something to the engine as `run` does, and let others go on meanwhile."""
+        if self._unread is not None:
+            self._rebuild()
+        while self._flight is not None and self._flight.is_load:
+            await self._flight.landed()
+        result = self._act(act)
+        waiting: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self.answers.hold(waiting, lambda refused: refused)
+        self._schedule_turn()
+        refused = await waiting
+        if refused is not None:
+            raise refused
+        return result
+
+    def _act(self, act: Callable[[Namespace, float], T]) -> T:
+        if self._unread is not None:
+            raise self._unread
         noted = self.engine.noted
         try:
             result = act(self.engine, self.now())
@@ -258,9 +290,6 @@ class NamespaceHost:
         except Exception as error:
             self.undo_half(error, noted)
             raise
-        refused = self._end_turn()
-        if refused is not None:
-            raise refused
         return result
 
     def _schedule_turn(self) -> None:
@@ -268,10 +297,16 @@ class NamespaceHost:
             self._turn_is_due = True
             self._loop.call_soon(self._end_turn)
 
-    def _end_turn(self) -> Exception | None:
-        """Give out, commit and flush; why the turn was refused, if it was."""
+    def _end_turn(self) -> Flight | Exception | None:
+        """Give out, and commit; why the turn was refused, if it was, or the commit that is under way.
+
+        While one is, the turn goes on: its end comes with that of the commit.
+        """
         self._turn_is_due = False
         if self._loop is None:
+            return None
+        if self._flight is not None:
+            self._turn_waits = True
             return None
         try:
             self._detach_lost_sessions()
@@ -279,17 +314,74 @@ class NamespaceHost:
             if self._unread is not None:
                 raise self._unread
             events = self.engine.take_events()
-            if events:
+            self._stage()
+            if events and self._store.remembers:
+                if len(events) > _FEW or not self._is_alone:
+                    self._flight = self._thread.commit(events, self._on_landed)
+                    return self._flight
                 self._store.commit(events)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
             self.refuse_turn(error)
             return error
-        dirty, self._dirty = self._dirty, set()
-        for peer in dirty:
-            self._flush(peer)
-        self.administration.release()
-        self._arm_timer()
+        self._speak()
         return None
+
+    def _stage(self) -> None:
+        """Put aside what the turn has to say, apart from what the next one will have."""
+        self._staged, self._dirty = self._dirty, set()
+        for peer in self._staged:
+            peer.stage()
+        self.answers.stage()
+
+    def _speak(self) -> None:
+        """Say what was put aside: it is committed."""
+        staged, self._staged = self._staged, set()
+        for peer in staged:
+            self._flush(peer)
+        self.answers.release()
+        self._arm_timer()
+
+    # -- the thread of the store
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether the namespace is being read again, so that nothing can be decided."""
+        return self._flight is not None and self._flight.is_load
+
+    def _on_landed(self, flight: Flight) -> None:
+        self._land(flight)
+        if self._turn_waits and self._flight is None:
+            self._turn_waits = False
+            self._end_turn()
+
+    def _land(self, flight: Flight) -> None:
+        """Deal with what came of a commit or a load, once."""
+        if self._flight is not flight:
+            return
+        self._flight = None
+        if flight.is_load:
+            self._take_load(flight)
+        elif flight.error is not None:
+            self.refuse_turn(flight.error)
+        else:
+            self._speak()
+        flight.tell()
+
+    def _settle(self) -> None:
+        """Wait for what is under way, and let nothing else happen."""
+        while (flight := self._flight) is not None:
+            flight.block()
+            self._land(flight)
+
+    def _take_load(self, flight: Flight) -> None:
+        if flight.error is None:
+            self.engine, self._unread = flight.result, None
+        else:
+            reason = str(flight.error)
+            self._unread = flight.error if isinstance(flight.error, StoreError) else StoreError(reason)
+            fields = {"namespace": self.name, "reason": reason}
+            log.error("the store cannot be read", extra={"fields": fields})
+        self._arm_timer()
 
     def _flush(self, peer: Peer) -> None:
         try:
@@ -310,6 +402,13 @@ class NamespaceHost:
 
     def refuse_turn(self, error: Exception) -> None:
         """Let the turn not have happened: nothing of it is said, and nothing kept."""
+        flight = self._flight
+        if flight is not None and not flight.is_load:
+            # The turn before is still being committed, and its answers are true if it is.
+            flight.block()
+            self._land(flight)
+            if flight.error is not None:
+                return  # all has been refused with it
         is_foreseen = isinstance(error, StoreError)
         fields = {"namespace": self.name, "reason": str(error) or repr(error)}
         log.error("turn refused", extra={"fields": fields}, exc_info=None if is_foreseen else error)
@@ -320,7 +419,7 @@ class NamespaceHost:
         for peer in list(self._peers):
             self._dismiss(peer, refusal)
         self.consumers = Consumers()
-        self.administration.refuse()
+        self.answers.refuse(error)
         self._dirty.clear()
         self._rebuild()
         self._arm_timer()
@@ -340,15 +439,12 @@ class NamespaceHost:
         if not self._store.remembers:
             self.engine.take_events()
             return
+        if self.is_loading:
+            return
         self.engine = Namespace(self.name, limits=self.limits)
-        try:
-            self.engine = self._load()
-            self._unread = None
-        except StoreError as error:
-            self._unread = error
-            log.error(
-                "the store cannot be read", extra={"fields": {"namespace": self.name, "reason": str(error)}}
-            )
+        self._unread = StoreError(f"{self.name} is being read again after a failure. Try again in a moment.")
+        now = self.now()
+        self._flight = self._thread.load(lambda: self._load(now), self._on_landed)
 
     # -- time
 
@@ -433,46 +529,17 @@ class NamespaceHost:
         now = self.now()
         for peer in list(self._peers):
             for endpoint in list(peer.endpoints.values()):
-                error = self._objection_to(endpoint, now)
+                error = self._objections.to_link(endpoint, self.engine, now)
                 if error is not None:
                     peer.detach(endpoint, error)
                 elif isinstance(endpoint, SendingEndpoint):
                     self.consumers.want(endpoint)  # it may have been mute until now
         for wait in self.consumers.waits():
-            error = self._objection(wait.queue.path, wait.queue, now)
+            error = self._objections.to(wait.queue.path, wait.queue, self.engine, now)
             if error is not None:
                 wait.refuse(error)
             elif wait.try_again(now):
                 self.consumers.stop_waiting(wait)
-
-    def _objection_to(self, endpoint: LinkEndpoint, now: float) -> AmqpError | None:
-        if endpoint.is_owed_an_answer and not self.fault_desk.is_mute(endpoint.path):
-            text = "The link was silent for a while. What was asked of it meanwhile is lost; attach it again."
-            return AmqpError(conditions.DETACH_FORCED, text, {})
-        if isinstance(endpoint, ReceivingEndpoint):
-            return self._objection(endpoint.path, None, now)
-        if isinstance(endpoint, SendingEndpoint):
-            return self._objection(endpoint.path, endpoint.queue, now)
-        if endpoint.path and self.faults.any:
-            return self.faults.severance(ClientAction.ATTACH_MANAGEMENT, endpoint.path, now=now)
-        return None
-
-    def _objection(self, path: str, queue: MessageQueue | None, now: float) -> AmqpError | None:
-        """Why a sender at `path`, or a receiver of `queue`, cannot be there any longer."""
-        try:
-            node = self.engine.node(path)
-            if queue is None:
-                node.check_send()
-            elif node is queue:
-                queue.check_receive()
-            else:
-                return AmqpError(conditions.NOT_FOUND, f"The entity '{path}' was deleted.", {})
-        except Refused as refused:
-            return AmqpError(refused.condition, refused.description, {})
-        if not self.faults.any:
-            return None
-        operation = ClientAction.ATTACH_SENDER if queue is None else ClientAction.ATTACH_RECEIVER
-        return self.faults.severance(operation, path, now=now)
 
     def _detach_lost_sessions(self) -> None:
         for lock in self.engine.take_lost_sessions():
@@ -486,6 +553,18 @@ class NamespaceHost:
     def check_token(self, token: str, path: str) -> Grant:
         """The grant that a token gives on `path`; raises TokenRejected."""
         return check_token(token, entity=path, now=self.now(), policies=self.policies, jwt_key=self.jwt_key)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """All that is made meanwhile stays: the collector of garbage would walk over it again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _failed_in_engine(error: Exception) -> bool:

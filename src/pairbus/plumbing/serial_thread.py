@@ -44,11 +44,17 @@ class SerialThread:
             else:
                 future.set_result(result)
 
+        self.post(perform)
+        return future
+
+    def post(self, act: Callable[[], None]) -> None:
+        """Have a function called that never raises and tells by itself how it ended: a future costs more than
+        it does to pass a small piece of work to another thread.
+        """
         with self._lock:
-            self._work.put(perform)
+            self._work.put(act)
             if self._thread is None:
                 self._start()
-        return future
 
     async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """The same, and wait for it. What has been submitted is done though its caller is cancelled."""

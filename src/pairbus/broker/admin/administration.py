@@ -23,17 +23,26 @@ if TYPE_CHECKING:
     from pairbus.broker.host import NamespaceHost
 
 
+_NOT_STORED = error_response(
+    500, "The namespace could not store the request, and nothing of it was kept. Its log says why."
+)
+
+
 class Administration:
     """Answers the requests of administration clients."""
 
     def __init__(self, host: "NamespaceHost") -> None:
         self._host = host
-        self._held: list[tuple[asyncio.Future[Response], Response]] = []
 
     def handle(self, request: HttpRequest, connection: str, visitor: Visitor) -> Awaitable[Response]:
-        """Carry out a request; its answer is held until `release`. Whoever shows a good token is let in."""
+        """Carry out a request; its answer waits for the commit. Whoever shows a good token is let in."""
         host = self._host
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        if host.is_loading:
+            answer.set_result(
+                error_response(503, "The namespace is being read again. Try again in a moment.")
+            )
+            return answer
         known = self._known_entity(request)  # before: it may be deleted now
 
         def authorize(request: HttpRequest, path: str) -> None:
@@ -48,24 +57,11 @@ class Administration:
         except Exception as error:
             host.undo_half(error, noted)
             raise
-        self._held.append((answer, response))
+        host.answers.hold(answer, lambda refused: response if refused is None else _NOT_STORED)
         entity = known or self._known_entity(request) or NAMESPACE  # after: it may be new
         host.counters.count(entity, connection, kind=OperationKind.ADMIN, size=len(request.body))
         host.review(has_changes=host.engine.noted != noted)
         return answer
-
-    def release(self) -> None:
-        """Give the answers of the turn that has just been committed."""
-        held, self._held = self._held, []
-        for future, response in held:
-            if not future.done():
-                future.set_result(response)
-
-    def refuse(self) -> None:
-        """Take the answers back: the turn could not be committed."""
-        text = "The namespace could not store the request, and nothing of it was kept. Its log says why."
-        self._held = [(future, error_response(500, text)) for future, _ in self._held]
-        self.release()
 
     def _fault(self, request: HttpRequest) -> Response | None:
         """What a fault answers in our place."""

@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 # Azure closes a connection on which nothing was heard for four minutes.
 IDLE_TIMEOUT = 240.0
 MAX_FRAME_SIZE = 65536
+# While its namespace is being read again, how often a connection looks whether that is done.
+LOADING_PAUSE = 0.02
 
 
 class Peer(Direct):
@@ -95,6 +97,10 @@ class Peer(Direct):
         self._is_stopped = False  # as a black hole does
         self._closing = False
         self._is_crowded_out = False
+        # What is to be said when the turn is committed, and whether the line is then cut or closed.
+        self._staged = b""
+        self._is_cut = False
+        self._is_last_word = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
 
@@ -122,6 +128,9 @@ class Peer(Direct):
             return
         if self.is_full:
             self._go_on_later()
+            return
+        if self.host.is_loading:
+            self._go_on_later(LOADING_PAUSE)
             return
         now, is_stranger = time.monotonic(), not self.machine.trusted
         if is_stranger and (wait := self.host.allowance.wait(now)):
@@ -249,20 +258,26 @@ class Peer(Direct):
         """Whether the socket is there and nobody has said goodbye."""
         return self._transport is not None and not self._closing
 
+    def stage(self) -> None:
+        """Put aside what the machine has to say. Called by the host when a turn ends, before its commit."""
+        self._is_cut, self._is_last_word = self._doomed, self._closing
+        if not self._is_barred:
+            self._staged += self.machine.data_to_send()
+
     def flush(self) -> None:
-        """Write what the machine has to say. Called by the host, after the turn's commit."""
+        """Write what was put aside. Called by the host, after the turn's commit."""
         if self._transport is None:
             return
-        if self._doomed:
+        if self._is_cut:
             self.reset()
             return
-        if self._is_held or (self._is_clogged and not self._closing):
+        if self._is_barred:
             return
-        data = self.machine.data_to_send()
+        data, self._staged = self._staged, b""
         if data:
             self._transport.write(data)
         self._output = 0
-        if self._closing:
+        if self._is_last_word:
             self._close_transport(self._transport)
             return
         if self.is_full and not self._is_clogged:
@@ -323,6 +338,7 @@ class Peer(Direct):
     def close(self, error: AmqpError | None) -> None:
         """Say goodbye in the protocol's words and close the socket, forgetting whatever was not yet said."""
         self.machine.data_to_send()
+        self._staged = b""
         self.machine.close(error)
         self._closing = True
         self._todo.clear()
@@ -330,7 +346,13 @@ class Peer(Direct):
         if self._is_held:
             self.reset()  # a mute line says no goodbye
         else:
+            self.stage()
             self.flush()
+
+    @property
+    def _is_barred(self) -> bool:
+        """Whether nothing can be written for now."""
+        return self._is_held or (self._is_clogged and not self._closing)
 
     @property
     def _is_held(self) -> bool:

@@ -24,6 +24,7 @@ Rules
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,21 +119,35 @@ class SqliteStore:
 
     def commit(self, events: Sequence[EngineEvent]) -> None:
         """Write a turn, or raise (what the file refuses is a StoreError) and write nothing."""
-        execute = self._database.execute
+        self.write(events)
+        self.finish()
+
+    def write(self, events: Sequence[EngineEvent]) -> None:
+        """The first half of a commit, which does not wait for the disk: it is nothing without the second."""
         self._counted = self._total
-        try:
-            execute(self._sql["begin"])
+        with self._undoing():
+            self._database.execute(self._sql["begin"])
             self._write(events)
-            execute(self._sql["commit"])
+
+    def finish(self) -> None:
+        """The second half of a commit."""
+        with self._undoing():
+            self._database.execute(self._sql["commit"])
+        self.commits += 1
+        self._mark, self._total = Mark(self._mark.identity, self._mark.turn + 1), self._counted
+        self._counter.write(self._mark)
+
+    @contextmanager
+    def _undoing(self) -> Iterator[None]:
+        """Take back what was written of a turn, if that fails."""
+        try:
+            yield
         except BaseException as error:
             self._roll_back()
             if not isinstance(error, sqlite3.Error):
                 raise
             # Clients are told of this too, and where the file lies is none of their business.
             raise store_error(self._path.name, error) from error
-        self.commits += 1
-        self._mark, self._total = Mark(self._mark.identity, self._mark.turn + 1), self._counted
-        self._counter.write(self._mark)
 
     def _roll_back(self) -> None:
         try:
@@ -279,8 +294,13 @@ class SqliteStore:
     # -- reading
 
     def load(self) -> Iterator[EngineEvent]:
-        """Every row, as the event that would write it; raises StoreError."""
+        """Every row, as the event that would write it; raises StoreError.
+
+        What was written and never finished has not happened.
+        """
         try:
+            if self._database.in_transaction:
+                self._roll_back()
             yield from self._load()
         except (sqlite3.Error, *UNREADABLE) as error:
             raise self._unreadable(error) from error

@@ -21,6 +21,14 @@ class Store(Protocol):
         """Make a turn's events durable, or raise StoreError and keep none of them."""
         ...
 
+    def write(self, events: Sequence[EngineEvent]) -> None:
+        """The first half of `commit`, as far as that need not wait for the disk."""
+        ...
+
+    def finish(self) -> None:
+        """The second half of `commit`."""
+        ...
+
     def close(self) -> None:
         """Let go of files."""
         ...
@@ -36,6 +44,11 @@ class MemoryStore:
 
     def commit(self, events: Sequence[EngineEvent]) -> None:
         """In memory the engine itself is the only copy."""
+
+    write = commit
+
+    def finish(self) -> None:
+        """There is nothing to finish."""
 
     def close(self) -> None:
         """There is nothing to let go of."""
