@@ -28,7 +28,14 @@ from .parcel import Parcel
 from .rate import Pace
 from .station import Station
 from .transport import BacklogSource, Delivery, Peeked
-from .unwrapping import OpenedEnvelope, Postmark, open_envelope, read_address, read_postmark
+from .unwrapping import (
+    OpenedEnvelope,
+    Postmark,
+    open_envelope,
+    read_address,
+    read_delivery_count,
+    read_postmark,
+)
 
 PEEK_PAGE = 250
 # Rule 3: what so many pumps had in hand may be under lock, and does not look as if it had been touched.
@@ -95,7 +102,7 @@ class Intake:
             return Stray(delivery, mark, fetched, opened, EXPIRED, "The time to live ended in the backlog.")
         parcel = self._hold(delivery, mark, opened, now, fetched)
         # To be put aside counts as a delivery, too.
-        if sections.header.delivery_count > fetched:
+        if read_delivery_count(sections) > fetched:
             self._suspects.append(parcel)
         return None
 

@@ -42,6 +42,10 @@ log = logging.getLogger(__name__)
 _LONGEST_QUIET = 1.0
 
 
+def _end_of_lock(held: Parcel) -> float:
+    return held.locked_until
+
+
 class QueuePump:
     """Moves the messages of one backlog queue."""
 
@@ -303,7 +307,7 @@ class QueuePump:
         deadline = now + self.lanes.margin / 2
         fresh = []
         for unit in units:
-            if min(held.locked_until for held in unit) > deadline:
+            if (unit[0] if len(unit) == 1 else min(unit, key=_end_of_lock)).locked_until > deadline:
                 fresh.append(unit)
             else:
                 self.lanes.unsent(unit, now)
