@@ -142,7 +142,7 @@ def length(dice: random.Random) -> float:
     return dice.uniform(SHORTEST, LONGEST) if CHOSEN is CASES else 2.0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @cases("")
 def test_a_process_in_trouble_loses_nothing(
     tmp_path: Path, dice: random.Random, fault: str, victim: str
@@ -151,7 +151,7 @@ def test_a_process_in_trouble_loses_nothing(
         go_through(world, fault, victim, length(dice))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @cases("small_disk")
 def test_a_disk_without_room_loses_nothing(
     tmp_path: Path, small_disk: Callable[[Path], None], dice: random.Random, fault: str, victim: str
@@ -161,7 +161,7 @@ def test_a_disk_without_room_loses_nothing(
         go_through(world, fault, victim, length(dice))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @cases("lines")
 def test_a_line_in_trouble_loses_nothing(
     tmp_path: Path, lines: Lines, dice: random.Random, fault: str, victim: str

@@ -32,11 +32,11 @@ ACTORS = (*SIDES, "application", "pump")
 START = 120.0
 # Slow enough to be in the middle of the backlog when something happens.
 PUMP_RATE = "60"
-# What a pump that is killed may have sent without a receipt: all that it has in hand.
+# What a pump that was killed, or could write no receipts, may have sent without one: all that it has in hand.
 IN_HAND = 1000
 
 
-def until(is_so: Callable[[], object], *, what: str, within: float = PATIENCE) -> None:
+def until(is_so: Callable[[], object], *, what: str, within: float = 2 * PATIENCE) -> None:
     ends = time.monotonic() + within
     while not is_so():
         assert time.monotonic() < ends, f"{what}: not within {within:.0f} s"
@@ -144,6 +144,7 @@ class World:
 
     def _start_anew(self, actor: str) -> None:
         self._has_died |= actor == "application"
+        self._excused += IN_HAND if actor == "pump" else 0
         self.start(actor)
         if actor in SIDES:
             self.await_start(actor)
@@ -155,7 +156,6 @@ class World:
 
     @contextmanager
     def killed(self, actor: str) -> Iterator[None]:
-        self._excused += IN_HAND if actor == "pump" else 0
         self.signal(actor, signal.SIGKILL)
         self._processes.pop(actor).wait()
         yield
@@ -191,6 +191,7 @@ class World:
 
     @contextmanager
     def on_a_full_disk(self, actor: str) -> Iterator[None]:
+        self._excused += IN_HAND if actor == "pump" else 0
         filler = self.place(actor) / "filler"
         with filler.open("wb", buffering=0) as file:
             for size in (65536, 4096, 1):
