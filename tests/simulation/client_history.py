@@ -49,7 +49,7 @@ from .pump_plan import PRIMARY, SECONDARY, backlog
 from .side import SimulatedSide, connection_string
 from .transport import SimulatedTransport
 
-__all__ = ["ClientHistory", "play_client"]
+__all__ = ["ClientHistory", "memory", "play_client", "replaced"]
 
 _PATHS = ("orders", "bills")
 # A call that has a time-out ends so long after it at most; one that has none, after the last fault.
@@ -84,7 +84,7 @@ class ClientHistory(SimulatedHistory):
         self._crashes = list(plan.crashes)
         self._life = 0
         self._client: aio.PairedServiceBusClient | None = None
-        self._state = Path(tempfile.mkdtemp(prefix="pairbus-simulation-", dir=_memory()))
+        self._state = Path(tempfile.mkdtemp(prefix="pairbus-simulation-", dir=memory()))
         self.disk = ForgetfulDisk(self._state, plan.seed)
         #: When each life of the application ended that was killed.
         self.deaths: dict[Process, float] = {}
@@ -92,7 +92,7 @@ class ClientHistory(SimulatedHistory):
     def play(self) -> None:
         """Play the plan to its end."""
         try:
-            with _world(self):
+            with replaced(self):
                 self.loop.run(self._main(), limit=self.plan.healed_at + 20 * GRACE)
         except Stuck as stuck:
             self.failures.append(f"stuck: {stuck}")
@@ -148,7 +148,7 @@ class ClientHistory(SimulatedHistory):
         assert crash is not None
         self.note(f"the application is {'killed by a power cut' if crash.is_power_cut else 'killed'}")
         self.deaths[process] = EPOCH + self.loop.time()
-        if crash.is_power_cut and _memory() is not None:
+        if crash.is_power_cut and memory() is not None:
             self.disk.cut_power()
         await asyncio.sleep(crash.pause)
         return "killed"
@@ -315,13 +315,13 @@ def message_of(call: PlannedCall, name: str) -> ServiceBusMessage:
     )
 
 
-def _memory() -> str | None:
+def memory() -> str | None:
     """A directory in memory, where there is one."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @contextlib.contextmanager
-def _world(history: ClientHistory) -> Iterator[None]:
+def replaced(history: ClientHistory) -> Iterator[None]:
     """Take the place of threads, of what is random, and of the locks of processes that have died."""
     loop, chance = history.loop, random.Random(f"client's own {history.plan.seed}")
 

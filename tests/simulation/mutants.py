@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,7 +28,9 @@ from pairbus.client.sending.sessions import SessionPicture, StayingSessions
 from pairbus.client.sending.spool import Spool
 from pairbus.client.sending.spool_lane import SpoolLane
 from pairbus.client.state import spool_store
+from pairbus.client.state.spool_records import SpoolCursor
 from pairbus.pairing.errors import BacklogUnavailableError
+from pairbus.plumbing.files import publish
 from pairbus.pump import intake as intake_module
 from pairbus.pump import judgement as judgement_module
 from pairbus.pump import lanes as lanes_module
@@ -434,7 +437,21 @@ def _spool_without_a_disk() -> Iterator[Any]:
     yield _always(Spool, "append", append)
 
 
-@mutant("spool without fsync", world="client")
+@mutant("cursor without fsync", world="spool")
+def _cursor_without_fsync() -> Iterator[Any]:
+    yield mock.patch.object(spool_store, "publish", partial(publish, durable=False))
+
+
+@mutant("send the spool again from the start of a list", world="spool")
+def _send_the_spool_again_from_the_start_of_a_list() -> Iterator[Any]:
+    def deal(original: Any, self: SpoolLane, store: Any, place: SpoolCursor, messages: int) -> None:
+        if not place.messages:
+            original(self, store, place, messages)
+
+    yield _always(SpoolLane, "_deal", deal)
+
+
+@mutant("spool without fsync", world="spool")
 def _spool_without_fsync() -> Iterator[Any]:
     def write(path: Path, data: bytes, *, at: int) -> None:
         with path.open("r+b" if path.exists() else "wb") as file:
@@ -445,7 +462,7 @@ def _spool_without_fsync() -> Iterator[Any]:
     yield mock.patch.object(spool_store, "_write", write)
 
 
-@mutant("names of the spool without fsync", world="client")
+@mutant("names of the spool without fsync", world="spool")
 def _names_of_the_spool_without_fsync() -> Iterator[Any]:
     yield mock.patch.object(spool_store, "sync_directory", return_value=None)
 

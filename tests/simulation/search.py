@@ -14,6 +14,7 @@ from .client_plan import draw_client_plan
 from .pump_history import play_pump
 from .pump_plan import draw_pump_plan
 from .shrinker import shrink
+from .spool_history import draw_spool_plan, play_spool
 
 __all__ = ["WORLDS", "Finding", "World", "find", "report", "search"]
 
@@ -41,6 +42,7 @@ class World:
 WORLDS = {
     "pump": World(draw_pump_plan, play_pump, ("crashes", "faults", "messages")),
     "client": World(draw_client_plan, play_client, ("crashes", "faults", "calls")),
+    "spool": World(draw_spool_plan, play_spool, ("crashes", "faults", "calls")),
 }
 
 
