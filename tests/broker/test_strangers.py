@@ -11,7 +11,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.amqp import SaslClient
+from pairbus import conditions
+from pairbus.amqp import SaslClient, Source, Target
 
 from .bus import Bus, bodies, eventually, receive, receive_nothing
 from .raw import RawClient
@@ -148,3 +149,17 @@ async def test_fifty_clients_at_once(aio_bus: Bus) -> None:
     received = sorted(text for share in await takers for text in share)
     assert received == sorted(f"{number}-{each}" for number in range(25) for each in range(8))
     assert aio_bus.namespace.message_count("orders") == 0
+
+
+def test_addresses_have_an_end(bus_without_client: Bus) -> None:
+    """Claims are looked for at each slash of an address: a long one would cost its square."""
+    namespace = bus_without_client.namespace
+    with RawClient.connected(namespace.port, SaslClient.anonymous()) as client:
+        address = "a/" * 520
+        client.machine.begin().attach(
+            name="long", role_sender=True, source=Source(address), target=Target(address)
+        )
+        client.flush()
+        error = client.refusal().error
+        assert error is not None
+        assert error.condition == conditions.INVALID_FIELD

@@ -40,6 +40,7 @@ from .access.policies import Policies
 from .access.tokens import Grant, JwtKey, check_token
 from .admin.administration import Administration, AdminLine
 from .appointments import Appointments
+from .bounded_log import BoundedLog
 from .connections import Connections
 from .counters import Counters
 from .engine.errors import Refused
@@ -60,6 +61,7 @@ from .store.store import Store
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+bounded = BoundedLog(log)
 # A message this much too large is still heard out and refused by itself, and its sender's link left alone: a
 # link that is gone tells the Python SDK nothing about the message.
 MESSAGE_ALLOWANCE = 32 << 20
@@ -225,7 +227,7 @@ class NamespaceHost:
         info = self.connections.close(peer.name, self.now())
         if info is not None:
             facts = {**self._fields(peer), "container": info.container_id}
-            log.info("connection closed", extra={"fields": facts})
+            bounded.tell(logging.INFO, "connection closed", facts)
         # What it held (a session, credit) may now be somebody else's.
         self._schedule_turn()
 

@@ -27,10 +27,11 @@ from collections.abc import Callable
 
 from pairbus.fault_kinds import LineState
 
+from .bounded_log import BoundedLog
 from .errors import BrokerError
 from .gate import ConnectionLimits, Gate, Visitor
 
-log = logging.getLogger(__name__)
+bounded = BoundedLog(logging.getLogger(__name__))
 _TLS_HANDSHAKE = 0x16
 # No room, or no descriptors: how long to leave whoever knocks in the kernel's queue.
 ACCEPT_PAUSE = 0.1
@@ -150,7 +151,7 @@ class Listener:
         except (BlockingIOError, ConnectionAbortedError):
             return  # whoever knocked has gone again
         except OSError as error:
-            log.error("cannot accept", extra={"fields": {"port": self.port, "reason": str(error)}})
+            bounded.tell(logging.ERROR, "cannot accept", {"port": self.port, "reason": str(error)})
             if error.errno in _NO_DESCRIPTORS:
                 self.gate.relieve()
             self._pause(listening)
@@ -208,7 +209,7 @@ class Listener:
                 ssl_shutdown_timeout=limits.read_timeout if encrypted else None,
             )
         except (OSError, ssl.SSLError) as error:
-            log.info("handshake failed", extra={"fields": {"port": self.port, "reason": str(error)}})
+            bounded.tell(logging.INFO, "handshake failed", {"port": self.port, "reason": str(error)})
             visitor.leave()
             sock.close()
         except asyncio.CancelledError:

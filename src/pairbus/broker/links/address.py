@@ -6,6 +6,9 @@ from urllib.parse import unquote
 
 from pairbus import words
 
+# Far longer than any path. Claims are looked for at each of its slashes: the work grows with its square.
+MOST_ADDRESS = 1024
+
 
 class NodeKind(Enum):
     """What stands at an address."""

@@ -12,6 +12,7 @@ from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError, Source, Target
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.broker.access.policies import Claim
+from pairbus.broker.bounded_log import BoundedLog
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
@@ -19,7 +20,7 @@ from pairbus.broker.engine.settings import QueueSettings, TopicSettings
 from pairbus.broker.engine.topic import Topic
 from pairbus.fault_kinds import ClientAction
 
-from .address import LinkAddress, NodeKind, parse_address
+from .address import MOST_ADDRESS, LinkAddress, NodeKind, parse_address
 from .cbs import TokenNode
 from .endpoint import LinkEndpoint, Unanswered
 from .management import ManagementNode
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .peer import Peer
 
 log = logging.getLogger(__name__)
+refusals = BoundedLog(log)
 SESSION_FILTER = Symbol(words.SESSION_FILTER)
 _TIMEOUT = Symbol(words.LINK_TIMEOUT)
 _LOCKED_UNTIL = Symbol(words.LOCKED_UNTIL_TICKS)
@@ -53,7 +55,7 @@ def attach_link(peer: "Peer", event: LinkAttached) -> None:
             _attach_node(peer, event.link, address)
     except Refused as refused:
         fields = {"namespace": peer.host.name, "connection": peer.name, "condition": refused.condition}
-        log.info("link refused", extra={"fields": {**fields, "reason": refused.description}})
+        refusals.tell(logging.INFO, "link refused", {**fields, "reason": refused.description})
         event.link.refuse(AmqpError(refused.condition, refused.description, {}))
 
 
@@ -64,6 +66,8 @@ def _address(event: LinkAttached) -> LinkAddress:
         raise Refused(
             conditions.INVALID_FIELD, "A link needs an address: the path of a queue, topic or subscription."
         )
+    if len(raw) > MOST_ADDRESS:
+        raise Refused(conditions.INVALID_FIELD, f"An address has at most {MOST_ADDRESS} characters.")
     return parse_address(raw)
 
 
@@ -133,7 +137,7 @@ def _told(peer: "Peer", service: Service) -> Service:
         status, reason = int(given.properties[words.CBS_STATUS]), given.properties[words.CBS_STATUS_TEXT]
         if status >= 400:
             fields = {"namespace": host.name, "connection": peer.name, "status": status, "reason": reason}
-            log.info("token refused", extra={"fields": fields})
+            refusals.tell(logging.INFO, "token refused", fields)
         return given
 
     return answer

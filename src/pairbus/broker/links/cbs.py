@@ -9,7 +9,7 @@ from pairbus.amqp.types import Int
 from pairbus.broker.access.tokens import Grant, TokenRejected
 from pairbus.broker.engine.errors import Refused
 
-from .address import LinkAddress, parse_address
+from .address import MOST_ADDRESS, LinkAddress, parse_address
 from .requests import FAILED, Answer, NodeRequest
 
 
@@ -35,9 +35,9 @@ class TokenNode:
     def __call__(self, request: NodeRequest) -> Answer:
         operation = request.properties.get("operation")
         if operation != words.PUT_TOKEN:
-            return _answer(400, f"$cbs knows the operation put-token, not {operation!r}.")
+            return _answer(400, f"$cbs knows the operation put-token, not {operation!r:.100}.")
         audience, token = request.properties.get("name"), _token(request)
-        if not isinstance(audience, str) or not isinstance(token, str):
+        if not isinstance(audience, str) or len(audience) > MOST_ADDRESS or not isinstance(token, str):
             return _answer(
                 400, "put-token needs the audience as application property 'name' and the token as the body."
             )

@@ -38,6 +38,7 @@ from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError, Target
 from pairbus.broker.access.connection_rights import Access
 from pairbus.broker.access.tokens import Grant, TokenRejected, check_plain
+from pairbus.broker.bounded_log import BoundedLog
 from pairbus.broker.gate import CROWDED, Visitor
 from pairbus.broker.listener import Direct, cut
 from pairbus.fault_kinds import LineState
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from pairbus.broker.host import NamespaceHost
 
 log = logging.getLogger(__name__)
+bounded = BoundedLog(log)
 # Azure closes a connection on which nothing was heard for four minutes.
 IDLE_TIMEOUT = 240.0
 MAX_FRAME_SIZE = 65536
@@ -220,7 +222,7 @@ class Peer(Direct):
             if self._transport.get_write_buffer_size() < waiting:
                 self._await_reader(clog)
                 return
-            log.warning("a client that does not read is cut", extra={"fields": self._fields()})
+            bounded.tell(logging.WARNING, "a client that does not read is cut", self._fields())
             self.reset()
 
         self.host.later(self._visitor.limits.read_timeout, look)
@@ -392,7 +394,7 @@ class Peer(Direct):
         try:
             self.take_grant(check_plain(event.initial_response or b"", policies=self.host.policies), "")
         except TokenRejected as rejected:
-            log.warning("sasl refused", extra={"fields": {**self._fields(), "reason": str(rejected)}})
+            bounded.tell(logging.WARNING, "sasl refused", {**self._fields(), "reason": str(rejected)})
             self._todo.extend(self.machine.sasl_outcome(False))
             self._closing = True
         else:
@@ -404,7 +406,7 @@ class Peer(Direct):
         )
         if info is not None:
             facts = {**self._fields(), "container": info.container_id, "address": info.address}
-            log.info("connection opened", extra={"fields": facts})
+            bounded.tell(logging.INFO, "connection opened", facts)
         if self._is_crowded_out:
             self.close(AmqpError(conditions.RESOURCE_LIMIT, CROWDED, {}))
 
@@ -450,7 +452,7 @@ class Peer(Direct):
         error = event.error
         if event.local and error is not None:
             fields = {**self._fields(), "condition": error.condition, "reason": error.description}
-            log.warning("connection ended by a protocol error", extra={"fields": fields})
+            bounded.tell(logging.WARNING, "connection ended by a protocol error", fields)
         self._closing = True
         self._drop_endpoints()
 
