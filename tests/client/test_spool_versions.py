@@ -123,3 +123,12 @@ async def test_what_a_newer_version_spooled_is_left_alone_and_told(
     await eventually(lambda: f"{newer} was written by a newer version" in caplog.text)
     await spool.close()
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_a_status_of_a_newer_version_is_named_and_not_shown(
+    state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = status_dir(state) / "9734.json"
+    file.write_text(file.read_text(encoding="utf-8").replace("{", '{"format": 2, ', 1), encoding="utf-8")
+    assert read_status_files(status_dir(state), now=1794817089.0) == []
+    assert f"{file} was written by a newer version" in caplog.text

@@ -36,6 +36,8 @@ _LEAST_PAUSE = 0.1
 # How many writings may be missed, on a busy machine, before a file is taken for one that was left behind.
 _PATIENCE = 3
 _CLOSE_WAIT = 1.0
+# Files of version 0.1.0 do not say theirs, and are read the same.
+_FORMAT = 1
 
 
 class StatusFile(Observer):
@@ -119,6 +121,7 @@ class StatusFile(Observer):
     def _picture(self) -> str:
         return json.dumps(
             {
+                "format": _FORMAT,
                 "pid": os.getpid(),
                 "host": socket.gethostname(),
                 "written_at": self._clock.now(),
@@ -173,6 +176,9 @@ def read_status_files(directory: Path, *, now: float) -> list[ClientPicture]:
 def _read_picture(path: Path, now: float) -> ClientPicture | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        if int(found.get("format", _FORMAT)) > _FORMAT:
+            log.error("%s was written by a newer version of Pairbus, which alone can read it", path)
+            return None
         written_at = float(found["written_at"])
         age_limit = _PATIENCE * max(float(found["interval"]), 1.0)
         return ClientPicture(
@@ -182,6 +188,6 @@ def _read_picture(path: Path, now: float) -> ClientPicture | None:
             is_stale=now - written_at > age_limit,
             status=dict(found["status"]),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         # Removed this moment by its client, or none of ours.
         return None
