@@ -93,7 +93,8 @@ def rounds(short: int) -> int:
 
 def dice_of(name: str) -> random.Random:
     """Dice for a test, the same at each run; `PAIRBUS_FUZZ_SEED` gives others."""
-    return random.Random(f"{name}:{os.environ.get('PAIRBUS_FUZZ_SEED', '0')}")
+    seed = os.environ.get("PAIRBUS_FUZZ_SEED", "0")
+    return random.Random(f"{name}:{seed}")
 
 
 class Grammar:

@@ -22,7 +22,7 @@ LIMIT = 900.0
 
 def shape(line: str) -> str:
     """A line without its figures, which differ from run to run, and the space that they take up."""
-    figures = " ".join(re.sub(r"[0-9][0-9,.]*", "N", line).split())
+    figures = " ".join(re.sub(r"(?:up to )?[0-9][0-9,.]*", "N", line).split())
     return re.sub(r"(?:N (?:s|min|h)\b ?)+", "N s", figures)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import socket
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,13 @@ from pairbus.spark.leash.epochs import Epochs
 from pairbus.spark.leash.file_leash import ORDER_FILE, FileLeash, read_document, write_document
 from pairbus.spark.leash.file_tether import FilePlannerTether, FileTether
 from pairbus.spark.leash.leash import Leash, LeashAddress, LeashDirectory, PumpSeen
-from pairbus.spark.leash.tether import ControlFile, SocketPlannerTether, Tether, ask_leash
+from pairbus.spark.leash.tether import (
+    ControlFile,
+    SocketPlannerTether,
+    SocketTether,
+    Tether,
+    ask_leash,
+)
 
 from .bus import until as until_now
 
@@ -321,3 +331,32 @@ async def test_a_driver_that_does_not_answer_is_not_waited_for_without_end(
         pump = PumpSeen(shard=0, epoch=1, attempt=7, host="here", pid=1)
         with pytest.raises(UnreachableError, match="does not answer"):
             await asyncio.wait_for(hold_leash(address, [tmp_path], pump=pump, timed=False), 10)
+
+
+async def test_who_lets_go_resets_nothing_though_the_driver_has_just_spoken(tmp_path: Path) -> None:
+    """A reset would throw away what was told last, and the summary would lack a pump."""
+    heard = bytearray()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        spoken, let_go = threading.Event(), threading.Event()
+
+        def drive() -> None:
+            connection, _ = server.accept()
+            with connection, connection.makefile("rb") as lines:
+                lines.readline()
+                connection.sendall(b'{"order": "run", "left": null, "share": 1.0}\n')
+                assert let_go.wait(30)
+                connection.sendall(b'{"share": 0.5}\n')
+                spoken.set()
+                heard.extend(lines.read())  # up to the end; a reset would raise
+
+        with ThreadPoolExecutor(1) as pool:
+            driver = pool.submit(drive)
+            address = LeashAddress("127.0.0.1", server.getsockname()[1], "x")
+            seen = PumpSeen(0, 0, 0, "here", 1, 1)
+            tether = await SocketTether.connect(address, [tmp_path], pump=seen, timed=False)
+            let_go.set()
+            assert spoken.wait(30)  # this loop has not read it, and the thread goes on
+            tether.report({"epoch": 0})
+            await tether.close()
+            await asyncio.wrap_future(driver)
+    assert json.loads(heard) == {"row": {"epoch": 0}}

@@ -47,20 +47,25 @@ _KEPT_LINES = 20
 _LONGEST_LINE = 1024 * 1024
 
 
-def parse_command(command: str) -> list[str]:
-    """The words of the command, whose program is there. Asked first: a stage takes seconds to set."""
+def _parse_command(command: str) -> list[str]:
+    """The words of the command."""
     try:
         arguments = shlex.split(command)
     except ValueError as error:
         raise ConfigurationError(f"--app {command!r}: {error}") from None
     if not arguments:
         raise ConfigurationError("--app needs a command, such as 'python shop.py'")
-    if shutil.which(arguments[0]) is None:
+    return arguments
+
+
+def check_command(command: str) -> None:
+    """Refuse a command whose program is not there; before the stage is set, which takes seconds."""
+    program = _parse_command(command)[0]
+    if shutil.which(program) is None:
         raise ConfigurationError(
-            f"--app {arguments[0]}: there is no such program, or it may not be run; name one on the path, "
+            f"--app {program}: there is no such program, or it may not be run; name one on the path, "
             "or give its path"
         )
-    return arguments
 
 
 def parse_line(line: str) -> tuple[str, str | None, SendOutcome] | None:
@@ -96,7 +101,7 @@ class App:
         state: Path,
         recorder: Recorder,
     ) -> None:
-        self._arguments = parse_command(command)
+        self._arguments = _parse_command(command)
         self._scenario = scenario
         self._environment = {
             **os.environ,

@@ -11,7 +11,7 @@ from pairbus.cost import PriceSheet, default_sheet
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import make_directory
 
-from .app import App, parse_command
+from .app import App, check_command
 from .applications import Applications
 from .conductor import Conductor
 from .engines import Engine, PumpEngine, check_spark, export_namespaces
@@ -40,7 +40,7 @@ async def play(
     the place of our producers.
     """
     if app is not None:
-        parse_command(app)
+        check_command(app)
     if on_spark:
         check_spark()
     with _state_dir(state) as directory, DrillStage(scenario) as stage:

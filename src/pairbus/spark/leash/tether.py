@@ -157,6 +157,13 @@ class SocketTether(Tether):
             write_line(self._writer, value)
 
     async def close(self) -> None:
+        # A socket that is closed with something unread in it resets the connection, and what was told last
+        # may get lost. So say that this is the end, and listen until the driver has hung up.
+        with suppress(OSError):  # a time-out is one too
+            async with asyncio.timeout(_DEADLINE):
+                self._writer.write_eof()
+                if self._listener is not None:
+                    await self._listener
         if self._listener is not None:
             self._listener.cancel()
         self._writer.close()
