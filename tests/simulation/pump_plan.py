@@ -120,7 +120,7 @@ def draw_pump_plan(seed: int) -> PumpPlan:
         in_hand=chance.choice((10, 20, 1000)),
         send_timeout=chance.choice((3.0, 10.0)),
         detects_duplicates=chance.random() < 0.3,
-        skew=chance.choice((0.0, 0.0, -0.5, 0.5)),
+        skew=chance.choice((0.0, -0.5, 0.5, -3600.0, 3600.0)),
         start_rate=chance.choice((5.0, 50.0, 2000.0)),
         max_rate=chance.choice((None, None, 20.0)),
         rivals=chance.choice((0, 0, 2, 4)),

@@ -7,7 +7,9 @@
    locked by somebody is known to be missing, so that newer messages of its session wait. Messages are
    delivered in order, so after a long enough run of messages that nobody seems to have touched there is
    nothing more to find: longer than what several pumps had in hand that died one after the other.
-4. How long locks last is learned from deliveries.
+4. How long locks last is learned from deliveries. Until when one lasts the service says by its own clock, and
+   that may be far from ours: no lock is believed to last longer than those of backlog queues do, and one
+   that would have ended before it came is believed to have begun now.
 5. A message that was delivered before, and comes for the first time to us, was in the hands of a pump that
    died, or lost its lock. Nobody knows whether it was sent: it is a suspect.
 """
@@ -44,6 +46,8 @@ _PUMPS_BEFORE = 8
 _MALFORMED = "MalformedEnvelope"
 # A lock is renewed when less than this part of its duration is left, within bounds.
 _MARGIN_PART = 0.25
+# Rule 4: what provisioning gives to a backlog queue. To renew a longer one early costs little.
+_LONGEST_LOCK = 60.0
 
 
 class Stray(NamedTuple):
@@ -93,7 +97,7 @@ class Intake:
             held = self._lanes.in_hand(mark.sequence_number)
             if held is not None:
                 held.delivery = delivery
-                held.locked_until = mark.locked_until_ms / 1000
+                held.locked_until = self.lock_end(mark.locked_until_ms / 1000, now)
                 return None
             opened = open_envelope(sections, mark, policy_of=self._options.policy_of, now_ms=now_ms)
         except (DecodeError, MalformedEnvelope) as error:
@@ -117,7 +121,7 @@ class Intake:
         # A peeked or fetched message may not say until when it is locked; then it is for a lock's duration.
         locked_until = now + self._lanes.lock_duration
         if mark.locked_until_ms:
-            locked_until = mark.locked_until_ms / 1000
+            locked_until = self.lock_end(mark.locked_until_ms / 1000, now)
             self._learn_lock(locked_until - now)
         self._station.meet(opened.key, opened.path)
         parcel = Parcel(
@@ -133,6 +137,10 @@ class Intake:
         )
         self._lanes.arrive(parcel)
         return parcel
+
+    def lock_end(self, said: float, now: float) -> float:
+        """Rule 4: until when a lock lasts by our clock, which the service says by its own."""
+        return min(said if said > now else now + self._lanes.lock_duration, now + _LONGEST_LOCK)
 
     def _learn_lock(self, seconds: float) -> None:
         """The lock's duration as deliveries show it; clocks of two machines differ a little."""

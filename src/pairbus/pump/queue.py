@@ -375,7 +375,7 @@ class QueuePump:
             if isinstance(until, TransportError):
                 self.lanes.lost(held, now)
             else:
-                self.lanes.renewed(held, until)
+                self.lanes.renewed(held, self._intake.lock_end(until, now))
 
     async def _fetch(self, step: Fetch) -> None:
         try:
