@@ -97,7 +97,6 @@ def test_a_good_token_gives_its_policys_claims_until_its_end() -> None:
         "127.0.0.1:5672/orders",
         "[::1]:5672/orders",
         "myhost:5672",
-        "localhost",
         "orders",
         "sb://127.0.0.1:5672/orders?api-version=1",
     ],
@@ -147,7 +146,14 @@ def test_only_a_token_for_the_namespace_covers_the_namespace() -> None:
         ("orders", "orders"),
         ("orders/sub", "orders/sub"),
         ("a.b/c", "a.b/c"),
-        ("127.0.0.1/c", "c"),
+        ("127.0.0.1:5672/c", "c"),
+        ("[::1]/c", "c"),
+        # These may be names of queues.
+        ("2024", "2024"),
+        ("2024/orders", "2024/orders"),
+        ("localhost", "localhost"),
+        # No queue can be called that.
+        ("x.servicebus.windows.net/c", "c"),
         ("host:99/c", "c"),
         ("sb://user@h:1/c#x", "c"),
     ],

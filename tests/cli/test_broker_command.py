@@ -193,3 +193,30 @@ def test_a_damaged_store_is_refused_and_salvaged(tmp_path: Path) -> None:
 def _send(broker: Broker, bodies: list[bytes]) -> None:
     messages = [message(body) for body in bodies]
     broker._hosts["contoso"].run(lambda space, now: space.send("orders", messages, now))
+
+
+def test_a_hopeless_store_hides_nothing_of_the_others(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Broker({"aa": 0, "bb": 0, "cc": 0}, data_dir=data):
+        pass
+    (data / "bb" / "store.db").write_bytes(b"?" * 4096)
+    salvaged = run("broker", "--data", str(data), "--salvage")
+    assert salvaged.returncode == 3
+    assert [line.split(":")[0] for line in salvaged.stdout.splitlines()] == ["aa", "cc"]
+    assert salvaged.stderr.startswith("pairbus: bb: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--host", ""], "host is empty"),
+        (["--policy", "c2VjcmV0c2VjcmV0/x=:send"], "name of a policy cannot be used"),
+        (["--policy", "c2VjcmV0c2VjcmV0==:send"], "key of a policy cannot be used"),
+        (["--token-timeout", "nan"], "more than 0 seconds"),
+    ],
+)
+def test_a_mistake_is_told_without_what_may_be_a_key(arguments: list[str], told: str) -> None:
+    done = run("broker", "--namespace", "contoso=0", *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "c2VjcmV0c2VjcmV0" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -29,6 +30,16 @@ def test_what_version_0_1_0_has_left_waits(tmp_path: Path) -> None:
     refused, gaps, notes = read_spools([state])
     assert (refused, gaps, len(notes)) == (0, (), 1)
     assert notes[0].endswith(f"messages wait in {spool_dir(state)}, and went nowhere yet")
+
+
+def test_what_cannot_be_read_is_a_gap_before_anybody_has_put_it_aside(tmp_path: Path) -> None:
+    state = shutil.copytree(VERSION_0_1_0, tmp_path / "state")
+    (file, *_) = sorted(spool_dir(state).glob("*/*.spool"))
+    file.write_bytes(bytes(30))
+    os.utime(file, (1.0, 1.0))
+    assert read_spools([state]).gaps == (f"30 bytes of the spool cannot be read: {file}",)
+    os.utime(file)  # what ends a file may be on its way there at this moment
+    assert read_spools([state]).gaps == ()
 
 
 def test_a_newer_spool_is_told_by_name(tmp_path: Path) -> None:

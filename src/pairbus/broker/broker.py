@@ -79,6 +79,8 @@ class Broker:
                 raise ConfigurationError(
                     f"{name!r} is no name of a namespace: a letter, then letters, digits, dashes, 50 at most"
                 )
+        if not host:
+            raise ConfigurationError("host is empty: name the address to listen on, such as 127.0.0.1")
         if not namespaces:
             raise ConfigurationError("a broker needs at least one namespace, such as Broker({'contoso': 0})")
         self.address = host

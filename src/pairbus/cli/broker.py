@@ -200,7 +200,8 @@ def _read_variable(name: str) -> tuple[str, str]:
 
 def _salvage(data: Path, names: list[str] | None, *, as_json: bool) -> int:
     """Save what can be saved; 1 if something is lost."""
-    from pairbus.broker.store.salvage import salvage_store  # late, as below
+    from pairbus.broker.errors import StoreError  # late, as below
+    from pairbus.broker.store.salvage import salvage_store
 
     if names is None:
         names = sorted({found.parent.name for found in data.glob("*/store.*")})
@@ -208,15 +209,25 @@ def _salvage(data: Path, names: list[str] | None, *, as_json: bool) -> int:
         raise ConfigurationError(
             f"--data {data}: there is no store below it; name the data directory of a broker"
         )
-    results = {name: salvage_store(data / name / "store.db") for name in names}
-    if as_json:
-        print_json({name: None if found is None else found.describe() for name, found in results.items()})
-    else:
-        for name, found in results.items():
+    results: dict[str, dict[str, Any] | None] = {}
+    codes = {0}
+    for name in names:  # each by itself: what is hopeless hides nothing of the others
+        try:
+            found = salvage_store(data / name / "store.db")
+        except StoreError as error:
+            results[name] = {"error": str(error)}
+            codes.add(3)
+            click.echo(f"pairbus: {name}: {error}", err=True)
+            continue
+        results[name] = None if found is None else found.describe()
+        codes.add(0 if found is None or found.is_complete else 1)
+        if not as_json:
             click.echo(f"{name}: {'nothing is wrong with it' if found is None else found.summary()}")
             for lost in found.lost if found is not None else ():
                 click.echo(f"  lost: {lost}")
-    return 1 if any(found is not None and not found.is_complete for found in results.values()) else 0
+    if as_json:
+        print_json(results)
+    return max(codes)
 
 
 def _parse_namespaces(given: tuple[str, ...]) -> Mapping[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import click
@@ -14,9 +15,11 @@ class _Positive(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return super().convert(value, param, ctx)
+            number = super().convert(value, param, ctx)
         except click.BadParameter:
-            return self.fail(f"{value!r} is not a number above 0.", param, ctx)
+            number = math.nan
+        # Nothing is greater than nan, nor less.
+        return self.fail(f"{value!r} is not a number above 0.", param, ctx) if number != number else number
 
 
 class _AtLeastOne(click.IntRange):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,8 +66,10 @@ def list_spool(*, choice: PairChoice, state: Path | None, as_json: bool) -> None
     from pairbus.client.state.directory import spool_dir
     from pairbus.client.state.spool_aside import list_damaged, list_refused
     from pairbus.client.state.spool_store import newer_directories
-    from pairbus.client.state.spool_survey import list_waiting
+    from pairbus.client.state.spool_survey import list_unreadable, list_waiting
 
+    for file, size in list_unreadable(spool_dir(directory), now=time.time()):
+        click.echo(f"{size:,} bytes of {file} cannot be read: pairbus spool replay puts them aside", err=True)
     waiting, newer = list_waiting(spool_dir(directory)), newer_directories(spool_dir(directory))
     refused, damaged = list_refused(directory), list_damaged(directory)
     if as_json:

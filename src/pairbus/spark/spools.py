@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 from pairbus.client.state.directory import spool_dir
 from pairbus.client.state.spool_aside import list_damaged, list_refused
 from pairbus.client.state.spool_store import newer_directories
-from pairbus.client.state.spool_survey import list_waiting
+from pairbus.client.state.spool_survey import list_unreadable, list_waiting
 
 
 class SpoolsRead(NamedTuple):
@@ -29,6 +30,10 @@ def read_spools(states: Sequence[Path]) -> SpoolsRead:
         refused += len(list_refused(state))
         gaps += [f"{one.size:,} bytes of the spool cannot be read: {one.file}" for one in list_damaged(state)]
         spool = spool_dir(state)
+        gaps += [
+            f"{size:,} bytes of the spool cannot be read: {file}"
+            for file, size in list_unreadable(spool, now=time.time())
+        ]
         gaps += [f"{path} was written by a newer version of pairbus" for path in newer_directories(spool)]
         if waiting := len(list_waiting(spool)):
             notes.append(f"{waiting:,} messages wait in {spool}, and went nowhere yet")

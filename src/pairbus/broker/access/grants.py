@@ -21,10 +21,10 @@ from pairbus.conditions import UNAUTHORIZED
 from .policies import Claim
 
 _SCHEME_AND_HOST: Final = re.compile(r"\A[a-z][a-z0-9+.-]*://[^/?#]*", re.IGNORECASE)
-# Without a scheme only what can be no entity is taken for a host: a limited token must not grow by a mistake.
+# Without a scheme only what can be no entity is taken for a host: what has a colon, and a host of Azure. A
+# queue may be called `2024` or `localhost`, and a limited token must not grow by a mistake.
 _BARE_HOST: Final = re.compile(
-    r"\A(?:(?:localhost|[0-9.]+|\[[0-9a-f:.]+\]|[a-z0-9.-]+\.servicebus\.windows\.net)(?::[0-9]+)?"
-    r"|[a-z0-9.-]+:[0-9]+)(?=/|\Z)",
+    r"\A(?:\[[0-9a-f:.]+\](?::[0-9]+)?|[a-z0-9.-]+:[0-9]+|[a-z0-9.-]+\.servicebus\.windows\.net)(?=/|\Z)",
     re.IGNORECASE,
 )
 

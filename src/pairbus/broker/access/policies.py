@@ -53,12 +53,14 @@ class Policy:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise ConfigurationError(
-                f"The policy name {self.name!r} cannot be used. Use letters, digits, '.', '-' and '_'."
+                # Not quoted: whoever forgets the name gives the key in its place.
+                "The name of a policy cannot be used. Use letters, digits, '.', '-' and '_'."
             )
-        if not KEY.fullmatch(self.key):
+        if not KEY.fullmatch(self.key) or not self.key.strip("="):
             raise ConfigurationError(
-                f"The key of policy {self.name!r} cannot be used. Use up to 256 printable ASCII characters "
-                "without spaces and semicolons, for example the output of `openssl rand -base64 32`."
+                "The key of a policy cannot be used. Write NAME=KEY:RIGHTS, with up to 256 printable ASCII "
+                "characters as the key, without spaces and semicolons, such as the output of "
+                "`openssl rand -base64 32`."
             )
         claims = frozenset(Claim(claim) for claim in self.claims)
         if not claims:
@@ -79,7 +81,7 @@ class Policy:
         words = [word.strip().lower() for word in rights.split(",")]
         if not all(word in _CLAIMS_BY_WORD for word in words):
             raise ConfigurationError(
-                f"The rights of policy {name!r}, after its last ':', must be of send, listen, manage. {form}"
+                f"The rights of a policy, after its last ':', must be of send, listen, manage. {form}"
             )
         return cls(name, key, frozenset(_CLAIMS_BY_WORD[word] for word in words))
 

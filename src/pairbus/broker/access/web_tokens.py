@@ -8,7 +8,6 @@ may be that of many issuers, as those of a directory's tenants are: the owner th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -156,8 +155,13 @@ def _grant(found: Mapping[str, Any], now: float) -> Grant:
     return Grant(claims, expires_at, "", subject)
 
 
+# The year 9999: no clock shows later ones.
+_END_OF_TIME = 253_402_300_800
+
+
 def _moment(found: Mapping[str, Any], name: str) -> float:
     value = found[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    # Compared, not converted: an integer may be too large for a float.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _END_OF_TIME:
         raise TokenRejected(f"InvalidToken: The token's claim {name!r} is no time.")
     return float(value)

@@ -16,6 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 # Stands between the path of a topic and the name of a subscription.
 SEGMENT = "Subscriptions"
 _SEPARATOR = SEGMENT.lower()
+_AZURE = ".servicebus.windows.net"
 _RULE_NAME = re.compile(r"[^/\\?#@*\x00-\x1f]+")
 
 
@@ -44,6 +45,11 @@ def check_path(path: str, limits: NamespaceLimits) -> None:
             f"The entity path {path!r} is not valid. It may have letters, digits, periods, hyphens, "
             "underscores and single slashes, must start and end with a letter or digit, and has no "
             f"'/{SEGMENT}/' in it, which would make it that of a subscription."
+        )
+    if fold(path).split("/", 1)[0].endswith(_AZURE):
+        raise bad_argument(
+            f"The entity path {path!r} begins like the host name of a namespace: a token for it would be "
+            "read as one for that namespace. Choose another."
         )
 
 

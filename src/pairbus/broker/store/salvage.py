@@ -238,7 +238,11 @@ class _Wreck:
 
     def _account(self) -> tuple[int, int]:
         rows = list(self._read("read_account", lambda row: unsealed(row, "the account")))
-        return (rows[0][1], rows[0][2]) if rows else (0, 0)
+        if not rows:
+            return 0, 0
+        if self._known is not None and rows[0][0] != self._known.identity:
+            self.result.lost.append("the store that its counter belongs to: this is another one")
+        return rows[0][1], rows[0][2]
 
     def _usual_entity(self, path: str, *, is_topic: bool, requires_session: bool) -> EntityPut:
         self.result.lost.append(f"the settings of {path}")

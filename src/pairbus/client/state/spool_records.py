@@ -21,6 +21,8 @@ _LEAST = _HEAD.size + 1
 # How every map of messages begins behind its constructor, size and count.
 _MARK = b"\xa1\x08messages"
 _MAP_HEADS = {b"\xc1": 3, b"\xd1": 9}
+# Two numbers of 64 bits, the checksum, and the word before them.
+_LONGEST_CURSOR = 64
 # Longer than the longest path.
 _LONGEST_PATH = 2048
 
@@ -71,6 +73,8 @@ class SpoolCursor(NamedTuple):
     @classmethod
     def from_text(cls, text: str, begins: set[int]) -> SpoolCursor | None:
         """What was kept; None if it cannot be believed. In `begins` records begin or end."""
+        if len(text) > _LONGEST_CURSOR:
+            return None
         if text.isascii() and text.isdecimal():
             return cls(int(text)) if int(text) in begins else None
         words = text.split(" ")

@@ -11,10 +11,12 @@ from typing import Any
 from pairbus.client.sending.message import message_id_of, session_of
 
 from .packing import UnreadableMessages, unpack
-from .spool_records import pieces_of
+from .spool_records import Piece, pieces_of
 from .spool_store import read_place, store_directories
 
 log = logging.getLogger(__name__)
+# Longer than a write takes, also to a busy disk.
+_FRESH = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,39 @@ def list_waiting(spool: Path) -> list[WaitingMessage]:
     """The messages that wait in a spool, those of processes that are gone and of those that run."""
     files = [file for store in store_directories(spool) for file in sorted(store.glob("*.spool"))]
     return [message for file in files for message in _waiting_in(file)]
+
+
+def list_unreadable(spool: Path, *, now: float) -> list[tuple[Path, int]]:
+    """Files of a spool that hold what cannot be read, with the number of such bytes: whoever sends from them
+    next puts these aside. What ends a file that was written to a moment ago may be on its way there.
+    """
+    found = []
+    for store in store_directories(spool):
+        for file in sorted(store.glob("*.spool")):
+            try:
+                data, is_fresh = file.read_bytes(), now - file.stat().st_mtime < _FRESH
+            except FileNotFoundError:  # all of it has been sent, a moment ago
+                continue
+            pieces = list(pieces_of(data))
+            begin = read_place(file.with_suffix(".cursor"), pieces).offset
+            size = sum(
+                piece.end - max(piece.begin, begin)
+                for piece in pieces
+                if piece.end > begin and not _is_whole(piece) and not (is_fresh and piece.end == len(data))
+            )
+            if size:
+                found.append((file, size))
+    return found
+
+
+def _is_whole(piece: Piece) -> bool:
+    if piece.record is None:
+        return False
+    try:
+        unpack(piece.record.packed)
+    except UnreadableMessages:
+        return False
+    return True
 
 
 def _waiting_in(file: Path) -> Iterator[WaitingMessage]:
