@@ -199,7 +199,7 @@ def _read_variable(name: str) -> tuple[str, str]:
 
 
 def _salvage(data: Path, names: list[str] | None, *, as_json: bool) -> int:
-    """Save what can be saved; 1 if something is lost."""
+    """Save what can be saved; 1 if something is lost, 3 if a store cannot be saved at all."""
     from pairbus.broker.errors import StoreError  # late, as below
     from pairbus.broker.store.salvage import salvage_store
 

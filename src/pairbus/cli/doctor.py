@@ -133,10 +133,9 @@ def _look_at_package(package: str, extra: str) -> Symptom:
     try:
         return Symptom(package, "ok", version(package))
     except PackageNotFoundError:
-        pass
-    if not extra:
+        if extra:
+            return Symptom(package, "note", f"is not installed: pairbus[{extra}] brings it")
         return Symptom(package, "error", "is not installed", "install Pairbus anew: pip install pairbus")
-    return Symptom(package, "note", f"is not installed: pairbus[{extra}] brings it")
 
 
 def _look_at_java() -> Symptom:

@@ -35,31 +35,33 @@ class WaitingMessage:
 
 def list_waiting(spool: Path) -> list[WaitingMessage]:
     """The messages that wait in a spool, those of processes that are gone and of those that run."""
-    files = [file for store in store_directories(spool) for file in sorted(store.glob("*.spool"))]
-    return [message for file in files for message in _waiting_in(file)]
+    return [message for file in _files_of(spool) for message in _waiting_in(file)]
 
 
 def list_unreadable(spool: Path, *, now: float) -> list[tuple[Path, int]]:
     """Files of a spool that hold what cannot be read, with the number of such bytes: whoever sends from them
     next puts these aside. What ends a file that was written to a moment ago may be on its way there.
     """
-    found = []
-    for store in store_directories(spool):
-        for file in sorted(store.glob("*.spool")):
-            try:
-                data, is_fresh = file.read_bytes(), now - file.stat().st_mtime < _FRESH
-            except FileNotFoundError:  # all of it has been sent, a moment ago
-                continue
-            pieces = list(pieces_of(data))
-            begin = read_place(file.with_suffix(".cursor"), pieces).offset
-            size = sum(
-                piece.end - max(piece.begin, begin)
-                for piece in pieces
-                if piece.end > begin and not _is_whole(piece) and not (is_fresh and piece.end == len(data))
-            )
-            if size:
-                found.append((file, size))
-    return found
+    sizes = ((file, _unreadable_in(file, now)) for file in _files_of(spool))
+    return [(file, size) for file, size in sizes if size]
+
+
+def _files_of(spool: Path) -> list[Path]:
+    return [file for store in store_directories(spool) for file in sorted(store.glob("*.spool"))]
+
+
+def _unreadable_in(file: Path, now: float) -> int:
+    try:
+        data, is_fresh = file.read_bytes(), now - file.stat().st_mtime < _FRESH
+    except FileNotFoundError:  # all of it has been sent, a moment ago
+        return 0
+    pieces = list(pieces_of(data))
+    begin = read_place(file.with_suffix(".cursor"), pieces).offset
+    return sum(
+        piece.end - max(piece.begin, begin)
+        for piece in pieces
+        if piece.end > begin and not _is_whole(piece) and not (is_fresh and piece.end == len(data))
+    )
 
 
 def _is_whole(piece: Piece) -> bool:
