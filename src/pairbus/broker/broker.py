@@ -8,6 +8,7 @@ async with Broker({"contoso": 0}) as broker:                      # on the runni
 """
 
 import asyncio
+import logging
 import re
 import secrets
 import shutil
@@ -33,7 +34,9 @@ from .admin import AdminHttp
 from .control import ControlApi
 from .engine.namespace import Namespace
 from .engine.settings import STANDARD, NamespaceLimits
-from .errors import BrokerError
+from .entities.applying import AppliedEntities, apply_entities
+from .entities.files import EntityFiles
+from .errors import BrokerError, StoreError
 from .faults.plan import FaultPlan
 from .gate import ConnectionLimits, Visitor, raise_descriptor_limit
 from .handle import NamespaceHandle
@@ -43,6 +46,7 @@ from .store.sqlite import SqliteStore
 from .store.store import MemoryStore, Store
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
 # Far longer than any start, stop or call takes; a deadline so that nothing waits for ever.
 _DEADLINE = 30.0
@@ -66,13 +70,15 @@ class Broker:
         clock: Clock | None = None,
         limits: NamespaceLimits = STANDARD,
         connection_limits: ConnectionLimits | None = None,
+        entities: Sequence[Path | str] = (),
     ) -> None:
         """`namespaces` maps names to ports (0: any free one). Without `data_dir` everything is in memory.
 
         `certificate` is a PEM certificate and its key; one is made when it is not given. `jwt_key` is a file
         with the public key, or the shared secret, that verifies JSON web tokens; without it they are refused.
         With `jwt_issuers` their issuer (`iss`) must be one of these. `connection_limits` count for each
-        namespace.
+        namespace. `entities` are files that declare queues and topics: TOML, or the official emulator's
+        `Config.json`.
         """
         for name in namespaces:
             if not _NAME.fullmatch(name):
@@ -95,6 +101,10 @@ class Broker:
         self._plan = FaultPlan.load(fault_plan) if isinstance(fault_plan, Path) else fault_plan
         if self._plan is not None:
             self._plan.check_namespaces(self._ports)
+        self._entities = EntityFiles([Path(path) for path in entities])
+        self._entities.check_namespaces(self._ports)
+        # Namespaces that do not have yet what the files say.
+        self._undeclared: set[str] = set()
         self._clock = clock or SystemClock()
         self._limits = limits
         self._connection_limits = connection_limits or ConnectionLimits()
@@ -171,6 +181,7 @@ class Broker:
                 host = self._make_host(name)
                 self._hosts[name] = host
                 host.start(self.address, port, tls=self._tls, limits=limits)
+                self._declare_entities(host)
             self._start_control()
             self._start_plan()
         except BaseException:
@@ -220,6 +231,23 @@ class Broker:
             jwt_key=self._jwt_key,
             is_alone=len(self._ports) == 1,
         )
+
+    def _declare_entities(self, host: NamespaceHost) -> None:
+        """Before anybody is heard: the event loop has not had its turn since the port was opened."""
+        refused = self._apply_entities(host).refused
+        if refused:
+            raise ConfigurationError(
+                "\n".join(f"entity {path} of {host.name}: {why}" for path, why in refused.items())
+            )
+
+    def _apply_entities(self, host: NamespaceHost) -> AppliedEntities:
+        declared = self._entities.declared(host.name)
+        if not declared.names():
+            return AppliedEntities()
+        done = host.run(lambda engine, now: apply_entities(engine, declared, now))
+        fields = {"namespace": host.name, "created": len(done.created), "updated": len(done.updated)}
+        log.info("entities declared", extra={"fields": fields})
+        return done
 
     def _start_control(self) -> None:
         api = ControlApi(
@@ -289,6 +317,26 @@ class Broker:
                 self._control.gate.tick()
 
         self.call(tick_all)
+
+    def reload_entities(self) -> None:
+        """Read the files with entities that have changed, and make it so. What is wrong goes to the log; what
+        could not be stored is tried again with the next call.
+        """
+        self.call(self._reload_entities)
+
+    def _reload_entities(self) -> None:
+        if self._entities.reread(self._hosts):
+            self._undeclared = set(self._hosts)
+        for name in sorted(self._undeclared):
+            try:
+                refused = self._apply_entities(self._hosts[name]).refused
+            except StoreError as error:
+                refused = {"": str(error)}
+            else:
+                self._undeclared.discard(name)
+            for path, reason in refused.items():
+                fields = {"namespace": name, "entity": path, "reason": reason}
+                log.error("a declared entity is refused", extra={"fields": fields})
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on the broker's event loop, from whatever thread, and return its result."""

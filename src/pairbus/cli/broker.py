@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from pairbus.broker import Broker
 
 # The pair of every example. 5672 is AMQP's own port, and what SDKs dial when a connection string names none.
-_DEFAULT_NAMESPACES = {"contoso": 5672, "contoso-dr": 5673}
+_FIRST_PORT = 5672
+_DEFAULT_NAMESPACES = {"contoso": _FIRST_PORT, "contoso-dr": _FIRST_PORT + 1}
+# Seconds between two looks at the files with entities.
+_LOOK_AGAIN = 1.0
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -33,6 +36,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
         "pairbus broker --namespace contoso=0 --namespace contoso-dr=0 --ready-file ready.json",
         "pairbus broker --data ./data --policy app=c2VjcmV0:send,listen",
         "pairbus broker --data ./data --salvage",
+        "pairbus broker --entities Config.json",
     )
 )
 @click.option(
@@ -41,6 +45,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     multiple=True,
     metavar="NAME=PORT",
     help="A namespace and its port; 0 picks a free one. Repeatable. [default: contoso=5672, contoso-dr=5673]",
+)
+@click.option(
+    "--entities",
+    type=_FILE,
+    multiple=True,
+    help="Queues and topics to have: TOML, or the emulator's Config.json; followed on change. Repeatable.",
 )
 @click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep everything in this directory."
@@ -108,6 +118,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def broker(
     *,
     namespaces: tuple[str, ...],
+    entities: tuple[Path, ...],
     data: Path | None,
     memory: bool,
     salvage: bool,
@@ -144,7 +155,7 @@ def broker(
         raise click.UsageError("--jwt-issuer needs --jwt-key")
     if salvage and data is None:
         raise click.UsageError("--salvage needs --data, the directory whose stores are damaged")
-    ports = _parse_namespaces(namespaces)
+    ports = _parse_namespaces(namespaces) or _declared_namespaces(entities) or _DEFAULT_NAMESPACES
     if salvage and data is not None:
         return _salvage(data, list(ports) if namespaces else None, as_json=as_json)
     _make_directory(data)
@@ -170,6 +181,7 @@ def broker(
         jwt_key=jwt_key,
         jwt_issuers=jwt_issuers,
         fault_plan=fault_plan,
+        entities=entities,
         connection_limits=ConnectionLimits(
             connections=max_connections,
             strangers=max_strangers,
@@ -245,7 +257,17 @@ def _parse_namespaces(given: tuple[str, ...]) -> Mapping[str, int]:
         if name in ports:
             raise ConfigurationError(f"--namespace {text}: the namespace {name} was named before")
         ports[name] = int(port)
-    return ports or _DEFAULT_NAMESPACES
+    return ports
+
+
+def _declared_namespaces(entities: tuple[Path, ...]) -> Mapping[str, int]:
+    """Those that files with entities name, from AMQP's own port on: where the official emulator listens."""
+    if not entities:
+        return {}
+    from pairbus.broker.entities.files import read_entity_file  # late, as above
+
+    names = dict.fromkeys(name for path in entities for name in read_entity_file(path).namespaces)
+    return {name: _FIRST_PORT + number for number, name in enumerate(names)}
 
 
 def _make_directory(data: Path | None) -> None:
@@ -270,7 +292,15 @@ async def _serve(embedded: Broker, ready_file: Path | None, *, as_json: bool, wi
                 print_json(shown)
             else:
                 _print_for_people(shown, ready_file)
+            watch = asyncio.create_task(_watch_entities(embedded))
             await embedded.serve_until(stop)
+            watch.cancel()
+
+
+async def _watch_entities(embedded: Broker) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_AGAIN)
+        embedded.reload_entities()
 
 
 def _print_for_people(described: Mapping[str, Any], ready_file: Path | None) -> None:

@@ -6,11 +6,13 @@ name are ignored, as Azure ignores them: clients send back whole descriptions, c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
 from pairbus.broker.engine.settings import EntitySettings, QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.errors import show_value
 
 from . import scalar
 from .errors import AdminRefused
@@ -82,6 +84,37 @@ def write_settings(settings: EntitySettings, *, host: str) -> Mapping[str, str]:
         if field in known
     }
     return {element: text for element, text in texts.items() if text is not None}
+
+
+def settings_of(kind: type[EntitySettings]) -> dict[str, str]:
+    """The elements that a kind of entity has, and the field of each."""
+    known = _fields_of(kind)
+    return {element: field for element, (field, _) in _TABLE.items() if field in known}
+
+
+def read_value(field: str, value: object) -> Any:
+    """A setting as files have it: a duration in seconds or as ISO 8601 text, the rest as it is. ValueError
+    says what would be right.
+    """
+    kind = next(kind for name, kind in _TABLE.values() if name == field)
+    if kind in (scalar.duration, scalar.limited_duration):
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+        if not isinstance(value, str):
+            raise ValueError(f"{show_value(value)} is no duration; write seconds, or a text like 'PT1M'")
+    elif not isinstance(value, _NATIVE[kind]) or isinstance(value, bool) != (kind is scalar.boolean):
+        raise ValueError(f"{show_value(value)} is not {_IN_WORDS[_NATIVE[kind]]}")
+    return kind.read(value) if isinstance(value, str) else value
+
+
+_NATIVE: Final[dict[Scalar, type]] = {
+    scalar.boolean: bool,
+    scalar.number: int,
+    scalar.text: str,
+    scalar.status: str,
+    scalar.forwarding: str,
+}
+_IN_WORDS: Final = {bool: "true or false", int: "a whole number", str: "a text"}
 
 
 def _fields_of(kind: type[EntitySettings]) -> frozenset[str]:

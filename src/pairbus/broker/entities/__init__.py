@@ -1,0 +1,1 @@
+"""Entities that a file declares: the official emulator's `Config.json`, or a TOML of our own."""

@@ -1,0 +1,136 @@
+"""Entities made as they are declared, in the engine.
+
+1. What is missing is made; what is there gets the settings that are declared, all of them: one that the file
+   does not name has its default. Nothing is deleted, for messages would go with it.
+2. A subscription with declared rules has these and no others. Without any it keeps those it has.
+3. All that is missing is made before anything forwards, so the order in a file does not matter.
+4. What the namespace refuses is told with its reason, and everything else is done all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.namespace import Namespace
+from pairbus.broker.engine.rules import Rule
+from pairbus.broker.engine.settings import EntitySettings, QueueSettings, ReceivableSettings, TopicSettings
+from pairbus.broker.engine.subscription import Subscription, subscription_path
+from pairbus.conditions import NOT_FOUND
+
+from .declaration import DeclaredEntities
+
+
+@dataclass(slots=True)
+class AppliedEntities:
+    """What was done, by path, and what was refused, with the reason."""
+
+    created: list[str] = field(default_factory=list)
+    updated: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """One entity as it is to be, and how it is found, made and changed. `Any`: a queue, topic or subscription
+    has each its own kind of settings.
+    """
+
+    path: str
+    settings: EntitySettings
+    find: Callable[[], Any]
+    create: Callable[[Any, float], Any]
+    update: Callable[[Any, float], Any]
+    rules: tuple[Rule, ...] = ()
+
+
+def apply_entities(engine: Namespace, declared: DeclaredEntities, now: float) -> AppliedEntities:
+    """Let a namespace have what is declared."""
+    done = AppliedEntities()
+    wanted = list(_wanted(engine, declared))
+    for act in (_make, partial(_configure, engine)):
+        for one in wanted:
+            if one.path in done.refused:
+                continue
+            try:
+                act(one, now, done)
+            except Refused as refused:
+                done.refused[one.path] = refused.description
+    done.updated = [path for path in dict.fromkeys(done.updated) if path not in done.created]
+    return done
+
+
+def _wanted(engine: Namespace, declared: DeclaredEntities) -> Iterator[_Wanted]:
+    for name, queue in declared.queues.items():
+        yield _Wanted(
+            name,
+            queue,
+            partial(engine.get_queue, name),
+            partial(engine.create_queue, name),
+            partial(engine.update_queue, name),
+        )
+    for name, topic in declared.topics.items():
+        yield _Wanted(
+            name,
+            topic.settings,
+            partial(engine.get_topic, name),
+            partial(engine.create_topic, name),
+            partial(engine.update_topic, name),
+        )
+        for inner, one in topic.subscriptions.items():
+            yield _Wanted(
+                subscription_path(name, inner),
+                one.settings,
+                partial(engine.get_subscription, name, inner),
+                partial(engine.create_subscription, name, inner, rule=one.rules[0] if one.rules else None),
+                partial(engine.update_subscription, name, inner),
+                one.rules,
+            )
+
+
+def _make(one: _Wanted, now: float, done: AppliedEntities) -> None:
+    """Make what is missing; it does not forward yet."""
+    try:
+        one.find()
+    except Refused as refused:
+        if refused.condition != NOT_FOUND:
+            raise
+        settings = one.settings
+        if isinstance(settings, ReceivableSettings):
+            settings = replace(settings, forward_to=None, forward_dead_lettered_messages_to=None)
+        one.create(settings, now)
+        done.created.append(one.path)
+
+
+def _configure(engine: Namespace, one: _Wanted, now: float, done: AppliedEntities) -> None:
+    """Give an entity its settings and rules."""
+    entity, settings = one.find(), one.settings
+    if isinstance(settings, QueueSettings | TopicSettings):  # no file declares its rules of access
+        settings = replace(settings, authorization_rules=entity.settings.authorization_rules)
+    if entity.settings != settings:
+        one.update(settings, now)
+        done.updated.append(one.path)
+    if isinstance(entity, Subscription) and one.rules:
+        _set_rules(engine, entity, one.rules, now, done)
+
+
+def _set_rules(
+    engine: Namespace, entity: Subscription, rules: tuple[Rule, ...], now: float, done: AppliedEntities
+) -> None:
+    topic, name = entity.topic_path, entity.name
+    there = {rule.name.lower(): rule for rule in entity.rules}
+    for rule in rules:
+        known = there.pop(rule.name.lower(), None)
+        if known is None:
+            engine.create_rule(topic, name, replace(rule, created_at=now), now)
+        elif (known.filter, known.action) != (rule.filter, rule.action):
+            engine.update_rule(topic, name, replace(rule, created_at=known.created_at), now)
+        else:
+            continue
+        done.updated.append(entity.path)
+    for left in there.values():
+        engine.delete_rule(topic, name, left.name, now)
+        done.updated.append(entity.path)

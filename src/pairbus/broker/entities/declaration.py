@@ -1,0 +1,57 @@
+"""What a file says that a namespace has: queues, and topics with their subscriptions and rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pairbus.broker.engine.names import fold
+from pairbus.broker.engine.rules import Rule
+from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSubscription:
+    """A subscription. Without rules it keeps those that it has; a new one takes everything."""
+
+    settings: SubscriptionSettings
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTopic:
+    """A topic with its subscriptions, by name."""
+
+    settings: TopicSettings
+    subscriptions: Mapping[str, DeclaredSubscription] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredEntities:
+    """The entities of one namespace, by name."""
+
+    queues: Mapping[str, QueueSettings] = field(default_factory=dict)
+    topics: Mapping[str, DeclaredTopic] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        """Queues and topics, which share one space of names."""
+        return [*self.queues, *self.topics]
+
+    def together_with(self, other: DeclaredEntities) -> DeclaredEntities:
+        """Both; of what both name, as it is in `other`."""
+        taken = {fold(name) for name in other.names()}
+        return DeclaredEntities(
+            {name: one for name, one in self.queues.items() if fold(name) not in taken} | dict(other.queues),
+            {name: one for name, one in self.topics.items() if fold(name) not in taken} | dict(other.topics),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EntityFile:
+    """A file that was read: what is for every namespace, what is for single ones, and what was not understood
+    and passed over.
+    """
+
+    everywhere: DeclaredEntities
+    namespaces: Mapping[str, DeclaredEntities]
+    passed_over: tuple[str, ...] = ()

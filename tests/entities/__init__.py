@@ -1,0 +1,1 @@
+"""Entities that files declare."""
