@@ -22,12 +22,16 @@ from pairbus.broker import Broker
 from pairbus.client.errors import ClientClosedError, WrongLoopError
 from pairbus.client.observers.observer import Observer
 from pairbus.client.state.landmark import Landmark
+from pairbus.client.state.records import KIND
 from pairbus.errors import ConfigurationError
 from pairbus.ledger import closed_segments, read_segment
+from pairbus.ledger.chain import read_heads
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import ForkedClientError, SamePairError
+from pairbus.plumbing.files import hold_alone
 from pairbus.testing import ManualTimers
 
+from .outage import in_an_outage
 from .scene import BACKLOG, Scene, eventually, text
 
 
@@ -530,3 +534,31 @@ def test_two_processes_that_reach_the_primary_at_once_do_not_disturb_each_other(
     assert other.is_set()
     assert [path.name for path in tmp_path.iterdir()] == ["primary-reached"]
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 4, 8, 16, 64])
+@pytest.mark.parametrize("ends_with_loop", [False, True])
+async def test_a_close_that_is_cancelled_leaves_nothing_open(
+    still: Scene, tmp_path: Path, steps: int, ends_with_loop: bool
+) -> None:
+    client = await in_an_outage(still, tmp_path)
+    await client.get_queue_sender("orders").send_messages(text("spooled"))
+    closing = asyncio.create_task(client.close())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task()} if ends_with_loop else {closing}:
+        task.cancel()
+    await asyncio.wait({closing})
+    await client.close()
+    await eventually(lambda: _is_let_go(tmp_path))  # a thread has the word, if nobody waits for it any more
+    assert ends_with_loop or not list((tmp_path / "status").glob("*.json"))
+    with pytest.raises(ClientClosedError):
+        client.status()
+
+
+def _is_let_go(state_dir: Path) -> bool:
+    """Whether the spool can be taken over, and the chain of redirect records has ended."""
+    [lock] = (state_dir / "spool").glob("*/.lock")
+    heads = [found.head for found in read_heads(state_dir / "records", KIND)]
+    with hold_alone(lock, create=False) as held:
+        return held is not None and [head.is_open for head in heads if head is not None] == [False]

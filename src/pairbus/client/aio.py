@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from os import getpid
 from pathlib import Path
 from types import TracebackType
@@ -149,6 +151,7 @@ class PairedServiceBusClient:
         self._status_file: StatusFile | None = None
         self._ledger: ClientLedger | None = None
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
         def make_pair() -> Pair:
             heard = list(observers)
@@ -207,16 +210,23 @@ class PairedServiceBusClient:
         """
         self._check_process()
         self._closed = True
+        closing: asyncio.Task[None] | None = None
+        while closing is None or closing.cancelled():
+            if self._closing is None or self._closing.cancelled():
+                # A task of its own: whoever does not wait for it to the end leaves nothing half open.
+                self._closing = asyncio.get_running_loop().create_task(self._end())
+            closing = self._closing
+            await asyncio.wait({closing})
+        closing.result()
+
+    async def _end(self) -> None:
+        """Every step is taken, also if one before it fails or is cancelled with the event loop."""
         pair, self._pair = self._pair, None
-        if self._status_file is not None:
-            await self._status_file.close()
-        if pair is not None:
-            await pair.close()
-        if self._ledger is not None:
-            await self._ledger.close()
         receiving, self._receiving = self._receiving, None
-        if receiving is not None:
-            await receiving.close()
+        async with AsyncExitStack() as steps:  # the last one first
+            for part in (receiving, self._ledger, pair, self._status_file):
+                if part is not None:
+                    steps.push_async_callback(part.close)
 
     async def close_side(self, side: SideName) -> None:
         """Close one side alone: all links to the primary, receivers included, or all to the secondary.

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -321,26 +322,39 @@ class Pair:
         )
 
     async def close(self) -> None:
-        """Refuse what comes, give what is under way a moment, close every link and both sides."""
+        """Refuse what comes, give what is under way a moment, close every link and both sides. Every step is
+        taken, also if one before it fails or is cancelled.
+        """
         self.sides.close()
-        # At once: the syphon may have to wait for an answer as long as all the rest together.
-        await asyncio.gather(self._close_senders(), self._close_syphon())
-        if self._notifier.is_running:
-            wait = 0.0 if self._notifier.is_calling else _CLOSE_WAIT
-            await self.loop.run_in_executor(None, self._notifier.close, wait)
+        async with AsyncExitStack() as steps:  # the last one first
+            steps.push_async_callback(self._close_notifier)
+            # At once: the syphon may have to wait for an answer as long as all the rest together.
+            await asyncio.gather(self._close_senders(), self._close_syphon())
 
     async def _close_senders(self) -> None:
-        if self.spool is not None:
-            await self.spool.close()
-        await self._end_provisioning()
-        await self._end_looks()
+        async with AsyncExitStack() as steps:  # the last one first
+            steps.push_async_callback(self._close_sides)
+            steps.push_async_callback(self._records.close)
+            steps.push_async_callback(self.graveyard.wait, _CLOSE_WAIT)
+            steps.push_async_callback(self._close_links)
+            steps.push_async_callback(self._end_looks)
+            steps.push_async_callback(self._end_provisioning)
+            if self.spool is not None:
+                steps.push_async_callback(self.spool.close)
+
+    async def _close_links(self) -> None:
         await asyncio.gather(
             self.backlog.close(_CLOSE_GRACE),
             *(entity.close(_CLOSE_GRACE) for entity in self._entities.values()),
         )
-        await self.graveyard.wait(_CLOSE_WAIT)
-        await self._records.close()
+
+    async def _close_sides(self) -> None:
         await asyncio.gather(self.primary.close(_CLOSE_WAIT), self.secondary.close(_CLOSE_WAIT))
+
+    async def _close_notifier(self) -> None:
+        if self._notifier.is_running:
+            wait = 0.0 if self._notifier.is_calling else _CLOSE_WAIT
+            await self.loop.run_in_executor(None, self._notifier.close, wait)
 
     async def _end_looks(self) -> None:
         if self.sessions is not None and self._view is not None:

@@ -176,7 +176,7 @@ class Spool:
         self._adoption = asyncio.get_running_loop().create_task(self._adopt())
 
     async def close(self) -> None:
-        """Stop; what is here stays."""
+        """Stop; what is here stays. The stores are let go, also if whoever closes is cancelled."""
         self._is_stopping = True
         for lane, _ in self._lanes.values():
             lane.stop()
@@ -185,12 +185,17 @@ class Spool:
             tasks.add(self._adoption)
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        self._is_closed = True
-        await asyncio.gather(*(lane.save() for lane, _ in self._lanes.values()))
-        await self.thread.run(self._close_stores)
-        self.thread.rest()
+        try:
+            if tasks:
+                await asyncio.wait(tasks)
+            self._is_closed = True
+            await asyncio.gather(*(lane.save() for lane, _ in self._lanes.values()))
+        finally:
+            self._is_closed = True
+            try:
+                await self.thread.run(self._close_stores)
+            finally:
+                self.thread.rest()
 
     async def _adopt(self) -> None:
         try:
@@ -214,7 +219,7 @@ class Spool:
         task.add_done_callback(lambda task: self._end_lane(key, task))
 
     def _end_lane(self, key: LineKey, task: asyncio.Task[None]) -> None:
-        if self._is_stopping:
+        if self._is_stopping or task.cancelled():
             return  # how far it has come is still to be saved
         del self._lanes[key]
         if (error := task.exception()) is not None:

@@ -94,9 +94,14 @@ class StatusFile(Observer):
         if task is None:
             return
         task.cancel()
-        await asyncio.wait({task})
-        if self._writing is not None:  # it would put the file back
-            await asyncio.wait({self._writing}, timeout=_CLOSE_WAIT)
+        try:
+            await asyncio.wait({task})
+            if self._writing is not None:  # it would put the file back
+                await asyncio.wait({self._writing}, timeout=_CLOSE_WAIT)
+        finally:
+            self._remove()
+
+    def _remove(self) -> None:
         if self.path is not None:
             with suppress(OSError):
                 self.path.unlink(missing_ok=True)
