@@ -128,6 +128,26 @@ def test_a_directory_that_cannot_be_written_to_is_told(
     assert "Not a directory" in found["state directory"]["found"]
 
 
+@pytest.mark.parametrize("content", [None, "no certificate", ""])
+def test_a_certificate_that_is_none_is_a_line_of_the_table(
+    look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None
+) -> None:
+    if content is not None:
+        (tmp_path / "issuer.pem").write_text(content, encoding="utf-8")
+    (tmp_path / "pairbus.toml").write_text(
+        '[pairs.shop]\nprimary_env = "PRIMARY"\nsecondary_env = "SECONDARY"\ncertificate = "issuer.pem"\n',
+        encoding="utf-8",
+    )
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        for name, side in (("PRIMARY", "contoso"), ("SECONDARY", "contoso-dr")):
+            string = broker[side].connection_string.replace(";UseDevelopmentEmulator=true", "")
+            monkeypatch.setenv(name, string.replace("127.0.0.1", "localhost"))
+        code, found = look("--pair", "shop")
+    assert (code, found["certificate"]["verdict"]) == (1, "error")
+    assert "issuer.pem" in found["certificate"]["found"]
+    assert found["reach primary"]["verdict"] == found["reach secondary"]["verdict"] == "ok"
+
+
 def test_people_read_the_remedies_below_the_table(look: Look, capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor"])
     told = capsys.readouterr().out

@@ -14,6 +14,7 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from pairbus.aio import PairedServiceBusClient
 from pairbus.broker import NamespaceHandle
+from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
 
 from .scene import Scene, text
@@ -147,3 +148,20 @@ def test_the_client_is_called_what_the_sdks_would_be(scene: Scene) -> None:
         client.fully_qualified_namespace
         == ServiceBusClient.from_connection_string(string).fully_qualified_namespace
     )
+
+
+@pytest.mark.parametrize("name", ["sdk_options", "primary_options", "secondary_options"])
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"credential": object()}, "credential"),
+        ({"fully_qualified_namespace": "x", "conn_str": "y"}, "conn_str, fully_qualified_namespace"),
+        (["logging_enable"], "no list"),
+        ("logging_enable", "no str"),
+        ({1: True}, "mappings of keywords"),
+        ({"custom_endpoint_address": "sb://contoso..invalid"}, "no host name"),
+    ],
+)
+def test_keywords_that_the_sdk_cannot_be_given_are_refused_at_once(name: str, given: Any, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        PairedServiceBusClient("contoso.example", object(), "contoso-dr.example", object(), **{name: given})

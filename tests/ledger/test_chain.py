@@ -232,3 +232,19 @@ def test_newer_versions_are_refused_by_name(tmp_path: Path) -> None:
         read_heads(tmp_path, KIND)
     head.write_text("{")
     assert read_heads(tmp_path, KIND) == [(head, None)]
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"", b"{}", b'{"version":1}', b"null", None])
+def test_a_head_that_is_none_is_a_gap(content: bytes | None) -> None:
+    with directory_of([[1, 1]]) as directory:
+        [head] = directory.glob("*.head")
+        head.unlink()
+        head.mkdir() if content is None else head.write_bytes(content)
+        assert any(f"{head.name} was edited, or cannot be read" in gap for gap in audit(directory).gaps)
+
+
+def test_a_link_that_is_nested_too_deeply_is_a_gap() -> None:
+    with directory_of([[1, 1]]) as directory:
+        [segment] = closed_segments(directory, KIND)
+        segment.write_bytes(b'{"chain":' + b"[" * 100_000 + b"\n" + segment.read_bytes())
+        assert any("a link cannot be read" in gap for gap in audit(directory).gaps)

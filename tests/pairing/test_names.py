@@ -157,3 +157,27 @@ def test_a_pair_of_one_namespace_is_refused() -> None:
 
 def test_paths_are_looked_up_in_one_spelling() -> None:
     assert path_key("/Sales/Orders/") == path_key("sales/orders") == "sales/orders"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "contoso..example",
+        ".contoso",
+        "contoso..",
+        f"{'a' * 64}.example",
+        "con toso",
+        "con\x00toso",
+        "..",
+        "a\tb",
+    ],
+)
+def test_a_host_that_no_resolver_takes_is_refused(host: str) -> None:
+    """It would be taken for an outage, for ever."""
+    with pytest.raises(ConfigurationError, match=r"host name|HOST"):
+        endpoint_of(host)
+
+
+@pytest.mark.parametrize("host", ["contoso.example.", "b\u00fccher.x", "127.0.0.1", "[::1]", "localhost"])
+def test_other_hosts_are_not(host: str) -> None:
+    assert endpoint_of(host).host == host.strip("[].")

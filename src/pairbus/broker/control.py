@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from pairbus.errors import ConfigurationError
 from pairbus.fault_kinds import ARGUMENTS
 from pairbus.plumbing.hosts import numeric_address
+from pairbus.plumbing.json_text import parse_json
 
 from .admin import HttpRequest, Response
 from .errors import ControlError
@@ -151,8 +152,8 @@ def _query(request: HttpRequest, *known: str) -> dict[str, str]:
 
 def _body(request: HttpRequest) -> dict[str, Any]:
     try:
-        body = json.loads(request.body)
-    except (ValueError, RecursionError) as error:
+        body = parse_json(request.body)
+    except ValueError as error:
         raise ConfigurationError(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise ConfigurationError("the body is a JSON object with at least 'namespace' and 'kind'")
@@ -177,7 +178,7 @@ class ControlClient:
     def from_ready_file(cls, path: Path) -> "ControlClient":
         """Find the address in the file that the broker wrote when it was ready."""
         try:
-            control = json.loads(path.read_text(encoding="utf-8"))["control"]
+            control = parse_json(path.read_text(encoding="utf-8"))["control"]
             return cls(control["url"], control["token"])
         except OSError as error:
             raise ConfigurationError(
@@ -218,7 +219,7 @@ class ControlClient:
         try:
             connection.request(method, target, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
-            status, answer = response.status, json.loads(response.read())
+            status, answer = response.status, parse_json(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ControlError(
                 f"the control address {self._url} does not answer ({error}); is the broker running?"

@@ -6,7 +6,6 @@ something cannot be read there is nothing to offer, and no error.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +14,7 @@ import click
 
 from pairbus.errors import ConfigurationError
 from pairbus.options import describe_options
+from pairbus.plumbing.json_text import parse_json
 
 from .config import DEFAULT_CONFIG, Config, read_config
 
@@ -56,7 +56,7 @@ def offer_namespaces(ctx: click.Context, parameter: click.Parameter, incomplete:
     if not isinstance(file, Path):
         return []
     try:
-        described = json.loads(file.read_text(encoding="utf-8"))
+        described = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
     names = described if isinstance(described, dict) else {}

@@ -171,10 +171,29 @@ async def _look_at_pair(settings: PairSettings) -> list[Symptom]:
         _look_at_directory("state directory", settings.state_dir),
         _look_at_directory("records", records_dir(settings.state_dir)),
     ]
+    tls = ssl.create_default_context()
+    if settings.certificate is not None:
+        tls, symptom = _look_at_certificate(settings.certificate)
+        found.append(symptom)
     sides = {"primary": settings.primary, "secondary": settings.secondary}
     for name, side in sides.items():
-        found += [symptom async for symptom in _look_at_side(name, side, settings.certificate)]
+        found += [symptom async for symptom in _look_at_side(name, side, tls)]
     return found
+
+
+def _look_at_certificate(file: Path) -> tuple[ssl.SSLContext, Symptom]:
+    """How to reach the sides with it. If it is none, whether they can be reached is asked without."""
+    what = "certificate"
+    try:
+        return ssl.create_default_context(cafile=str(file)), Symptom(what, "ok", str(file))
+    except ssl.SSLError:
+        problem = "there is no certificate in it, in the form PEM"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    remedy = "name the certificate of the issuer as certificate in pairbus.toml"
+    return context, Symptom(what, "error", f"{file}: {problem}", remedy)
 
 
 def _look_at_directory(what: str, directory: Path) -> Symptom:
@@ -194,22 +213,18 @@ def _look_at_directory(what: str, directory: Path) -> Symptom:
     return Symptom(what, "ok", found)
 
 
-async def _look_at_side(name: str, side: SideAddress, certificate: Path | None) -> AsyncIterator[Symptom]:
+async def _look_at_side(name: str, side: SideAddress, tls: ssl.SSLContext) -> AsyncIterator[Symptom]:
     from pairbus.pairing.names import endpoint_of, parse_connection_string
 
     parsed = None if side.connection_string is None else parse_connection_string(side.connection_string)
     endpoint = parsed.endpoint if parsed is not None else endpoint_of(side.host or "")
-    context = None if parsed is not None and parsed.emulator else _tls(certificate)
+    context = None if parsed is not None and parsed.emulator else tls
     symptom = await _knock(f"reach {name}", endpoint, context)
     yield symptom
     if symptom.verdict == "ok":
         # Azure has its administration on the port of HTTPS, embedded namespaces on their only one.
         port = 443 if _AZURE in endpoint.host else endpoint.port
         yield await asyncio.to_thread(_compare_clocks, name, endpoint._replace(port=port), context)
-
-
-def _tls(certificate: Path | None) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=None if certificate is None else str(certificate))
 
 
 async def _knock(what: str, endpoint: Endpoint, context: ssl.SSLContext | None) -> Symptom:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.json_text import parse_json
 
 
 class _Unfit(ValueError):
@@ -88,7 +89,7 @@ def read_json_lines(lines: Iterable[bytes], *, session: str | None = None) -> It
 
 def _parse(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        found = parse_json(line)
     except ValueError:
         raise _Unfit("is not JSON") from None
     if not isinstance(found, dict):

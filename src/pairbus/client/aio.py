@@ -20,7 +20,7 @@ from pairbus.options import SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import ForkedClientError
 from pairbus.pairing.names import backlog_queue_names, check_distinct
 from pairbus.pairing.names import primary_name as name_primary
-from pairbus.sdk.side import SdkSide, SideName
+from pairbus.sdk.side import SdkSide, SideName, side_keywords
 from pairbus.timers import Timers
 
 from .errors import ClientClosedError
@@ -75,8 +75,7 @@ class PairedServiceBusClient:
         `http_proxy`, `user_agent`, `connection_verify`, ... `primary_options` and `secondary_options` are the
         same for one side, above them: each may have its own proxy, endpoint, certificate and transport.
         """
-        shared = sdk_options or {}
-        first, second = {**shared, **(primary_options or {})}, {**shared, **(secondary_options or {})}
+        first, second = (side_keywords(sdk_options, own) for own in (primary_options, secondary_options))
         self._set_up(
             SdkSide(primary_fully_qualified_namespace, primary_credential, keywords=first),
             SdkSide(secondary_fully_qualified_namespace, secondary_credential, keywords=second),
@@ -107,11 +106,10 @@ class PairedServiceBusClient:
         secondary_options: Mapping[str, Any] | None = None,
     ) -> PairedServiceBusClient:
         """Pair two namespaces by their connection strings."""
-        shared = sdk_options or {}
         client = cls.__new__(cls)
         client._set_up(
-            SdkSide(primary, keywords={**shared, **(primary_options or {})}),
-            SdkSide(secondary, keywords={**shared, **(secondary_options or {})}),
+            SdkSide(primary, keywords=side_keywords(sdk_options, primary_options)),
+            SdkSide(secondary, keywords=side_keywords(sdk_options, secondary_options)),
             options=options,
             on_state_change=on_state_change,
             primary_name=primary_name,

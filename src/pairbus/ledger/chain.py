@@ -21,7 +21,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import time
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pairbus.plumbing.files import publish
+from pairbus.plumbing.json_text import parse_json
 
 from .seal import VERSION, check_version, open_sealed, seal, seal_of
 
@@ -216,7 +216,7 @@ def read_commits(place: str, data: bytes) -> Iterator[ChainCommit]:
 
 def _read_commit(line: bytes, rows: bytes, place: str) -> ChainCommit:
     try:
-        link: dict[str, Any] = json.loads(line)["chain"]
+        link: dict[str, Any] = parse_json(line)["chain"]
         check_version(link["v"], place)
         writer, number, after = str(link["writer"]), int(link["commit"]), int(link["after"])
         count, before, own = int(link["rows"]), str(link["prev"]), str(link["hash"])
@@ -241,7 +241,7 @@ def read_heads(directory: Path, kind: str) -> list[HeadFile]:
             heads.append(HeadFile(path, head if path.name == head.name(kind) else None))
         except FileNotFoundError:  # its writer has just ended, and leaves the sign of rule 7
             continue
-        except (ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError):
             heads.append(HeadFile(path, None))
     return heads
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.json_text import parse_json
 
 #: The version of all files that are sealed or linked.
 VERSION = 1
@@ -49,7 +50,7 @@ def open_sealed(data: bytes, place: str) -> dict[str, Any]:
     """What a sealed file says, its `seal` included; ValueError if it is damaged, ConfigurationError if it is
     newer than this program.
     """
-    found = json.loads(data)
+    found = parse_json(data)
     if not isinstance(found, dict):
         raise ValueError(f"{place} is no object")
     check_version(found.pop("version", None), place)

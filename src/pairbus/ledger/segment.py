@@ -31,6 +31,7 @@ from typing import Any
 
 from pairbus.clock import Clock, SystemClock
 from pairbus.plumbing.files import FileLock, hold_alone, make_directory, sync_directory, write_all
+from pairbus.plumbing.json_text import parse_json
 
 from .chain import ChainWriter, anchor_adopted, end_of_commits, is_link
 from .chain import is_chained as has_links
@@ -318,7 +319,7 @@ def _read_lines(data: bytes) -> SegmentRead:
         if not line.strip() or is_link(line):
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError:
             row = None
         if isinstance(row, dict):

@@ -118,12 +118,26 @@ def endpoint_of(address: str, *, emulator: bool = False) -> Endpoint:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
-    if not host or parts.username is not None or parts.path.strip("/"):
+    if not host or parts.username is not None or parts.path.strip("/") or not address.isprintable():
         raise ConfigurationError(
             "The endpoint must be sb://HOST or sb://HOST:PORT, or the host name alone, such as "
             "contoso.servicebus.windows.net"
         )
-    return Endpoint(host.rstrip(".").lower(), port or (_PLAIN_PORT if emulator else _TLS_PORT))
+    return Endpoint(check_host(host), port or (_PLAIN_PORT if emulator else _TLS_PORT))
+
+
+def check_host(host: str) -> str:
+    """The host as it is looked for; one that no resolver takes is a mistake, and no outage."""
+    host = host.removesuffix(".").lower()
+    try:
+        is_one = bool(host.encode("idna")) and host.isprintable() and " " not in host and host[-1] != "."
+    except UnicodeError:
+        is_one = False
+    if not is_one:
+        raise ConfigurationError(
+            f"{host!r} is no host name: each of its labels, between the dots, has 1 to 63 characters"
+        )
+    return host
 
 
 def primary_name(side: ConnectionString | Endpoint | str, *, alias: str | None = None) -> str:

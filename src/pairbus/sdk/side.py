@@ -6,11 +6,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, TypeVar, cast
+from urllib.parse import urlsplit
 
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from pairbus.pairing.names import ConnectionString, Endpoint, endpoint_of, parse_connection_string, path_key
+from pairbus.errors import ConfigurationError
+from pairbus.pairing.names import (
+    ConnectionString,
+    Endpoint,
+    check_host,
+    endpoint_of,
+    parse_connection_string,
+    path_key,
+)
 
 from .administration import open_administration
 from .credentials import for_event_loop
@@ -60,6 +69,26 @@ class _SendingClient(ServiceBusClient):
         await super().close()
 
 
+# What a pair says of each side by itself.
+_OURS = {"credential", "fully_qualified_namespace", "conn_str", "entity_name"}
+
+
+def side_keywords(shared: Mapping[str, Any] | None, own: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The keywords of the SDK's client for one side: `own` above those that both sides share."""
+    for given in (shared, own):
+        if not isinstance(given, Mapping | None) or not all(isinstance(name, str) for name in given or ()):
+            raise ConfigurationError(
+                "sdk_options, primary_options and secondary_options are mappings of keywords of the SDK's "
+                f"client, such as {{'logging_enable': True}}, and no {type(given).__name__}"
+            )
+        if said := sorted(_OURS & set(given or ())):
+            raise ConfigurationError(
+                f"{', '.join(said)} cannot be given among sdk_options, primary_options or secondary_options: "
+                "name each side by the arguments of the paired client"
+            )
+    return {**(shared or {}), **(own or {})}
+
+
 class SdkSide:
     """How to reach one namespace: by connection string, or by host name and credential. The repr shows no
     secret.
@@ -84,6 +113,8 @@ class SdkSide:
             self.endpoint: Endpoint = self.parsed.endpoint
         else:
             self.endpoint = endpoint_of(address)
+        if custom := self.keywords.get("custom_endpoint_address"):
+            check_host(urlsplit(custom if "//" in custom else f"//{custom}").hostname or "")
         self._client: _SendingClient | None = None
         #: Called when somebody else than this side has closed its SDK client.
         self.on_closed_under_us: Callable[[], object] | None = None

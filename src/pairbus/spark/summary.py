@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from pairbus.plumbing.json_text import parse_json
 
 
 @dataclass(slots=True)
@@ -77,8 +78,8 @@ class RunTally:
                     path.waiting = 0
             self.unknown += row["unknown"]
             self.waiting += row["waiting"]
-            self.queue_errors |= json.loads(row["queue_errors"])
-            for path, tallies in json.loads(row["paths"]).items():
+            self.queue_errors |= parse_json(row["queue_errors"])
+            for path, tallies in parse_json(row["paths"]).items():
                 _add(self.paths.setdefault(path, PathSummary()), tallies)
 
     @property

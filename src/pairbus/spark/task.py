@@ -30,6 +30,7 @@ from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import ReceiptLog
+from pairbus.plumbing.json_text import parse_json
 from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
 
 from .leash.ends import hold_leash
@@ -80,7 +81,7 @@ def pump_planned(job: ShardJob) -> Callable[[Batches], Batches]:
 
 
 def _shard(row: dict[str, Any]) -> Shard:
-    queues = tuple(ServedQueue(pair, name) for pair, name in json.loads(row["queues"]))
+    queues = tuple(ServedQueue(pair, name) for pair, name in parse_json(row["queues"]))
     return Shard(row["epoch"], row["shard"], queues)
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import SECRET, make_directory, publish, tighten
+from pairbus.plumbing.json_text import parse_json
 
 ROOT_POLICY: Final = "RootManageSharedAccessKey"
 KEY_BYTES: Final = 32
@@ -167,7 +168,7 @@ class Policies:
     def load(cls, path: Path) -> Policies:
         """Read policies from a file that `save` wrote."""
         try:
-            loaded = cls([_from_dict(entry) for entry in json.loads(path.read_bytes())["policies"]])
+            loaded = cls([_from_dict(entry) for entry in parse_json(path.read_bytes())["policies"]])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
             # The cause may quote the file, and with it keys; its type is enough.
             raise ConfigurationError(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from pairbus.plumbing.json_text import parse_json
+
 from .markup import XmlNode, branch, leaf
 
 _HEAD: Final = ("ClaimType", "ClaimValue")
@@ -26,7 +28,7 @@ def read_authorization(description: XmlNode) -> str:
 
 def describe_authorization(text: str) -> XmlNode:
     """The element for a text that `read_authorization` made."""
-    rules = json.loads(text) if text else []
+    rules = parse_json(text) if text else []
     return branch("AuthorizationRules", [_describe_rule(rule) for rule in rules])
 
 

@@ -6,7 +6,6 @@ next version of the emulator may have more of them; a value that we do not under
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.rules import CorrelationFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.errors import ConfigurationError, show_value
+from pairbus.plumbing.json_text import parse_json
 from pairbus.plumbing.toml_tables import TomlTable
 
 from .declaration import DeclaredEntities, DeclaredSubscription, DeclaredTopic, EntityFile
@@ -64,8 +64,8 @@ _SHAPE: Final = {
 def read_emulator_form(text: str, *, where: str) -> EntityFile:
     """What a `Config.json` says; ConfigurationError with all its mistakes."""
     try:
-        document = json.loads(text.removeprefix("\ufeff"))
-    except (ValueError, RecursionError) as error:
+        document = parse_json(text.removeprefix("\ufeff"))
+    except ValueError as error:
         raise ConfigurationError(f"{where}: is not JSON: {error}") from None
     passed_over: list[str] = []
     sifted = _sift(document, _SHAPE, "", passed_over)

@@ -22,6 +22,7 @@ from pairbus.broker.engine.message import MessageState, StoredMessage
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.errors import PairbusError
+from pairbus.plumbing.json_text import parse_json
 
 from .checksums import change_checksum, message_checksum, row_checksum
 
@@ -221,7 +222,7 @@ def entity_row(event: EntityPut) -> tuple[Any, ...]:
 def read_entity(row: tuple[Any, ...]) -> EntityPut:
     """The event that would write a row of `read_entities`."""
     path, kind_name, settings_text, *times = unsealed(row, "the entity")
-    kind, plain = EntityKind(kind_name), json.loads(settings_text)
+    kind, plain = EntityKind(kind_name), parse_json(settings_text)
     settings = _SETTINGS[kind](**{**plain, "status": EntityStatus(plain["status"])})
     return EntityPut(kind, path, settings, *times)
 
@@ -234,7 +235,7 @@ def rule_row(event: RulePut) -> tuple[Any, ...]:
 def read_rule(row: tuple[Any, ...]) -> RulePut:
     """The event that would write a row of `read_rules`."""
     path, _, plain = unsealed(row, "the rule")
-    return RulePut(path, Rule.from_dict(json.loads(plain)))
+    return RulePut(path, Rule.from_dict(parse_json(plain)))
 
 
 def read_place(row: tuple[Any, ...]) -> tuple[int, SequenceAdvanced]:

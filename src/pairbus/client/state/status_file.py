@@ -23,6 +23,7 @@ from pairbus.client.observers.observer import Observer
 from pairbus.clock import Clock, SystemClock
 from pairbus.options import StateChange
 from pairbus.plumbing.files import make_directory, publish
+from pairbus.plumbing.json_text import parse_json
 
 if TYPE_CHECKING:
     from pairbus.backlog.provisioner import ProvisioningReport
@@ -131,7 +132,7 @@ class StatusFile(Observer):
                 "host": socket.gethostname(),
                 "written_at": self._clock.now(),
                 "interval": self._interval,
-                "status": json.loads(self._read().to_json()),
+                "status": parse_json(self._read().to_json()),
             }
         )
 
@@ -180,7 +181,7 @@ def read_status_files(directory: Path, *, now: float) -> list[ClientPicture]:
 
 def _read_picture(path: Path, now: float) -> ClientPicture | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
         if int(found.get("format", _FORMAT)) > _FORMAT:
             log.error("%s was written by a newer version of Pairbus, which alone can read it", path)
             return None

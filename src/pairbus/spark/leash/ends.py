@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from pairbus.plumbing.json_text import parse_json
+
 from .file_tether import FilePlannerTether, FileTether
 from .leash import LeashAddress, LeashDirectory, LeashPlace, PumpSeen
 from .tether import PlannerTether, SocketPlannerTether, SocketTether, Tether
@@ -32,5 +34,5 @@ def write_place(place: LeashPlace) -> str:
 
 def read_place(text: str) -> LeashPlace:
     """From that text."""
-    found = json.loads(text)
+    found = parse_json(text)
     return LeashDirectory(**found) if "directory" in found else LeashAddress(**found)

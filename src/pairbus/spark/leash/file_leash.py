@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pairbus.plumbing.files import make_directory, publish
+from pairbus.plumbing.json_text import parse_json
 
 from .epochs import Epochs
 from .leash import HeldPump, Leash, LeashDirectory, Order
@@ -60,7 +61,7 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
 def read_document(path: Path) -> dict[str, Any] | None:
     """What a file says; None if it is not there, or cannot be read now."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

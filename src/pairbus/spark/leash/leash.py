@@ -34,6 +34,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from pairbus.backlog.discovery import ServedQueue
+from pairbus.plumbing.json_text import parse_json
 from pairbus.portal import Portal
 
 from .epochs import Epochs
@@ -116,7 +117,7 @@ async def read_line(reader: asyncio.StreamReader) -> dict[str, Any] | None:
     """One line of JSON; None at the end, or if it is none."""
     try:
         line = await reader.readline()
-        found = json.loads(line) if line.endswith(b"\n") else None
+        found = parse_json(line) if line.endswith(b"\n") else None
     except (ValueError, OSError):  # too long, no JSON, cut
         return None
     return found if isinstance(found, dict) else None

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.files import SECRET, hold_alone, make_directory, publish
+from pairbus.plumbing.json_text import parse_json
 
 from .leash import LINE_LIMIT, LeashAddress, Order, PumpSeen, read_line, write_line
 
@@ -217,7 +218,7 @@ class SocketPlannerTether(PlannerTether):
             self._stream = _open(self._address, {"role": "planner"})
         self._stream.write("{}\n")
         self._stream.flush()
-        answer = json.loads(self._stream.readline())
+        answer = parse_json(self._stream.readline())
         if not isinstance(answer, dict) or "queues" not in answer:
             raise ValueError("no answer")
         return answer
@@ -242,7 +243,7 @@ def ask_leash(address: LeashAddress, order: Order | None = None) -> dict[str, An
     """Give a running syphon an order, or only ask how it is; its answer."""
     try:
         with _open(address, {"role": "control", "order": order}) as stream:
-            answer = json.loads(stream.readline() or "null")
+            answer = parse_json(stream.readline() or "null")
     except (OSError, ValueError) as error:
         raise UnreachableError(f"the syphon does not answer ({error})") from None
     if not isinstance(answer, dict):
@@ -290,7 +291,7 @@ class ControlFile:
     def read(self) -> LeashAddress:
         """The address of the syphon that runs with this state; UnreachableError if there is none."""
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
+            found = parse_json(self.path.read_text(encoding="utf-8"))
             return LeashAddress(found["host"], found["port"], found["token"])
         except (OSError, ValueError, KeyError, TypeError):
             raise UnreachableError(f"no syphon runs with the state {self.path.parent}") from None

@@ -1,0 +1,24 @@
+"""JSON that others have written."""
+
+from __future__ import annotations
+
+import pytest
+
+from pairbus.plumbing.json_text import parse_json
+from tests.guards.sources import SRC, python_files
+
+
+def test_json_is_read() -> None:
+    assert parse_json(b'{"a": [1, null]}') == {"a": [1, None]}
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"", "1" * 10_000, b"\x00"])
+def test_whatever_is_none_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_json(text)
+
+
+def test_it_is_the_only_reader() -> None:
+    """An error that nobody expects of a reader, `RecursionError`, is caught in one place."""
+    readers = {path.name for path in python_files(SRC) if "json.loads(" in path.read_text(encoding="utf-8")}
+    assert readers == {"json_text.py"}
