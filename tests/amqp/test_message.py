@@ -146,15 +146,48 @@ def test_sequences_and_footers() -> None:
         with_footer.value()
 
 
-def test_delivery_annotations_behind_the_body_are_passed_over() -> None:
-    """So writes the Python SDK a message that it has received and sends on."""
-    behind = encode(Described(ULong(0x71), {Symbol("x-opt-lock-token"): uuid.UUID(int=1)}))
-    for body in (encode_data(b"one"), encode_data(b"one") + encode_data(b"two"), encode_value([1])):
-        sections = scan(body + behind)
-        assert sections.body_bytes == body
-        assert sections.delivery_annotations == {}
-    with pytest.raises(DecodeError):
-        scan(encode_data(b"one") + behind + encode_data(b"two"))
+BODIES = [
+    encode_data(b""),
+    encode_data(b"one") + encode_data(b"two"),
+    encode(Described(ULong(0x76), [])),
+    encode_value(None),
+    encode_value([1]),
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=repr)
+def test_sections_that_clients_put_elsewhere(body: bytes) -> None:
+    """The Python SDK writes delivery annotations behind the body, go-amqp a footer before it."""
+    annotations = {Symbol("x-mine"): uuid.UUID(int=1)}
+    behind = encode(Described(ULong(0x71), annotations))
+    footer = encode(Described(ULong(0x78), {"crc": 7}))
+    ahead = encode_properties(Properties(message_id="m"))
+    kind = scan(body).body_kind
+    for payload, wanted in (
+        (body + behind, body),
+        (body + footer + behind, body + footer),
+        (footer + body + behind, body + footer),
+    ):
+        sections = scan(ahead + payload)
+        assert (sections.body_kind, sections.body_bytes) == (kind, wanted)
+        assert sections.delivery_annotations == annotations
+        assert sections.properties.message_id == "m"
+    assert scan(footer + body).body_bytes == body + footer
+    assert scan(footer + body).data_sections() == scan(body).data_sections()
+
+
+@pytest.mark.parametrize("body", BODIES, ids=repr)
+def test_sections_that_nobody_puts_there(body: bytes) -> None:
+    behind = encode(Described(ULong(0x71), {}))
+    footer = encode(Described(ULong(0x78), {}))
+    for payload in (
+        footer + body + footer,
+        footer + footer + body,
+        body + behind + body,
+        behind + behind + body,
+    ):
+        with pytest.raises(DecodeError):
+            scan(payload)
 
 
 def test_descriptors_may_take_their_long_forms() -> None:

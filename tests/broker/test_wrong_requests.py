@@ -53,7 +53,8 @@ STRANGE: list[Any] = [
     Array([1, 2], int),
 ]
 FIELDS = {
-    "peek-message": ["from-sequence-number", "message-count", "session-id"],
+    "peek-message": ["from-sequence-number", "message-count", "session-id", "omit-message-body"],
+    "batch-delete-messages": ["message-count", "enqueued-time-utc", "session-id"],
     "schedule-message": ["messages"],
     "cancel-scheduled-message": ["sequence-numbers"],
     "receive-by-sequence-number": ["sequence-numbers", "receiver-settle-mode", "session-id"],
@@ -97,8 +98,8 @@ class Requests:
         named = encode_properties(Properties(message_id=str(uuid.uuid4())))
         outcome = self.send(named + encode_application_properties(properties) + body)
         assert isinstance(outcome, Accepted)
-        answer = scan(self._client.await_event(TransferReceived).payload)
-        return {str(key): value for key, value in answer.application_properties.items()}
+        self.answer = scan(self._client.await_event(TransferReceived).payload)
+        return {str(key): value for key, value in self.answer.application_properties.items()}
 
     def send(self, payload: bytes) -> object:
         """The outcome of a request."""

@@ -164,11 +164,11 @@ def test_dead_letters_keep_number_and_time_and_fail_as_often_as_they_like() -> N
     orders.dead_letter(
         second.lock_token, START + 9, reason="odd", description="very odd", properties={"seen": True}
     )
-    for attempt in range(5):
+    for _ in range(5):
         (letter,) = dead.receive(1, START + 10)
         assert letter.lock_token is not None
         assert (letter.message.sequence_number, letter.message.enqueued_at) == (2, START)
-        assert letter.message.delivery_count == attempt
+        assert letter.message.delivery_count == 0
         dead.abandon(letter.lock_token, START + 10)
     assert application_properties(dead.peek(0, 1, START + 10)[0]) == {
         "DeadLetterReason": "odd",

@@ -164,4 +164,4 @@ def test_schedule_and_cancel(seen: Any) -> None:
 
 
 def test_scheduled_message_arrives(seen: Any) -> None:
-    assert seen == {"body": "soon", "notBefore": True, "state": "active"}
+    assert seen == {"body": "soon", "notBefore": True, "state": "scheduled"}

@@ -100,12 +100,15 @@ _headers: dict[bytes, Header] = {}  # headers repeat; a peer that varies them ma
 class MessageSections:
     """Where the sections of an encoded message are."""
 
-    __slots__ = ("_body", "_header", "_properties", "_spans", "body_kind", "payload")
+    __slots__ = ("_body", "_end", "_header", "_properties", "_spans", "body_kind", "payload")
 
-    def __init__(self, payload: bytes, spans: dict[int, tuple[int, int]], body: int, kind: BodyKind) -> None:
+    def __init__(
+        self, payload: bytes, spans: dict[int, tuple[int, int]], body: int, end: int, kind: BodyKind
+    ) -> None:
         self.payload = payload
         self._spans = spans
         self._body = body
+        self._end = end
         self.body_kind: BodyKind = kind
         self._header: Header | None = None
         self._properties: Properties | None = None
@@ -153,15 +156,15 @@ class MessageSections:
 
     @property
     def body_bytes(self) -> bytes:
-        """Body sections and footer as they came."""
-        return self.payload[self._body :]
+        """Body sections and footer as they came, in the order of the standard."""
+        return self.payload[self._body : self._end]
 
     def data_sections(self) -> list[bytes]:
         """The binaries of the data sections: of a batch, its messages."""
         if self.body_kind != "data":
             return []
         sections, at, payload = [], self._body, self.payload
-        while at < len(payload):
+        while at < self._end:
             code, start = _read_descriptor(payload, at)
             end = skip(payload, start)
             if code == DATA:
@@ -204,9 +207,8 @@ def scan(payload: bytes) -> MessageSections:
             if code >= DATA:
                 # One data section that reaches to the end is what nearly every message has.
                 if code == DATA and kind == 0xB0 and start + 5 + _u32(payload, start + 1)[0] == size:
-                    return MessageSections(payload, spans, at, "data")
-                body_kind, end = _scan_body(payload, at)
-                return MessageSections(payload if end == size else payload[:end], spans, at, body_kind)
+                    return MessageSections(payload, spans, at, size, "data")
+                return _scan_body(payload, at, spans)
             if kind == 0xC0 or kind == 0xC1:
                 end = start + 2 + payload[start + 1]
             elif kind == 0xD0 or kind == 0xD1:
@@ -222,7 +224,7 @@ def scan(payload: bytes) -> MessageSections:
             at = end
     except (IndexError, struct.error):
         raise DecodeError("a message ends inside a section") from None
-    return MessageSections(payload, spans, size, "none")
+    return MessageSections(payload, spans, size, size, "none")
 
 
 # Which body section may follow which (part 3.2); 0 is the beginning.
@@ -235,29 +237,37 @@ _FOLLOWERS: dict[int, tuple[int, ...]] = {
 }
 
 
-def _scan_body(payload: bytes, at: int) -> tuple[BodyKind, int]:
-    """Check that the body's sections follow each other and reach exactly to the end; their kind and end.
+def _scan_body(payload: bytes, begin: int, spans: dict[int, tuple[int, int]]) -> MessageSections:
+    """Check that the body's sections follow each other and reach exactly to the end.
 
-    The Python SDK writes the delivery annotations of a message that was received, and is sent on, behind its
-    body. They were for the hop before this one, so that they are passed over.
+    Two clients have an order of their own, which the service takes: the Python SDK writes delivery
+    annotations behind the body, and go-amqp the footer before it.
     """
-    size, last = len(payload), 0
-    kind: BodyKind = "none"
+    at, size, last = begin, len(payload), 0
+    body_at, kind = begin, _BODY_KINDS[FOOTER]
     for _ in range(MAX_SECTIONS):
         code, start = _read_descriptor(payload, at)
-        if code == DELIVERY_ANNOTATIONS and last and skip(payload, start) == size:
-            return kind, at
-        if code not in _FOLLOWERS[last]:
+        end = skip(payload, start)
+        if code == DELIVERY_ANNOTATIONS and at > begin and end == size:
+            spans.setdefault(code, (at, end))
+            break
+        if code not in _FOLLOWERS[last] or (code == FOOTER and body_at > begin):
             raise DecodeError("body sections are unknown, mixed or out of order")
         if code == DATA and payload[start] not in (0xA0, 0xB0):
             raise DecodeError("a data section is no binary")
-        if not last:
-            kind = _BODY_KINDS[code]
-        at = skip(payload, start)
-        last = code
+        if code == FOOTER and at == begin:
+            body_at = end
+        else:
+            kind = _BODY_KINDS[code] if not last else kind
+            last = code
+        at = end
         if at == size:
-            return kind, size
-    raise DecodeError("a message has too many sections")
+            break
+    else:
+        raise DecodeError("a message has too many sections")
+    if begin < body_at < at:
+        payload = b"".join((payload[:begin], payload[body_at:at], payload[begin:body_at], payload[at:]))
+    return MessageSections(payload, spans, begin, at, kind)
 
 
 def _read_descriptor(payload: bytes, at: int) -> tuple[int, int]:

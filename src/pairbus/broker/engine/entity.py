@@ -121,6 +121,7 @@ class Entity(ABC):
             if when is not None and when > now:
                 self._hold(incoming, when, now)
             else:
+                incoming.scheduled_for = None  # it was not held
                 expires_at = self._admission.expiry(incoming.time_to_live, now)
                 self._enqueue(incoming.store(self._advance(), now, expires_at), now, incoming)
 

@@ -35,6 +35,8 @@ from pairbus.words import PING_CONTENT_TYPE, POSTMARKS
 
 SCHEDULED_TIME: Final = Symbol(words.SCHEDULED_TIME)
 PARTITION_KEY: Final = Symbol(words.PARTITION_KEY)
+# The lock of the hop before. The Python SDK writes the keys of annotations that it has received as binaries.
+_LOCK_TOKENS: Final = (Symbol(words.LOCK_TOKEN), words.LOCK_TOKEN.encode())
 
 
 class MessageState(enum.IntEnum):
@@ -63,7 +65,8 @@ class StoredMessage:
     durable: bool | None
     priority: int | None
     ttl_ms: int | None
-    # The map itself; empty if there are none. Decoded it would take a hundred times as much memory.
+    # What the sender has annotated: the map for the message and, behind it, that for the delivery if there is
+    # one; empty if there are neither. Decoded they would take a hundred times as much memory.
     annotations_bytes: bytes
     properties_bytes: bytes
     application_properties_bytes: bytes
@@ -107,7 +110,7 @@ class StoredMessage:
 
     @property
     def annotations(self) -> Mapping[Any, Any]:
-        """What the sender has annotated, decoded anew each time."""
+        """What the sender has annotated for the message, decoded anew each time."""
         return decode(self.annotations_bytes)[0] if self.annotations_bytes else {}
 
     def change_application_properties(self, changes: Mapping[str, Any]) -> None:
@@ -197,6 +200,13 @@ class Incoming:
         if annotations:
             annotations = {key: annotations[key] for key in annotations if key not in POSTMARKS}
             scheduled, partition_key = _scheduled(annotations), _partition_key(annotations)
+            if partition_key is None and properties.group_id is not None:
+                # The session is the key then.
+                annotations.pop(PARTITION_KEY, None)
+        annotated = encode(annotations) if annotations else b""
+        if delivery := sections.delivery_annotations:
+            delivery = {key: delivery[key] for key in delivery if key not in _LOCK_TOKENS}
+            annotated = (annotated or encode({})) + encode(delivery) if delivery else annotated
         ttl_ms = header.ttl
         return cls(
             sections,
@@ -211,7 +221,7 @@ class Incoming:
             header.priority,
             ttl_ms,
             annotations,
-            encode(annotations) if annotations else b"",
+            annotated,
             sections.properties_bytes,
             sections.application_properties,
         )

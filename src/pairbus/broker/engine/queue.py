@@ -20,6 +20,7 @@ Theory of operation:
 
 4. A count that reaches the maximum sends the message to the dead letters instead (Azure counts deferring
    too). The count starts at 0 and is what the header of a delivery says: the deliveries before this one.
+   Among the dead letters nothing is counted.
 5. In a queue with sessions, messages are only received under a session's lock, in order, and live under
    that lock instead of one of their own. The sub-queues of such a queue know no sessions.
 6. A deferred message that is received, and not completed, is deferred again.
@@ -416,8 +417,8 @@ class MessageQueue(Entity):
 
     def _give_back(self, message: StoredMessage, now: float) -> None:
         """A delivery has failed: count it, and bury the message if that was the last one."""
-        message.delivery_count += 1
         most = self._max_deliveries
+        message.delivery_count += most is not None
         if most is not None and message.delivery_count >= most:
             description = f"Message could not be consumed after {most} delivery attempts."
             letter = self._exits.letter(message, reason=words.TOO_MANY_DELIVERIES, description=description)

@@ -88,6 +88,10 @@ def _attach_node(peer: "Peer", link: Link, address: LinkAddress) -> None:
         peer.add(AnswerEndpoint(link, name, path=path, spend=peer.spend))
         link.accept()
         return
+    if not path and any(
+        isinstance(each, RequestEndpoint) and not each.path for each in peer.endpoints.values()
+    ):
+        raise Refused(conditions.NOT_ALLOWED, "The connection has a sender to $cbs already. Use that one.")
     node = _management_node(peer, address, path) if path else _token_node(peer)
     service = _watched(peer, node) if path else _told(peer, _watched(peer, node))
     peer.add(RequestEndpoint(link, service, peer.find_answers(name), later=peer.later, path=path))

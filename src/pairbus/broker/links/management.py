@@ -47,7 +47,7 @@ _DISPOSITIONS = {
     "defered": OperationKind.DEFER,  # the protocol's own spelling
     "suspended": OperationKind.DEAD_LETTER,
 }
-_SCHEDULE = "schedule-message"
+_SCHEDULE, _DELETE = "schedule-message", "batch-delete-messages"
 # Answers hold whole messages; a page of a peek ends here, whatever count was asked for.
 MOST_PEEKED_BYTES = 1024 * 1024
 MOST_PER_REQUEST = 4096
@@ -94,7 +94,12 @@ class ManagementNode:
                 Refused(conditions.ARGUMENT_ERROR, f"The request cannot be read: {error.description}")
             )
         # 204 tells the SDKs that a peek or a listing found nothing; any other success is a 200.
-        properties = {words.STATUS: Int(204 if body is None else 200), words.STATUS_TEXT: "OK"}
+        properties: dict[str, Any] = {
+            words.STATUS: Int(204 if body is None else 200),
+            words.STATUS_TEXT: "OK",
+        }
+        if body is None and name == _DELETE:  # by which the client of JavaScript tells that there was nothing
+            properties[words.STATUS_CONDITION] = Symbol(conditions.MESSAGE_NOT_FOUND)
         return Answer(properties, body, delay=self.delay() if name == _SCHEDULE else 0.0)
 
     def failure(self) -> Answer:
@@ -125,14 +130,30 @@ class ManagementNode:
             session_id=_optional_text(body, "session-id"),
         )
         rendered: list[dict[str, Any]] = []
-        size = 0
+        size, with_body = 0, body.get("omit-message-body") is not True
         for message in found:
-            payload = render_peeked(message)
+            payload = render_peeked(message, with_body=with_body)
             size += len(payload)
             if rendered and size > MOST_PEEKED_BYTES:
                 break
             rendered.append({"message": payload})
         return {"messages": rendered} if rendered else None
+
+    def delete(self, body: Body) -> Found:
+        """Delete messages that wait, the oldest first, if they were enqueued before a time."""
+        queue, now, before = self._queue(), self.now(), body.get("enqueued-time-utc")
+        session_id, wanted = _optional_text(body, "session-id"), _number(body, "message-count")
+        session = None if session_id is None else self.session_lock(queue, session_id)
+        latest = before / 1000 if isinstance(before, int) else now
+        found = queue.receive(min(wanted, MOST_PER_REQUEST), now, session=session)
+        for delivery in found:
+            assert delivery.lock_token is not None
+            if delivery.message.enqueued_at <= latest:
+                queue.complete(delivery.lock_token, now)
+            else:
+                queue.release(delivery.lock_token, now)
+        deleted = sum(delivery.message.enqueued_at <= latest for delivery in found)
+        return {"message-count": Int(deleted)} if deleted else None
 
     def schedule(self, body: Body) -> dict[str, Any]:
         entries = body.get("messages")
@@ -281,6 +302,7 @@ _OPERATIONS: dict[str, tuple[_Operation, str]] = {
     "peek-message": (ManagementNode.peek, "Listen"),
     _SCHEDULE: (ManagementNode.schedule, "Send"),
     "cancel-scheduled-message": (ManagementNode.cancel, "Send"),
+    _DELETE: (ManagementNode.delete, "Listen"),
     "receive-by-sequence-number": (ManagementNode.receive_deferred, "Listen"),
     "renew-lock": (ManagementNode.renew, "Listen"),
     "update-disposition": (ManagementNode.settle, "Listen"),

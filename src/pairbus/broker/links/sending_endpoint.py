@@ -3,8 +3,8 @@
 Rules
 1. Deliveries are made at the end of a turn, by the host, so that consumers of one queue get their turns in
    rotation.
-2. The delivery tag is the lock token. A settlement names a delivery; the token behind it is given to the
-   engine.
+2. The delivery tag is the lock token; without a lock it is empty. A settlement names a delivery; the token
+   behind it is given to the engine.
 3. A settlement that is not yet settled waits for its echo: the same outcome, settled. An echo of `rejected`
    carries no error, because to the SDKs an error there means that the settlement failed. Who settled a range
    is answered in ranges, and nobody else: the Python SDK waits longer for an echo that is shared.
@@ -163,7 +163,7 @@ class SendingEndpoint(LinkEndpoint):
         self._delivered_in_grant = True
         self._count(OperationKind.DELIVERY, len(payload))
         if token is None:
-            self.link.send(payload, tag=delivery.message.sequence_number.to_bytes(16, "big"), settled=True)
+            self.link.send(payload, tag=b"", settled=True)
         else:
             self._unsettled[self.link.send(payload, tag=token.bytes_le)] = token
         return len(payload)

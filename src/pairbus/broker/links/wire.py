@@ -2,15 +2,15 @@
 
 The bare message (properties, application properties, body) is passed on as the bytes that came in. Only what
 the broker itself has to say is written anew: the header with its delivery count, the lock token, and the
-annotations. The usual case, a message that carries no annotations of its own, is put together from prepared
-pieces, because this runs once a delivery.
+annotations, to which those of the sender are added. The usual case, a message that carries no annotations of
+its own, is put together from prepared pieces, because this runs once a delivery.
 """
 
 import struct
 from functools import lru_cache
 
 from pairbus import words
-from pairbus.amqp.codec import encode
+from pairbus.amqp.codec import encode, skip
 from pairbus.amqp.message import Header, encode_header
 from pairbus.amqp.types import Symbol
 from pairbus.broker.engine.message import MessageState, StoredMessage
@@ -20,19 +20,22 @@ from pairbus.broker.engine.results import Handout
 DOTNET_EPOCH_TICKS = 621_355_968_000_000_000
 MOST_DELIVERIES = (1 << 32) - 1
 
-_NO_LOCK_ANNOTATIONS = b"\x00\x53\x71\xc1\x01\x00"  # an empty map: receive-and-delete has no lock token
+_DELIVERY_ANNOTATIONS, _ANNOTATIONS = b"\x00\x53\x71", b"\x00\x53\x72"
+# An empty map: receive-and-delete has no lock token.
+_NO_LOCK_ANNOTATIONS = _DELIVERY_ANNOTATIONS + b"\xc1\x01\x00"
 _LOCK_KEY = encode(Symbol(words.LOCK_TOKEN)) + b"\x98"
-_LOCK_ANNOTATIONS = b"\x00\x53\x71\xc1" + bytes([1 + len(_LOCK_KEY) + 16, 2]) + _LOCK_KEY
+_LOCK_ANNOTATIONS = _DELIVERY_ANNOTATIONS + b"\xc1" + bytes([1 + len(_LOCK_KEY) + 16, 2]) + _LOCK_KEY
 _SEQUENCE = encode(Symbol(words.SEQUENCE_NUMBER)) + b"\x81"
 _ENQUEUED = encode(Symbol(words.ENQUEUED_TIME)) + b"\x83"
 _LOCKED = encode(Symbol(words.LOCKED_UNTIL)) + b"\x83"
 _ENQUEUED_SEQUENCE = encode(Symbol(words.ENQUEUED_SEQUENCE_NUMBER)) + b"\x81"
 _STATE = encode(Symbol(words.MESSAGE_STATE))
+_DEFERRED, _SCHEDULED = _STATE + b"\x54\x01", _STATE + b"\x54\x02"
+_PARTITION_KEY = encode(Symbol(words.PARTITION_KEY))
 _SOURCE = encode(Symbol(words.DEAD_LETTER_SOURCE))
 _long = struct.Struct(">q").pack
 _map32 = struct.Struct(">II").pack
 _read_map32 = struct.Struct(">II").unpack_from
-_STATE_NUMBERS = {MessageState.ACTIVE: 0, MessageState.DEFERRED: 1, MessageState.SCHEDULED: 2}
 
 
 def milliseconds(seconds: float) -> int:
@@ -52,24 +55,28 @@ def render_delivery(delivery: Handout) -> bytes:
         lock, locked_until = _NO_LOCK_ANNOTATIONS, None
     else:
         lock, locked_until = _LOCK_ANNOTATIONS + token.bytes, delivery.locked_until
-    return _render(message, lock, _annotations(message, locked_until, with_state=False))
+    return _render(message, lock, locked_until)
 
 
-def render_peeked(message: StoredMessage) -> bytes:
+def render_peeked(message: StoredMessage, *, with_body: bool = True) -> bytes:
     """The bytes of a message that is only looked at."""
-    return _render(message, b"", _annotations(message, None, with_state=True))
+    return _render(message, b"", None, with_body=with_body)
 
 
-def _render(message: StoredMessage, lock: bytes, annotations: bytes) -> bytes:
-    header = _header(message.durable, message.priority, message.ttl_ms, message.delivery_count)
+def _render(
+    message: StoredMessage, lock: bytes, locked_until: float | None, *, with_body: bool = True
+) -> bytes:
+    own, for_delivery = _split(message.annotations_bytes) if message.annotations_bytes else (b"", b"")
+    if for_delivery:
+        lock = _join(_DELIVERY_ANNOTATIONS, [lock[6:]] if lock else [], len(lock) > 6, for_delivery)
     return b"".join(
         (
-            header,
+            _header(message.durable, message.priority, message.ttl_ms, message.delivery_count),
             lock,
-            annotations,
+            _annotations(message, own, locked_until),
             message.properties_bytes,
             message.application_properties_bytes,
-            message.body_bytes,
+            message.body_bytes if with_body else b"",
         )
     )
 
@@ -87,37 +94,48 @@ def _header(durable: bool | None, priority: int | None, ttl_ms: int | None, deli
     )
 
 
-def _annotations(message: StoredMessage, locked_until: float | None, *, with_state: bool) -> bytes:
+def _annotations(message: StoredMessage, own: bytes, locked_until: float | None) -> bytes:
+    """What the service says, and no more: clients that are tried against it count the annotations."""
     pairs = [
         _SEQUENCE + _long(message.sequence_number),
         _ENQUEUED + _long(milliseconds(message.enqueued_at)),
-        # Azure writes it always: 0 in a queue, the topic's own number in a subscription.
-        _ENQUEUED_SEQUENCE + _long(message.enqueued_sequence_number),
     ]
+    if message.enqueued_sequence_number:  # it was forwarded, or has come from a topic
+        pairs.append(_ENQUEUED_SEQUENCE + _long(message.enqueued_sequence_number))
     if locked_until is not None:
         pairs.append(_LOCKED + _long(milliseconds(locked_until)))
-    if with_state:
-        pairs.append(_STATE + encode_int(_STATE_NUMBERS[message.state]))
+    if message.state is MessageState.DEFERRED:
+        pairs.append(_DEFERRED)
+    elif message.scheduled_for is not None:  # also when its time has come
+        pairs.append(_SCHEDULED)
     if message.dead_letter_source:
         pairs.append(_SOURCE + encode(message.dead_letter_source))
-    count = 2 * len(pairs)
-    if message.annotations_bytes:
-        own, raw = _own(message.annotations_bytes)
+    if message.session_id is not None and message.partition_key is None:
+        pairs.append(_PARTITION_KEY + encode(message.session_id))
+    return _join(_ANNOTATIONS, pairs, len(pairs), own)
+
+
+def _join(descriptor: bytes, pairs: list[bytes], count: int, own: bytes) -> bytes:
+    """A section with `count` pairs of ours and those of an encoded map."""
+    count *= 2
+    if own:
+        more, raw = _content(own)
         pairs.append(raw)
-        count += own
+        count += more
     body = b"".join(pairs)
     if len(body) < 255:
-        return b"\x00\x53\x72\xc1" + bytes((len(body) + 1, count)) + body
-    return b"\x00\x53\x72\xd1" + _map32(len(body) + 4, count) + body
+        return descriptor + b"\xc1" + bytes((len(body) + 1, count)) + body
+    return descriptor + b"\xd1" + _map32(len(body) + 4, count) + body
 
 
-def encode_int(value: int) -> bytes:
-    """An AMQP int in its one-byte form; message states are small numbers."""
-    return b"\x54" + bytes((value,))
+def _split(annotations: bytes) -> tuple[bytes, bytes]:
+    """The sender's maps for the message and for the delivery."""
+    end = skip(annotations, 0)
+    return annotations[:end], annotations[end:]
 
 
-def _own(annotations: bytes) -> tuple[int, bytes]:
+def _content(encoded: bytes) -> tuple[int, bytes]:
     """How many keys and values there are in an encoded map, and the bytes of them all."""
-    if annotations[0] == 0xC1:
-        return annotations[2], annotations[3:]
-    return _read_map32(annotations, 1)[1], annotations[9:]
+    if encoded[0] == 0xC1:
+        return encoded[2], encoded[3:]
+    return _read_map32(encoded, 1)[1], encoded[9:]
