@@ -49,6 +49,16 @@ class Connections:
         yield from self._former
         yield from self._open.values()
 
+    @property
+    def open_count(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    @property
+    def made(self) -> int:
+        """How many there ever were."""
+        return self._made
+
     def add(self, protocol: str, peername: Any, now: float) -> ConnectionInfo:
         """A connection has been made from the address that the socket tells."""
         self._made += 1

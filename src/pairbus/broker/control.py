@@ -2,9 +2,10 @@
 ports.
 
 It has a port of its own, so that a namespace that refuses everything can still be healed, and a token, so
-that not everybody on the machine can break it. On the loopback it answers to its own names alone, so that a
-page in a browser, whose name leads here for a moment, is not answered at all. It tells no keys: the ready
-file has them. `ControlClient` is the other end, for the command line.
+that not everybody on the machine can break it; health and metrics alone are told without one. On the loopback
+it answers to its own names alone, so that a page in a browser, whose name leads here for a moment, is not
+answered at all. It tells no keys: the ready file
+has them. `ControlClient` is the other end, for the command line.
 """
 
 import hmac
@@ -24,6 +25,7 @@ from .admin import HttpRequest, Response
 from .errors import ControlError
 from .gate import CROWDED, Visitor
 from .host import NamespaceHost
+from .vitals import CONTENT_TYPE, describe_health, write_metrics
 
 _REQUEST_TIMEOUT = 10.0
 _MOST_FIELDS = 20
@@ -51,6 +53,8 @@ class ControlApi:
             return _json(
                 421, {"error": "this address is called localhost or by its number, and nothing else"}
             )
+        if request.path in _OPEN_TO_ALL:
+            return self._tell_all(request)
         if not hmac.compare_digest((request.token or "").encode(), self._token.encode()):
             return _json(
                 401,
@@ -60,7 +64,7 @@ class ControlApi:
             return _json(503, {"error": CROWDED})
         methods = _ROUTES.get(request.path)
         if methods is None:
-            known = ", ".join(f"/{path}" for path in _ROUTES)
+            known = ", ".join(f"/{path}" for path in (*_ROUTES, *_OPEN_TO_ALL))
             return _json(404, {"error": f"there is no /{request.path}; there are {known}"})
         perform = methods.get(request.method)
         if perform is None:
@@ -71,6 +75,17 @@ class ControlApi:
             return _json(200, perform(self, request))
         except ConfigurationError as error:
             return _json(400, {"error": str(error)})
+
+    def _tell_all(self, request: HttpRequest) -> Response:
+        """What needs no token, for probes and scrapers that have none."""
+        if request.method not in ("GET", "HEAD"):
+            error = {"error": f"{request.method} is not possible on /{request.path}; GET is"}
+            return _json(405, error, headers={"Allow": "GET, HEAD"})
+        if request.path == "health":
+            is_well, described = describe_health(self._hosts.values())
+            return _json(200 if is_well else 503, described)
+        text = write_metrics(self._hosts.values())
+        return Response(200, headers={"Content-Type": CONTENT_TYPE}, body=text.encode())
 
     def set_fault(self, request: HttpRequest) -> Any:
         body = _body(request)
@@ -125,6 +140,9 @@ _ROUTES: dict[str, dict[str, _Perform]] = {
     "connections": {"GET": ControlApi.list_connections},
     "status": {"GET": ControlApi.status},
 }
+
+
+_OPEN_TO_ALL = ("health", "metrics")
 
 
 def _is_address(host: str) -> bool:

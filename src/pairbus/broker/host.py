@@ -163,6 +163,11 @@ class NamespaceHost:
         assert self._listener is not None, "the namespace has not been started"
         return self._listener.port
 
+    @property
+    def trouble(self) -> StoreError | None:
+        """Why nothing can be decided, if that is so: the store cannot be read."""
+        return self._unread
+
     def stop(self) -> None:
         """Close the port, say goodbye to everybody, and let go of the store."""
         self._stop_listening()

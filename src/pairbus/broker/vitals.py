@@ -1,0 +1,101 @@
+"""How a broker is, for whoever watches it: health, and metrics in the text format of Prometheus.
+
+Both are told to anybody who reaches the control address, so there is nothing in them but names of namespaces
+and entities, states and numbers. The text is written by hand: a namespace counts for itself, and a registry
+would count all of it a second time.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from .engine.queue import MessageQueue
+from .engine.topic import Topic
+from .host import NamespaceHost
+
+#: What Prometheus wants to be told about the text.
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_Sample = tuple[Mapping[str, str], int]
+_STATES = ("active", "dead_letter", "scheduled", "transfer", "transfer_dead_letter", "deferred")
+
+
+class MetricFamily(NamedTuple):
+    """One metric: its name, whether it only grows, and what it tells."""
+
+    name: str
+    kind: str
+    meaning: str
+
+
+UP = MetricFamily("pairbus_namespace_up", "gauge", "1 if a namespace answers, 0 if its store is unreadable.")
+CONNECTIONS = MetricFamily("pairbus_connections", "gauge", "Connections that are open now.")
+MADE = MetricFamily("pairbus_connections_opened_total", "counter", "Connections that were ever made.")
+FAULTS = MetricFamily("pairbus_faults", "gauge", "Faults in force.")
+MESSAGES = MetricFamily(
+    "pairbus_entity_messages", "gauge", "Messages at an entity by state; deferred ones count as active too."
+)
+BYTES = MetricFamily("pairbus_entity_bytes", "gauge", "Bytes that a queue or topic takes.")
+OPERATIONS = MetricFamily("pairbus_operations_total", "counter", "Billable operations, by entity and kind.")
+UNITS = MetricFamily(
+    "pairbus_operation_units_total", "counter", "The same as they are billed: one for each started 64 KB."
+)
+OPERATION_BYTES = MetricFamily("pairbus_operation_bytes_total", "counter", "Bytes that operations carried.")
+FAMILIES = (UP, CONNECTIONS, MADE, FAULTS, MESSAGES, BYTES, OPERATIONS, UNITS, OPERATION_BYTES)
+
+
+def describe_health(hosts: Iterable[NamespaceHost]) -> tuple[bool, dict[str, Any]]:
+    """Whether all is well, and what is the matter with each namespace."""
+    states = {host.name: "ok" if host.trouble is None else str(host.trouble) for host in hosts}
+    is_well = all(state == "ok" for state in states.values())
+    return is_well, {"status": "ok" if is_well else "failing", "namespaces": states}
+
+
+def write_metrics(hosts: Iterable[NamespaceHost]) -> str:
+    """All metrics as text."""
+    samples: dict[MetricFamily, list[_Sample]] = {family: [] for family in FAMILIES}
+    for host in hosts:
+        _collect(host, samples)
+    return "".join(f"{line}\n" for family in FAMILIES for line in _lines(family, samples[family]))
+
+
+def _collect(host: NamespaceHost, samples: Mapping[MetricFamily, list[_Sample]]) -> None:
+    label = {"namespace": host.name}
+    samples[UP].append((label, host.trouble is None))
+    samples[CONNECTIONS].append((label, host.connections.open_count))
+    samples[MADE].append((label, host.connections.made))
+    samples[FAULTS].append((label, len(host.faults.active(host.now()))))
+    engine = host.engine
+    queues, topics = engine.list_queues(), engine.list_topics()
+    every: list[MessageQueue | Topic] = [*queues, *topics]
+    for topic in topics:
+        every += topic.subscriptions
+    for entity in every:
+        counts = entity.counts()
+        for state in _STATES:
+            labels = {**label, "entity": entity.path, "state": state}
+            samples[MESSAGES].append((labels, getattr(counts, state)))
+    for owner in (*queues, *topics):
+        samples[BYTES].append(({**label, "entity": owner.path}, owner.size_bytes))
+    operations: Counter[tuple[str, str]] = Counter()
+    units, carried = operations.copy(), operations.copy()
+    for tally in host.counters:
+        key = tally.entity, tally.kind.value
+        operations[key] += tally.count
+        units[key] += tally.units
+        carried[key] += tally.bytes
+    for family, found in ((OPERATIONS, operations), (UNITS, units), (OPERATION_BYTES, carried)):
+        for (path, kind), number in found.items():
+            samples[family].append(({**label, "entity": path, "kind": kind}, number))
+
+
+def _lines(family: MetricFamily, samples: Iterable[_Sample]) -> Iterator[str]:
+    yield f"# HELP {family.name} {family.meaning}"
+    yield f"# TYPE {family.name} {family.kind}"
+    for labels, value in samples:
+        told = ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items())
+        yield f"{family.name}{{{told}}} {value:d}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

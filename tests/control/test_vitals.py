@@ -1,0 +1,111 @@
+"""Health and metrics: for whoever asks, in the format that scrapers read, and without secrets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from prometheus_client.parser import text_string_to_metric_families
+
+from pairbus.broker import Broker, NamespaceHandle
+from pairbus.broker.errors import StoreError
+from pairbus.broker.vitals import FAMILIES
+from tests.guards.sources import ROOT
+
+
+def get(broker: Broker, target: str, method: str = "GET") -> tuple[int, str, str]:
+    address = broker.describe()["control"]["url"].removeprefix("http://")
+    connection = http.client.HTTPConnection(address, timeout=40)
+    try:
+        connection.request(method, target)
+        response = connection.getresponse()
+        return response.status, response.headers["Content-Type"], response.read().decode()
+    finally:
+        connection.close()
+
+
+def samples(broker: Broker) -> dict[tuple[str, ...], float]:
+    """By name and the values of the labels."""
+    status, kind, text = get(broker, "/metrics")
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    found = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    values = {(sample.name, *sample.labels.values()): sample.value for sample in found}
+    assert len(values) == len(found)
+    return values
+
+
+@pytest.fixture
+def plain() -> Any:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        yield broker
+
+
+def test_metrics_tell_what_is_there_and_what_was_done(plain: Broker) -> None:
+    contoso = plain["contoso"]
+    contoso.create_queue("orders")
+    contoso.create_topic("events")
+    contoso.create_subscription("events", "audit")
+    with ServiceBusClient.from_connection_string(contoso.connection_string) as client:
+        client.get_queue_sender("orders").send_messages(
+            [ServiceBusMessage("a"), ServiceBusMessage("b" * 70_000)]
+        )
+        client.get_topic_sender("events").send_messages(ServiceBusMessage("c"))
+        receiver = client.get_queue_receiver("orders")
+        (first,) = receiver.receive_messages(max_message_count=1, max_wait_time=30)
+        receiver.dead_letter_message(first)
+        contoso.faults.set("delay", seconds=1, entity="other")
+        found = samples(plain)
+    assert found["pairbus_namespace_up", "contoso"] == 1
+    assert found["pairbus_connections", "contoso-dr"] == 0
+    assert found["pairbus_connections", "contoso"] >= 1
+    assert found["pairbus_connections_opened_total", "contoso"] >= 3
+    assert found["pairbus_faults", "contoso"] == 1
+    assert found["pairbus_entity_messages", "contoso", "orders", "active"] == 1
+    assert found["pairbus_entity_messages", "contoso", "orders", "dead_letter"] == 1
+    assert found["pairbus_entity_messages", "contoso", "events/Subscriptions/audit", "active"] == 1
+    assert found["pairbus_entity_bytes", "contoso", "orders"] > 70_000
+    assert found["pairbus_operations_total", "contoso", "orders", "send"] == 2
+    assert found["pairbus_operation_units_total", "contoso", "orders", "send"] == 3
+    assert found["pairbus_operation_bytes_total", "contoso", "orders", "send"] > 70_000
+    assert found["pairbus_operations_total", "contoso", "orders", "dead_letter"] == 1
+
+
+def test_nothing_secret_is_told(plain: Broker) -> None:
+    described = json.dumps(plain.describe())
+    secrets = {*re.findall('SharedAccessKey=([^;"]+)', described), plain.describe()["control"]["token"]}
+    assert len(secrets) > 3
+    told = get(plain, "/metrics")[2] + get(plain, "/health")[2]
+    assert not any(secret in told for secret in secrets)
+
+
+def test_health_is_that_of_every_namespace(plain: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, kind, text = get(plain, "/health")
+    assert (status, kind) == (200, "application/json")
+    assert json.loads(text) == {"status": "ok", "namespaces": {"contoso": "ok", "contoso-dr": "ok"}}
+    monkeypatch.setattr(plain._hosts["contoso-dr"], "_unread", StoreError("the disk is gone"))
+    status, _, text = get(plain, "/health")
+    assert status == 503
+    assert json.loads(text)["namespaces"] == {"contoso": "ok", "contoso-dr": "the disk is gone"}
+    assert samples(plain)["pairbus_namespace_up", "contoso-dr"] == 0
+
+
+@pytest.mark.parametrize("target", ["/health", "/metrics"])
+def test_only_reading_is_possible(plain: Broker, target: str) -> None:
+    assert get(plain, target, "HEAD")[0] == 200
+    assert get(plain, target, "POST")[0] == 405
+
+
+def test_labels_with_any_character_can_be_read(broker: Broker, contoso: NamespaceHandle) -> None:
+    contoso.create_queue("a-b_c.d/e")
+    assert samples(broker)["pairbus_entity_messages", "contoso", "a-b_c.d/e", "active"] == 0
+
+
+def test_every_metric_is_documented() -> None:
+    page = Path(ROOT / "docs" / "broker.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(pairbus_\w+)` \|", page, flags=re.MULTILINE)
+    assert rows == [family.name for family in FAMILIES]
