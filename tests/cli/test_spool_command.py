@@ -13,11 +13,13 @@ from azure.servicebus import ServiceBusMessage
 
 from pairbus.broker import Broker
 from pairbus.broker.engine.settings import QueueSettings
+from pairbus.cli.main import main
 from pairbus.client.state.directory import spool_dir
 from pairbus.client.state.packing import pack
 from pairbus.client.state.spool_aside import keep_damaged, keep_refused, list_refused
 from pairbus.client.state.spool_records import SpoolRecord
-from pairbus.client.state.spool_store import LineKey, SpoolStore
+from pairbus.client.state.spool_store import LineKey, SpoolStore, put_back
+from pairbus.client.state.spool_survey import list_waiting
 
 from .process import call
 
@@ -178,3 +180,70 @@ def test_what_no_side_takes_is_kept_and_3(state: Path, pairbus_broker: Broker) -
     assert "no side has taken what waits" in done.stderr
     found = ask(state, "ls")
     assert sorted(one["message_id"] for one in found["waiting"]) == ["r0", "w0", "w1"]
+
+
+def test_files_of_other_names_are_sent_too(state: Path, pairbus_broker: Broker) -> None:
+    pairbus_broker["contoso"].create_queue("orders")
+    [file] = spool_dir(state).glob("*-*-*/*.spool")
+    file.rename(file.with_name("saved by hand.spool"))
+    done = send(state, pairbus_broker)
+    assert (done.returncode, done.stdout) == (0, "2 sent, 0 refused again, 0 waiting\n")
+    assert pairbus_broker["contoso"].message_count("orders") == 2
+    assert ask(state, "ls")["waiting"] == []
+
+
+def test_what_no_client_can_read_waits_and_is_3(
+    state: Path, pairbus_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairbus_broker["contoso"].create_queue("orders")
+    for name, value in variables(pairbus_broker).items():
+        monkeypatch.setenv(name, value)
+
+    def fail(store: SpoolStore, path: Path) -> None:
+        raise OSError(f"{path} cannot be read")
+
+    monkeypatch.setattr(SpoolStore, "_load_file", fail)
+    assert main(["spool", "replay", *NAMED, *QUICK, "--state", str(state)]) == 3
+
+
+def test_two_who_replay_at_once_send_nothing_twice(state: Path) -> None:
+    first, second = list_refused(state), list_refused(state)
+    assert put_back(spool_dir(state), first) == 1
+    assert put_back(spool_dir(state), second) == 0
+    assert [one.message_id for one in list_waiting(spool_dir(state))].count("r0") == 1
+    assert list_refused(state) == []
+
+
+def test_replay_makes_no_directory(tmp_path: Path, pairbus_broker: Broker) -> None:
+    done = send(tmp_path / "typo", pairbus_broker)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not (tmp_path / "typo").exists()
+
+
+def test_directories_with_the_names_of_files_are_none(state: Path, pairbus_broker: Broker) -> None:
+    spool = spool_dir(state)
+    [store] = spool.glob("*-*-*")
+    for place in ("refused/x.spool", "damaged/x.bytes", f"{store.name}/x.spool", f"{store.name}/y.cursor"):
+        (spool / place).mkdir()
+    found = ask(state, "ls")
+    assert [len(found[name]) for name in ("waiting", "refused", "damaged")] == [2, 1, 1]
+    assert len(ask(state, "drop", "--all")["dropped"]) == 2
+    pairbus_broker["contoso"].create_queue("orders")
+    done = send(state, pairbus_broker)
+    assert (done.returncode, done.stdout) == (0, "2 sent, 0 refused again, 0 waiting\n")
+
+
+def test_what_waits_for_an_entity_can_be_dropped_unless_a_client_holds_it(state: Path) -> None:
+    spool = spool_dir(state)
+    for path, is_late in (("Orders", True), ("other", False)):
+        store = SpoolStore.create(spool)
+        packed = pack([ServiceBusMessage(path, message_id=path)], scheduled_for=None, stays=False)
+        store.append(LineKey.of(path, is_late=is_late), [SpoolRecord(path, 1, packed)])
+        done = call("spool", "drop", "--waiting", path, "--state", str(state))
+        assert done.returncode == 3
+        assert "a client that runs holds messages" in done.stderr
+        store.close()
+    assert len(ask(state, "drop", "--waiting", "orders")["dropped"]) == 3
+    assert [one["message_id"] for one in ask(state, "ls")["waiting"]] == ["other"]
+    done = call("spool", "drop", "--waiting", "orders", "--state", str(state))
+    assert (done.returncode, "Nothing waits for 'orders'" in done.stderr) == (2, True)

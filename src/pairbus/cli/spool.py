@@ -23,7 +23,7 @@ from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.client.state.spool_aside import DamagedBytes, RefusedMessage
-    from pairbus.client.status import SpoolStatus
+    from pairbus.client.state.spool_survey import WaitingMessage
 
 _REFUSED_AGAIN = 1
 _LOOK = 0.1
@@ -148,27 +148,31 @@ def replay(
     code 1: something was refused again; 3: something waits for a side to take it.
     """
     settings = choice.resolve(state=state, overrides={"enable_spool": True})
+    directory = _existing(settings.state_dir)
     from pairbus.client.state.directory import spool_dir
     from pairbus.client.state.spool_aside import RefusedMessage, list_refused
     from pairbus.client.state.spool_store import put_back
+    from pairbus.client.state.spool_survey import list_left
 
-    directory = settings.state_dir
     chosen = list_refused(directory) if everything else _choose(directory, names)
     messages = [one for one in chosen if isinstance(one, RefusedMessage)]
     if len(messages) < len(chosen):
         raise ConfigurationError("What is damaged cannot be sent; `pairbus spool drop` removes it")
-    put_back(spool_dir(directory), messages)
+    claimed = put_back(spool_dir(directory), messages) if messages else 0
+    if claimed < len(messages):
+        click.echo(f"{len(messages) - claimed:,} are being sent by somebody else", err=True)
     before = len(list_refused(directory))
     with working("sending what is in the spool"):
-        most, left = asyncio.run(_send(settings, timeout))
+        most, reason = asyncio.run(_send(settings, timeout))
     refused = max(len(list_refused(directory)) - before, 0)
-    sent = max(most - left.messages - refused, 0)
+    waiting = len(list_left(spool_dir(directory)))  # also what no client could read
+    sent = max(most - waiting - refused, 0)
     if as_json:
-        print_json({"sent": sent, "refused": refused, "waiting": left.messages, "reason": left.last_failure})
+        print_json({"sent": sent, "refused": refused, "waiting": waiting, "reason": reason})
     else:
-        click.echo(f"{sent:,} sent, {refused:,} refused again, {left.messages:,} waiting")
-    if left.messages:
-        raise UnreachableError(f"no side has taken what waits: {left.last_failure or 'the time was over'}")
+        click.echo(f"{sent:,} sent, {refused:,} refused again, {waiting:,} waiting")
+    if waiting:
+        raise UnreachableError(f"no side has taken what waits: {reason or 'the time was over'}")
     return _REFUSED_AGAIN if refused else 0
 
 
@@ -176,36 +180,71 @@ def replay(
     epilog=examples(
         "pairbus spool drop 01794817082895-9734-f59fcc-000000-000000-0-0 --pair shop",
         "pairbus spool drop --pair shop --all",
+        "pairbus spool drop --pair shop --waiting orders",
     )
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @pair_options
 @_state_option
 @click.option("--all", "everything", is_flag=True, help="All that was refused or is damaged.")
+@click.option(
+    "--waiting",
+    multiple=True,
+    metavar="ENTITY",
+    help="All that waits for an entity, such as one that is gone for good. Repeatable.",
+)
 @json_option
 def drop(
-    names: tuple[str, ...], *, choice: PairChoice, state: Path | None, everything: bool, as_json: bool
+    names: tuple[str, ...],
+    *,
+    choice: PairChoice,
+    state: Path | None,
+    everything: bool,
+    waiting: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Remove what was refused or is damaged, for good.
 
-    NAME is one that `pairbus spool ls` lists. What waits to be sent cannot be dropped.
+    NAME is one that `pairbus spool ls` lists. What waits to be sent is dropped by its entity alone, and only
+    while no client holds it.
     """
     directory = _directory(choice, state)
-    if not names and not everything:
-        raise ConfigurationError("Say what to drop: names that `pairbus spool ls` lists, or --all")
+    if not names and not everything and not waiting:
+        raise ConfigurationError("Say what to drop: names that `pairbus spool ls` lists, --all or --waiting")
     from pairbus.client.state.spool_aside import discard
 
     chosen = _all_aside(directory) if everything else _choose(directory, names)
+    unsent = [message for entity in waiting for message in _drop_waiting(directory, entity)]
     for one in chosen:
         discard(one)
     if as_json:
-        print_json({"dropped": [one.described() for one in chosen]})
+        print_json({"dropped": [one.described() for one in (*chosen, *unsent)]})
     else:
-        click.echo(f"dropped {len(chosen):,}")
+        click.echo(f"dropped {len(chosen) + len(unsent):,}")
+
+
+def _drop_waiting(directory: Path, entity: str) -> list[WaitingMessage]:
+    from pairbus.client.state.directory import spool_dir
+    from pairbus.client.state.spool_store import drop_line
+    from pairbus.client.state.spool_survey import list_left, list_waiting
+    from pairbus.pairing.names import path_key
+
+    spool, key = spool_dir(directory), path_key(entity)
+    found = [one for one in list_waiting(spool) if path_key(one.path) == key]
+    left = [one for one in list_left(spool) if path_key(one.path) == key]
+    if not found:
+        raise ConfigurationError(f"Nothing waits for {entity!r} in {directory}; `pairbus spool ls` tells")
+    if len(left) < len(found):
+        raise UnreachableError(f"a client that runs holds messages for {entity!r}: close it first")
+    drop_line(spool, entity)
+    return left
 
 
 def _directory(choice: PairChoice, state: Path | None) -> Path:
-    directory = state if state is not None else choice.resolve().state_dir
+    return _existing(state if state is not None else choice.resolve().state_dir)
+
+
+def _existing(directory: Path) -> Path:
     if not directory.is_dir():
         raise ConfigurationError(
             f"There is no state directory {directory}; name that of the clients with --state"
@@ -229,8 +268,8 @@ def _choose(directory: Path, names: Sequence[str]) -> Sequence[RefusedMessage | 
     return [known[name] for name in dict.fromkeys(names)]
 
 
-async def _send(settings: PairSettings, timeout: float) -> tuple[int, SpoolStatus]:
-    """Let a client send its spool: how many messages that held at most, and how it was at the end."""
+async def _send(settings: PairSettings, timeout: float) -> tuple[int, str | None]:
+    """Let a client send its spool: how many messages that held at most, and why some are left at the end."""
     loop = asyncio.get_running_loop()
     async with signed_in(settings) as pair, pair.client([]) as client:
         spool = client.pair.spool
@@ -242,5 +281,5 @@ async def _send(settings: PairSettings, timeout: float) -> tuple[int, SpoolStatu
             status = spool.status()
             most = max(most, status.messages)
             if spool.is_empty or loop.time() > ends:
-                return most, status
+                return most, status.last_failure
             await asyncio.sleep(_LOOK)

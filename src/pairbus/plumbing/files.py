@@ -114,6 +114,11 @@ def drafted(path: Path, *, mode: int | None = None, durable: bool = True) -> Ite
         sync_directory(path.parent)
 
 
+def files_in(directory: Path, pattern: str) -> list[Path]:
+    """The files of a directory with such names, in their order; a directory of such a name is none."""
+    return sorted(path for path in directory.glob(pattern) if path.is_file())
+
+
 def remove_drafts(directory: Path) -> None:
     """Remove what killed processes were writing; for a directory that nobody else writes to."""
     for draft in directory.glob(f".*{_DRAFT}"):

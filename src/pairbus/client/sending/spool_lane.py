@@ -79,7 +79,7 @@ class SpooledMessage:
         """What the messages of one batch must have in common."""
         if self.message is None:
             return self  # with nobody
-        return self.when, session_of(self.message), raw_of(self.message).annotations or None
+        return self.path, self.when, session_of(self.message), raw_of(self.message).annotations or None
 
     @property
     def size(self) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.client.sending.message import Message, data_of, message_id_of, raw_of, session_of
-from pairbus.plumbing.files import SECRET, make_directory, publish, sync_directory
+from pairbus.plumbing.files import SECRET, files_in, make_directory, publish, sync_directory
 
 from .directory import spool_dir
 from .packing import UnreadableMessages, pack, unpack
@@ -109,15 +109,15 @@ def list_refused(state_dir: Path) -> list[RefusedMessage]:
 
     It only reads. What is being dropped at this moment, or is damaged itself, is left out: `list_damaged`.
     """
-    found = [_read_refused(file) for file in (spool_dir(state_dir) / _REFUSED).glob("*.spool")]
+    found = [_read_refused(file) for file in _refused_files(spool_dir(state_dir))]
     return sorted((one for one in found if one is not None), key=lambda one: (one.at, one.name))
 
 
 def list_damaged(state_dir: Path) -> list[DamagedBytes]:
     """The parts of a spool that cannot be read any more."""
     spool = spool_dir(state_dir)
-    files = [*(spool / _DAMAGED).glob("*.bytes")]
-    files += [file for file in (spool / _REFUSED).glob("*.spool") if _read_refused(file) is None]
+    files = _damaged_files(spool)
+    files += [file for file in _refused_files(spool) if _read_refused(file) is None]
     return [
         DamagedBytes(name=file.stem, size=file.stat().st_size, file=file)
         for file in sorted(files)
@@ -133,12 +133,20 @@ def discard(aside: RefusedMessage | DamagedBytes) -> None:
 
 def count_refused(spool: Path) -> int:
     """How many messages were refused."""
-    return sum(1 for _ in (spool / _REFUSED).glob("*.spool"))
+    return len(_refused_files(spool))
 
 
 def count_damaged(spool: Path) -> int:
     """How many parts cannot be read."""
-    return sum(1 for _ in (spool / _DAMAGED).glob("*.bytes"))
+    return len(_damaged_files(spool))
+
+
+def _refused_files(spool: Path) -> list[Path]:
+    return files_in(spool / _REFUSED, "*.spool")
+
+
+def _damaged_files(spool: Path) -> list[Path]:
+    return files_in(spool / _DAMAGED, "*.bytes")
 
 
 def _read_refused(file: Path) -> RefusedMessage | None:

@@ -37,6 +37,8 @@ from pairbus.pairing.names import path_key
 from pairbus.plumbing.files import (
     SECRET,
     FileLock,
+    files_in,
+    hold_alone,
     make_directory,
     open_file,
     publish,
@@ -45,8 +47,7 @@ from pairbus.plumbing.files import (
     write_all,
 )
 
-from .packing import pack
-from .spool_aside import RefusedMessage, discard, keep_damaged
+from .spool_aside import RefusedMessage, keep_damaged
 from .spool_records import Piece, SpoolCursor, SpoolRecord, framed, pieces_of
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ log = logging.getLogger(__name__)
 _FILE_BYTES = 4 * 1024 * 1024
 _LOCK, _REJECTED, _LATE = ".lock", "rejected.spool", "late-"
 _BEGIN = SpoolCursor()
+# Lines and files are numbered; what has another name was put there by somebody else, and is sent as well.
+_FILE = re.compile(rf"(?:{_LATE})?(?P<line>\d+)-(?P<file>\d+)\.spool")
 _STORE = re.compile(r"\d+-\d+-[0-9a-f]+(?P<format>\.v\d+)?")
 
 
@@ -162,8 +165,7 @@ class SpoolStore:
         line = self._lines.get(key) or _Line(self._next_line)
         file = line.files[-1] if line.files and line.files[-1].size < _FILE_BYTES else None
         if file is None:
-            prefix = _LATE if key.is_late else ""
-            file = _File(self.directory / f"{prefix}{line.number:06d}-{line.next_file:06d}.spool")
+            file = _File(self._new_file(line, key))
         data = b"".join(map(framed, records))
         _write(file.path, data, at=file.size)
         if not line.files or line.files[-1] is not file:
@@ -175,6 +177,34 @@ class SpoolStore:
         if key not in self._lines:
             self._lines[key] = line
             self._next_line += 1
+
+    def _new_file(self, line: _Line, key: LineKey) -> Path:
+        prefix = _LATE if key.is_late else ""
+        while True:
+            path = self.directory / f"{prefix}{line.number:06d}-{line.next_file:06d}.spool"
+            if not path.exists():  # nothing that somebody has put there is written over
+                return path
+            line.next_file += 1
+
+    def claim(self, refused: RefusedMessage) -> bool:
+        """Take a message that was refused over, to be sent again; False if somebody else has, or dropped it.
+        Its file is one of the spool: it has moved, or has not.
+        """
+        path = self.directory / f"{self._next_line:06d}-000000.spool"
+        try:
+            refused.file.rename(path)
+        except FileNotFoundError:
+            return False
+        self._next_line += 1
+        sync_directory(self.directory)
+        sync_directory(refused.file.parent)
+        return True
+
+    def drop(self, key: LineKey) -> None:
+        """Delete all files of a line, for good."""
+        line = self._lines.pop(key, None)
+        for file in [] if line is None else line.files:
+            file.delete()
 
     def read(self, key: LineKey) -> Reading | None:
         """What the first file of a line has that has not been dealt with; None if the line is empty. What is
@@ -264,7 +294,7 @@ class SpoolStore:
         the next one who tries.
         """
         remove_drafts(self.directory)
-        for path in sorted(self.directory.glob("*.spool")):
+        for path in sorted(spool_files(self.directory), key=lambda path: _FILE.fullmatch(path.name) is None):
             try:
                 if path.name == _REJECTED:
                     self._load_rejected(path)
@@ -272,12 +302,13 @@ class SpoolStore:
                     self._load_file(path)
             except Exception:
                 log.exception("%s: what an earlier process spooled cannot be read", path)
-        for cursor in self.directory.glob("*.cursor"):
+        for cursor in files_in(self.directory, "*.cursor"):
             if not cursor.with_suffix(".spool").exists():
                 cursor.unlink()
 
     def _load_file(self, path: Path) -> None:
-        number, place = map(int, path.stem.removeprefix(_LATE).split("-"))
+        named = _FILE.fullmatch(path.name)
+        number, place = (int(named["line"]), int(named["file"])) if named else (self._next_line, 0)
         data = path.read_bytes()
         pieces = list(pieces_of(data))
         file = _File(path, size=len(data), place=read_place(path.with_suffix(".cursor"), pieces))
@@ -291,7 +322,7 @@ class SpoolStore:
         key = LineKey.of(unsent[0].record.path, is_late=path.name.startswith(_LATE))
         line = self._lines.setdefault(key, _Line(number))
         line.files.append(file)
-        line.next_file = place + 1
+        line.next_file = max(line.next_file, place + 1)
         self._next_line = max(self._next_line, number + 1)
 
     def _load_rejected(self, path: Path) -> None:
@@ -308,6 +339,8 @@ def read_place(cursor: Path, pieces: list[Piece]) -> SpoolCursor:
         text = cursor.read_text(encoding="ascii", errors="replace")
     except FileNotFoundError:
         return SpoolCursor()
+    except OSError as error:
+        text = repr(error)  # which is no place
     place = SpoolCursor.from_text(text, {0, *(piece.end for piece in pieces)})
     if place is None:
         log.error("%s is damaged; its file is sent from the start, and so some messages twice", cursor)
@@ -332,16 +365,36 @@ def adopt_stores(parent: Path) -> list[SpoolStore]:
     return stores
 
 
-def put_back(spool: Path, refused: Iterable[RefusedMessage]) -> None:
-    """Have messages that were refused sent again by the next client that begins."""
+def put_back(spool: Path, refused: Iterable[RefusedMessage]) -> int:
+    """Have messages that were refused sent again by the next client that begins: how many are not being sent
+    by somebody else already.
+    """
     store = SpoolStore.create(spool)
     try:
-        for one in refused:
-            packed = pack([one.message], scheduled_for=one.scheduled_for)
-            store.append(LineKey.of(one.path), [SpoolRecord(one.path, 1, packed)])
-            discard(one)
+        return sum(map(store.claim, refused))
     finally:
         store.close()
+
+
+def drop_line(spool: Path, path: str) -> None:
+    """Delete what waits for an entity in the directories of processes that are gone, for good."""
+    for store in adopt_stores(spool):
+        try:
+            for is_late in (False, True):
+                store.drop(LineKey.of(path, is_late=is_late))
+        finally:
+            store.close()
+
+
+def spool_files(store: Path) -> list[Path]:
+    """The files in the directory of a process."""
+    return files_in(store, "*.spool")
+
+
+def is_held(store: Path) -> bool:
+    """Whether the process of a directory lives."""
+    with hold_alone(store / _LOCK, create=False) as lock:
+        return lock is None and (store / _LOCK).exists()
 
 
 def store_directories(parent: Path) -> list[Path]:

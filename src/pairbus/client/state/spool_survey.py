@@ -12,7 +12,7 @@ from pairbus.client.sending.message import message_id_of, session_of
 
 from .packing import UnreadableMessages, unpack
 from .spool_records import Piece, pieces_of
-from .spool_store import read_place, store_directories
+from .spool_store import is_held, read_place, spool_files, store_directories
 
 log = logging.getLogger(__name__)
 # Longer than a write takes, also to a busy disk.
@@ -46,8 +46,14 @@ def list_unreadable(spool: Path, *, now: float) -> list[tuple[Path, int]]:
     return [(file, size) for file, size in sizes if size]
 
 
+def list_left(spool: Path) -> list[WaitingMessage]:
+    """Those of processes that are gone alone: nobody sends them before the next client begins."""
+    stores = [store for store in store_directories(spool) if not is_held(store)]
+    return [message for store in stores for file in spool_files(store) for message in _waiting_in(file)]
+
+
 def _files_of(spool: Path) -> list[Path]:
-    return [file for store in store_directories(spool) for file in sorted(store.glob("*.spool"))]
+    return [file for store in store_directories(spool) for file in spool_files(store)]
 
 
 def _unreadable_in(file: Path, now: float) -> int:
