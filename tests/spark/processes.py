@@ -8,7 +8,15 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cpu_seconds", "executors_below", "kill_tree", "parent_of", "pumps_below"]
+__all__ = [
+    "command_of",
+    "cpu_seconds",
+    "executors_below",
+    "kill_tree",
+    "parent_of",
+    "processes_below",
+    "pumps_below",
+]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -31,7 +39,8 @@ def cpu_seconds(pid: int) -> float:
     return (int(user) + int(system)) / _TICKS
 
 
-def _below(root: int) -> Iterator[int]:
+def processes_below(root: int) -> Iterator[int]:
+    """All that it has started, and what those have."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and _stat(int(entry.name))[0] not in "XZ":
@@ -53,15 +62,16 @@ def _writes_receipts(pid: int) -> bool:
 
 def pumps_below(root: int) -> list[int]:
     """The Python workers that pump: they are the ones that write receipts."""
-    return [pid for pid in _below(root) if _writes_receipts(pid)]
+    return [pid for pid in processes_below(root) if _writes_receipts(pid)]
 
 
 def executors_below(root: int) -> list[int]:
     """The Java processes that are executors of Spark."""
-    return [pid for pid in _below(root) if "CoarseGrainedExecutorBackend" in _command(pid)]
+    return [pid for pid in processes_below(root) if "CoarseGrainedExecutorBackend" in command_of(pid)]
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
+    """Its command line."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -71,7 +81,7 @@ def _command(pid: int) -> str:
 def kill_tree(root: subprocess.Popen[bytes]) -> None:
     """Kill a process and all that it has started, as when a machine goes down."""
     if root.poll() is None:  # else its number may be another's
-        for pid in [root.pid, *_below(root.pid)]:
+        for pid in [root.pid, *processes_below(root.pid)]:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

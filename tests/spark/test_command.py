@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -15,7 +16,8 @@ import pytest
 from pairbus.ledger import closed_segments
 from tests.ledger.receipts import read_receipts
 
-from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter
+from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter, until
+from .processes import command_of, kill_tree, processes_below
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -45,7 +47,9 @@ def test_a_drain_by_command(java: Path, bus: Bus, tmp_path: Path) -> None:
     bus.primary.faults.set("refuse", entity="quotes")
     bus.primary.faults.set("error", entity="invoices", condition="amqp:unauthorized-access")
     code, told, errors = call("syphon", "run", "--once", *PAIR, "--state", str(tmp_path), "--json")
-    assert errors == "", "not a byte on standard error"
+    progress = [json.loads(line) for line in errors.splitlines()]
+    assert progress, "each line on standard error is JSON"
+    assert progress[-1].keys() >= {"moved", "waiting", "rate", "seconds_left", "trouble", "paths"}
     assert code == 1, "some wait"
     assert (told["moved"], told["waiting"], told["dead_lettered"], told["receipts"]) == (20, 60, 20, 40)
     assert told["paths"]["orders"]["waiting"] == 0
@@ -56,6 +60,45 @@ def test_a_drain_by_command(java: Path, bus: Bus, tmp_path: Path) -> None:
     assert "unauthorized" in told["paths"]["invoices"]["trouble"]
     assert len(bus.waiting()) == bus.left() == 60
     assert Counter(bus.dead_letters().values()) == {"EntityNotFound": 20}
+
+
+def java_below(pid: int) -> int:
+    return next(
+        one for one in processes_below(pid) if "org.apache.spark.deploy.SparkSubmit" in command_of(one)
+    )
+
+
+@pytest.mark.parametrize("how", ["a signal for all", "killed Java"])
+def test_a_drain_that_is_ended_from_outside(java: Path, bus: Bus, tmp_path: Path, how: str) -> None:
+    bus.create_entities(queues=["orders"], sessions=[], topics=[])
+    bus.put([Letter(path="orders", id=f"o-{n}") for n in range(2000)])
+    state = tmp_path / "state [1]"
+    arguments = ["--once", *PAIR, "--state", str(state), "--max-rate", "50", "--json"]
+    with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pairbus.cli", "syphon", "run", *arguments],
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+    try:
+        until(lambda: len(bus.ids("orders")) > 20)
+        if how == "killed Java":
+            os.kill(java_below(process.pid), signal.SIGKILL)
+        else:  # as `timeout`, systemd or a terminal does
+            os.killpg(process.pid, signal.SIGTERM)
+        code = process.wait(timeout=120)
+    finally:
+        kill_tree(process)
+    said = (tmp_path / "err").read_text(encoding="utf-8")
+    if how == "killed Java":
+        assert (code, "Spark's Java was killed by signal 9" in said.splitlines()[-1]) == (3, True), said
+        assert "Traceback" not in said
+        return
+    told = json.loads((tmp_path / "out").read_text(encoding="utf-8"))
+    assert (code, told["stopped"]) == (4, True), said
+    assert told["left"] == bus.left() == 2000 - told["moved"]
+    assert bus.locked() == 0
 
 
 def receipts_of(records: Path) -> set[str]:

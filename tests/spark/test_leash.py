@@ -24,7 +24,7 @@ from pairbus.spark.leash.ends import hold_leash, open_planner, read_place, write
 from pairbus.spark.leash.epochs import Epochs
 from pairbus.spark.leash.file_leash import ORDER_FILE, FileLeash, read_document, write_document
 from pairbus.spark.leash.file_tether import FilePlannerTether, FileTether
-from pairbus.spark.leash.leash import Leash, LeashAddress, LeashDirectory, PumpSeen
+from pairbus.spark.leash.leash import Leash, LeashAddress, LeashDirectory, PumpNews, PumpSeen
 from pairbus.spark.leash.tether import (
     ControlFile,
     SocketPlannerTether,
@@ -91,15 +91,15 @@ async def expect(tether: Tether, order: str) -> None:
 
 async def test_counts_of_pumps_add_up_and_outlive_them(leash: Leash) -> None:
     one, two = await connect(leash), await connect(leash, shard=1)
-    one.tell(COUNTS)
-    two.tell(COUNTS)
+    one.tell(PumpNews(counts=COUNTS))
+    two.tell(PumpNews(counts=COUNTS))
     await until(lambda: leash.progress().counts["moved"] == 6)
     assert [pump.shard for pump in await asyncio.to_thread(leash.pumps)] == [0, 1]
     await one.close()
     await until(lambda: leash.progress().pumps == 1)
     # The next attempt of the shard sees the same messages waiting.
     again = await connect(leash)
-    again.tell({**COUNTS, "waiting": 5})
+    again.tell(PumpNews(counts={**COUNTS, "waiting": 5}))
     await until(lambda: leash.progress().counts["moved"] == 9)
     assert (await asyncio.to_thread(leash.progress)).counts["waiting"] == 7
     await two.close()
@@ -125,7 +125,7 @@ async def test_orders_reach_pumps_and_a_stop_is_for_good(leash: Leash) -> None:
 async def test_last_words_are_heard_before_the_leash_has_settled(leash: Leash, rows: list[Any]) -> None:
     tether = await connect(leash)
     tether.complain("one")
-    tether.tell(COUNTS)
+    tether.tell(PumpNews(counts=COUNTS))
     tether.complain("two")
     tether.report({"epoch": 1, "paths": "{}"})
     await tether.close()
@@ -267,13 +267,13 @@ async def test_without_a_heartbeat_the_leash_is_cut(tmp_path: Path) -> None:
 async def test_a_pump_without_a_sign_of_life_is_let_go_and_not_heard_again(tmp_path: Path) -> None:
     with FileLeash([tmp_path], stale=STALE) as leash:
         tether = await connect(leash)
-        tether.tell(COUNTS)
+        tether.tell(PumpNews(counts=COUNTS))
         await until(lambda: leash.progress().counts["moved"] == 3)
         assert isinstance(tether, FileTether)
         assert tether._listener is not None
         tether._listener.cancel()  # as if its process hung
         await until(lambda: leash.progress().pumps == 0)
-        tether.tell({**COUNTS, "moved": 50})
+        tether.tell(PumpNews(counts={**COUNTS, "moved": 50}))
         await tether._write()
         await until(lambda: list(leash.directory.glob("pump-*")) == [])
         assert leash.progress().counts["moved"] == 3

@@ -14,9 +14,9 @@ from pairbus.backlog.discovery import ServedQueue
 from pairbus.pump import PumpOptions
 from pairbus.spark.leash.ends import hold_leash
 from pairbus.spark.leash.epochs import Shard, deal
-from pairbus.spark.leash.leash import COUNTS, Leash, PumpSeen
+from pairbus.spark.leash.leash import COUNTS, Leash, PumpNews, PumpSeen
 from pairbus.spark.leash.shares import LEAST, Shares
-from pairbus.spark.task import ShardJob, _ShardRun
+from pairbus.spark.shard import ShardJob, ShardRun
 from tests.pump.bench import Bench, envelope, opened
 from tests.waiting import eventually
 
@@ -62,7 +62,7 @@ def play(bench: Bench, records: Path, *, queues: list[ServedQueue], shards: int,
         )
 
         async def run_all() -> None:
-            await asyncio.gather(*(_ShardRun(job, shard).run(0) for shard in deal(queues, shards)))
+            await asyncio.gather(*(ShardRun(job, shard).run(0) for shard in deal(queues, shards)))
 
         begun = time.monotonic()
         asyncio.run(run_all())
@@ -91,16 +91,16 @@ async def test_a_shard_that_is_alone_has_all_of_it_and_hears_of_changes(tmp_path
 
         def are_alike() -> bool:
             """Pumps tell again and again; who is heard first is not known."""
-            first.tell(counts, active=1)
-            second.tell(counts, active=1)
+            first.tell(PumpNews(counts=counts, active=1))
+            second.tell(PumpNews(counts=counts, active=1))
             return 0.4 < first.share < 0.6 and 0.4 < second.share < 0.6
 
         await eventually(are_alike)
-        first.tell(counts, active=1, stall="no progress for 31 s: orders is down")
+        first.tell(PumpNews(counts=counts, active=1, stall="no progress for 31 s, because orders is down"))
         await eventually(lambda: (leash.progress().trouble or "").startswith("no progress for 31 s"))
         await second.close()
         await eventually(lambda: leash.progress().pumps == 1)
-        first.tell(counts, active=1)
+        first.tell(PumpNews(counts=counts, active=1))
         await eventually(lambda: first.share == 1.0)
         assert first.order == "run", "a share is no order"
         await first.close()

@@ -15,7 +15,17 @@ import pytest
 from pairbus.errors import UnreachableError
 from pairbus.ledger.generation import Compaction
 from pairbus.ledger.receipts import Receipt, ReceiptLog
-from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon, SyphonError, housekeeping, receipts, syphon
+from pairbus.spark import (
+    Backlog,
+    PumpOptions,
+    PumpPair,
+    Syphon,
+    SyphonError,
+    cluster_engine,
+    housekeeping,
+    receipts,
+    syphon,
+)
 
 from .bus import Bus, Letter, until
 from .traffic import (
@@ -186,7 +196,7 @@ def test_a_compaction_that_fails_ends_nothing_and_is_tried_again(
             raise OSError("no space left")
         return receipts.compact_receipts(*arguments)
 
-    monkeypatch.setattr(syphon, "compact_receipts", compact)
+    monkeypatch.setattr(cluster_engine, "compact_receipts", compact)
     monkeypatch.setattr(housekeeping, "FIRST_RETRY", 0.5)
     monkeypatch.setattr(syphon, "Chore", partial(housekeeping.Chore, every=0.5))
     full_bus.put(letters(70))
@@ -211,7 +221,7 @@ def test_a_last_compaction_that_fails_does_not_hide_what_was_done(
 
     full_bus.put(letters(70))
     with monkeypatch.context() as patch:
-        patch.setattr(syphon, "compact_receipts", compact)
+        patch.setattr(cluster_engine, "compact_receipts", compact)
         summary = Syphon(spark, pair, state=tmp_path).run(once=True)
     assert (summary.moved, summary.tables) == (70, ())
     assert summary.notes == ("the compaction of receipts failed: OSError: no space left",)

@@ -6,6 +6,7 @@ Exit codes, the same for every command:
     1  the check that was asked for found something
     2  wrong usage: an argument, a setting or a file that the caller has to mend
     3  could not reach what the command needs
+    4  ended incomplete: a drain stopped before its end, a verdict without all records
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def app() -> None:
     """Send availability for pairs of Azure Service Bus namespaces, and embedded ones to try it on.
 
     Every command that reports takes --json. Exit codes: 0 done, 1 the check found something, 2 wrong usage,
-    3 could not reach what it needs.
+    3 could not reach what it needs, 4 ended incomplete.
     """
 
 

@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from pairbus.amqp.errors import DecodeError
@@ -173,6 +174,10 @@ class Intake:
             path, session_id = "", None  # its lane is never sent from: it is buried when it comes
         if one.is_deferred:
             self._lanes.note_deferred(one.sequence_number, path_key(path), session_id)
+            if path:
+                with suppress(MalformedEnvelope):  # it is buried when it is fetched
+                    enqueued = read_postmark(one.sections).enqueued_ms / 1000
+                    self._station.tally.of(path_key(path)).note_waiting(enqueued)
         else:
             until = now + self._lanes.lock_duration
             self._lanes.note_missing(one.sequence_number, path_key(path), session_id, until=until)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 from pairbus.errors import ConfigurationError
@@ -23,6 +24,11 @@ class PumpOptions:
 
     drain_wait: float = 0.5
     """In a drain, how long a queue must give nothing before it is looked at whether it is empty."""
+
+    patience: float = 0.0
+    """In a drain, how long paths and queues that are down are waited for, counted from the last message that
+    was moved.
+    """
 
     run_for: float | None = None
     """Stop cleanly after so long."""
@@ -77,6 +83,8 @@ class PumpOptions:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigurationError(f"{name} must be above 0, or None for no limit, not {value!r}")
+        if not 0 <= self.patience < inf:
+            raise ConfigurationError(f"patience must be 0 s or longer, not {self.patience!r}")
         if self.max_in_hand < 1 or self.max_bytes_in_hand < 1:
             raise ConfigurationError("max_in_hand and max_bytes_in_hand must be 1 or more")
         if self.longest_back_off < self.first_back_off:

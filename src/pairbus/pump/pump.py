@@ -143,6 +143,7 @@ class Pump:
             turnstile=Turnstile(limiter, self._clock),
             tally=PumpTally(self._clock.monotonic()),
             longest_wait=secondary.longest_wait,
+            headway_at=self._clock.monotonic(),
         )
 
     async def _run_queues(self, station: Station) -> None:
@@ -199,7 +200,7 @@ class Pump:
         has_work = station.active > 0 or bool(summary.waiting)
         if (seconds := self._headway.note(handled, has_work=has_work, now=now)) is None:
             return summary
-        stall = f"no progress for {seconds:.0f} s: {station.describe_stall(summary.waiting)}"
+        stall = f"no progress for {seconds:.0f} s, because {station.describe_stall(summary.waiting)}"
         if self._headway.is_news(now):
             log.warning("%s", stall, extra={"fields": {"pair": station.pair}})
         return replace(summary, stall=stall)

@@ -40,6 +40,8 @@ from .transport import BacklogSource, Delivery, Refusal, Unit
 log = logging.getLogger(__name__)
 # Rule 7: a message that somebody else had under lock is noticed so soon after it comes back.
 _LONGEST_QUIET = 1.0
+# And so soon while a drain waits for paths that are down.
+_PATIENT_QUIET = 30.0
 
 
 def _end_of_lock(held: Parcel) -> float:
@@ -81,7 +83,7 @@ class QueuePump:
                     break
                 except TransportError as error:
                     self._note_failure(error)
-                    if self._options.drain and self._failures > 3 and not self.lanes.held:
+                    if self._options.drain and self._failures > 3 and self._has_given_up():
                         break
                     doublings = min(self._failures - 1, 10)  # days of failures must not overflow a float
                     await self._nap(min(30.0, self._options.first_back_off * 2**doublings))
@@ -121,7 +123,17 @@ class QueuePump:
                 self._pace.rest()
                 if self._options.drain and await self._is_drained():
                     return
-                self._quiet = min(2 * self._quiet, max(_LONGEST_QUIET, self._options.drain_wait))
+                self._quiet = min(2 * self._quiet, self._longest_quiet())
+
+    def _has_given_up(self) -> bool:
+        is_patient = self._options.patience > 0 and self._station.patience_left > 0
+        return not self.lanes.held and not is_patient
+
+    def _longest_quiet(self) -> float:
+        # Who only waits for a path is called when that is back: nothing is asked for often meanwhile.
+        if self._station.is_patient(self.lanes.deferred_by_path()):
+            return max(_LONGEST_QUIET, min(_PATIENT_QUIET, self._station.patience_left))
+        return max(_LONGEST_QUIET, self._options.drain_wait)
 
     async def _receive(self, room: int) -> list[Delivery]:
         wait = self._quiet if self._options.drain else self._options.poll
@@ -176,6 +188,8 @@ class QueuePump:
                 self._advance()
                 return False
             number = page[-1].sequence_number + 1
+        if self._station.is_patient(self.lanes.deferred_by_path()):
+            return False
         # A path may have been tried meanwhile; then what comes of that is waited for.
         return self._is_idle and self.lanes.is_settled(self._station.now())
 
@@ -293,6 +307,7 @@ class QueuePump:
                 self._refused(path, unit, error, now)
         if moved:
             self._station.conditions.sent(path, now)
+            self._station.headway_at = self._station.monotonic()
             self.lanes.moved(moved)
             # At once: a lock may have ended, and the message be on its way to us, before a completion fails.
             self._intake.unsettled.update(held.number for held in moved)
@@ -325,6 +340,7 @@ class QueuePump:
                 return
         else:
             self._station.note_trouble(path, judgement, now)
+        self._station.tally.retries += len(unit)
         self.lanes.refused(unit, judgement)
 
     async def _note_unanswered(self, parcels: Sequence[Parcel], now: float) -> None:
@@ -341,6 +357,7 @@ class QueuePump:
                 if error is None:
                     self._intake.unsettled.discard(held.number)
                 else:
+                    self._station.tally.lost_locks += 1
                     self._note_unsettled(held.number, is_deferred=held.was_deferred)
                 tally.bytes += held.size
             tally.moved += len(moved)
@@ -354,8 +371,13 @@ class QueuePump:
         for held, error in zip(step.messages, outcomes, strict=True):
             if error is None:
                 self.lanes.put_aside([held])
+                self._station.tally.of(held.path).note_waiting(held.mark.enqueued_ms / 1000)
             else:
-                self.lanes.lost(held, now)
+                self._lost(held, now)
+
+    def _lost(self, held: Parcel, now: float) -> None:
+        self._station.tally.lost_locks += 1
+        self.lanes.lost(held, now)
 
     async def _outcomes(self, work: Coroutine[Any, Any, list[Refusal]], count: int) -> list[Refusal]:
         try:
@@ -373,7 +395,7 @@ class QueuePump:
         now = self._station.now()
         for held, until in zip(step.messages, renewed, strict=True):
             if isinstance(until, TransportError):
-                self.lanes.lost(held, now)
+                self._lost(held, now)
             else:
                 self.lanes.renewed(held, self._intake.lock_end(until, now))
 
@@ -412,7 +434,7 @@ class QueuePump:
             if error is None:
                 self.lanes.buried([parcel])
             else:
-                self.lanes.lost(parcel, self._station.now())
+                self._lost(parcel, self._station.now())
         self._advance()
 
     # -- the end

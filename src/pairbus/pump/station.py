@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -44,6 +45,7 @@ class Station:
     longest_wait: float
     active: int = 0  # queues that have something to move
     in_hand: int = 0  # messages of all queues
+    headway_at: float = -inf  # when a message was moved last, monotonic
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     #: Queues that are opened and looked through at a time: the first pages of a thousand would come too late.
     looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOOKING))
@@ -98,6 +100,19 @@ class Station:
                 judgement.reason,
                 extra={"fields": {"path": path, "reason": judgement.description}},
             )
+
+    def is_patient(self, paths: Iterable[str]) -> bool:
+        """Whether a drain is to wait for these paths, which are down and may come back."""
+        if not self.options.patience or self.stopped.is_set():
+            return False
+        now = self.now()
+        may_move = any(self.conditions.look(path, now).due != inf for path in paths)
+        return may_move and self.patience_left > 0
+
+    @property
+    def patience_left(self) -> float:
+        """How long a drain may still wait without headway."""
+        return self.headway_at + self.options.patience - self.monotonic()
 
     def describe_stall(self, waiting: int) -> str:
         """Why nothing may be moving, as far as is known."""

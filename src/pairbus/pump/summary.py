@@ -15,6 +15,12 @@ class PathTally:
     bytes: int = 0
     busy_seconds: float = 0.0  # time that transfers were on the way, added up
     trouble: str | None = None
+    #: When the oldest of those that wait was enqueued, of all that have waited since none did.
+    oldest: float | None = None
+
+    def note_waiting(self, enqueued: float) -> None:
+        """A message that was enqueued then has to wait."""
+        self.oldest = enqueued if self.oldest is None else min(self.oldest, enqueued)
 
     @property
     def rate(self) -> float:
@@ -25,7 +31,8 @@ class PathTally:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PumpSummary:
     """The sum of it. `waiting` are put aside because their path is down; `unknown` were sent without an
-    answer, and may arrive twice; `queue_errors` names queues that could not be read, with the reason.
+    answer, and may arrive twice; `retries` were refused and are sent again; `lost_locks` were in hand when
+    their lock ended; `queue_errors` names queues that could not be read, with the reason.
     """
 
     moved: int
@@ -34,6 +41,8 @@ class PumpSummary:
     bytes: int
     seconds: float
     unknown: int
+    retries: int
+    lost_locks: int
     paths: dict[str, PathTally]
     slowest_path: str | None
     queue_errors: dict[str, str]
@@ -53,6 +62,8 @@ class PumpTally:
     begun: float
     paths: dict[str, PathTally] = field(default_factory=dict)
     unknown: int = 0
+    retries: int = 0
+    lost_locks: int = 0
     queue_errors: dict[str, str] = field(default_factory=dict)
 
     def of(self, path: str) -> PathTally:
@@ -66,6 +77,8 @@ class PumpTally:
         """The sum at this moment; `waiting` by path."""
         for path, tally in self.paths.items():
             tally.waiting = waiting.get(path, 0)
+            if not tally.waiting:
+                tally.oldest = None
         for path in waiting.keys() - self.paths.keys():
             self.of(path).waiting = waiting[path]
         moving = {path: tally.rate for path, tally in self.paths.items() if tally.rate > 0}
@@ -76,6 +89,8 @@ class PumpTally:
             bytes=sum(tally.bytes for tally in self.paths.values()),
             seconds=now - self.begun,
             unknown=self.unknown,
+            retries=self.retries,
+            lost_locks=self.lost_locks,
             paths=dict(self.paths),
             slowest_path=min(moving, key=lambda path: moving[path]) if moving else None,
             queue_errors=dict(self.queue_errors),

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from pairbus.backlog.discovery import Backlog
     from pairbus.pump import PumpOptions, PumpPair, Side, TransportError
 
+    from .engine import SyphonError
     from .receipts import compact_receipts, load_receipts
     from .session import open_session
     from .summary import SyphonSummary
-    from .syphon import Syphon, SyphonError, SyphonProgress
+    from .syphon import Syphon, SyphonProgress
     from .verdict import MissingMessage, Verdict, verify
 
 __all__ = [
@@ -48,6 +49,7 @@ _HOMES = {
         "Side",
         "TransportError",
     ),
+    "pairbus.spark.engine": ("SyphonError",),
     "pairbus.spark.receipts": (
         "compact_receipts",
         "load_receipts",
@@ -56,7 +58,6 @@ _HOMES = {
     "pairbus.spark.summary": ("SyphonSummary",),
     "pairbus.spark.syphon": (
         "Syphon",
-        "SyphonError",
         "SyphonProgress",
     ),
     "pairbus.spark.verdict": (

@@ -31,6 +31,7 @@ from pairbus.ledger.record_files import RecordFiles
 from pairbus.plumbing.files import hold_alone
 
 from .schema import ddl_of, literal
+from .summary import ReceiptCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,14 +47,6 @@ _MOST_FILES = 8
 _READINGS = 5
 _PATIENCE = 60.0
 _TICK = 0.2
-
-
-class ReceiptCounts(NamedTuple):
-    """Of messages, and the bytes of those that were moved."""
-
-    moved: int
-    dead_lettered: int
-    bytes: int
 
 
 class ReceiptsRead(NamedTuple):

@@ -9,7 +9,9 @@ Theory of operation
    since pumps wait for the network most of the time, and tasks may fail: `local[8,4]` tries a task four
    times, while `local[8]` would give up with the first failure.
 3. The Java process writes to a file, not to our standard error: its first lines, about default log levels and
-   modules, cannot be silenced otherwise. If Java does not start, the file is kept and named in the error.
+   modules, cannot be silenced otherwise. If Java does not start, the file is kept and named in the error. It
+   has a session of its own: what a terminal, `timeout` or systemd sends to our process group is for us to
+   obey, and Java ends after us, when its standard input does.
 4. Short runs get a serial collector and the quick compiler, which save a third of the start and cost long
    queries half their speed.
 5. Python workers run with the interpreter of the driver.
@@ -24,6 +26,7 @@ import atexit
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -44,8 +47,39 @@ _KILL_TIMEOUT = "20s"
 _HOW = "pip install 'pairbus[spark]'"
 _CONNECT_PORT = 15002
 _CONNECT_DEADLINE = 10.0
+_DYING = 2.0
 # Those that belong to the session, so that a server takes them from its client.
 _OF_SESSION = ("spark.sql.session.timeZone", "spark.sql.shuffle.partitions")
+
+
+# The Java processes that were started here.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def java_end() -> str | None:
+    """How the Java that was started last has ended, in words; None while it runs, or if none was started.
+
+    For whoever has met an error: a process that dies closes its sockets before it can be seen to have ended.
+    """
+    if not _started:
+        return None
+    try:
+        code = _started[-1].wait(timeout=_DYING)
+    except subprocess.TimeoutExpired:
+        return None
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    return f"Spark's Java {how}"
+
+
+def close_session(spark: Any) -> None:
+    """Stop a session, also one whose Java has died."""
+    from py4j.protocol import Py4JError
+
+    try:
+        spark.stop()
+    except (Py4JError, OSError):
+        if java_end() is None:
+            raise
 
 
 def check_spark_version(version: str, *, is_server: bool = False) -> None:
@@ -136,7 +170,6 @@ def _base(master: str, app_name: str, *, is_short: bool) -> dict[str, str]:
     settings = {
         "spark.master": master,
         "spark.app.name": app_name,
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.catalogImplementation": "in-memory",
@@ -150,6 +183,7 @@ def _base(master: str, app_name: str, *, is_short: bool) -> dict[str, str]:
     if master.startswith("local"):
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.memory"] = "1g"
+        settings["spark.ui.enabled"] = "false"
     return settings
 
 
@@ -166,9 +200,11 @@ def _start(settings: Mapping[str, str]) -> Any:
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     with tempfile.NamedTemporaryFile(prefix="pairbus-spark-", suffix=".log", delete=False) as log:
         try:
+            # In a session of its own, or a signal for our process group would end it before its pumps have.
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                conf, popen_kwargs={"stdout": log, "stderr": log}
+                conf, popen_kwargs={"stdout": log, "stderr": log, "start_new_session": True}
             )
+            _started.append(gateway.proc)
             context = SparkContext(conf=conf, gateway=gateway)
         except (PySparkException, Py4JError, OSError) as error:
             first = (str(error).splitlines() or [type(error).__name__])[0]

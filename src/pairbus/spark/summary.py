@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairbus.plumbing.json_text import parse_json
 
@@ -26,10 +26,19 @@ class PathSummary:
         return self.moved / self.busy_seconds if self.busy_seconds > 0 else 0.0
 
 
+class ReceiptCounts(NamedTuple):
+    """Of messages, and the bytes of those that were moved."""
+
+    moved: int
+    dead_lettered: int
+    bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonSummary:
     """The sum of it. `receipts` are those that this run wrote, for messages moved and dead-lettered;
     `unknown` were sent without an answer and may arrive twice; `waiting` are put aside: their path is down.
+    `seconds` is the time of the whole run, `moving_seconds` that of the pumps.
     """
 
     moved: int
@@ -47,6 +56,9 @@ class SyphonSummary:
     tables: tuple[str, ...] = ()
     #: A drain that was told to stop before its end.
     stopped: bool = False
+    #: What lies in the backlog after that, if it is known.
+    left: int | None = None
+    moving_seconds: float = 0.0
 
     @property
     def is_complete(self) -> bool:
@@ -55,8 +67,9 @@ class SyphonSummary:
 
     @property
     def rate(self) -> float:
-        """Messages moved a second."""
-        return self.moved / self.seconds if self.seconds > 0 else 0.0
+        """Messages moved a second, while pumps ran."""
+        seconds = self.moving_seconds or self.seconds
+        return self.moved / seconds if seconds > 0 else 0.0
 
 
 @dataclass(slots=True)
@@ -81,6 +94,15 @@ class RunTally:
             self.queue_errors |= parse_json(row["queue_errors"])
             for path, tallies in parse_json(row["paths"]).items():
                 _add(self.paths.setdefault(path, PathSummary()), tallies)
+
+    def counts(self) -> ReceiptCounts:
+        """Over all paths."""
+        paths = self.paths.values()
+        return ReceiptCounts(
+            sum(one.moved for one in paths),
+            sum(one.dead_lettered for one in paths),
+            sum(one.bytes for one in paths),
+        )
 
     @property
     def slowest_path(self) -> str | None:

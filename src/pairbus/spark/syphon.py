@@ -1,75 +1,58 @@
-"""The syphon: drains the backlog of one or many pairs on Spark.
+"""The syphon: drains the backlog of one or many pairs.
 
 Theory of operation
-1. The work is done by pumps inside tasks (`task`); the driver plans, holds the leash and counts.
-2. Once: a job of one task a shard, each of which ends when its queues are drained.
-3. For ever: a Structured Streaming query. The planner says for each epoch which shard serves which queues,
-   the pumps of all shards end together with the epoch, and the checkpoint remembers the epoch's number. No
-   message depends on the checkpoint: what was not completed is still in its queue.
-4. Receipts are written by the pumps, on the disk before a message leaves its queue. After a run those of dead
-   pumps are adopted, and all are put into one table. What pumps tell by the leash is for the summary only.
-5. To stop is to tell the pumps by the leash and to wait until their tasks have come back. Only then is the
-   query ended: Spark would kill them.
-6. A session of Spark Connect is a client of a driver elsewhere, whose executors need not reach this process,
-   so that there the leash is made of files. No function of ours runs in that driver but the planner.
+1. The work is done by pumps inside shards (`shard`), in tasks of Spark or in this process (`engine`); the
+   driver plans, holds the leash and counts.
+2. Receipts are written by the pumps, on the disk before a message leaves its queue. After a run those of dead
+   pumps are adopted, and all are put into one table. What pumps tell by the leash is for the summary only,
+   and counts there if every pump has told what it did.
+3. To stop is to tell the pumps by the leash and to wait until they have come back.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import re
 import secrets
-import shutil
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pairbus.backlog.discovery import Backlog, Discovery, discover
 from pairbus.client.state.directory import records_dir
-from pairbus.errors import ConfigurationError, PairbusError
+from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import make_directory
 from pairbus.portal import Portal
 from pairbus.pump import PumpOptions, PumpPair
 
+from .engine import SyphonEngine
 from .housekeeping import Chore, describe_failure
-from .leash.ends import write_place
-from .leash.epochs import BUSY_EPOCH, LONGEST_EPOCH, Epochs, deal
+from .leash.epochs import BUSY_EPOCH, LONGEST_EPOCH, Epochs
 from .leash.file_leash import FileLeash
-from .leash.leash import Leash, Progress, PumpSeen
+from .leash.leash import Leash, Progress, PumpSeen, WaitingPath
 from .leash.tether import ControlFile
-from .planner import PlanSource
-from .receipts import compact_receipts, count_receipts
-from .session import check_spark_version, is_remote
-from .summary import RunTally, SyphonSummary
-from .task import RESULT_DDL, ShardJob, pump_planned, pump_shards
+from .local_engine import LocalEngine
+from .shard import ShardJob
+from .summary import ReceiptCounts, RunTally, SyphonSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 LeashKind = Literal["socket", "file"]
-_TICK = 0.2
-_REMOTE_SHARDS = 2
 _COMPACTION = "the compaction of receipts"
-_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-
-
-class SyphonError(PairbusError):
-    """The syphon cannot go on; the text says why."""
+# So long no task may run before that is told: a busy cluster takes its time.
+_PUMPLESS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonProgress:
     """How far it is. `total` is what lay in the backlog at the start, if that is known; `trouble` is what
-    the driver cannot do at the moment, while messages go on.
+    the driver cannot do at the moment, while messages go on, or why there is no progress; `paths` tells what
+    waits for paths that are down; pumps that rest have let go of all that they had.
     """
 
     moved: int
@@ -81,6 +64,10 @@ class SyphonProgress:
     pumps: int
     order: str
     trouble: str | None = None
+    resting: int = 0
+    retries: int = 0
+    lost_locks: int = 0
+    paths: Mapping[str, WaitingPath] = field(default_factory=dict)
 
 
 class Syphon:
@@ -88,7 +75,7 @@ class Syphon:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None,
         pair: PumpPair | Backlog | Sequence[PumpPair | Backlog],
         *,
         records: Path | str | Sequence[Path | str] | None = None,
@@ -100,16 +87,17 @@ class Syphon:
         busy_epoch: float = BUSY_EPOCH,
         longest_epoch: float = LONGEST_EPOCH,
     ) -> None:
-        """`records` is a directory that driver and executors share, `state` one of the driver: checkpoint and
+        """Without a session of Spark the pumps run in this process.
+
+        `records` is a directory that driver and executors share, `state` one of the driver: checkpoint and
         control address. `records` and `options` are for all pairs, or one for each. `driver_host` is an
         address of the driver that executors can reach. `leash` says how pumps are held: by a socket of the
         driver, or by files below `records`; by default by files in a session of Spark Connect. Does no I/O.
         """
-        check_spark_version(spark.version, is_server=is_remote(spark))
         given = [pair] if isinstance(pair, PumpPair | Backlog) else list(pair)
         if not given:
             raise ConfigurationError("a syphon needs at least one pair")
-        self._spark = spark
+        self._engine = _engine_for(spark, shards)
         self._backlogs = [one if isinstance(one, Backlog) else Backlog(pair=one) for one in given]
         # Receipts show a pair by the name that its backlog queues have.
         self._pairs = tuple(replace(one.pair, name=one.name) for one in self._backlogs)
@@ -118,13 +106,12 @@ class Syphon:
         self.records = _records_for(records, self._state, len(given))
         self._directories = tuple(dict.fromkeys(self.records))
         self._run_id = secrets.token_hex(8)
-        self._shards = shards
-        self._is_remote = is_remote(spark)
         self._tally = RunTally()
-        kind = leash or ("file" if self._is_remote else "socket")
+        kind = leash or ("file" if self._engine.is_remote else "socket")
         epochs = Epochs(busy=busy_epoch, longest=longest_epoch, poll=max(one.poll for one in self._options))
         self._leash = self._make_leash(kind, driver_host, epochs)
         self._begun = 0.0
+        self._pumped_at = 0.0
         self._was_stopped = False
         self._total: int | None = None
 
@@ -187,21 +174,50 @@ class Syphon:
         with self._leash:
             if control is not None:
                 control.write(self._leash.address)
-            self._work(discovery, once=once, on_progress=on_progress)
+            begun = time.monotonic()
+            # Whoever was told to stop before all this has nothing to do.
+            if discovery.queues and self._leash.order != "stop":
+                self._work(discovery, once=once, on_progress=on_progress)
             self._was_stopped = once and self._leash.order == "stop"
             self._leash.settle()
-        return self._sum_up(discovery)
+            moving = time.monotonic() - begun
+        return self._sum_up(discovery, moving=moving)
 
     def _work(
         self, discovery: Discovery, *, once: bool, on_progress: Callable[[SyphonProgress], None] | None
     ) -> None:
         reporter = _Reporter(self, on_progress)
-        if not discovery.queues:
-            return
+        chores: list[Chore] = []
+        self._pumped_at = time.monotonic()
+
+        def watch() -> None:
+            for chore in chores:
+                chore.tick()
+            troubles = [one.trouble for one in chores] + [self._describe_want_of_pumps()]
+            self._leash.trouble = "; ".join(filter(None, troubles)) or None
+            reporter.tick()
+
+        self._leash.queues = discovery.queues
         if once:
-            self._drain(discovery, reporter)
-        else:
-            self._stream(discovery, reporter)
+            self._engine.drain(self._job(drain=True), discovery.queues, self._leash, watch)
+            return
+        chores += [
+            Chore("the search for backlog queues", self._find_queues),
+            Chore(_COMPACTION, self._compact),
+        ]
+        self._engine.stream(self._job(drain=False), self._leash, watch, state=self._state)
+
+    def _describe_want_of_pumps(self) -> str | None:
+        now = time.monotonic()
+        if self._leash.progress().pumps:
+            self._pumped_at = now
+        passed = now - self._pumped_at
+        if passed < _PUMPLESS:
+            return None
+        return (
+            f"no progress for {passed:.0f} s, because Spark runs no task of the syphon: has it an executor "
+            "with a free slot? (--shards, --master)"
+        )
 
     def _job(self, *, drain: bool) -> ShardJob:
         return ShardJob(
@@ -211,94 +227,8 @@ class Syphon:
             run=self._run_id,
             leash=self._leash.place,
             timed=not drain,
+            label=", ".join(one.name for one in self._pairs),
         )
-
-    def _shard_count(self) -> int:
-        if self._shards is not None:
-            return max(1, self._shards)
-        if self._is_remote:  # which does not tell its slots
-            return _REMOTE_SHARDS
-        slots = self._spark.sparkContext.defaultParallelism
-        is_local = (self._spark.sparkContext.master or "").startswith("local")
-        # One slot is left to other jobs. Pumps are busy with Python, so more than cores would not help.
-        return max(1, min(slots - 1, (os.cpu_count() or 1) if is_local else slots))
-
-    def _drain(self, discovery: Discovery, reporter: _Reporter) -> None:
-        shards = deal(discovery.queues, self._shard_count())
-        count = len(shards)
-        # Exactly one row, and so one shard, a task.
-        numbers = self._spark.range(0, count, 1, count)
-        frame = numbers.mapInArrow(pump_shards(self._job(drain=True), shards), RESULT_DDL)
-        thread = _Action(frame.collect)
-        try:
-            while not thread.wait(_TICK):
-                reporter.tick()
-        except BaseException:
-            self._leash.stop()
-            thread.wait(None)
-            raise
-        if thread.error is not None:
-            raise self._explain(thread.error) from None
-
-    def _stream(self, discovery: Discovery, reporter: _Reporter) -> None:
-        self._leash.queues = discovery.queues
-        with self._checkpoint() as checkpoint:
-            self._watch_query(self._start_query(checkpoint), reporter)
-
-    def _watch_query(self, query: StreamingQuery, reporter: _Reporter) -> None:
-        search = Chore("the search for backlog queues", self._find_queues)
-        chores = [search, Chore(_COMPACTION, self._compact)]
-        try:
-            while query.isActive and self._leash.order != "stop":
-                time.sleep(_TICK)
-                reporter.tick()
-                for chore in chores:
-                    chore.tick()
-                self._leash.trouble = "; ".join(one.trouble for one in chores if one.trouble) or None
-        finally:
-            self._leash.stop()
-            self._end_query(query)
-        error = query.exception()
-        if error is not None:
-            raise self._explain(error) from None
-
-    def _start_query(self, checkpoint: str) -> StreamingQuery:
-        spark = self._spark
-        spark.dataSource.register(PlanSource)
-        plan = (
-            spark.readStream.format(PlanSource.name())
-            .option("leash", write_place(self._leash.place))
-            .option("shards", self._shard_count())
-            .load()
-        )
-        pumped = plan.mapInArrow(pump_planned(self._job(drain=False)), RESULT_DDL)
-        return (
-            pumped.writeStream.queryName("pairbus-syphon")
-            .format("noop")
-            .option("checkpointLocation", checkpoint)
-            .start()
-        )
-
-    @contextmanager
-    def _checkpoint(self) -> Iterator[str]:
-        """A directory of Spark's driver: for a remote one, below what both share, and for this run only."""
-        if self._is_remote:
-            shared = self.records[0] / f".checkpoint-{secrets.token_hex(8)}"
-            try:
-                yield str(shared)
-            finally:
-                shutil.rmtree(shared, ignore_errors=True)
-        elif self._state is not None:
-            yield str(self._state / "checkpoint")
-        else:
-            with tempfile.TemporaryDirectory(prefix="pairbus-syphon-", ignore_cleanup_errors=True) as scratch:
-                yield scratch
-
-    def _end_query(self, query: StreamingQuery) -> None:
-        """Wait for the pumps, then end the query."""
-        while query.isActive and (self._leash.progress().pumps or query.status["isTriggerActive"]):
-            time.sleep(_TICK / 4)
-        query.stop()
 
     def _find_queues(self) -> None:
         found = _discover(self._backlogs)
@@ -306,22 +236,9 @@ class Syphon:
 
     def _compact(self) -> tuple[str, ...]:
         """The tables that there are."""
-        done = [compact_receipts(self._spark, directory) for directory in self._directories]
-        return tuple(str(one.table) for one in done if one.table is not None)
+        return self._engine.compact(self._directories)
 
     # -- telling
-
-    def _explain(self, error: BaseException) -> SyphonError:
-        faults = self._leash.faults
-        if faults:
-            return SyphonError(faults[-1])
-        if missing := _MISSING.search(str(error)):
-            return SyphonError(
-                f"Spark's workers have no module {missing[1]}: install Pairbus for the Python that runs them"
-            )
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        told = [line for line in lines if line.startswith("pairbus.")]
-        return SyphonError((told or lines or [type(error).__name__])[-1 if told else 0])
 
     def _describe(self, progress: Progress) -> SyphonProgress:
         counts = progress.counts
@@ -335,13 +252,24 @@ class Syphon:
             pumps=progress.pumps,
             order=progress.order,
             trouble=progress.trouble,
+            resting=progress.resting,
+            retries=counts["retries"],
+            lost_locks=counts["lost_locks"],
+            paths=progress.paths,
         )
 
-    def _sum_up(self, discovery: Discovery) -> SyphonSummary:
+    def _count(self) -> ReceiptCounts:
+        """What the pumps have said, if each has spoken and none sent anything twice; else what is written."""
+        told = self._tally.counts()
+        if self._leash.is_whole and not self._tally.unknown:
+            return told
+        return self._engine.count(self._directories, run=self._run_id) or told
+
+    def _sum_up(self, discovery: Discovery, *, moving: float) -> SyphonSummary:
         tally = self._tally
-        seconds = time.monotonic() - self._begun
         # Before the compaction, which keeps one row of a message that two runs have handled.
-        told = count_receipts(self._spark, self._directories, run=self._run_id)
+        told = self._count()
+        left = _discover(self._backlogs).active if self._was_stopped else None
         tables: tuple[str, ...] = ()
         notes = discovery.notes
         try:
@@ -355,7 +283,8 @@ class Syphon:
             waiting=tally.waiting,
             bytes=told.bytes,
             unknown=tally.unknown,
-            seconds=seconds,
+            seconds=time.monotonic() - self._begun,
+            moving_seconds=moving,
             receipts=told.moved + told.dead_lettered,
             slowest_path=tally.slowest_path,
             paths=tally.paths,
@@ -363,7 +292,16 @@ class Syphon:
             notes=notes,
             tables=tables,
             stopped=self._was_stopped,
+            left=left,
         )
+
+
+def _engine_for(spark: SparkSession | None, shards: int | None) -> SyphonEngine:
+    if spark is None:
+        return LocalEngine()
+    from .cluster_engine import ClusterEngine  # late: without a session there need be no pyspark
+
+    return ClusterEngine(spark, shards=shards)
 
 
 def _discover(backlogs: Sequence[Backlog]) -> Discovery:
@@ -398,27 +336,6 @@ def _records_for(
         given = records_dir(state)
     each = (given,) * count if isinstance(given, Path | str) else _for_each(given, count, what="records")
     return tuple(Path(one).absolute() for one in each)
-
-
-class _Action:
-    """Runs a Spark action in a thread, so that this one can tell of progress and be interrupted."""
-
-    def __init__(self, action: Callable[[], object]) -> None:
-        self.error: Exception | None = None
-        self._action = action
-        self._is_done = threading.Event()
-        threading.Thread(target=self._run, name="pairbus-syphon", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self._action()
-        except Exception as error:  # noqa: BLE001 - it is raised where the end is waited for
-            self.error = error
-        finally:
-            self._is_done.set()
-
-    def wait(self, seconds: float | None) -> bool:
-        return self._is_done.wait(seconds)
 
 
 class _Reporter:

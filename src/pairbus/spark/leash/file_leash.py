@@ -26,7 +26,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,7 +34,7 @@ from pairbus.plumbing.files import make_directory, publish
 from pairbus.plumbing.json_text import parse_json
 
 from .epochs import Epochs
-from .leash import HeldPump, Leash, LeashDirectory, Order
+from .leash import HeldPump, Leash, LeashDirectory, Order, PumpNews
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -51,6 +51,7 @@ _SLOWEST_LOOK = 0.5
 # What was not touched for so long belongs to nobody, whatever the clocks of two machines say.
 _FORGOTTEN = 86_400.0
 _PREFIX = ".leash-"
+_NEWS = tuple(one.name for one in fields(PumpNews))
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:
@@ -200,7 +201,7 @@ class FileLeash(Leash):
         for fault in document["faults"][filed.faults :]:
             self._listen(filed.held, {"fault": fault})
         filed.faults = len(document["faults"])
-        said = ("counts", "active", "stall", "row")
+        said = (*_NEWS, "row")
         self._listen(filed.held, {name: document[name] for name in said if name in document})
         return bool(document["is_over"])
 

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
 
 from .file_leash import ORDER_FILE, PUMP_FILE, STALE, read_document, write_document
-from .leash import LeashDirectory, PumpSeen, not_shared
+from .leash import LeashDirectory, PumpNews, PumpSeen, not_shared
 from .tether import PlannerTether, Tether
 
 _LOOK = 0.5
@@ -137,8 +138,8 @@ class FileTether(Tether):
         self._document["beat"] += 1
         await asyncio.to_thread(write_document, self._path, dict(self._document))
 
-    def tell(self, counts: Mapping[str, int], *, active: int = 0, stall: str | None = None) -> None:
-        self._document |= {"counts": dict(counts), "active": active, "stall": stall}
+    def tell(self, news: PumpNews) -> None:
+        self._document |= asdict(news)
         self._has_news = True
 
     def complain(self, fault: str) -> None:

@@ -43,7 +43,7 @@ from .shares import Shares
 T = TypeVar("T")
 Order = Literal["run", "pause", "stop"]
 #: What pumps count.
-COUNTS = ("moved", "dead_lettered", "waiting", "bytes", "unknown")
+COUNTS = ("moved", "dead_lettered", "waiting", "bytes", "unknown", "retries", "lost_locks")
 # Far longer than a first line takes, so that nobody holds a connection by saying nothing.
 _FIRST_LINE = 10.0
 _DEADLINE = 10.0
@@ -84,14 +84,44 @@ class PumpSeen(NamedTuple):
     queues: int = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PumpNews:
+    """What a pump tells every second: what it has counted, how many of its queues have something to move, why
+    it makes no headway, if so, and what waits for which path. One that rests holds nothing.
+    """
+
+    counts: Mapping[str, int]
+    active: int = 0
+    stall: str | None = None
+    paths: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    is_resting: bool = False
+
+
+class WaitingPath(NamedTuple):
+    """What waits for a path that is down: how many, when the oldest was enqueued, and why."""
+
+    waiting: int = 0
+    oldest: float | None = None
+    why: str | None = None
+
+    def plus(self, other: WaitingPath) -> WaitingPath:
+        """With what another pump says of the path."""
+        known = [one for one in (self.oldest, other.oldest) if one is not None]
+        return WaitingPath(self.waiting + other.waiting, min(known, default=None), self.why or other.why)
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What all pumps together have counted, how many are at work, and what driver and pumps cannot do."""
+    """What all pumps together have counted, how many there are, how many of them rest, what driver and pumps
+    cannot do, and what waits.
+    """
 
     counts: Mapping[str, int]
     pumps: int
     order: Order
     trouble: str | None = None
+    resting: int = 0
+    paths: Mapping[str, WaitingPath] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +133,8 @@ class HeldPump:
     counts: dict[str, int] = field(default_factory=dict)
     #: Why it makes no headway, if so.
     stall: str | None = None
+    is_resting: bool = False
+    has_reported: bool = False
 
 
 def not_shared(directory: Path, host: str) -> str:
@@ -159,6 +191,11 @@ class Leash:
         self._waiting: dict[int, int] = {}
         self._shares: Shares[HeldPump] = Shares()
         self._faults: list[str] = []
+        self._paths: dict[int, dict[str, WaitingPath]] = {}
+        #: What else is told to whoever asks.
+        self.facts: dict[str, Any] = {}
+        #: Whether each pump that has ended has said what it did.
+        self.is_whole = True
 
     # -- life
 
@@ -251,13 +288,22 @@ class Leash:
                 counts[name] += count
         stalls = sorted({held.stall for held in self._held if held.stall})
         trouble = "; ".join(filter(None, [self.trouble, *stalls])) or None
-        return Progress(counts, len(self._held), self._order, trouble)
+        resting = sum(held.is_resting for held in self._held)
+        return Progress(counts, len(self._held), self._order, trouble, resting, self._waiting_paths())
+
+    def _waiting_paths(self) -> dict[str, WaitingPath]:
+        found: dict[str, WaitingPath] = {}
+        for paths in self._paths.values():
+            for path, one in paths.items():
+                found[path] = found.get(path, WaitingPath()).plus(one)
+        return found
 
     def _give(self, order: Order) -> None:
         if self._order == "stop":
             return  # there is no way back
         self._order = order
         for held in self._held:
+            held.is_resting = held.is_resting and order == "pause"
             if held.writer is not None:
                 write_line(held.writer, {"order": order})
 
@@ -311,6 +357,7 @@ class Leash:
 
     def _take_hold(self, hello: Mapping[str, Any], writer: asyncio.StreamWriter | None = None) -> HeldPump:
         held = HeldPump(PumpSeen(*(hello[name] for name in PumpSeen._fields)), writer)
+        held.is_resting = self._order == "pause"  # it begins with that
         self._held.add(held)
         self._shares.deal(held, active=0, queues=held.seen.queues)
         return held
@@ -323,6 +370,7 @@ class Leash:
     def _let_go(self, held: HeldPump) -> None:
         self._held.discard(held)
         self._shares.forget(held)
+        self.is_whole = self.is_whole and held.has_reported
         for name, count in held.counts.items():
             self._past[name] += count
 
@@ -335,10 +383,15 @@ class Leash:
             self._waiting[held.seen.shard] = counts.pop("waiting")
             held.counts = counts
             held.stall = said.get("stall")
+            held.is_resting = bool(said.get("is_resting")) and self._order == "pause"
+            self._paths[held.seen.shard] = {
+                path: WaitingPath(**told) for path, told in said.get("paths", {}).items()
+            }
             share = self._shares.deal(held, active=int(said.get("active", 0)), queues=held.seen.queues)
             if held.writer is not None:
                 write_line(held.writer, {"share": share})
         if "row" in said:
+            held.has_reported = True
             self._on_row(said["row"])
 
     def _check_proof(self, hello: dict[str, Any]) -> str | None:
@@ -362,4 +415,6 @@ class Leash:
         asked = hello.get("order")
         if asked in ("run", "pause", "stop"):
             self._give(asked)
-        write_line(writer, asdict(self._progress()))
+        progress = self._progress()
+        paths = {path: one._asdict() for path, one in progress.paths.items()}
+        write_line(writer, {**self.facts, **asdict(progress), "paths": paths})

@@ -11,6 +11,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,7 +20,7 @@ from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.files import SECRET, hold_alone, make_directory, publish
 from pairbus.plumbing.json_text import parse_json
 
-from .leash import LINE_LIMIT, LeashAddress, Order, PumpSeen, read_line, write_line
+from .leash import LINE_LIMIT, LeashAddress, Order, PumpNews, PumpSeen, read_line, write_line
 
 log = logging.getLogger(__name__)
 # The driver is near; a connection takes milliseconds.
@@ -41,8 +42,8 @@ class Tether(ABC):
         self._listener: asyncio.Task[None] | None = None
 
     @abstractmethod
-    def tell(self, counts: Mapping[str, int], *, active: int = 0, stall: str | None = None) -> None:
-        """Tell the driver what was counted, how many queues have something to move, and why nothing moves."""
+    def tell(self, news: PumpNews) -> None:
+        """Tell the driver how it goes."""
 
     @abstractmethod
     def complain(self, fault: str) -> None:
@@ -144,8 +145,8 @@ class SocketTether(Tether):
             self._obey(said.get("order", self.order))
         self._cut()
 
-    def tell(self, counts: Mapping[str, int], *, active: int = 0, stall: str | None = None) -> None:
-        self._write({"counts": dict(counts), "active": active, "stall": stall})
+    def tell(self, news: PumpNews) -> None:
+        self._write(asdict(news))
 
     def complain(self, fault: str) -> None:
         self._write({"fault": fault})

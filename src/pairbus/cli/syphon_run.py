@@ -1,0 +1,362 @@
+"""`pairbus syphon run`: drain the backlog, tell of it meanwhile, and sum it up.
+
+Signals are taken from the beginning: a stop that comes while Spark starts is obeyed when it has. Whoever asks
+twice by Ctrl-C does not want to wait.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from pairbus.errors import ConfigurationError
+
+from .backlogs import ChosenBacklog, TransportName, choose_backlog, choose_pairs
+from .candidates import offer_entities
+from .examples import examples
+from .numbers import AT_LEAST_ONE
+from .pairs import PairChoice, pair_options
+from .progress import CLEAR_LINE
+from .syphon_options import DIRECTORY, all_pairs_option, count_option, extra_option, state_of, state_option
+from .tables import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from pairbus.spark import Syphon, SyphonProgress, SyphonSummary
+    from pairbus.spark.syphon import LeashKind
+
+EngineName = Literal["spark", "local"]
+# Where nobody looks on, a line now and then is enough.
+_PLAIN_PAUSE = 10.0
+_NOT_NEGATIVE = click.FloatRange(min=0)
+_FOUND = 1
+_INCOMPLETE = 4
+
+
+@click.command(
+    "run",
+    epilog=examples(
+        "pairbus syphon run --once --primary-env PRIMARY --secondary-env SECONDARY",
+        "pairbus syphon run --pair shop --max-rate 500 --path orders",
+        "pairbus syphon run --all-pairs --master spark://spark:7077 --driver-host 10.0.0.4",
+    ),
+)
+@pair_options
+@all_pairs_option
+@click.option("--once", is_flag=True, help="End when the backlog is empty, instead of running until stopped.")
+@click.option(
+    "--patience",
+    type=_NOT_NEGATIVE,
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --once: so long without progress paths and queues that are down are waited for.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "local"]),
+    default="spark",
+    show_default=True,
+    help="Where pumps run: on Spark, or in this process, which needs no Java and is there at once.",
+)
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Where Spark runs; sc://host:port is Spark Connect. [default: local[8,4], this machine]",
+)
+@click.option(
+    "--conf",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of Spark, above ours. Repeatable.",
+)
+@click.option(
+    "--name", default="pairbus-syphon", show_default=True, help="The name of the application in Spark."
+)
+@click.option("--shards", type=AT_LEAST_ONE, help="How many tasks share the queues. [default: cores]")
+@click.option("--driver-host", metavar="ADDRESS", help="An address of this machine that executors can reach.")
+@click.option(
+    "--leash",
+    type=click.Choice(["socket", "file"]),
+    help="How the tasks are held: by a socket of this process, or by files below --records. "
+    "[default: file for Spark Connect, else socket]",
+)
+@count_option
+@extra_option
+@click.option(
+    "--path",
+    "paths",
+    multiple=True,
+    metavar="PATH",
+    shell_complete=offer_entities,
+    help="Only messages for this entity. Repeatable.",
+)
+@click.option(
+    "--transport",
+    type=click.Choice(["amqp", "sdk"]),
+    default="amqp",
+    show_default=True,
+    help="Our own AMQP, or the official SDK.",
+)
+@click.option("--max-rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second, at most.")
+@click.option(
+    "--records", type=DIRECTORY, help="Where receipts go; executors share it. [default: STATE/records]"
+)
+@state_option
+@json_option
+def run_command(
+    *,
+    choice: PairChoice,
+    all_pairs: bool,
+    once: bool,
+    patience: float,
+    engine: EngineName,
+    master: str | None,
+    settings: tuple[str, ...],
+    name: str,
+    shards: int | None,
+    driver_host: str | None,
+    leash: LeashKind | None,
+    count: int | None,
+    include_extra: bool,
+    paths: tuple[str, ...],
+    transport: TransportName,
+    max_rate: float | None,
+    records: Path | None,
+    state: Path | None,
+    as_json: bool,
+) -> int:
+    """Move backlog messages to their entities, until stopped or, with --once, until none is left.
+
+    SIGINT and SIGTERM stop it cleanly: nothing stays locked and nothing is sent twice. Exit code 1: messages
+    wait for paths that are down; 4: a drain was stopped before its end.
+    """
+    began = time.monotonic()
+    spark_settings = _parse_settings(settings)
+    if engine == "local":
+        _refuse_for_local(master=master, shards=shards, conf=settings, leash=leash, driver_host=driver_host)
+    if patience and not once:
+        raise ConfigurationError(
+            "--patience is for --once: without it, paths that are down are always waited for"
+        )
+    chosen = [
+        choose_backlog(
+            one,
+            count=count,
+            include_extra=include_extra,
+            paths=paths,
+            transport=transport,
+            max_rate=max_rate,
+            patience=patience,
+        )
+        for one in (choose_pairs(choice) if all_pairs else [choice])
+    ]
+    state = state_of(choice, state, all_pairs=all_pairs)
+    from pairbus.spark import Syphon  # late: help needs no Spark
+    from pairbus.spark.leash.tether import ControlFile
+
+    ControlFile(state).check_free()
+    with _stop_signals() as signals, _session(engine, master, name, spark_settings, is_short=once) as spark:
+        runner = Syphon(
+            spark,
+            [one.backlog for one in chosen],
+            records=_records_of_all(chosen, records) if all_pairs else records,
+            state=state,
+            options=[one.options for one in chosen],
+            shards=shards,
+            driver_host=driver_host or "127.0.0.1",
+            leash=leash,
+        )
+        signals.obeyed_by(runner)
+        summary = _run(runner, once=once, as_json=as_json)
+    summary = dataclasses.replace(summary, seconds=time.monotonic() - began)
+    if as_json:
+        print_json({**dataclasses.asdict(summary), "rate": summary.rate})
+    else:
+        _print_summary(summary)
+    if summary.stopped and summary.left != 0:
+        return _INCOMPLETE
+    return _FOUND if once and not summary.is_complete else 0
+
+
+def _parse_settings(given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise ConfigurationError(f"--conf takes a setting of Spark, as spark.KEY=VALUE, not {one!r}")
+        found[key] = value
+    return found
+
+
+def _refuse_for_local(**given: object) -> None:
+    for name, value in given.items():
+        if value:
+            raise ConfigurationError(f"--{name.replace('_', '-')} is for Spark, and --engine local has none")
+
+
+@contextmanager
+def _session(
+    engine: EngineName, master: str | None, name: str, settings: Mapping[str, str], *, is_short: bool
+) -> Iterator[Any]:
+    """A session of Spark for as long as it is needed; None for the engine that needs none."""
+    if engine == "local":
+        yield None
+        return
+    from pairbus.spark import open_session
+    from pairbus.spark.session import close_session
+
+    spark = open_session(master=master, app_name=name, is_short=is_short, settings=settings)
+    try:
+        yield spark
+    finally:
+        close_session(spark)
+
+
+def _records_of_all(chosen: Sequence[ChosenBacklog], records: Path | None) -> list[Path]:
+    """Each pair's receipts lie where `verify` and `cost report` of that pair look for them."""
+    from pairbus.client.state.directory import records_dir
+
+    if records is not None:
+        return [records / one.settings.name for one in chosen]
+    return [records_dir(one.settings.state_dir) for one in chosen]
+
+
+def _run(runner: Syphon, *, once: bool, as_json: bool) -> SyphonSummary:
+    show = _ProgressLine(draws=sys.stderr.isatty(), as_json=as_json and not sys.stderr.isatty())
+    try:
+        return runner.run(once=once, on_progress=show)
+    finally:
+        show.finish()
+
+
+class _StopSignals:
+    """Signals that ask for the end, and who obeys them."""
+
+    def __init__(self) -> None:
+        self._runner: Syphon | None = None
+        self._is_asked = False
+
+    def obeyed_by(self, runner: Syphon) -> None:
+        """This one stops, also if that was asked for before."""
+        self._runner = runner
+        if self._is_asked:
+            runner.stop()
+
+    def take(self, number: int, frame: FrameType | None) -> None:
+        self._is_asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # who asks twice does not want to wait
+        if self._runner is not None:
+            self._runner.stop()
+
+
+@contextmanager
+def _stop_signals() -> Iterator[_StopSignals]:
+    signals = _StopSignals()
+    before = {number: signal.signal(number, signals.take) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _ProgressLine:
+    """One line that is drawn again and again on a terminal; elsewhere plain lines, or lines of JSON."""
+
+    def __init__(self, *, draws: bool, as_json: bool) -> None:
+        self._draws = draws
+        self._as_json = as_json
+        self._seen: tuple[float, int] | None = None
+        self._rate = 0.0
+        self._told_at = 0.0
+        self._trouble: str | None = None
+
+    def __call__(self, progress: SyphonProgress) -> None:
+        now, handled = time.monotonic(), progress.moved + progress.dead_lettered
+        if self._seen is not None:
+            passed = max(0.001, now - self._seen[0])
+            measured = (handled - self._seen[1]) / passed
+            self._rate = measured if self._rate == 0 else 0.7 * self._rate + 0.3 * measured
+        self._seen = now, handled
+        # Its numbers change every second; that is no news.
+        trouble = None if progress.trouble is None else re.sub(r"\d+", "", progress.trouble)
+        is_news, self._trouble = trouble not in (None, self._trouble), trouble
+        if self._draws:
+            if is_news:
+                click.echo(f"{CLEAR_LINE}{progress.trouble}", err=True)
+            click.echo(f"{CLEAR_LINE}{self._line(progress)}", err=True, nl=False)
+        elif is_news or now - self._told_at >= _PLAIN_PAUSE:
+            self._told_at = now
+            click.echo(self._document(progress) if self._as_json else self._line(progress), err=True)
+
+    def _seconds_left(self, progress: SyphonProgress) -> float | None:
+        if progress.total is None or self._rate <= 1:
+            return None
+        return max(0, progress.total - progress.moved - progress.dead_lettered) / self._rate
+
+    def _document(self, progress: SyphonProgress) -> str:
+        left = self._seconds_left(progress)
+        more = {"rate": round(self._rate, 1), "seconds_left": None if left is None else round(left, 1)}
+        paths = {path: one._asdict() for path, one in progress.paths.items()}
+        return json.dumps({**dataclasses.asdict(progress), **more, "paths": paths})
+
+    def _line(self, progress: SyphonProgress) -> str:
+        handled, left = progress.moved + progress.dead_lettered, self._seconds_left(progress)
+        of = "" if progress.total is None else f" of {max(progress.total, handled):,}"
+        parts = [f"moved {progress.moved:,}{of}", f"{self._rate:,.0f}/s"]
+        if left is not None:
+            parts.append(f"{left:,.0f} s left")
+        if progress.dead_lettered:
+            parts.append(f"{progress.dead_lettered:,} dead-lettered")
+        if progress.waiting:
+            parts.append(f"{progress.waiting:,} waiting")
+        if progress.order != "run":
+            parts.append({"pause": "paused", "stop": "stopping"}[progress.order])
+        if progress.trouble:
+            parts.append(progress.trouble)
+        return ", ".join(parts)
+
+    def finish(self) -> None:
+        """Take the drawing away."""
+        if self._draws:
+            click.echo(CLEAR_LINE, err=True, nl=False)
+
+
+def _print_summary(summary: SyphonSummary) -> None:
+    for note in summary.notes:
+        click.echo(note)
+    for queue, error in summary.queue_errors.items():
+        click.echo(f"{queue} could not be read: {error}")
+    rows = [
+        (
+            path,
+            f"{one.moved:,}",
+            f"{one.dead_lettered:,}",
+            f"{one.waiting:,}",
+            f"{one.rate:,.0f}",
+            one.trouble or "",
+        )
+        for path, one in sorted(summary.paths.items())
+    ]
+    if rows:
+        print_table(("PATH", "MOVED", "DEAD LETTERS", "WAITING", "PER SECOND", "TROUBLE"), rows)
+    if summary.stopped and summary.left != 0:
+        left = "what is left waits" if summary.left is None else f"{summary.left:,} messages are left"
+        click.echo(f"stopped before its end: {left} in the backlog; run it again to move the rest")
+    slowest = "" if summary.slowest_path is None else f"; the slowest path was {summary.slowest_path}"
+    click.echo(
+        f"moved {summary.moved:,} ({summary.bytes:,} bytes), dead-lettered {summary.dead_lettered:,}, "
+        f"waiting {summary.waiting:,} in {summary.seconds:.1f} s{slowest}"
+    )

@@ -1,0 +1,79 @@
+"""Where the pumps of a syphon run: in the tasks of Spark, or in this process.
+
+What an engine does not decide: which queues there are, who may pump, what is told of it. The syphon does, and
+the leash holds the pumps of every engine alike.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pairbus.backlog.discovery import ServedQueue
+from pairbus.errors import PairbusError
+
+from .leash.leash import Leash
+from .shard import ShardJob
+from .summary import ReceiptCounts
+
+#: How often whoever waits for an engine looks up.
+TICK = 0.2
+
+
+class SyphonError(PairbusError):
+    """The syphon cannot go on; the text says why."""
+
+
+class SyphonEngine(ABC):
+    """Runs shards. `watch` is called again and again by whoever waits for them."""
+
+    #: Whether the driver is another process, so that pumps cannot reach this one.
+    is_remote = False
+
+    @abstractmethod
+    def drain(
+        self, job: ShardJob, queues: Sequence[ServedQueue], leash: Leash, watch: Callable[[], None]
+    ) -> None:
+        """Serve these queues until nothing is left to do."""
+
+    @abstractmethod
+    def stream(self, job: ShardJob, leash: Leash, watch: Callable[[], None], *, state: Path | None) -> None:
+        """Serve the queues of the leash until it says stop; `state` is for what the engine remembers."""
+
+    @abstractmethod
+    def count(self, directories: Sequence[Path], *, run: str) -> ReceiptCounts | None:
+        """What the receipts of a run say; None if what the pumps have told is as good."""
+
+    @abstractmethod
+    def compact(self, directories: Sequence[Path]) -> tuple[str, ...]:
+        """Put receipts into tables; those that there are."""
+
+
+class BackgroundWork:
+    """Runs something in a thread, so that this one can tell of progress and be interrupted."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self.error: Exception | None = None
+        self._action = action
+        self._is_done = threading.Event()
+        threading.Thread(target=self._run, name="pairbus-syphon", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._action()
+        except Exception as error:  # noqa: BLE001 - it is raised where the end is waited for
+            self.error = error
+        finally:
+            self._is_done.set()
+
+    def wait(self, leash: Leash, watch: Callable[[], None]) -> None:
+        """Wait for its end. Whoever is interrupted lets the pumps end first."""
+        try:
+            while not self._is_done.wait(TICK):
+                watch()
+        except BaseException:
+            leash.stop()
+            self._is_done.wait()
+            raise

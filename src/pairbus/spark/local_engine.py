@@ -1,0 +1,46 @@
+"""The engine without Spark: all queues are one shard, on an event loop of this process.
+
+It is there at once, and needs no Java. The leash, the receipts and the epochs are those of every engine; what
+is missing is other machines, and the table that receipts are put into: they stay segments, which are read as
+well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pairbus.backlog.discovery import ServedQueue
+
+from .engine import BackgroundWork, SyphonEngine, SyphonError
+from .leash.epochs import Shard
+from .leash.leash import Leash
+from .shard import ShardJob, ShardRun
+
+
+class LocalEngine(SyphonEngine):
+    """Pumps in this process."""
+
+    def drain(
+        self, job: ShardJob, queues: Sequence[ServedQueue], leash: Leash, watch: Callable[[], None]
+    ) -> None:
+        self._run(job, Shard(0, 0, tuple(queues)), leash, watch)
+
+    def stream(self, job: ShardJob, leash: Leash, watch: Callable[[], None], *, state: Path | None) -> None:
+        epoch = 0
+        while leash.order != "stop":
+            epoch += 1
+            self._run(job, Shard(epoch, 0, tuple(leash.queues)), leash, watch)
+
+    def _run(self, job: ShardJob, shard: Shard, leash: Leash, watch: Callable[[], None]) -> None:
+        action = BackgroundWork(lambda: asyncio.run(ShardRun(job, shard).run(0)))
+        action.wait(leash, watch)
+        if action.error is not None:
+            raise SyphonError((leash.faults or [str(action.error)])[-1]) from action.error
+
+    def count(self, directories: Sequence[Path], *, run: str) -> None:
+        """No pump of this process dies alone: what they have told is all."""
+
+    def compact(self, directories: Sequence[Path]) -> tuple[str, ...]:
+        return ()

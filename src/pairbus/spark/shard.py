@@ -1,0 +1,214 @@
+"""What a shard does, wherever it runs: hold the leash, and pump its queues until told to end.
+
+1. All that a shard gets is names; what they stand for it looks up where it runs.
+2. A pump ends when its queues are drained, when the epoch is over, or when the leash says so. To pause is to
+   end all pumps, which gives back what they hold, and to begin anew when the leash says so.
+3. At its end a pump tells the driver by the leash what it has done, for the summary only. That is lost if the
+   shard dies; the receipts are not.
+4. Limits are those of the whole job. The leash says which part of them is this shard's, and the shard divides
+   it over its pairs, each time that one tells how far it is.
+5. A shard whose leash is cut gives back what it has and fails, so that it is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
+from pairbus.ledger.operation_log import OperationLog
+from pairbus.ledger.receipts import ReceiptLog
+from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
+
+from .leash.ends import hold_leash
+from .leash.epochs import Shard
+from .leash.leash import COUNTS, LeashPlace, PumpNews, PumpSeen
+from .leash.shares import divide, weigh
+from .leash.tether import Tether
+
+# Who looks on wants to know what waits for the most; a namespace may have ten thousand entities.
+_PATHS_TOLD = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardJob:
+    """What all shards of a run have in common. It holds names, never secrets."""
+
+    pairs: tuple[PumpPair, ...]
+    #: One for each pair.
+    options: tuple[PumpOptions, ...]
+    #: Where the receipts of each pair go.
+    records: tuple[str, ...]
+    #: Begins the names of all writers of receipts.
+    run: str
+    leash: LeashPlace
+    #: Whether shards end with their epoch.
+    timed: bool
+    #: The names of the pairs, for whoever looks at the jobs of Spark.
+    label: str = ""
+
+
+@dataclass(slots=True)
+class ShardRun:
+    """One shard in one task."""
+
+    job: ShardJob
+    shard: Shard
+    _done: list[PumpSummary] = field(default_factory=list, init=False)
+    _running: dict[int, PumpSummary] = field(default_factory=dict, init=False)
+    _pumps: dict[int, Pump] = field(default_factory=dict, init=False)
+
+    async def run(self, attempt: int) -> dict[str, int]:
+        """Pump until the end; what was counted."""
+        job = self.job
+        host, queues = socket.gethostname(), len(self.shard.queues)
+        pump = PumpSeen(self.shard.number, self.shard.epoch, attempt, host, os.getpid(), queues)
+        records = [Path(one) for one in dict.fromkeys(job.records)]
+        tether = await hold_leash(job.leash, records, pump=pump, timed=job.timed)
+        try:
+            await self._obey(tether)
+            if tether.is_cut:
+                raise UnreachableError("the driver of the syphon gives no sign of life; its pumps have ended")
+            tether.report(self._row())
+            return self._counts()
+        except (PairbusError, OSError) as error:
+            tether.complain(_describe(error))
+            raise
+        finally:
+            await tether.close()
+
+    async def _obey(self, tether: Tether) -> None:
+        ends = None if tether.left is None else time.monotonic() + tether.left
+        while tether.order != "stop":
+            left = None if ends is None else ends - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            tether.changed.clear()
+            if tether.order == "pause":
+                tether.tell(replace(self._news(), is_resting=True))
+                await _wait(tether.changed, left)
+            elif await self._pump(tether, left):
+                return
+
+    async def _pump(self, tether: Tether, left: float | None) -> bool:
+        """Run the pumps until they end or the leash is pulled; whether they have ended by themselves."""
+        stop = asyncio.Event()
+        pumps = asyncio.gather(*(self._run_one(pair, stop, tether, left) for pair in self._pairs()))
+        pulled = asyncio.ensure_future(tether.changed.wait())
+        waits: set[asyncio.Future[Any]] = {pumps, pulled}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            has_ended = pumps.done()
+            stop.set()
+            self._done += await pumps
+        finally:
+            pulled.cancel()
+        self._running.clear()
+        self._pumps.clear()
+        tether.tell(self._news())
+        return has_ended
+
+    def _pairs(self) -> list[int]:
+        return sorted({queue.pair for queue in self.shard.queues})
+
+    async def _run_one(
+        self, pair: int, stop: asyncio.Event, tether: Tether, left: float | None
+    ) -> PumpSummary:
+        def tell(summary: PumpSummary) -> None:
+            self._running[pair] = summary
+            tether.tell(self._news())
+            self._divide(tether.share)
+
+        records = Path(self.job.records[pair])
+        writer = f"{self.job.run}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        pump = Pump(
+            self.job.pairs[pair],
+            [queue.name for queue in self.shard.queues if queue.pair == pair],
+            options=replace(self.job.options[pair], run_for=left),
+            receipts=ReceiptLog(records, writer=writer),
+            ledger=OperationLog(records, role="pump", pair=self.job.pairs[pair].label()),
+            on_progress=tell,
+            stop=stop,
+        )
+        self._pumps[pair] = pump
+        self._divide(tether.share)
+        return await pump.run()
+
+    def _divide(self, share: float) -> None:
+        """A limit is that of the whole job: this task's part of it, over its pairs."""
+        weights = {
+            pair: weigh(self._pumps[pair].active if pair in self._pumps else 0, count)
+            for pair, count in Counter(queue.pair for queue in self.shard.queues).items()
+        }
+        for pair, part in divide(weights, share).items():
+            if pair in self._pumps:
+                self._pumps[pair].take_share(part)
+
+    # -- counting
+
+    def _news(self) -> PumpNews:
+        stalls = sorted({one.stall for one in self._running.values() if one.stall})
+        return PumpNews(
+            counts=self._counts(),
+            active=sum(one.active for one in self._pumps.values()),
+            stall="; ".join(stalls) or None,
+            paths=self._waiting_paths(),
+        )
+
+    def _waiting_paths(self) -> dict[str, dict[str, Any]]:
+        """The paths whose messages wait, those with the most of them; by pair, for names may be alike."""
+        found = {
+            f"{self.job.pairs[pair].name}/{path}" if len(self.job.pairs) > 1 else path: tally
+            for pair, summary in self._running.items()
+            for path, tally in summary.paths.items()
+            if tally.waiting
+        }
+        most = sorted(found, key=lambda path: -found[path].waiting)[:_PATHS_TOLD]
+        return {
+            path: {"waiting": found[path].waiting, "oldest": found[path].oldest, "why": found[path].trouble}
+            for path in most
+        }
+
+    def _counts(self) -> dict[str, int]:
+        running = list(self._running.values())
+        counts = {name: sum(getattr(one, name) for one in [*self._done, *running]) for name in COUNTS}
+        # Those that wait are still there when the next pump begins.
+        latest = running or self._done[-len(self._pairs()) :]
+        counts["waiting"] = sum(one.waiting for one in latest)
+        return counts
+
+    def _row(self) -> dict[str, Any]:
+        paths: dict[str, list[dict[str, Any]]] = {}
+        errors: dict[str, str] = {}
+        for summary in self._done:
+            errors |= summary.queue_errors
+            for path, tally in summary.paths.items():
+                paths.setdefault(path, []).append(asdict(tally))
+        return {
+            "epoch": self.shard.epoch,
+            "shard": self.shard.number,
+            **self._counts(),
+            "paths": json.dumps(paths),
+            "queue_errors": json.dumps(errors),
+        }
+
+
+async def _wait(event: asyncio.Event, seconds: float | None) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def _describe(error: Exception) -> str:
+    kind = "" if isinstance(error, ConfigurationError) else f"{type(error).__name__}: "
+    return f"{kind}{error}"

@@ -1,0 +1,227 @@
+"""The engine without Spark, and what an operator sees of it: the same as on Spark, and quicker to try."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbus.ledger import closed_segments
+from pairbus.spark import PumpOptions, PumpPair, Syphon, SyphonError, SyphonSummary
+from tests.cli.process import call
+from tests.ledger.receipts import read_receipts
+
+from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter, until
+from .processes import kill_tree
+
+PAIR = ["--primary-env", PRIMARY_ENV, "--secondary-env", SECONDARY_ENV]
+RUN = ["syphon", "run", "--engine", "local", *PAIR]
+
+
+def fill(bus: Bus, count: int, *, path: str = "orders") -> list[str]:
+    ids = [f"{path}-{n}" for n in range(count)]
+    bus.put([Letter(path=path, id=one) for one in ids])
+    return ids
+
+
+@pytest.fixture
+def shop(bus: Bus) -> Bus:
+    bus.create_entities(queues=["orders", "returns"], sessions=[], topics=[])
+    return bus
+
+
+@contextmanager
+def running(syphon: Syphon, **given: Any) -> Iterator[list[SyphonSummary]]:
+    """Runs it in the background, and waits for its end."""
+    done: list[SyphonSummary] = []
+    thread = threading.Thread(target=lambda: done.append(syphon.run(**given)))
+    thread.start()
+    try:
+        yield done
+    finally:
+        syphon.stop() if not given.get("once") else None
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+
+
+def test_a_drain_in_this_process_moves_all_and_leaves_the_receipts(shop: Bus, tmp_path: Path) -> None:
+    ids = [*fill(shop, 300), *fill(shop, 20, path="gone")]
+    done = call(*RUN, "--once", "--state", str(tmp_path / "state [1]"), "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["moved"], told["dead_lettered"], told["receipts"]) == (0, 300, 20, 320)
+    assert sorted(shop.ids("orders")) == sorted(ids[:300])
+    assert shop.left() == shop.locked() == 0
+    segments = closed_segments(tmp_path / "state [1]" / "records", "receipts")
+    rows = read_receipts(segments)
+    assert sorted(row["message_id"] for row in rows.values()) == sorted(ids)
+    assert told["seconds"] >= told["moving_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    "flags", [("--master", "local[2]"), ("--shards", "2"), ("--conf", "spark.a=b"), ("--leash", "file")]
+)
+def test_flags_of_spark_are_refused(shop: Bus, tmp_path: Path, flags: tuple[str, str]) -> None:
+    done = call(*RUN, "--state", str(tmp_path), *flags)
+    assert (done.returncode, f"{flags[0]} is for Spark" in done.stderr) == (2, True)
+
+
+def test_a_syphon_in_this_process_serves_what_comes_until_it_is_stopped(
+    shop: Bus, pair: PumpPair, tmp_path: Path
+) -> None:
+    syphon = Syphon(None, pair, state=tmp_path, busy_epoch=0.2, longest_epoch=0.4)
+    with running(syphon) as done:
+        fill(shop, 50)
+        until(lambda: len(shop.ids("orders")) == 50)
+        until(lambda: any(pump.epoch > 2 for pump in syphon.pumps()))
+        shop.put([Letter(path="orders", id="late")])
+        until(lambda: "late" in shop.ids("orders"))
+    assert (done[0].moved, done[0].stopped, shop.locked()) == (51, False, 0)
+
+
+def test_a_pump_that_cannot_work_is_told_in_its_own_words(
+    shop: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(shop, 1)
+    syphon = Syphon(None, pair, state=tmp_path)
+
+    def fail(*arguments: Any, **given: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pairbus.spark.shard.ReceiptLog", fail)
+    with pytest.raises(SyphonError, match="No space left"):
+        syphon.run(once=True)
+    assert shop.left() == 1
+
+
+def start(*arguments: str, out: Path) -> subprocess.Popen[bytes]:
+    with out.open("wb") as stdout, out.with_suffix(".err").open("wb") as stderr:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pairbus.cli", *arguments],
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_signal_for_the_process_group_ends_a_drain_with_its_summary(
+    shop: Bus, tmp_path: Path, as_json: bool
+) -> None:
+    fill(shop, 1000)
+    out = tmp_path / "out"
+    flags = ["--once", "--state", str(tmp_path), "--max-rate", "20", *(["--json"] if as_json else [])]
+    process = start(*RUN, *flags, out=out)
+    try:
+        until(lambda: len(shop.ids("orders")) > 3)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(timeout=120) == 4
+    finally:
+        kill_tree(process)
+    left = shop.left()
+    assert left > 0
+    assert shop.locked() == 0
+    said = out.read_text(encoding="utf-8")
+    if as_json:
+        told = json.loads(said)
+        assert (told["stopped"], told["left"], told["moved"]) == (True, left, 1000 - left)
+        lines = [json.loads(line) for line in out.with_suffix(".err").read_text("utf-8").splitlines()]
+        assert all(line["total"] == 1000 for line in lines)
+    else:
+        assert f"stopped before its end: {left:,} messages are left in the backlog" in said
+
+
+def test_a_stop_before_the_start_is_obeyed(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    fill(shop, 5)
+    syphon = Syphon(None, pair, state=tmp_path)
+    syphon.stop()
+    summary = syphon.run(once=True)
+    assert (summary.stopped, summary.left, summary.moved) == (True, 5, 0)
+
+
+def test_a_stop_that_comes_after_the_last_message_leaves_nothing_undone(
+    shop: Bus, pair: PumpPair, tmp_path: Path
+) -> None:
+    syphon = Syphon(None, pair, state=tmp_path)
+    syphon.stop()
+    summary = syphon.run(once=True)
+    assert (summary.stopped, summary.left) == (True, 0)
+
+
+def test_pause_returns_when_pumps_have_let_go(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    fill(shop, 2000)
+    syphon = Syphon(None, pair, state=tmp_path, options=PumpOptions(max_rate=100))
+    with running(syphon):
+        until(lambda: len(shop.ids("orders")) > 20)
+        for _ in range(2):  # the second one must not see the rest of the first
+            done = call("syphon", "pause", *PAIR, "--state", str(tmp_path), "--json")
+            held, told = shop.locked(), json.loads(done.stdout)
+            assert (done.returncode, held, told["order"]) == (0, 0, "pause")
+            assert told["resting"] == told["pumps"]
+            before = len(shop.ids("orders"))
+            call("syphon", "resume", *PAIR, "--state", str(tmp_path))
+            until(lambda before=before: len(shop.ids("orders")) > before)  # type: ignore[misc]
+
+
+def when(condition: Callable[[], bool], act: Callable[[], object]) -> Callable[[object], None]:
+    """Listens to progress, and acts once."""
+    acted: list[bool] = []
+
+    def listen(progress: object) -> None:
+        if not acted and condition():
+            acted.append(True)
+            act()
+
+    return listen
+
+
+def test_patience_waits_for_a_path_that_comes_back(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    fill(shop, 30)
+    fill(shop, 30, path="returns")
+    shop.primary.faults.set("refuse", entity="returns")
+    options = PumpOptions(patience=300.0, first_back_off=0.1, longest_back_off=0.2)
+    syphon = Syphon(None, pair, state=tmp_path, options=options)
+    heal = when(lambda: len(shop.waiting()) == 30, shop.primary.faults.clear)
+    summary = syphon.run(once=True, on_progress=heal)
+    assert (summary.moved, summary.waiting, shop.left()) == (60, 0, 0)
+
+
+def test_patience_ends_and_does_not_wait_for_paths_that_were_not_chosen(
+    shop: Bus, pair: PumpPair, tmp_path: Path
+) -> None:
+    fill(shop, 10)
+    fill(shop, 10, path="returns")
+    only = Syphon(None, pair, state=tmp_path, options=PumpOptions(patience=3600.0, only_paths=("orders",)))
+    assert only.run(once=True).waiting == 10
+    shop.primary.faults.set("refuse", entity="returns")
+    brief = Syphon(None, pair, state=tmp_path, options=PumpOptions(patience=0.3, first_back_off=0.1))
+    summary = brief.run(once=True)
+    assert (summary.moved, summary.waiting) == (0, 10)
+
+
+def test_what_waits_is_told_with_its_reason_and_its_age(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    fill(shop, 10, path="returns")
+    shop.primary.faults.set("refuse", entity="returns")
+    syphon = Syphon(None, pair, state=tmp_path)
+    with running(syphon):
+        until(lambda: syphon.progress().waiting == 10)
+        until(lambda: "returns" in syphon.progress().paths)
+        (path,) = syphon.progress().paths.values()
+        oldest = min(one.enqueued_at for name in shop.backlog for one in shop.found(name, on_secondary=True))
+        assert path.waiting == 10
+        assert path.oldest == pytest.approx(oldest, abs=0.01)
+        assert path.why
+        assert syphon.progress().retries > 0
+
+
+def test_patience_is_for_a_drain(shop: Bus, tmp_path: Path) -> None:
+    done = call(*RUN, "--state", str(tmp_path), "--patience", "5")
+    assert (done.returncode, "--patience is for --once" in done.stderr) == (2, True)
