@@ -25,7 +25,8 @@ ROWS = (
     {"aio"},  # the asynchronous client under its public name
     {"spark"},
     {"drill"},
-    {"cli", "dashboard"},
+    {"dashboard"},
+    {"cli"},
     {"testing"},
 )
 LEVEL = {room: level for level, row in enumerate(ROWS) for room in row}
@@ -52,12 +53,14 @@ HOMES = {
     "h11": {"broker"},
     "jwt": {"broker", "testing"},
     "opentelemetry": {"client"},
-    "prometheus_client": {"client"},
+    "prometheus_client": {"client", "dashboard"},
     "py4j": {"spark"},
     "pyarrow": {"spark"},
     "pyspark": {"spark"},
     "pytest": {"testing"},
     "rich": {"drill"},
+    "starlette": {"dashboard"},
+    "uvicorn": {"dashboard"},
 }
 DISTRIBUTIONS = {
     "jwt": "pyjwt",

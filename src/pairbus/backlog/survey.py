@@ -5,7 +5,7 @@ A peek locks nothing and shows messages in every state. It costs an operation a 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -42,13 +42,19 @@ class MessageSighting:
 
 
 async def survey_queues(
-    pair: PumpPair, queues: Sequence[str], options: PumpOptions, *, now: float, dead_letters: bool = True
-) -> AsyncIterator[MessageSighting]:
+    pair: PumpPair,
+    queues: Sequence[str],
+    options: PumpOptions,
+    *,
+    now: float,
+    active: bool = True,
+    dead_letters: bool = True,
+) -> AsyncGenerator[MessageSighting, None]:
     """All messages of these queues, one page after the other; queues that are not there have none."""
     async with _secondary(pair, options) as transport:
         for queue in queues:
             for path, is_dead in ((queue, False), (f"{queue}/{words.DEAD_LETTER_QUEUE}", True)):
-                if is_dead and not dead_letters:
+                if not (dead_letters if is_dead else active):
                     continue
                 async for one in _peek_all(transport, path):
                     yield _sight(one, queue, is_dead=is_dead, options=options, now=now)

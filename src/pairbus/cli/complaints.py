@@ -29,6 +29,8 @@ EXTRAS = {
     "pyarrow": "spark",
     "pyspark": "spark",
     "rich": "drill",
+    "starlette": "dashboard",
+    "uvicorn": "dashboard",
 }
 # How the traceback of a worker ends: with the error itself.
 _WORKER_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)

@@ -59,6 +59,12 @@ class _Commands(LazyGroup):
         "status": LazyCommand(
             "pairbus.cli.status", "status", "Show the state of running clients and of the backlog.", _SEND
         ),
+        "dashboard": LazyCommand(
+            "pairbus.cli.dashboard",
+            "dashboard",
+            "Show pairs, backlogs, money and embedded namespaces on a page, live.",
+            _SEND,
+        ),
         "spool": LazyCommand(
             "pairbus.cli.spool",
             "spool",

@@ -20,7 +20,7 @@ from typing import Any
 from pairbus.stages import Role, Stage
 
 from .columns import columns_of
-from .segment import read_segment
+from .segment import SegmentRead, read_segment
 
 #: The kind of segment that holds these records.
 KIND = "operations"
@@ -150,10 +150,14 @@ def read_operations(segments: Iterable[Path], *, now: float | None = None) -> Le
     """Read segments into memory; for ledgers of ordinary size. Spark reads the large ones. With `now`, rows
     of a clock that was wrong by years are bad ones, or they would make months of their own.
     """
+    return ledger_of(map(read_segment, segments), now=now)
+
+
+def ledger_of(segments: Iterable[SegmentRead], *, now: float | None = None) -> Ledger:
+    """What segments hold that have been read already."""
     rows: dict[str, LedgerRow] = {}
     bad = 0
-    for path in segments:
-        found = read_segment(path)
+    for found in segments:
         bad += found.bad
         for raw in found.rows:
             row = parse_row(raw)

@@ -6,6 +6,7 @@ DIR/status/           one file a running client
 DIR/primary-reached   that the primary was reached once, and at which address
 DIR/syphon.json       how the syphon that runs now is told to pause or stop
 DIR/checkpoint/       the epoch of an endless syphon
+DIR/verdict.json      what `pairbus verify` found when it was last asked
 """
 
 from __future__ import annotations
@@ -35,3 +36,8 @@ def status_dir(state_dir: Path) -> Path:
 def spool_dir(state_dir: Path) -> Path:
     """Where messages wait that neither side could take."""
     return state_dir / "spool"
+
+
+def verdict_file(state_dir: Path) -> Path:
+    """What the last verdict was, and when; for whoever looks on."""
+    return state_dir / "verdict.json"

@@ -1,0 +1,177 @@
+"""`pairbus dashboard`: pairs, backlogs, money and embedded namespaces on a page, live."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pairbus import __version__
+from pairbus.errors import ConfigurationError
+
+from .backlogs import choose_backlog
+from .config import DEFAULT_CONFIG, find_config
+from .examples import examples
+from .numbers import POSITIVE
+from .pairs import PairChoice, pair_options
+from .prices import choose_sheet, prices_option
+
+if TYPE_CHECKING:
+    from pairbus.dashboard.watched import WatchedPair
+
+TOKEN_ENV = "PAIRBUS_DASHBOARD_TOKEN"
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+class _Amount(click.ParamType[Decimal]):
+    name = "amount"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
+        try:
+            amount = Decimal(str(value))
+        except ArithmeticError:
+            amount = Decimal(0)
+        if not (amount.is_finite() and amount > 0):
+            self.fail(f"{value!r} is no amount of money", param, ctx)
+        return amount
+
+
+@click.command(
+    epilog=examples(
+        "pairbus dashboard",
+        "pairbus dashboard --pair shop --ready-file ready.json --control",
+        "pairbus dashboard --state /var/lib/shop/pairbus --budget 250",
+        "pairbus dashboard --host 0.0.0.0 --allow-host bus.example.com --port 8400",
+    )
+)
+@pair_options
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=_DIRECTORY,
+    help="A state directory of clients, without a pair: backlog unknown. Repeatable.",
+)
+@click.option(
+    "--ready-file",
+    type=_FILE,
+    envvar="PAIRBUS_READY_FILE",
+    show_envvar=True,
+    help="The ready file of a broker whose embedded namespaces are shown.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8400, show_default=True, help="The port; 0 picks one."
+)
+@click.option(
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A name that browsers call it by. Repeatable.",
+)
+@click.option("--control", is_flag=True, help="Let the page pause, drain, redrive, break and heal.")
+@click.option("--address-file", type=_FILE, help="Write address and token there, as JSON, once it is served.")
+@click.option(
+    "--history", type=_FILE, help="Where the history is kept. [default: in the first state directory]"
+)
+@click.option("--budget", type=_Amount(), help="What a month may cost, in the currency of the prices.")
+@prices_option
+@click.option(
+    "--interval", type=POSITIVE, default=1.0, show_default=True, help="Seconds between two looks at files."
+)
+@click.option(
+    "--peek-interval",
+    type=POSITIVE,
+    default=30.0,
+    show_default=True,
+    help="Seconds between two looks into backlog queues, which are billed.",
+)
+def dashboard(
+    *,
+    choice: PairChoice,
+    states: tuple[Path, ...],
+    ready_file: Path | None,
+    host: str,
+    port: int,
+    names: tuple[str, ...],
+    control: bool,
+    address_file: Path | None,
+    history: Path | None,
+    budget: Decimal | None,
+    prices: Path | None,
+    interval: float,
+    peek_interval: float,
+) -> int:
+    """Show pairs, backlogs, money and embedded namespaces on a page, live.
+
+    Without a pair, every pair of pairbus.toml is shown. It is read-only unless --control is given. With
+    --control, or off the loopback, a token is needed: PAIRBUS_DASHBOARD_TOKEN, or one that is made up.
+    """
+    from pairbus.dashboard.server import Serving, serve_until_signal  # late: help needs no server
+    from pairbus.dashboard.watched import LookPace, Watched
+    from pairbus.plumbing.hosts import is_loopback
+
+    pairs = list(_pairs(choice, states))
+    if not pairs and ready_file is None:
+        raise ConfigurationError(
+            f"Say what to show: --pair NAME, or --primary-env and --secondary-env, a {DEFAULT_CONFIG} with "
+            "pairs, --state DIR, or the --ready-file of a broker"
+        )
+    watched = Watched(
+        pairs=pairs,
+        ready_file=ready_file,
+        sheet=choose_sheet(prices, find_config(choice.config)),
+        budget=budget,
+        pace=LookPace(glance=interval, count=max(5.0, interval), peek=peek_interval),
+    )
+    given = os.environ.get(TOKEN_ENV) or None
+    needs_token = control or not is_loopback(host)
+    how = Serving(
+        host=host,
+        port=port,
+        token=given or (secrets.token_urlsafe(24) if needs_token else None),
+        control=control,
+        names=names,
+        history=history or (pairs[0].state_dir / "dashboard.jsonl" if pairs else None),
+        version=__version__,
+    )
+    asyncio.run(serve_until_signal(watched, how, lambda address: _announce(address, how.token, address_file)))
+    return 0
+
+
+def _pairs(choice: PairChoice, states: tuple[Path, ...]) -> Iterator[WatchedPair]:
+    from pairbus.dashboard.watched import WatchedPair
+
+    config = find_config(choice.config)
+    chosen = [choice] if choice.is_made else []
+    if not chosen and config is not None and not states:
+        chosen = [replace(choice, pair=name) for name in config.pairs]
+    for one in chosen:
+        found = choose_backlog(one)
+        yield WatchedPair(
+            name=one.configured().name or found.settings.name,
+            state_dir=found.settings.state_dir,
+            backlog=found.backlog,
+            options=found.options,
+        )
+    for state in states:
+        yield WatchedPair(name=state.resolve().name, state_dir=state)
+
+
+def _announce(address: str, token: str | None, address_file: Path | None) -> None:
+    from pairbus.plumbing.files import SECRET, publish
+
+    click.echo(f"dashboard: {address}  (Ctrl-C ends it)")
+    if address_file is not None:
+        said = {"url": address.partition("#")[0], "token": token, "pid": os.getpid()}
+        publish(address_file, json.dumps(said), mode=SECRET, durable=False)

@@ -1,0 +1,186 @@
+"""Gathers what all sources say, keeps the history, and tells whoever listens when there is news.
+
+It lives on one event loop. Each source is looked at by a task of its own; a picture is put together from what
+they said last, at most so often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pairbus.clock import Clock, SystemClock
+
+from .history import History
+from .namespaces import read_broker
+from .own_drain import OwnDrain
+from .pair_sources import pair_sources
+from .picture import Facts, headline, picture_pair
+from .source import LookSource, Watch
+from .watched import Watched
+
+# News that come together are told together.
+_LEAST_PAUSE = 0.2
+# How far back the charts of a page look.
+_CHART_SPAN = 6 * 3600.0
+# How far back the rate of a drain looks.
+_RATE_SPAN = 10.0
+_BROKER = "broker"
+
+
+class Collector:
+    """Use it with `async with collector.running()`."""
+
+    def __init__(self, watched: Watched, history: History, *, clock: Clock | None = None) -> None:
+        self._watched = watched
+        self._history = history
+        self._clock = clock or SystemClock()
+        self.drains = {pair.name: OwnDrain(pair) for pair in watched.pairs}
+        self._changed = asyncio.Event()
+        self._listeners: set[asyncio.Event] = set()
+        self._moved: dict[str, deque[tuple[float, int]]] = {pair.name: deque() for pair in watched.pairs}
+        self._watches = [Watch(source, self._clock, self._changed.set) for source in self._sources()]
+        self._numbers = itertools.count(1)
+        #: The picture, and its number; the history has a number of its own.
+        self.picture: Facts = {}
+        self.number = 0
+        self.history_number = 0
+
+    def _sources(self) -> list[LookSource]:
+        found = [
+            source
+            for pair in self._watched.pairs
+            for source in pair_sources(pair, self._watched, self._clock)
+        ]
+        ready_file = self._watched.ready_file
+        if ready_file is not None:
+            every = max(2.0, self._watched.pace.glance)
+            found.append(LookSource(of="", name=_BROKER, read=lambda: read_broker(ready_file), every=every))
+        return found
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Look, until the block ends."""
+        tasks = [asyncio.create_task(watch.run()) for watch in self._watches]
+        tasks.append(asyncio.create_task(self._publish()))
+        try:
+            yield
+        finally:
+            await asyncio.gather(*(drain.stop() for drain in self.drains.values()))
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def look(self) -> Facts:
+        """Look at everything once, and tell what was seen."""
+        await asyncio.gather(*(watch.look() for watch in self._watches))
+        self._draw()
+        return self.picture
+
+    def poke(self, *names: str) -> None:
+        """Look at these sources again at once."""
+        for watch in self._watches:
+            if watch.source.name in names:
+                watch.poke()
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[asyncio.Event]:
+        """An event that is set with each new picture."""
+        event = asyncio.Event()
+        self._listeners.add(event)
+        try:
+            yield event
+        finally:
+            self._listeners.discard(event)
+
+    async def _publish(self) -> None:
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(_LEAST_PAUSE)
+            self._changed.clear()
+            self._draw()
+
+    # -- drawing
+
+    def _draw(self) -> None:
+        now = self._clock.now()
+        pairs = [self._draw_pair(pair.name, now) for pair in self._watched.pairs]
+        self.picture = {
+            "at": now,
+            "headline": headline(pairs, budget=self._watched.budget, now=now),
+            "budget": None if self._watched.budget is None else str(self._watched.budget),
+            "pairs": pairs,
+            "broker": self._draw_broker(),
+        }
+        self.number = next(self._numbers)
+        for event in self._listeners:
+            event.set()
+
+    def _draw_pair(self, name: str, now: float) -> Facts:
+        readings = {watch.source.name: watch.reading for watch in self._watches if watch.source.of == name}
+        pair = picture_pair(name, readings, own=self.drains[name].describe())
+        drain, backlog = pair["drain"], pair["backlog"]
+        drain["rate"] = rate = self._rate(name, drain["moved"] + drain["dead_lettered"], now)
+        active = None if backlog is None else backlog["active"]
+        left = None if active is None else max(active - drain["waiting"], 0)
+        is_draining = drain["state"] == "running" and rate > 0 and left
+        drain["seconds_left"] = left / rate if is_draining and left is not None else None
+        states = {entity["path"]: entity for entity in pair["entities"]}
+        fresh = self._history.note_states(name, states, now=now)
+        money = pair["money"]
+        sums = {
+            "active": active,
+            "dead": None if backlog is None else backlog["dead_letters"],
+            "oldest": max((now - one["oldest"] for one in pair["waiting"]["paths"]), default=0.0),
+            "moved": drain["moved"],
+            "spool": pair["spool"]["messages"],
+            "cost": None if money is None else float(money["used"]),
+        }
+        fresh |= self._history.note_sample(name, sums, now=now)
+        if fresh:
+            self.history_number = next(self._numbers)
+        return pair
+
+    def _rate(self, name: str, handled: int, now: float) -> float:
+        """Messages a second over the last seconds; a count that has become less is that of another drain."""
+        seen = self._moved[name]
+        if seen and handled < seen[-1][1]:
+            seen.clear()
+        if not seen or handled != seen[-1][1] or now - seen[-1][0] >= 1.0:
+            seen.append((now, handled))
+        while len(seen) > 2 and seen[1][0] < now - _RATE_SPAN:
+            seen.popleft()
+        passed = now - seen[0][0]
+        return (handled - seen[0][1]) / passed if passed > 0.5 else 0.0
+
+    def _draw_broker(self) -> Facts | None:
+        watch = next((one for one in self._watches if one.source.name == _BROKER), None)
+        if watch is None:
+            return None
+        value = watch.reading.value or {"namespaces": [], "kinds": []}
+        return {**value, "at": watch.reading.at, "error": watch.reading.error}
+
+    def history(self) -> dict[str, Any]:
+        """What was, by pair."""
+        now = self._clock.now()
+        return {
+            "at": now,
+            "pairs": {
+                pair.name: {
+                    "changes": self._history.changes(pair.name)[-200:],
+                    "samples": self._history.samples(pair.name, since=now - _CHART_SPAN),
+                }
+                for pair in self._watched.pairs
+            },
+        }
+
+    def readings(self) -> dict[tuple[str, str], tuple[float | None, str | None]]:
+        """When each source last answered, and why it does not now: by pair and source."""
+        return {
+            (watch.source.of, watch.source.name): (watch.reading.at, watch.reading.error)
+            for watch in self._watches
+        }

@@ -1,0 +1,133 @@
+"""What the dashboard does when it is told to: hold a drain, begin one, redrive, break and heal namespaces.
+
+Each is what a command of `pairbus` does, through the same interface; nothing here can do more than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from pairbus.backlog.discovery import discover
+from pairbus.backlog.redrive import DeadLetterChoice, redrive
+from pairbus.broker.control import ControlClient
+from pairbus.errors import ConfigurationError
+from pairbus.spark.leash.leash import Order
+from pairbus.spark.leash.tether import ControlFile, ask_leash
+
+from .collector import Collector
+from .namespaces import fault_arguments
+from .watched import Watched, WatchedPair
+
+# Redriving goes through all dead letters of a pair.
+_LIMIT = 120.0
+Given = Mapping[str, Any]
+
+
+class Controls:
+    """Carries out what a page asks for; each method tells what was done, in words."""
+
+    def __init__(self, watched: Watched, collector: Collector) -> None:
+        self._watched = watched
+        self._collector = collector
+        self._actions: dict[str, Callable[[Given], Awaitable[str]]] = {
+            "pause": self._pause,
+            "resume": self._resume,
+            "stop": self._stop,
+            "drain": self._drain,
+            "redrive": self._redrive,
+            "fault": self._fault,
+            "heal": self._heal,
+        }
+
+    async def perform(self, given: Given) -> str:
+        """Do it; ConfigurationError if it cannot be meant."""
+        perform = self._actions.get(str(given.get("action")))
+        if perform is None:
+            raise ConfigurationError(f"there is no such action; there are {', '.join(self._actions)}")
+        async with asyncio.timeout(_LIMIT):
+            return await perform(given)
+
+    # -- drains
+
+    async def _pause(self, given: Given) -> str:
+        pair = self._pair(given)
+        own = self._collector.drains[pair.name]
+        if own.is_active:
+            own.pause()
+        else:
+            await self._order(pair, "pause")
+        return self._told("the drain pauses: what is in hand is given back", "drain", "backlog")
+
+    async def _resume(self, given: Given) -> str:
+        pair = self._pair(given)
+        own = self._collector.drains[pair.name]
+        if own.is_active:
+            own.resume()
+        else:
+            await self._order(pair, "run")
+        return self._told("the drain goes on", "drain")
+
+    async def _stop(self, given: Given) -> str:
+        pair = self._pair(given)
+        own = self._collector.drains[pair.name]
+        if own.is_active:
+            await own.stop()
+        else:
+            await self._order(pair, "stop")
+        return self._told("the drain stops; nothing stays locked", "drain", "backlog", "waiting")
+
+    async def _drain(self, given: Given) -> str:
+        pair, path = self._pair(given), given.get("path")
+        if path is not None and not isinstance(path, str):
+            raise ConfigurationError("a path is a text")
+        self._collector.drains[pair.name].start(path or None)
+        return self._told(f"draining {path or 'everything'}", "drain", "backlog")
+
+    async def _order(self, pair: WatchedPair, order: Order) -> None:
+        await asyncio.to_thread(lambda: ask_leash(ControlFile(pair.state_dir).read(), order))
+
+    # -- dead letters
+
+    async def _redrive(self, given: Given) -> str:
+        pair, reason = self._pair(given), given.get("reason")
+        if pair.backlog is None:
+            raise ConfigurationError(f"{pair.name} is known by its state directory alone: name its sides")
+        choice = DeadLetterChoice(reasons=[str(reason)] if reason else [])
+        found = await discover([pair.backlog])
+        names = [queue.name for queue in found.queues]
+        done = await redrive(pair.backlog.pair, names, choice, options=pair.options)
+        count = sum(done.redriven.values())
+        return self._told(f"{count:,} dead letters are back in their backlog queues", "backlog", "waiting")
+
+    # -- embedded namespaces
+
+    async def _fault(self, given: Given) -> str:
+        namespace, kind = str(given.get("namespace")), str(given.get("kind"))
+        control, arguments = self._control(), fault_arguments(given)
+        await asyncio.to_thread(lambda: control.set_fault(namespace, kind, arguments=arguments))
+        return self._told(f"{namespace}: {kind}", "broker")
+
+    async def _heal(self, given: Given) -> str:
+        namespace, control = str(given.get("namespace")), self._control()
+        await asyncio.to_thread(lambda: control.clear_faults(namespace))
+        return self._told(f"{namespace} is healed", "broker")
+
+    def _control(self) -> ControlClient:
+        if self._watched.ready_file is None:
+            raise ConfigurationError("no embedded namespaces are watched: start with --ready-file")
+        return ControlClient.from_ready_file(self._watched.ready_file)
+
+    # -- all
+
+    def _pair(self, given: Given) -> WatchedPair:
+        for pair in self._watched.pairs:
+            if pair.name == given.get("pair"):
+                return pair
+        known = ", ".join(pair.name for pair in self._watched.pairs)
+        raise ConfigurationError(f"there is no such pair; there are {known or 'none'}")
+
+    def _told(self, words: str, *sources: str) -> str:
+        self._collector.poke(*sources)
+        return words

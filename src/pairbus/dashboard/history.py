@@ -1,0 +1,166 @@
+"""What was: changes of state, and samples of the sums, in a small file that outlives a restart.
+
+1. A change is kept for 90 days, a sample for two; at most so many of each.
+2. Rows are appended as lines of JSON. Once half of the file is out of date it is written anew, by rename. A
+   line that cannot be read, because the machine stopped in the middle of it, is passed over.
+3. The state of an entity is the worst that any running client sees. A change is noted when that differs from
+   the last one on record, also across a restart: what happened while nobody looked shows as one change.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pairbus.plumbing.files import make_directory, publish
+
+log = logging.getLogger(__name__)
+_DAY = 86400.0
+CHANGES_KEPT, SAMPLES_KEPT = 90 * _DAY, 2 * _DAY
+_MOST_CHANGES = 2_000
+_MOST_SAMPLES = 20_000
+#: How far apart samples are, in seconds.
+SAMPLE_EVERY = 10.0
+# What a page draws: more points than this have no room on a screen.
+_MOST_POINTS = 240
+_LIMITS = {"change": (_MOST_CHANGES, CHANGES_KEPT), "sample": (_MOST_SAMPLES, SAMPLES_KEPT)}
+
+
+class History:
+    """Keeps rows in a file; without a file, in memory."""
+
+    def __init__(self, file: Path | None, *, now: float) -> None:
+        """Reads what an earlier dashboard has left."""
+        self._file = file
+        self._rows: dict[str, deque[dict[str, Any]]] = {
+            kind: deque(maxlen=most) for kind, (most, _) in _LIMITS.items()
+        }
+        self._lines = 0
+        self._has_failed = False
+        self._last: dict[tuple[str, str], str] = {}
+        for row in self._load():
+            self._take(row)
+        self._forget(now)
+
+    # -- noting
+
+    def note_states(self, pair: str, states: Mapping[str, Mapping[str, Any]], *, now: float) -> bool:
+        """Note what has changed since the last look; whether anything has."""
+        fresh = []
+        for path, seen in states.items():
+            before = self._last.get((pair, path))
+            if before == seen["state"] or (before is None and seen["state"] == "healthy"):
+                continue
+            fresh.append(
+                {
+                    "kind": "change",
+                    "at": seen["since"] or now,
+                    "pair": pair,
+                    "path": path,
+                    "old": before or "healthy",
+                    "new": seen["state"],
+                    "reason": seen["reason"],
+                }
+            )
+        self._append(fresh, now)
+        return bool(fresh)
+
+    def note_sample(self, pair: str, sums: Mapping[str, float | None], *, now: float) -> bool:
+        """Keep a sample, unless the last one is not old enough; whether it was kept."""
+        last = next((row for row in reversed(self._rows["sample"]) if row["pair"] == pair), None)
+        if last is not None and 0 <= now - last["at"] < SAMPLE_EVERY:
+            return False
+        self._append([{"kind": "sample", "at": now, "pair": pair, **sums}], now)
+        return True
+
+    # -- telling
+
+    def changes(self, pair: str) -> list[dict[str, Any]]:
+        """The changes of a pair, the oldest first."""
+        return [row for row in self._rows["change"] if row["pair"] == pair]
+
+    def samples(self, pair: str, *, since: float) -> list[dict[str, Any]]:
+        """Samples of a pair, the oldest first, as many as can be drawn. Of those that are drawn as one, the
+        one with the deepest backlog stays: a peak must not vanish.
+        """
+        found = [row for row in self._rows["sample"] if row["pair"] == pair and row["at"] >= since]
+        step = -(-len(found) // _MOST_POINTS) or 1
+        if step == 1:
+            return found
+        groups = [found[index : index + step] for index in range(0, len(found), step)]
+        return [max(group, key=lambda row: row.get("active") or 0) for group in groups]
+
+    # -- the file
+
+    def _load(self) -> Iterable[dict[str, Any]]:
+        if self._file is None:
+            return
+        try:
+            text = self._file.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            log.warning("the history of the dashboard cannot be read: %s", error)
+            return
+        for line in text.splitlines():
+            self._lines += 1
+            row = _parse(line)
+            if row is not None:
+                yield row
+
+    def _take(self, row: dict[str, Any]) -> None:
+        self._rows[row["kind"]].append(row)
+        if row["kind"] == "change":
+            self._last[row["pair"], row["path"]] = row["new"]
+
+    def _append(self, rows: list[dict[str, Any]], now: float) -> None:
+        if not rows:
+            return
+        for row in rows:
+            self._take(row)
+        self._forget(now)
+        if self._file is None:
+            return
+        try:
+            kept = sum(map(len, self._rows.values()))
+            if self._lines + len(rows) > 2 * kept + 100:
+                publish(self._file, "".join(map(_line, self._all())), durable=False)
+                self._lines = kept
+            else:
+                make_directory(self._file.parent, follows=True)
+                with self._file.open("a", encoding="utf-8") as file:
+                    file.write("".join(map(_line, rows)))
+                self._lines += len(rows)
+        except OSError as error:
+            if not self._has_failed:  # once, not every few seconds
+                log.warning("the history of the dashboard cannot be written: %s", error)
+            self._has_failed = True
+
+    def _all(self) -> list[dict[str, Any]]:
+        return sorted((row for rows in self._rows.values() for row in rows), key=lambda row: row["at"])
+
+    def _forget(self, now: float) -> None:
+        for kind, rows in self._rows.items():
+            while rows and rows[0]["at"] < now - _LIMITS[kind][1]:
+                rows.popleft()
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row, separators=(",", ":")) + "\n"
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+        if row["kind"] not in _LIMITS or not isinstance(row["pair"], str):
+            return None
+        row["at"] = float(row["at"])
+        if row["kind"] == "change" and not all(isinstance(row[name], str) for name in ("path", "new")):
+            return None
+    except (ValueError, KeyError, TypeError):
+        return None
+    return dict(row)

@@ -1,0 +1,79 @@
+"""Money so far: a plain sum over the newest segments of the ledger, by the same rules as the full bill.
+
+1. Segments that are open are read too, so that the sum is seconds old and not minutes.
+2. A closed segment never changes: it is read once.
+3. What `pairbus cost report` has taken in, and segments beyond the newest ones, are left to it; the sum says
+   since when it counts.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from pairbus.cost import PriceSheet, make_bill
+from pairbus.cost.outages import merge_outages
+from pairbus.cost.report import Share, money, report_of
+from pairbus.ledger import SegmentRead, closed_segments, read_open_segments, read_segment
+from pairbus.ledger.operations import KIND, Ledger, ledger_of, sight_outages
+
+# A day of ten writers, each with a segment every ten minutes.
+_MOST_SEGMENTS = 1500
+# A writer that was not heard of for so long is gone.
+_PATIENCE = 180.0
+
+
+class MoneySum:
+    """Sums up the ledger of one directory of records."""
+
+    def __init__(self, records: Path, sheet: PriceSheet) -> None:
+        self._records = records
+        self._sheet = sheet
+        self._read: dict[str, SegmentRead] = {}
+
+    def read(self, *, now: float) -> dict[str, Any]:
+        """The sum as it stands."""
+        ledger = self._ledger(now)
+        outages = merge_outages(sight_outages(ledger.outages, ledger.writers, now=now, patience=_PATIENCE))
+        bill = make_bill(ledger.operations, outages, self._sheet)
+        report = report_of(bill, ledger.operations, outages, self._sheet, bad_rows=ledger.bad)
+        return {
+            "currency": report.currency,
+            "prices_as_of": report.prices_as_of,
+            "since": min((one.minute for one in ledger.operations), default=None),
+            "base": money(report.base),
+            "used": money(report.used),
+            "total": money(report.total),
+            "in_outages": money(sum((share.cost for share in report.by_outage), Decimal(0))),
+            "units": report.units,
+            "unknown": report.unknown,
+            "bad_rows": report.bad_rows,
+            "stages": [_described(share) for share in report.by_stage],
+            "outages": [
+                {"name": one.name, "begins": one.begins, "ends": one.ends} for one in report.outages[-20:]
+            ],
+        }
+
+    def _ledger(self, now: float) -> Ledger:
+        still_open = read_open_segments(self._records, KIND)
+        closed = closed_segments(self._records, KIND)[-_MOST_SEGMENTS:]
+        kept: dict[str, SegmentRead] = {}
+        for path in closed:
+            try:
+                kept[path.name] = self._read.get(path.name) or read_segment(path)
+            except FileNotFoundError:  # taken in by `cost report` this moment
+                continue
+        self._read = kept
+        return ledger_of([*({**still_open, **kept}).values()], now=now)
+
+
+def _described(share: Share) -> dict[str, Any]:
+    return {
+        "stage": share.name,
+        "derived": share.derived,
+        "operations": share.count,
+        "units": share.units,
+        "unknown": share.unknown,
+        "cost": money(share.cost),
+    }

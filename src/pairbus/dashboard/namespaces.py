@@ -1,0 +1,170 @@
+"""The embedded namespaces of a broker: what its control address tells, its entities, a look into a queue.
+
+Connection strings come out of the ready file and go nowhere: what is told of a namespace has no key in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pairbus import words
+from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.message import MessageSections
+from pairbus.broker.control import ControlClient
+from pairbus.errors import ConfigurationError
+from pairbus.fault_kinds import KINDS
+from pairbus.pairing.errors import MalformedEnvelope
+from pairbus.pump import PumpOptions, Side
+from pairbus.pump.pump import open_transport
+from pairbus.pump.transport import BacklogSource, Peeked
+from pairbus.pump.unwrapping import read_postmark
+from pairbus.sdk.administration import ask, open_administration
+
+_MOST_PEEKED = 50
+_LONGEST_BODY = 4096
+_LIMIT = 5.0
+
+
+async def read_broker(ready_file: Path) -> dict[str, Any]:
+    """All that is told of a broker, by namespace. One whose port is closed by a fault is told without its
+    entities.
+    """
+    ready = await asyncio.to_thread(_read_ready, ready_file)
+    control = ControlClient.from_ready_file(ready_file)
+    faults, counters, connections = await asyncio.gather(
+        *(asyncio.to_thread(call) for call in (control.list_faults, control.counters, control.connections))
+    )
+    names = [name for name in ready if name != "control"]
+    entities = await asyncio.gather(
+        *(_list_entities(ready[name]["connection_string"]) for name in names), return_exceptions=True
+    )
+    return {
+        "kinds": [{"kind": kind.value, "help": traits.help} for kind, traits in KINDS.items()],
+        "namespaces": [
+            {
+                "name": name,
+                "port": ready[name]["port"],
+                "faults": faults.get(name, []),
+                "operations": _sum_operations(counters.get(name, [])),
+                "connections": sum(one.get("closed_at") is None for one in connections.get(name, [])),
+                "entities": [] if isinstance(found, BaseException) else found,
+                "trouble": "its entities cannot be listed now" if isinstance(found, BaseException) else None,
+            }
+            for name, found in zip(names, entities, strict=True)
+        ],
+    }
+
+
+def _read_ready(ready_file: Path) -> dict[str, Any]:
+    try:
+        ready = json.loads(ready_file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError(f"no broker has written {ready_file}: is it running?") from None
+    except ValueError:
+        raise ConfigurationError(f"{ready_file} is not a ready file") from None
+    return dict(ready)
+
+
+def _sum_operations(rows: list[dict[str, Any]]) -> dict[str, int]:
+    sums: Counter[str] = Counter()
+    for row in rows:
+        sums[str(row["kind"])] += int(row["count"])
+    return dict(sorted(sums.items()))
+
+
+async def _list_entities(connection_string: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    async with open_administration(connection_string) as admin, asyncio.timeout(_LIMIT):
+        async for queue in admin.list_queues_runtime_properties():
+            found.append(
+                {
+                    "path": queue.name,
+                    "kind": "queue",
+                    "active": queue.active_message_count or 0,
+                    "scheduled": queue.scheduled_message_count or 0,
+                    "dead_letters": queue.dead_letter_message_count or 0,
+                    "bytes": queue.size_in_bytes or 0,
+                }
+            )
+        async for topic in admin.list_topics_runtime_properties():
+            found.append({"path": topic.name, "kind": "topic", "bytes": topic.size_in_bytes or 0})
+            async for one in admin.list_subscriptions_runtime_properties(topic.name):
+                found.append(
+                    {
+                        "path": f"{topic.name}/Subscriptions/{one.name}",
+                        "kind": "subscription",
+                        "active": one.active_message_count or 0,
+                        "dead_letters": one.dead_letter_message_count or 0,
+                    }
+                )
+    return found
+
+
+async def peek(ready_file: Path, namespace: str, path: str, *, is_dead: bool = False) -> dict[str, Any]:
+    """The first messages of a queue or a subscription, or of its dead letters. It locks nothing."""
+    ready = await asyncio.to_thread(_read_ready, ready_file)
+    if namespace == "control" or namespace not in ready:
+        raise ConfigurationError(f"there is no namespace {namespace!r} here")
+    side = Side(connection_string=ready[namespace]["connection_string"])
+    transport = open_transport(side.resolve(), PumpOptions(send_timeout=_LIMIT))
+    source = transport.source(f"{path}/{words.DEAD_LETTER_QUEUE}" if is_dead else path)
+    try:
+        page = await ask(_peek_once(source), limit=2 * _LIMIT)
+    finally:
+        await source.close()
+        await transport.close()
+    return {"namespace": namespace, "path": path, "is_dead": is_dead, "messages": list(map(_describe, page))}
+
+
+async def _peek_once(source: BacklogSource) -> list[Peeked]:
+    return list(await source.peek(0, _MOST_PEEKED))
+
+
+def _describe(one: Peeked) -> dict[str, Any]:
+    sections = one.sections
+    told: dict[str, Any] = {"number": one.sequence_number, "bytes": len(sections.payload)}
+    try:
+        properties = sections.properties
+        told |= {
+            "id": "" if properties.message_id is None else str(properties.message_id),
+            "session": None if properties.group_id is None else str(properties.group_id),
+            "enqueued": read_postmark(sections).enqueued_ms / 1000,
+            "state": "deferred" if one.is_deferred else "",
+            "properties": {
+                str(key): str(value)[:_LONGEST_BODY] for key, value in sections.application_properties.items()
+            },
+            "body": _body_text(sections),
+        }
+    except (DecodeError, MalformedEnvelope, ValueError) as error:
+        told["body"] = f"cannot be read: {error}"
+    return told
+
+
+def _body_text(sections: MessageSections) -> str:
+    if sections.body_kind == "data":
+        data = b"".join(sections.data_sections())
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = data.hex(" ")
+    elif sections.body_kind == "value":
+        text = repr(sections.value())
+    else:
+        text = sections.body_bytes.hex(" ")
+    return text if len(text) <= _LONGEST_BODY else f"{text[:_LONGEST_BODY]} …"
+
+
+def fault_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the control address takes beside namespace and kind, of what a page has sent."""
+    found = {name: given[name] for name in ("entity", "for") if given.get(name) not in (None, "")}
+    if "for" in found:
+        try:
+            found["for"] = float(found["for"])
+        except (TypeError, ValueError):
+            raise ConfigurationError("a fault lasts for a number of seconds") from None
+    return found

@@ -1,0 +1,180 @@
+"""The HTTP face of a dashboard: the page, what it shows, what it may do, and metrics.
+
+GET  /               the page; its files are below /static
+GET  /api/state      the picture of this moment
+GET  /api/history    what was
+GET  /api/events     both as server-sent events, whenever there is news
+GET  /api/peek       the first messages of a queue of an embedded namespace
+POST /api/do         an action; only with --control
+GET  /metrics        for Prometheus
+GET  /health         that the process lives
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from pairbus.errors import ConfigurationError, PairbusError
+
+from .collector import Collector
+from .controls import Controls
+from .metrics import CONTENT_TYPE, write_metrics
+from .namespaces import peek
+from .source import describe
+from .watched import Watched
+
+_WEB = Path(__file__).parent / "web"
+# A proxy that hears nothing for half a minute hangs up.
+_HEARTBEAT = 10.0
+# Each listener costs a connection and its share of the picture: more than people have open.
+_MOST_LISTENERS = 100
+_MOST_BODY = 64 * 1024
+
+
+class Pages:
+    """Answers requests. `closing` ends what would otherwise be told for ever."""
+
+    def __init__(self, watched: Watched, collector: Collector, *, version: str, control: bool) -> None:
+        self._watched = watched
+        self._collector = collector
+        self._controls = Controls(watched, collector) if control else None
+        self._hello = {"version": version, "control": control}
+        self._listeners = 0
+        self.closing = asyncio.Event()
+
+    def application(self) -> Starlette:
+        """The application, whose life is that of the collector."""
+
+        @asynccontextmanager
+        async def lifespan(app: Starlette) -> AsyncIterator[None]:
+            async with self._collector.running():
+                yield
+
+        return Starlette(
+            lifespan=lifespan,
+            routes=[
+                Route("/", self._page),
+                Route("/health", self._health),
+                Route("/metrics", self._metrics),
+                Route("/api/state", self._state),
+                Route("/api/history", self._history),
+                Route("/api/events", self._events),
+                Route("/api/peek", self._peek),
+                Route("/api/do", self._do, methods=["POST"]),
+                Mount("/static", StaticFiles(directory=_WEB)),
+            ],
+        )
+
+    async def _page(self, request: Request) -> Response:
+        return FileResponse(_WEB / "index.html")
+
+    async def _health(self, request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def _metrics(self, request: Request) -> Response:
+        text = write_metrics(self._collector.picture, self._collector.readings())
+        return Response(text, media_type=CONTENT_TYPE)
+
+    async def _state(self, request: Request) -> Response:
+        return JSONResponse({**self._hello, **self._collector.picture})
+
+    async def _history(self, request: Request) -> Response:
+        return JSONResponse(self._collector.history())
+
+    async def _events(self, request: Request) -> Response:
+        if self._listeners >= _MOST_LISTENERS:
+            return JSONResponse({"error": "too many pages are open"}, status_code=503)
+        return StreamingResponse(self._tell(), media_type="text/event-stream")
+
+    async def _tell(self) -> AsyncIterator[str]:
+        self._listeners += 1
+        try:
+            async with self._collector.listening() as news:
+                closing = asyncio.ensure_future(self.closing.wait())
+                try:
+                    yield _event("hello", self._hello)
+                    async for event in self._follow(news, closing):
+                        yield event
+                finally:
+                    closing.cancel()
+        finally:
+            self._listeners -= 1
+
+    async def _follow(self, news: asyncio.Event, closing: asyncio.Future[Any]) -> AsyncIterator[str]:
+        collector, seen, seen_history = self._collector, 0, -1
+        while not closing.done():
+            news.clear()
+            if collector.history_number != seen_history:
+                seen_history = collector.history_number
+                yield _event("history", collector.history())
+            if collector.number != seen:
+                seen = collector.number
+                yield _event("state", collector.picture)
+            else:
+                yield ": still here\n\n"
+            waiting = asyncio.ensure_future(news.wait())
+            try:
+                await asyncio.wait(
+                    {waiting, closing}, timeout=_HEARTBEAT, return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                waiting.cancel()
+
+    async def _peek(self, request: Request) -> Response:
+        query = request.query_params
+        ready_file = self._watched.ready_file
+        if ready_file is None:
+            return _refuse("no embedded namespaces are watched", 404)
+        try:
+            found = await peek(
+                ready_file, query.get("namespace", ""), query.get("path", ""), is_dead=bool(query.get("dead"))
+            )
+        except (PairbusError, OSError) as error:
+            return _refuse(describe(error), 400 if isinstance(error, ConfigurationError) else 502)
+        return JSONResponse(found)
+
+    async def _do(self, request: Request) -> Response:
+        if self._controls is None:
+            return _refuse("this dashboard is read-only: start it with --control", 403)
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            return _refuse("an action is JSON", 415)
+        given: Any = None
+        with suppress(ValueError):
+            given = json.loads(await _body(request))
+        if not isinstance(given, dict):
+            return _refuse("an action is a JSON object with 'action'", 400)
+        try:
+            done = await self._controls.perform(given)
+        except ConfigurationError as error:
+            return _refuse(describe(error), 400)
+        except (PairbusError, OSError) as error:
+            return _refuse(describe(error), 502)
+        return JSONResponse({"done": done})
+
+
+async def _body(request: Request) -> bytes:
+    found = b""
+    async for chunk in request.stream():
+        found += chunk
+        if len(found) > _MOST_BODY:
+            return b""
+    return found
+
+
+def _event(name: str, value: Any) -> str:
+    return f"event: {name}\ndata: {json.dumps(value, separators=(',', ':'))}\n\n"
+
+
+def _refuse(error: str, status: int) -> JSONResponse:
+    return JSONResponse({"error": error}, status_code=status)

@@ -1,0 +1,44 @@
+"""What a dashboard looks at: pairs, and the embedded namespaces of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+from pairbus.backlog.discovery import Backlog
+from pairbus.cost import PriceSheet, default_sheet
+from pairbus.pump import PumpOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedPair:
+    """A pair. Without a backlog only what its clients leave in the state directory is known."""
+
+    name: str
+    state_dir: Path
+    backlog: Backlog | None = None
+    options: PumpOptions = field(default_factory=PumpOptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookPace:
+    """How often things are looked at, in seconds. Files and control addresses cost nothing; a peek into a
+    backlog queue is a billed operation a page.
+    """
+
+    glance: float = 1.0
+    count: float = 5.0
+    peek: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """All of it. `budget` is for a month, in the currency of the sheet."""
+
+    pairs: Sequence[WatchedPair]
+    ready_file: Path | None = None
+    sheet: PriceSheet = field(default_factory=default_sheet)
+    budget: Decimal | None = None
+    pace: LookPace = field(default_factory=LookPace)

@@ -1,0 +1,89 @@
+// Charts over time. A place in time is a percentage, so that a chart is as wide as its place and letters keep their size.
+
+import { clock, duration, h, number } from "./dom.js";
+
+const STATES = ["healthy", "suspect", "failed_over", "faulted"];
+const WORDS = { healthy: "healthy", suspect: "suspect", failed_over: "failed over", faulted: "faulted" };
+export const stateWords = state => WORDS[state] ?? state;
+
+const place = (at, from, to) => 100 * Math.min(1, Math.max(0, (at - from) / Math.max(to - from, 1)));
+const percent = value => `${value.toFixed(2)}%`;
+
+// From when a chart is drawn: since the first thing that is known, at least ten minutes and at most six hours ago.
+export function begin(history, now) {
+  const known = [...history.changes.map(one => one.at), ...history.samples.map(one => one.at)].filter(at => at > now - 21600);
+  return Math.min(now - 600, known.length ? Math.min(...known) : now);
+}
+
+export function axis(from, to) {
+  const steps = [60, 120, 300, 600, 1800, 3600];
+  const step = steps.find(one => (to - from) / one <= 6) ?? 7200;
+  const ticks = [];
+  for (let at = Math.ceil(from / step) * step; at < to; at += step) ticks.push(at);
+  return h("svg", { height: 20, "aria-hidden": "true" }, ticks.map(at => {
+    const x = place(at, from, to);
+    return [h("line", { class: "grid", x1: percent(x), x2: percent(x), y2: 4 }),
+      h("text", { class: x < 4 ? null : x > 96 ? "end" : "middle", x: percent(x), y: 17 },
+        new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }))];
+  }));
+}
+
+// One lane an entity: the spans of its states.
+export function timeline(pair, history, now) {
+  const from = begin(history, now);
+  const paths = [...new Set([...pair.entities.map(one => one.path), ...history.changes.map(one => one.path)])].sort();
+  const lanes = paths.map(path => {
+    const changes = history.changes.filter(one => one.path === path);
+    const spans = changes.map((one, index) => ({ ...one, ends: changes[index + 1]?.at ?? now }));
+    const first = changes[0];
+    if (!first || first.at > from) spans.unshift({ new: first ? first.old : "healthy", at: from, ends: first?.at ?? now, reason: "" });
+    const seen = spans.filter(one => one.ends >= from);
+    const told = seen.map(one => `${stateWords(one.new)} from ${clock(Math.max(one.at, from))} for ${duration(one.ends - Math.max(one.at, from))}`);
+    return h("div", { class: "lane" }, h("span", {}, h("bdi", {}, path)),
+      h("svg", { height: 24, role: "img", "aria-label": `${path}: ${told.join(", ")}` },
+        h("rect", { class: "base", y: 6, width: "100%", height: 12 }),
+        seen.map(one => {
+          const x = place(one.at, from, now), width = Math.max(place(one.ends, from, now) - x, 0.4);
+          const size = 6 + 4 * Math.max(STATES.indexOf(one.new), 0);
+          return h("rect", { class: one.new, x: percent(x), width: percent(width), y: 12 - size / 2, height: size },
+            h("title", {}, `${path} ${stateWords(one.new)} from ${clock(one.at)}, ${duration(one.ends - one.at)}${one.reason ? `: ${one.reason}` : ""}`));
+        })));
+  });
+  return h("div", { class: "chart" },
+    h("ul", { class: "legend" }, STATES.map(state => h("li", { class: `chip ${state}` }, WORDS[state]))),
+    lanes, h("div", { class: "lane" }, h("span", {}), axis(from, now)));
+}
+
+// How deep the backlog was, and its dead letters.
+export function depth(history, now) {
+  const from = begin(history, now);
+  const samples = history.samples.filter(one => one.active !== null && one.active !== undefined && one.at >= from);
+  if (samples.length < 2) return h("p", { class: "none" }, "The chart begins with the second look.");
+  const height = 130, head = 16;
+  const most = round(Math.max(...samples.map(one => Math.max(one.active, one.dead ?? 0)), 2));
+  const x = at => (10 * place(at, from, now)).toFixed(1);
+  const y = value => (height - (height - head) * value / most).toFixed(1);
+  const last = samples[samples.length - 1];
+  const stairs = name => samples.map((one, index) => `${index ? `H${x(one.at)}` : ""}V${y(one[name] ?? 0)}`).join("") + "H1000";
+  const peak = samples.reduce((best, one) => one.active > best.active ? one : best);
+  return h("div", { class: "chart" },
+    h("svg", { height, role: "img", "aria-label":
+      `Waiting in the backlog since ${clock(from)}: now ${number(last.active)}, at most ${number(peak.active)} at ${clock(peak.at)}` },
+      [most / 2, most].map(value => [h("line", { class: "grid", x2: "100%", y1: y(value), y2: y(value) }),
+        h("text", { x: 2, y: y(value) - 3 }, number(value))]),
+      h("svg", { width: "100%", height, viewBox: `0 0 1000 ${height}`, preserveAspectRatio: "none" },
+        h("path", { class: "area", d: `M${x(samples[0].at)},${height}${stairs("active")}V${height}Z` }),
+        samples.some(one => one.dead) && h("path", { class: "dead", d: `M${x(samples[0].at)},${y(samples[0].dead ?? 0)}${stairs("dead")}` })),
+      h("line", { class: "grid", x2: "100%", y1: height, y2: height })),
+    axis(from, now));
+}
+
+function round(value) {
+  const size = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 4, 6, 8, 10].map(step => step * size).find(step => step >= value);
+}
+
+export function bar(share, classes = "") {
+  return h("svg", { "aria-hidden": "true" }, h("rect", { class: "base", width: "100%", height: 12 }),
+    h("rect", { class: `fill ${classes}`, width: percent(100 * Math.min(1, Math.max(share, share > 0 ? 0.004 : 0))), height: 12 }));
+}

@@ -1,0 +1,346 @@
+// The page: what the server tells is drawn again whenever it changes, and patched into what is there.
+
+import { depth, bar, stateWords, timeline } from "./charts.js";
+import { bytes, clock, duration, h, moment, number, patch, table } from "./dom.js";
+import { Line, Refused } from "./line.js";
+
+const VIEWS = { overview: ["Overview", overview], backlog: ["Backlog", backlog], money: ["Money", money], namespaces: ["Namespaces", namespaces] };
+const KEY = "pairbus-token";
+const main = document.getElementById("main");
+const lineState = document.getElementById("line");
+const look = document.getElementById("look");
+let state = null, history = { pairs: {} }, skew = 0, control = false, line = null;
+
+// The server's clock, by which all moments are told.
+const now = () => Date.now() / 1000 + skew;
+const past = pair => history.pairs[pair.name] ?? { changes: [], samples: [] };
+const sum = (list, of) => list.reduce((all, one) => all + (of(one) ?? 0), 0);
+const action = (words, what, { slim = true, primary = false, disabled = false } = {}) => control && h("button",
+  { class: [slim && "slim", primary && "main"].filter(Boolean).join(" ") || null, type: "button", disabled, "data-do": JSON.stringify(what) }, words);
+
+// -- views
+
+function overview() {
+  const pairs = state.pairs;
+  const down = sum(pairs, pair => pair.entities.filter(one => one.state !== "healthy").length);
+  const entities = sum(pairs, pair => pair.entities.length);
+  const waiting = sum(pairs, pair => pair.backlog?.active), dead = sum(pairs, pair => pair.backlog?.dead_letters);
+  const oldest = Math.max(0, ...pairs.flatMap(pair => pair.waiting.paths.map(one => now() - one.oldest)));
+  const rate = sum(pairs, pair => pair.drain.rate);
+  const left = pairs.map(pair => pair.drain.seconds_left).filter(one => one !== null);
+  const draining = pairs.filter(pair => pair.drain.state === "running").length;
+  return [
+    verdict(),
+    h("dl", { class: "figures" },
+      figure("Entities down", `${down} of ${entities}`, down ? "sends go to the backlog" : "all take messages"),
+      figure("Waiting in the backlog", number(waiting), oldest ? `the oldest for ${duration(oldest)}` : "nothing waits"),
+      figure("Drain", rate ? `${number(Math.round(rate))} /s` : draining ? "running" : "none", left.length ? `${duration(Math.max(...left))} left` : draining ? "nothing moves now" : "no syphon is running"),
+      figure("Dead letters", number(dead), dead ? "redrive them once the cause is mended" : "none"),
+      figure("Spool", number(sum(pairs, pair => pair.spool.messages)), `${number(sum(pairs, pair => pair.spool.refused))} refused are kept`),
+      figure("Money so far", spent(pairs), state.budget ? `budget ${state.budget} a month` : "operations, transfer and base charge")),
+    pairs.map(pair => [
+      title(pair),
+      h("section", {}, h("h2", {}, "Entities"), entityTable(pair)),
+      h("div", { class: "columns" },
+        h("section", {}, h("h2", {}, "Failovers"), timeline(pair, past(pair), now()), changes(pair)),
+        h("section", {}, h("h2", {}, "Backlog over time"), depth(past(pair), now()))),
+      h("section", {}, h("h2", {}, "Clients"), clientTable(pair)),
+    ]),
+  ];
+}
+
+function verdict() {
+  const { level, said } = state.headline;
+  const [first, ...others] = said;
+  const more = others.length ? `, and ${others.length === 1 ? "one thing" : `${others.length} things`} more` : "";
+  return h("div", { class: `headline ${level}`, role: "region", "aria-label": "What to know first" },
+    h("h1", {}, first ? `${name(first)}${first.text}${more}` : "All is well: every send goes to its primary"),
+    said.length > 0 && h("ul", {}, said.map(one => h("li", { class: one.level }, h("span", {}, one.level === "bad" ? "act now" : "look"),
+      h("span", { class: "text" }, name(one), one === first && one.why ? one.why : [one.text, one.why && `: ${one.why}`]),
+      h("span", { class: "dim small" }, "runbook: ", one.alert)))));
+}
+
+const name = one => state.pairs.length > 1 ? `${one.pair}: ` : "";
+const figure = (name, value, note) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, note)));
+const title = pair => state.pairs.length > 1 && h("div", { class: "pair-name" }, h("h2", {}, pair.name),
+  pair.primary && h("span", { class: "dim small" }, `${pair.primary} → ${pair.secondary}`));
+
+function spent(pairs) {
+  const known = pairs.map(pair => pair.money).filter(Boolean);
+  return known.length ? `${sum(known, one => Number(one.total)).toFixed(2)} ${known[0].currency}` : "not known";
+}
+
+function entityTable(pair) {
+  return table(`Entities of ${pair.name} and what was sent`, ["Entity", "<State", "Since", "<Why", "Primary", "Backlog", "Spool", "Failed", "Clients"],
+    pair.entities.map(one => [one.path, h("span", { class: `chip ${one.state}` }, stateWords(one.state)),
+      one.since ? h("time", { datetime: new Date(one.since * 1000).toISOString(), title: moment(one.since) }, duration(now() - one.since)) : "",
+      one.state === "healthy" ? "" : one.last_failure ?? one.reason,
+      number(one.sent.primary?.ok), number(one.sent.backlog?.ok), number(one.sent.spool?.ok),
+      number(sum(Object.values(one.sent), each => (each.failed ?? 0) + (each.unknown ?? 0))), number(one.clients)]),
+    { empty: "No client of this pair is running, or none has sent yet." });
+}
+
+function changes(pair) {
+  const latest = past(pair).changes.slice(-30).reverse();
+  if (!latest.length) return h("p", { class: "none" }, "No failover is on record.");
+  return h("details", { "data-key": `changes ${pair.name}` }, h("summary", {}, latest.length === 1 ? "The last change" : `The last ${latest.length} changes`),
+    table(`Changes of state of ${pair.name}`, ["When", "<Entity", "<Change", "<Why"], latest.map(one =>
+      [moment(one.at), one.path, `${stateWords(one.old)} → ${stateWords(one.new)}`, one.reason])));
+}
+
+function clientTable(pair) {
+  return table(`Clients of ${pair.name}`, ["Client", "<Seen", "Backlog queues", "Spool", "<Notes"], pair.clients.map(one => [
+    one.id, one.is_gone ? h("span", { class: "chip bad" }, "gone") : `${duration(now() - one.written_at)} ago`,
+    `${one.usable} of ${one.queues}`, one.spool ? `${number(one.spool.messages)} (${bytes(one.spool.bytes)})` : "off",
+    [one.fault, one.syphon && `hosts a syphon (${one.syphon.state})`, one.records_lost ? `${number(one.records_lost)} records lost` : null,
+      one.provisioning !== "ready" ? `provisioning: ${one.provisioning}` : null, ...one.warnings].filter(Boolean).join("; ")]),
+    { empty: "No client has written its status here. Clients do so while they run and have a state_dir." });
+}
+
+function backlog() {
+  return [h("h1", {}, "Backlog"), state.pairs.map(pair => [
+    title(pair),
+    h("div", { class: "columns" },
+      h("section", {}, h("h2", {}, "Drain"), drain(pair)),
+      h("section", {}, h("h2", {}, "Depth"), depth(past(pair), now()))),
+    h("section", {}, h("h2", {}, "By destination"), destinations(pair)),
+    h("section", {}, h("h2", {}, "By queue"), queues(pair)),
+    h("section", {}, h("h2", {}, "Dead letters"), deadLetters(pair)),
+    h("section", {}, h("h2", {}, "Spool and refused messages"), spool(pair)),
+    verify(pair)])];
+}
+
+function drain(pair) {
+  const { drain } = pair, by = { syphon: "a syphon", dashboard: "this dashboard", clients: "clients that host a syphon" }[drain.by];
+  const is_ours = drain.by === "syphon" || drain.by === "dashboard", is_active = ["running", "paused"].includes(drain.state);
+  const paths = pair.waiting.paths.map(one => one.path);
+  return h("div", { class: "card" },
+    h("p", {}, h("span", { class: `chip ${drain.state}` }, drain.state), by ? `, by ${by}` : "",
+      drain.path ? `, only for ${drain.path}` : ""),
+    drain.trouble && h("p", { class: "small" }, drain.trouble),
+    h("dl", {}, [["Moved", number(drain.moved)], ["A second", number(Math.round(drain.rate))],
+      ["Time left", drain.seconds_left === null ? "–" : duration(drain.seconds_left)], ["Put aside", number(drain.waiting)],
+      ["Dead-lettered", number(drain.dead_lettered)]].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
+    control ? h("form", { class: "controls", "data-form": "drain", "data-pair": pair.name },
+      is_ours && is_active ? [
+        drain.state === "running" ? action("Pause", { action: "pause", pair: pair.name }, { slim: false }) : action("Resume", { action: "resume", pair: pair.name }, { slim: false, primary: true }),
+        action("Stop", { action: "stop", pair: pair.name }, { slim: false }),
+      ] : [
+        h("label", {}, "What to drain", h("select", { name: "path" }, h("option", { value: "" }, "everything"), paths.map(path => h("option", { value: path }, `only ${path}`)))),
+        h("button", { class: "main", type: "submit" }, "Drain now"),
+      ]) : h("p", { class: "dim small" }, "Read-only: start the dashboard with --control to pause, resume or drain."));
+}
+
+function destinations(pair) {
+  return [table(`Messages in the backlog of ${pair.name}, by destination`, ["Destination", "Messages", "Bytes", "Oldest", "Put aside", "<Problems", ""],
+    pair.waiting.paths.map(one => [one.path, number(one.messages), bytes(one.bytes), duration(now() - one.oldest), number(one.deferred),
+      Object.entries(one.problems).map(([why, count]) => `${number(count)} ${why}`).join("; "),
+      action("Drain only this", { action: "drain", pair: pair.name, path: one.path }, { disabled: ["running", "paused"].includes(pair.drain.state) })]),
+    { empty: blind(pair, "waiting") ?? "Nothing waits." }),
+    pair.waiting.is_partial && h("p", { class: "dim small" }, "The first messages of each queue alone were looked at; the queues below tell all.")];
+}
+
+const blind = (pair, name) => pair.sources[name]?.error ? `Not known: ${pair.sources[name].error}` : pair.sources[name] ? null : "Not known: the pair is named by its state directory alone.";
+
+function queues(pair) {
+  const full = (pair.backlog?.queues ?? []).filter(one => one.active || one.dead_letters);
+  return [table(`Backlog queues of ${pair.name} that hold something`, ["Queue", "Waiting", "Dead letters", "Bytes"],
+    full.map(one => [one.name, number(one.active), number(one.dead_letters), bytes(one.size)]),
+    { empty: blind(pair, "backlog") ?? `All ${pair.backlog?.queues.length ?? 0} backlog queues are empty.` }),
+    pair.backlog?.missing.length > 0 && h("p", {}, `${pair.backlog.missing.length} are missing: run `, h("code", {}, "pairbus provision"))];
+}
+
+function deadLetters(pair) {
+  return table(`Dead letters of ${pair.name}, by reason`, ["Reason", "Messages", "Oldest", "<For", ""], pair.waiting.dead.map(one => [
+    one.reason, number(one.messages), duration(now() - one.oldest),
+    Object.entries(one.paths).map(([path, count]) => `${path} (${number(count)})`).join(", "),
+    action("Redrive", { action: "redrive", pair: pair.name, reason: one.reason })]), { empty: blind(pair, "waiting") ?? "None." });
+}
+
+function spool(pair) {
+  const { spool } = pair;
+  return [h("p", {}, spool.limit ? `${number(spool.messages)} messages wait on the machines of the clients, ${bytes(spool.bytes)} of ${bytes(spool.limit)}.` : "No running client has a spool."),
+    spool.trouble && h("p", {}, `What keeps it: ${spool.trouble}`),
+    spool.damaged > 0 && h("p", {}, `${number(spool.damaged)} parts of files cannot be read and are kept: `, h("code", {}, "pairbus spool")),
+    table(`Messages of ${pair.name} that no side takes`, ["Message", "<Entity", "<Reason", "Since"], spool.refused_messages.map(one =>
+      [one.message_id || one.name, one.path, one.reason, duration(now() - one.at)]), { empty: "No message was refused." })];
+}
+
+function verify(pair) {
+  const found = pair.verdict;
+  return h("section", {}, h("h2", {}, "Verdict"), found
+    ? h("p", {}, h("span", { class: `chip ${found.is_clean ? "healthy" : "bad"}` }, found.is_clean ? "clean" : found.lost ? `${number(found.lost)} lost` : "incomplete"),
+      ` ${duration(now() - found.at)} ago: ${number(found.redirected)} redirected, ${number(found.delivered)} delivered, ${number(found.waiting)} waiting, ${number(found.dead_lettered)} dead-lettered`)
+    : h("p", { class: "none" }, "None yet: ", h("code", {}, "pairbus verify"), " joins all records by message id."));
+}
+
+function money() {
+  return [h("h1", {}, "Money"), state.pairs.map(pair => [title(pair), moneyOf(pair), operations(pair)])];
+}
+
+function moneyOf(pair) {
+  const found = pair.money;
+  if (!found || found.since === null) return h("section", {}, h("p", { class: "none" }, blind(pair, "money") ?? "Nothing has been recorded yet."));
+  const total = Number(found.total), budget = state.budget ? Number(state.budget) : null;
+  const most = Math.max(...found.stages.map(one => one.units), 1);
+  return [h("section", {}, h("h2", {}, "So far"),
+    h("dl", { class: "figures" }, figure("Total", `${total.toFixed(2)} ${found.currency}`, `since ${moment(found.since)}`),
+      figure("Base charge", `${Number(found.base).toFixed(2)}`, "of the namespaces, for these hours"),
+      figure("Operations and transfer", found.used, `${number(found.units)} billed units`),
+      figure("In outages", found.in_outages, `${number(found.outages.length)} outages on record`)),
+    budget !== null && h("div", { class: "budget" }, h("h3", {}, `${(100 * total / budget).toFixed(1)} % of the budget of ${state.budget} ${found.currency}`),
+      bar(total / budget, total > budget ? "over" : "")),
+    h("p", { class: "dim small" }, `A plain sum over the newest records, at the prices of ${found.prices_as_of}; the full bill, by hour and outage: `, h("code", {}, "pairbus cost report"), ".",
+      found.unknown ? ` ${number(found.unknown)} operations have an unknown outcome and are not priced.` : "")),
+    h("section", {}, h("h2", {}, "By stage"), h("ul", { class: "bars" }, found.stages.map(one => h("li", {},
+      h("span", { class: "name" }, `${one.stage}${one.derived ? " (derived)" : ""}`),
+      h("span", { class: "mark" }, bar(one.units / most, one.stage.includes("backlog") ? "backlog" : ""), h("b", {}, `${number(one.units)} · ${one.cost}`))))))];
+}
+
+function operations(pair) {
+  return h("section", {}, h("h2", {}, "Operations and errors"),
+    table(`Messages sent by running clients of ${pair.name}, by way and outcome`, ["Entity", "Primary ok", "failed", "unknown", "Backlog ok", "failed", "Spool ok", "failed", "Pings", "Late", "Too large"],
+      pair.entities.map(one => [one.path, ...["primary", "backlog", "spool"].flatMap(route => {
+        const of = one.sent[route] ?? {};
+        return [number(of.ok), number(of.failed), ...(route === "primary" ? [number(of.unknown)] : [])];
+      }), number(one.pings), number(one.late), number(one.without_headroom)]), { empty: "No client of this pair is running." }));
+}
+
+function namespaces() {
+  const { broker } = state;
+  if (!broker) return [h("h1", {}, "Embedded namespaces"), h("p", { class: "none" }, "None are watched: give the dashboard the --ready-file of a broker.")];
+  return [h("h1", {}, "Embedded namespaces"), broker.error && h("p", { class: "headline warn" }, broker.error),
+    broker.namespaces.map(one => h("section", {}, h("h2", {}, one.name), h("div", { class: "card" },
+      h("p", {}, one.faults.length ? h("span", { class: "chip bad" }, one.faults.map(fault).join("; ")) : h("span", { class: "chip healthy" }, "no fault"),
+        h("span", { class: "dim" }, ` port ${one.port}, connections: ${number(one.connections)}, operations: ${number(sum(Object.values(one.operations), each => each))}`)),
+      one.trouble && h("p", { class: "small" }, one.trouble),
+      control && h("form", { class: "controls", "data-form": "fault", "data-namespace": one.name },
+        h("label", {}, "Fault", h("select", { name: "kind" }, broker.kinds.map(kind => h("option", { value: kind.kind, title: kind.help }, kind.kind)))),
+        h("label", {}, "Entity", h("select", { name: "entity" }, h("option", { value: "" }, "the whole namespace"),
+          one.entities.filter(each => each.kind !== "subscription").map(each => h("option", { value: each.path }, each.path)))),
+        h("label", {}, "Seconds", h("input", { name: "for", type: "number", min: 1, step: 1, placeholder: "until healed", size: 10 })),
+        h("button", { class: "main", type: "submit" }, "Break it"),
+        action("Heal", { action: "heal", namespace: one.name }, { slim: false, disabled: !one.faults.length }))),
+      table(`Entities of ${one.name}`, ["Entity", "<Kind", "Messages", "Scheduled", "Dead letters", "Bytes", ""], one.entities.map(each => [
+        each.path, each.kind, each.kind === "topic" ? "" : number(each.active), each.scheduled === undefined ? "" : number(each.scheduled), each.kind === "topic" ? "" : number(each.dead_letters),
+        each.bytes === undefined ? "" : bytes(each.bytes),
+        each.kind === "topic" ? "" : h("button", { class: "slim", type: "button", "aria-label": `Look into ${each.path}`, "data-look": JSON.stringify({ namespace: one.name, path: each.path }) }, "Look")])),
+      h("details", { "data-key": `operations ${one.name}` }, h("summary", {}, "Operations by kind"),
+        table(`Operations counted by ${one.name}`, ["Kind", "Count"], Object.entries(one.operations).map(([kind, count]) => [kind, number(count)]))))),
+  ];
+}
+
+const fault = one => `${one.kind}${one.entity ? ` of ${one.entity}` : ""}${one.until ? `, until ${clock(one.until)}` : ""}`;
+
+async function lookInto({ namespace, path, dead = false }) {
+  try {
+    const found = await line.ask(`/api/peek?${new URLSearchParams({ namespace, path, dead: dead ? "1" : "" })}`);
+    const other = JSON.stringify({ namespace, path, dead: !dead });
+    patch(look, h("div", {}, h("div", { class: "bar" }, h("h2", { id: "look-title" }, `${dead ? "Dead letters of " : ""}${path}`),
+      h("div", { class: "controls" }, h("button", { class: "slim", type: "button", "data-look": other }, dead ? "Messages" : "Dead letters"),
+        h("button", { class: "slim", type: "button", "data-close": true }, "Close"))),
+      found.messages.length ? h("ol", {}, found.messages.map(one => h("li", {},
+        h("b", {}, one.id || `number ${one.number}`), h("span", { class: "dim small" }, ` number ${one.number}, ${bytes(one.bytes)}${one.enqueued ? `, ${moment(one.enqueued)}` : ""}${one.session ? `, session ${one.session}` : ""}${one.state ? `, ${one.state}` : ""}`),
+        Object.keys(one.properties ?? {}).length > 0 && h("p", { class: "small" }, Object.entries(one.properties).map(([name, value]) => `${name} = ${value}`).join(", ")),
+        h("pre", { tabindex: 0 }, one.body)))) : h("p", { class: "none" }, "There is nothing.")));
+    if (!look.open) look.showModal();
+  } catch (error) {
+    tell(error.message, true);
+  }
+}
+
+// -- doing
+
+async function perform(what) {
+  try {
+    const said = await line.ask("/api/do", what);
+    tell(said.done);
+  } catch (error) {
+    tell(error.message, true);
+  }
+}
+
+function tell(text, is_failure = false) {
+  const said = h("p", { class: is_failure ? "fail" : null }, text);
+  document.getElementById("toast").replaceChildren(said);
+  setTimeout(() => said.remove(), is_failure ? 12000 : 6000);
+}
+
+document.addEventListener("click", event => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  if (button.dataset.do) perform(JSON.parse(button.dataset.do));
+  if (button.dataset.look) lookInto(JSON.parse(button.dataset.look));
+  if (button.dataset.close !== undefined) look.close();
+});
+
+document.addEventListener("submit", event => {
+  const form = event.target;
+  event.preventDefault();
+  const given = Object.fromEntries(new FormData(form));
+  if (form.dataset.form === "drain") perform({ action: "drain", pair: form.dataset.pair, path: given.path || null });
+  if (form.dataset.form === "fault") perform({ action: "fault", namespace: form.dataset.namespace, ...given });
+  if (form.dataset.form === "sign-in") { sessionStorage.setItem(KEY, given.token.trim()); start(); }
+});
+
+// -- drawing
+
+function draw() {
+  if (!state) return;
+  const name = location.hash.replace("#/", "") || "overview";
+  const [words, view] = VIEWS[name] ?? VIEWS.overview;
+  document.querySelectorAll("nav a").forEach(link => {
+    if (link.getAttribute("href") === `#/${VIEWS[name] ? name : "overview"}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  });
+  const alarm = state.headline.level === "good" ? "" : state.headline.level === "bad" ? "✖ " : "▲ ";
+  document.title = `${alarm}${words} – Pairbus`;
+  if (main.dataset.view !== name) main.replaceChildren();
+  main.dataset.view = name;
+  patch(main, h("main", {}, view()));
+}
+
+addEventListener("hashchange", () => { draw(); main.focus(); scrollTo(0, 0); });
+setInterval(draw, 1000);
+
+function onEvent(name, data) {
+  if (name === "hello") control = data.control;
+  if (name === "state") { state = data; skew = data.at - Date.now() / 1000; }
+  if (name === "history") history = data;
+  draw();
+}
+
+function onState(name) {
+  lineState.className = `line-state ${name}`;
+  lineState.textContent = { live: "live", lost: "no answer, trying again" }[name];
+}
+
+function signIn(is_wrong) {
+  state = null;
+  patch(main, h("main", {}, h("form", { class: "sign-in", "data-form": "sign-in" }, h("h1", {}, "Sign in"),
+    h("p", {}, is_wrong ? "The token is not the right one. " : "", "The dashboard printed its token when it was started, with an address that has it."),
+    h("label", {}, "Token", h("input", { name: "token", type: "password", autocomplete: "current-password", required: true, "aria-invalid": is_wrong ? "true" : null })),
+    h("button", { class: "main", type: "submit" }, "Sign in"))));
+  lineState.textContent = "signed out";
+  main.querySelector("input").focus();
+}
+
+async function start() {
+  // In the fragment, which browsers send to nobody.
+  const given = location.hash.match(/^#token=(.+)$/);
+  if (given) {
+    sessionStorage.setItem(KEY, decodeURIComponent(given[1]));
+    window.history.replaceState(null, "", location.pathname + "#/overview");
+  }
+  const token = sessionStorage.getItem(KEY);
+  line = new Line({ token, onEvent, onState });
+  try {
+    await line.listen();
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    sessionStorage.removeItem(KEY);
+    signIn(token !== null);
+  }
+}
+
+start();

@@ -1,0 +1,82 @@
+// What the page is built with: elements without HTML text, so that nothing that a message or a name holds is ever
+// taken for markup, and a patch that keeps what has not changed, so that focus, scroll and input stay where they are.
+
+const SVG = "http://www.w3.org/2000/svg";
+const DRAWN = new Set(["svg", "rect", "line", "path", "polyline", "text", "g", "title"]);
+
+export function h(tag, attributes, ...children) {
+  const made = DRAWN.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === false || value === null || value === undefined) continue;
+    made.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    made.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return made;
+}
+
+export function patch(old, fresh) {
+  const before = [...old.childNodes], after = [...fresh.childNodes];
+  after.forEach((node, index) => {
+    const there = before[index];
+    if (!there) old.append(node);
+    else if (there.nodeType !== node.nodeType || there.nodeName !== node.nodeName
+      || there.id !== node.id || there.dataset?.key !== node.dataset?.key) there.replaceWith(node);
+    else if (there.nodeType === Node.TEXT_NODE) {
+      if (there.data !== node.data) there.data = node.data;
+    } else {
+      patchAttributes(there, node);
+      patch(there, node);
+    }
+  });
+  before.slice(after.length).forEach(node => node.remove());
+}
+
+function patchAttributes(old, fresh) {
+  for (const { name } of [...old.attributes]) {
+    // What people have opened stays open.
+    if (!fresh.hasAttribute(name) && !(old.tagName === "DETAILS" && name === "open")) old.removeAttribute(name);
+  }
+  for (const { name, value } of [...fresh.attributes]) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+}
+
+export function table(caption, head, rows, { empty = "none", classes = "cards" } = {}) {
+  if (!rows.length) return h("p", { class: "none" }, empty);
+  const names = head.map(one => one.replace(/^</, ""));
+  return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": caption },
+    h("table", { class: classes }, h("caption", {}, caption),
+      h("thead", {}, h("tr", {}, head.map(one =>
+        h("th", { scope: "col", class: one.startsWith("<") ? "left" : null }, one.replace(/^</, ""))))),
+      h("tbody", {}, rows.map(([first, ...rest]) => h("tr", {}, h("th", { scope: "row" }, first),
+        rest.map((cell, index) => {
+          const is_words = head[index + 1].startsWith("<");
+          const is_empty = cell === "" || cell === null || cell === undefined;
+          return h("td", { class: [is_words && "words", is_empty && "none"].filter(Boolean).join(" ") || null,
+            "data-name": names[index + 1] || null }, cell);
+        }))))));
+}
+
+export const number = value => (value ?? 0).toLocaleString("en");
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "";
+  const all = Math.max(0, Math.round(seconds));
+  if (all < 60) return `${all} s`;
+  if (all < 3600) return `${Math.floor(all / 60)} min ${all % 60 ? `${all % 60} s` : ""}`.trim();
+  if (all < 86400) return `${Math.floor(all / 3600)} h ${Math.floor(all % 3600 / 60)} min`;
+  return `${Math.floor(all / 86400)} d ${Math.floor(all % 86400 / 3600)} h`;
+}
+
+export function bytes(value) {
+  const units = ["B", "KB", "MB", "GB"];
+  let size = value ?? 0, unit = 0;
+  while (size >= 1000 && unit < units.length - 1) { size /= 1000; unit += 1; }
+  return `${unit ? size.toFixed(1) : size} ${units[unit]}`;
+}
+
+export const clock = at => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+export const moment = at => new Date(at * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });

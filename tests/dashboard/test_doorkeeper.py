@@ -1,0 +1,121 @@
+"""Who is let in: by name, by token, and what each answer carries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pairbus.dashboard.server import Serving
+from pairbus.dashboard.watched import Watched, WatchedPair
+from pairbus.errors import ConfigurationError
+
+from .scene import TOKEN, Visitor, served
+
+PROTECTED = ("api/state", "api/history", "api/events", "api/peek", "metrics")
+OPEN = ("", "health", "static/dashboard.js", "static/dashboard.css", "static/dom.js", "static/icon.svg")
+
+
+def one_pair(place: Path) -> Watched:
+    return Watched(pairs=[WatchedPair(name="shop", state_dir=place)])
+
+
+async def test_everything_but_the_page_needs_the_token(tmp_path: Path) -> None:
+    async with served(one_pair(tmp_path)) as visitor:
+        for token in (None, "", "wrong", TOKEN[:-1], f"{TOKEN}x"):
+            stranger = Visitor(visitor.address, visitor.session, token)
+            for path in PROTECTED:
+                status, said = await stranger.ask(path)
+                assert (status, "error" in said) == (401, True), path
+            status, _ = await stranger.do(action="pause", pair="shop")
+            assert status == 401
+            for path in OPEN:
+                assert (await stranger.ask(path))[0] == 200, path
+        assert (await visitor.ask("api/state"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8400", 200),
+        ("localhost", 200),
+        ("[::1]:8400", 200),
+        ("evil.example.com", 421),
+        ("evil.example.com:8400", 421),
+        ("localhost.evil.example.com", 421),
+        ("", 421),
+        ("a b", 421),
+        ("[", 421),
+    ],
+)
+async def test_it_answers_to_its_own_names_alone(tmp_path: Path, host: str, status: int) -> None:
+    async with served(one_pair(tmp_path)) as visitor:
+        for path in ("", "api/state", "static/dashboard.js", "metrics"):
+            assert (await visitor.ask(path, Host=host))[0] == status
+
+
+async def test_every_answer_has_safe_headers(tmp_path: Path) -> None:
+    async with served(one_pair(tmp_path)) as visitor:
+        for path in ("", "api/state", "api/nothing", "static/dashboard.js", "static/../server.py"):
+            url = visitor.address.partition("#")[0] + path
+            async with visitor.session.get(url) as answer:
+                policy = answer.headers["Content-Security-Policy"]
+                assert "default-src 'none'" in policy
+                assert "unsafe" not in policy
+                assert "http" not in policy
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                assert answer.headers["X-Frame-Options"] == "DENY"
+                assert "Server" not in answer.headers
+
+
+async def test_read_only_is_read_only(tmp_path: Path) -> None:
+    async with served(one_pair(tmp_path), control=False, token=None) as visitor:
+        assert (await visitor.state())["control"] is False
+        status, said = await visitor.do(action="drain", pair="shop")
+        assert (status, said["error"]) == (403, "this dashboard is read-only: start it with --control")
+
+
+async def test_an_action_that_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+    async with served(one_pair(tmp_path)) as visitor:
+        for what in (
+            {},
+            {"action": "__init__"},
+            {"action": "pause"},
+            {"action": "pause", "pair": "other"},
+            {"action": "drain", "pair": "shop", "path": 7},
+            {"action": "drain", "pair": "shop"},
+            {"action": "redrive", "pair": "shop"},
+            {"action": "fault", "namespace": "contoso", "kind": "refuse"},
+        ):
+            status, said = await visitor.do(**what)
+            assert (status, "error" in said) == (400, True), what
+        status, said = await visitor.do(action="pause", pair="shop")
+        assert (status, said["error"].startswith("no syphon runs")) == (502, True)
+        url = visitor.address.partition("#")[0] + "api/do"
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with visitor.session.post(url, data="action=pause", headers=headers) as answer:
+            assert answer.status == 415
+        async with visitor.session.post(
+            url, data="[", headers=headers | {"Content-Type": "application/json"}
+        ) as answer:
+            assert answer.status == 400
+
+
+@pytest.mark.parametrize(
+    ("host", "control", "token", "is_fine"),
+    [
+        ("127.0.0.1", False, None, True),
+        ("::1", False, None, True),
+        ("127.0.0.1", True, None, False),
+        ("0.0.0.0", False, None, False),
+        ("bus.example.com", False, None, False),
+        ("0.0.0.0", True, TOKEN, True),
+        ("127.0.0.1", True, "short", False),
+    ],
+)
+def test_what_needs_a_token_has_one(host: str, control: bool, token: str | None, is_fine: bool) -> None:
+    if is_fine:
+        assert TOKEN not in repr(Serving(host=host, control=control, token=token))
+    else:
+        with pytest.raises(ConfigurationError):
+            Serving(host=host, control=control, token=token)

@@ -1,0 +1,209 @@
+"""What a dashboard shows of a pair in an outage, and what it can do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from pairbus.broker import Broker
+from pairbus.dashboard.server import Serving, serving
+
+from .scene import PAIR, TOKEN, Visitor, open_client, send, served, watch
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        for path in ("orders", "payments"):
+            broker["contoso"].create_queue(path)
+        yield broker
+
+
+async def seen(visitor: Visitor, is_so: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """The first picture in which something is so."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            state = await visitor.state()
+            if state.get("pairs") and is_so(state):
+                return state
+            await asyncio.sleep(0.05)
+
+
+def pair_of(state: dict[str, Any]) -> dict[str, Any]:
+    (pair,) = state["pairs"]
+    return dict(pair)
+
+
+def waiting(state: dict[str, Any]) -> dict[str, int]:
+    return {one["path"]: one["messages"] for one in pair_of(state)["waiting"]["paths"]}
+
+
+def states(state: dict[str, Any]) -> dict[str, str]:
+    return {one["path"]: one["state"] for one in pair_of(state)["entities"]}
+
+
+async def test_an_outage_from_beginning_to_end(broker: Broker, tmp_path: Path) -> None:
+    watched, history = watch(broker, tmp_path), tmp_path / "history.jsonl"
+    async with served(watched, history=history) as visitor, open_client(broker, watched) as client:
+        await send(client, "payments", ["p1"])
+        await send(client, "orders", ["o1"])
+        state = await seen(visitor, lambda one: states(one) == {"orders": "healthy", "payments": "healthy"})
+        assert state["headline"] == {"level": "good", "said": []}
+
+        status, _ = await visitor.do(action="fault", namespace="contoso", kind="refuse", entity="orders")
+        assert status == 200
+        await send(client, "orders", ["o2", "o3"])
+        state = await seen(
+            visitor,
+            lambda one: waiting(one) == {"orders": 2} and pair_of(one)["backlog"]["active"] == 2,
+        )
+        assert states(state) == {"orders": "failed_over", "payments": "healthy"}
+        assert state["headline"]["level"] == "warn"
+        assert [one["alert"] for one in state["headline"]["said"]] == ["EntityFailedOver"]
+        assert (await seen(visitor, lambda one: one["broker"]["namespaces"][0]["faults"]))["broker"][
+            "error"
+        ] is None
+
+        await visitor.do(action="heal", namespace="contoso")
+        await seen(visitor, lambda one: states(one)["orders"] == "healthy")
+        status, said = await visitor.do(action="drain", pair=PAIR)
+        assert (status, said) == (200, {"done": "draining everything"})
+        state = await seen(
+            visitor, lambda one: pair_of(one)["drain"]["state"] == "ended" and not waiting(one)
+        )
+        assert pair_of(state)["drain"]["moved"] == 2
+        assert broker["contoso"].message_count("orders") == 3
+        _, found = await visitor.ask("api/history")
+        changes = [one["new"] for one in found["pairs"][PAIR]["changes"] if one["path"] == "orders"]
+        assert changes[-2:] == ["failed_over", "healthy"]
+    async with served(watched, history=history) as visitor:
+        _, found = await visitor.ask("api/history")
+        assert [one["new"] for one in found["pairs"][PAIR]["changes"] if one["path"] == "orders"] == changes
+
+
+async def test_one_path_only_and_redrive(broker: Broker, tmp_path: Path) -> None:
+    watched = watch(broker, tmp_path)
+    async with served(watched) as visitor, open_client(broker, watched) as client:
+        for path in ("orders", "payments"):
+            client.fail_over(path, reason="to see it")
+            await send(client, path, [f"{path}-1"])
+        await seen(visitor, lambda one: waiting(one) == {"orders": 1, "payments": 1})
+        await visitor.do(action="drain", pair=PAIR, path="payments")
+        await seen(
+            visitor,
+            lambda one: pair_of(one)["drain"]["state"] == "ended" and waiting(one) == {"orders": 1},
+        )
+        assert broker["contoso"].message_count("payments") == 1
+
+        broker["contoso"].delete_queue("orders")
+        await visitor.do(action="drain", pair=PAIR)
+        state = await seen(visitor, lambda one: pair_of(one)["waiting"]["dead"])
+        (dead,) = pair_of(state)["waiting"]["dead"]
+        assert (dead["messages"], dead["paths"]) == (1, {"orders": 1})
+        broker["contoso"].create_queue("orders")
+        await seen(visitor, lambda one: pair_of(one)["drain"]["state"] == "ended")
+        status, said = await visitor.do(action="redrive", pair=PAIR, reason=dead["reason"])
+        assert (status, said) == (200, {"done": "1 dead letters are back in their backlog queues"})
+        await visitor.do(action="drain", pair=PAIR)
+        await seen(visitor, lambda one: pair_of(one)["drain"]["state"] == "ended" and not waiting(one))
+        assert broker["contoso"].message_count("orders") == 1
+
+
+async def test_a_drain_is_paused_resumed_and_stopped(broker: Broker, tmp_path: Path) -> None:
+    watched = watch(broker, tmp_path)
+    async with served(watched) as visitor, open_client(broker, watched) as client:
+        client.fail_over("orders", reason="to see it")
+        await send(client, "orders", ["o1"])
+        # Nothing can be moved, so the drain stays until it is told otherwise.
+        broker["contoso"].faults.set("silence")
+        await visitor.do(action="drain", pair=PAIR)
+        status, said = await visitor.do(action="drain", pair=PAIR)
+        assert (status, "under way" in said["error"]) == (400, True)
+        await visitor.do(action="pause", pair=PAIR)
+        await seen(visitor, lambda one: pair_of(one)["drain"]["state"] == "paused")
+        broker["contoso"].faults.clear()
+        await visitor.do(action="resume", pair=PAIR)
+        await seen(visitor, lambda one: pair_of(one)["drain"]["moved"] == 1)
+        await visitor.do(action="stop", pair=PAIR)
+        await seen(visitor, lambda one: pair_of(one)["drain"]["state"] == "ended")
+        assert broker["contoso"].message_count("orders") == 1
+
+
+async def test_a_namespace_that_is_gone_hides_nothing_else(broker: Broker, tmp_path: Path) -> None:
+    watched = watch(broker, tmp_path)
+    async with served(watched) as visitor, open_client(broker, watched) as client:
+        await send(client, "orders", ["o1"])
+        await seen(visitor, lambda one: states(one).get("orders") == "healthy")
+        broker["contoso-dr"].faults.set("refuse")
+        state = await seen(visitor, lambda one: pair_of(one)["sources"]["backlog"]["error"])
+        assert states(state) == {"orders": "healthy"}
+        assert pair_of(state)["sources"]["clients"]["error"] is None
+        status, text = await visitor.ask("metrics")
+        assert status == 200
+        assert 'pairbus_source_up{pair="shop",source="backlog"} 0.0' in text
+        assert 'pairbus_source_up{pair="shop",source="clients"} 1.0' in text
+
+
+async def test_a_look_into_a_queue_shows_bodies_and_moves_nothing(broker: Broker, tmp_path: Path) -> None:
+    watched = watch(broker, tmp_path)
+    async with served(watched) as visitor, open_client(broker, watched) as client:
+        await send(client, "orders", ["<b>o1</b>", "o2"])
+        status, found = await visitor.ask("api/peek?namespace=contoso&path=orders")
+        assert status == 200
+        assert [(one["id"], one["body"]) for one in found["messages"]] == [
+            ("<b>o1</b>", "body of <b>o1</b>"),
+            ("o2", "body of o2"),
+        ]
+        assert broker["contoso"].message_count("orders") == 2
+        for query in ("namespace=control&path=orders", "namespace=&path=orders", ""):
+            assert (await visitor.ask(f"api/peek?{query}"))[0] == 400
+        assert (await visitor.ask("api/peek?namespace=contoso&path=nowhere"))[0] == 502
+
+
+async def test_no_key_leaves_the_server(broker: Broker, tmp_path: Path) -> None:
+    watched = watch(broker, tmp_path)
+    async with served(watched) as visitor:
+        state = await seen(visitor, lambda one: one["broker"]["namespaces"])
+        told = json.dumps(state) + json.dumps((await visitor.ask("api/history"))[1])
+        for name in ("contoso", "contoso-dr"):
+            key = broker[name].connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
+            assert key
+            assert key not in told
+        assert str(broker.describe()["control"]["token"]) not in told
+
+
+async def events_of(visitor: Visitor) -> AsyncIterator[tuple[str, Any]]:
+    url = visitor.address.partition("#")[0] + "api/events"
+    async with visitor.session.get(url, headers={"Authorization": f"Bearer {visitor.token}"}) as answer:
+        assert answer.content_type == "text/event-stream"
+        name = ""
+        async for raw in answer.content:
+            line = raw.decode().rstrip("\n")
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                yield name, json.loads(line.removeprefix("data: "))
+
+
+async def test_events_tell_news_and_end_with_the_server(broker: Broker, tmp_path: Path) -> None:
+    told: list[str] = []
+    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
+        async with serving(watch(broker, tmp_path), Serving(token=TOKEN, control=True)) as address:
+            listener = events_of(Visitor(address, session))
+            async for name, data in listener:
+                told.append(name)
+                if name == "state" and data["broker"]["namespaces"]:
+                    break
+        # The server has ended, and has waited for no listener.
+        async for name, _ in listener:
+            told.append(name)
+    assert told[0] == "hello"
+    assert {"history", "state"} <= set(told)

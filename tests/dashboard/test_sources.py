@@ -1,0 +1,66 @@
+"""Each source fails by itself, keeps its last word, and never has two threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from pairbus.clock import ManualClock
+from pairbus.dashboard.source import Aside, LookSource, Watch
+
+
+def make_watch(read: object, clock: ManualClock, *, limit: float = 10.0) -> Watch:
+    source = LookSource(of="shop", name="some", read=read, every=1000.0, limit=limit)  # type: ignore[arg-type]
+    return Watch(source, clock, lambda: None)
+
+
+async def test_a_source_that_fails_keeps_its_last_word() -> None:
+    clock = ManualClock()
+    answers: list[object] = [1, OSError("the disk is gone"), ZeroDivisionError(), 2]
+
+    async def read() -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    watch = make_watch(read, clock)
+    told = []
+    for _ in range(4):
+        await watch.look()
+        told.append((watch.reading.value, watch.reading.error))
+    assert told == [(1, None), (1, "the disk is gone"), (1, "ZeroDivisionError"), (2, None)]
+
+
+async def test_a_source_that_hangs_is_told_and_has_one_thread() -> None:
+    released, calls = threading.Event(), []
+
+    def hang() -> str:
+        calls.append(1)
+        released.wait(30.0)
+        return "at last"
+
+    watch = make_watch(Aside(hang), ManualClock(), limit=0.05)
+    for _ in range(3):
+        await watch.look()
+        assert watch.reading.error == "no answer in time"
+    released.set()
+    watch = make_watch(watch.source.read, ManualClock())
+    await watch.look()
+    assert (watch.reading.value, watch.reading.error, len(calls)) == ("at last", None, 1)
+
+
+async def test_a_poke_is_a_look_at_once() -> None:
+    looks = asyncio.Semaphore(0)
+
+    async def read() -> None:
+        looks.release()
+
+    watch = make_watch(read, ManualClock())
+    running = asyncio.create_task(watch.run())
+    async with asyncio.timeout(30.0):
+        await looks.acquire()
+        watch.poke()
+        await looks.acquire()
+    running.cancel()
+    await asyncio.wait({running})
