@@ -19,6 +19,7 @@ import gc
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -36,10 +37,14 @@ from pairbus.options import SendAvailabilityOptions
 __all__ = ["main"]
 
 SDK, PAIRED = "SDK", "paired"
+HEALTHY, FAILED_OVER = "healthy", "failed over"
 #: How many messages a call sends, and what part of the SDK's rate the paired client is to reach with it.
 SHAPES = {"single sends": (1, 0.95), "batches of 100": (100, 0.95)}
+#: How many callers send at once, and what part of the healthy rate is to be reached while failed over.
+CALLERS = {1: 0.85, 50: 0.9}
 #: Microseconds of the processor that a send may cost besides the SDK's.
 OWN_TIME_LIMIT = 25.0
+_AWAY = "failed-over"
 _NULL_SENDS = 500
 # As many go before, for memory that Python has once taken it uses again.
 _CYCLES = 100
@@ -146,23 +151,33 @@ class Bench:
     # -- in an outage
 
     async def _measure_failed_over(self) -> None:
+        """One client, records on: sends to an entity that is well, and to one that has failed over."""
         options = SendAvailabilityOptions(ping_primary_interval=1800.0)
-        async with PairedServiceBusClient.from_connection_strings(*self._strings, options=options) as client:
-            client.fail_over(QUEUE)
-            sender = client.get_queue_sender(QUEUE)
-            for label, (count, _) in SHAPES.items():
-                rates = [await self._rate(sender, count) for _ in range(self._options.rounds + 1)]
-                self._note(f"{label} while failed over", "messages/s", rates[1:])
+        with tempfile.TemporaryDirectory() as state:
+            paired = PairedServiceBusClient.from_connection_strings(
+                *self._strings, options=options, state_dir=state
+            )
+            async with paired as client:
+                client.fail_over(_AWAY)
+                senders = {
+                    HEALTHY: client.get_queue_sender(QUEUE).send_messages,
+                    FAILED_OVER: client.get_queue_sender(_AWAY).send_messages,
+                }
+                for callers, bound in CALLERS.items():
+                    clients = {name: _side_by_side(send, callers) for name, send in senders.items()}
+                    await self._take_turns(clients, callers)
+                    rounds = [await self._take_turns(clients, callers) for _ in range(self._options.rounds)]
+                    self._add_failed_over(callers, bound, rounds)
 
-    async def _rate(self, sender: PairedSender, count: int) -> float:
-        taken, sent = 0.0, 0
-        while taken < self._options.seconds / 2:
-            messages = self._messages(count)
-            begun = time.perf_counter()
-            await sender.send_messages(messages)
-            taken += time.perf_counter() - begun
-            sent += count
-        return sent / taken
+    def _add_failed_over(self, callers: int, bound: float, rounds: list[Delays]) -> None:
+        rates = {
+            name: [callers / statistics.fmean(taken[name]) for taken in rounds]
+            for name in (HEALTHY, FAILED_OVER)
+        }
+        label = f"single sends while failed over, {callers} at once"
+        self._note(label, "messages/s", rates[FAILED_OVER])
+        compared = ratio(f"{label}, against healthy ones", rates[FAILED_OVER], rates[HEALTHY])
+        self.report.targets.append(Target(compared, bound, at_least=True))
 
     async def _measure_memory(self) -> None:
         async with PairedServiceBusClient.from_connection_strings(*self._strings) as client:
@@ -183,6 +198,17 @@ class Bench:
         await asyncio.sleep(2.0)  # links are closed in the background
         gc.collect()
         return _resident_kilobytes()
+
+
+def _side_by_side(send: Send, callers: int) -> Send:
+    """Sends each message by a call of its own, all at once."""
+    if callers == 1:
+        return send
+
+    async def send_all(messages: Any) -> None:
+        await asyncio.gather(*map(send, messages))
+
+    return send_all
 
 
 async def _processor_time(send: Send, message: Any) -> float:

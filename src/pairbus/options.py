@@ -20,6 +20,7 @@ OnPermanent = Literal["raise", "backlog"]
 Probe = Literal["message", "link"]
 Ordering = Literal["none", "session"]
 TtlPolicy = Literal["pause", "deduct"]
+RecordsSync = Literal["background", "always"]
 
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
@@ -315,6 +316,15 @@ class SendAvailabilityOptions:
         metadata=_flag(
             "Compress the body for its stay in the backlog when the message fits the primary but, wrapped, "
             "not a backlog queue; otherwise it is refused."
+        ),
+    )
+    records_sync: RecordsSync = field(
+        default="background",
+        metadata=_choice(
+            RecordsSync,
+            "When redirect records are fsynced: background within a second of the send, so that a power cut "
+            "of this machine can lose the records of a second, and no message; always before the send "
+            "returns.",
         ),
     )
     # -- both sides down

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -86,10 +86,11 @@ async def test_rows_that_come_together_share_an_fsync(
     calls = 0
     original = SegmentWriter.append
 
-    def count(self: SegmentWriter, rows: object) -> None:
+    def count(self: SegmentWriter, rows: Iterable[object], *, is_synced: bool) -> None:
         nonlocal calls
         calls += 1
-        original(self, rows)  # type: ignore[arg-type]
+        assert is_synced
+        original(self, rows)
 
     monkeypatch.setattr(SegmentWriter, "append", count)
     log = ReceiptLog(tmp_path)

@@ -1,4 +1,4 @@
-"""Redirect records on the disk: durable when append returns, one fsync for many, never in a send's way."""
+"""Redirect records: safe from a kill when append returns, one write for many, never in the way of a send."""
 
 from __future__ import annotations
 
@@ -62,11 +62,76 @@ async def test_sends_that_end_together_share_an_fsync(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", count)
-    records = SegmentRecords(tmp_path)
+    records = SegmentRecords(tmp_path, sync="always")
     await asyncio.gather(*(records.append([record(number)]) for number in range(500)))
     await records.close()
     assert sorted(ids_in(tmp_path)) == sorted(f"m{number}" for number in range(500))
     assert syncs < 10
+
+
+class Disk:
+    """Knows how much of each file was synced, and can fail to sync."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.synced: dict[int, int] = {}
+        self.fails = False
+        self._fsync = os.fsync
+        monkeypatch.setattr(os, "fsync", self.sync)
+
+    def sync(self, descriptor: int) -> None:
+        if self.fails:
+            raise OSError(5, "Input/output error")
+        self._fsync(descriptor)
+        found = os.fstat(descriptor)
+        self.synced[found.st_ino] = found.st_size
+
+    def has(self, path: Path) -> bool:
+        """Whether all of a file is there after a power cut."""
+        found = path.stat()
+        return self.synced.get(found.st_ino, 0) == found.st_size
+
+
+def open_segment(directory: Path) -> Path:
+    (path,) = directory.glob(f".{KIND}-*.open")
+    return path
+
+
+async def test_a_send_waits_for_the_disk_only_if_records_are_always_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    always = SegmentRecords(tmp_path / "always", sync="always")
+    await always.append([record(1)])
+    assert disk.has(open_segment(tmp_path / "always"))
+    background = SegmentRecords(tmp_path / "background")
+    await background.append([record(1)])
+    # Nothing was let go since, so that no timer can have run.
+    assert not disk.has(open_segment(tmp_path / "background"))
+    async with asyncio.timeout(40):
+        await eventually(lambda: disk.has(open_segment(tmp_path / "background")))
+    await background.append([record(2)])
+    await background.close()
+    (path,) = closed_segments(tmp_path / "background", KIND)
+    assert disk.has(path)
+    await always.close()
+
+
+async def test_rows_that_could_not_be_synced_are_counted_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = Disk(monkeypatch)
+    records = SegmentRecords(tmp_path)
+    await records.append([record(1), record(2)])
+    disk.fails = True
+    async with asyncio.timeout(40):
+        await eventually(lambda: records.lost)
+    assert records.lost == 2
+    assert "cannot bring redirects to the disk" in caplog.text
+    disk.fails = False
+    await records.append([record(3)])
+    await records.close()
+    assert records.lost == 2
+    assert ids_in(tmp_path) == ["m3"]
 
 
 async def test_a_segment_that_nobody_writes_to_is_closed_by_its_age(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from pairbus.clock import Clock, SystemClock
 from pairbus.errors import ConfigurationError
-from pairbus.options import SendAvailabilityOptions, StateChange
+from pairbus.options import RecordsSync, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import ForkedClientError
 from pairbus.pairing.names import backlog_queue_names, check_distinct
 from pairbus.pairing.names import primary_name as name_primary
@@ -169,7 +169,7 @@ class PairedServiceBusClient:
                 name=name,
                 options=chosen,
                 clock=wall,
-                records=_open_records(directory, wall),
+                records=_open_records(directory, wall, chosen.records_sync),
                 spool=_open_spool(directory, chosen, wall),
                 syphon=_make_syphon(
                     primary, secondary, name=name, options=chosen, state_dir=directory, clock=wall
@@ -388,8 +388,10 @@ def _check_secondary(secondary: SdkSide) -> None:
         )
 
 
-def _open_records(state_dir: Path | None, clock: Clock) -> Records:
-    return NoRecords() if state_dir is None else SegmentRecords(records_dir(state_dir), clock=clock)
+def _open_records(state_dir: Path | None, clock: Clock, sync: RecordsSync) -> Records:
+    if state_dir is None:
+        return NoRecords()
+    return SegmentRecords(records_dir(state_dir), sync=sync, clock=clock)
 
 
 def _make_syphon(

@@ -5,7 +5,8 @@ Theory of operation
    or old it is closed: renamed to `KIND-….jsonl`. A closed segment never changes again, so that whoever
    reads closed segments sees whole files only, and hidden ones are passed over by every reader there is.
 2. A row is kept when `append` has returned: the bytes are in the file and the file has been fsynced. The
-   directory is fsynced with each new name.
+   directory is fsynced with each new name. A caller that can do without the fsync for a moment says so, and
+   calls `sync` soon: what the kernel has outlives the process, not a power cut. Closed segments are synced.
 3. A write that fails is taken back to the end of the last whole row. Where even that fails, or an fsync
    fails (after which nobody knows what is on the disk), the segment is left behind and the next row begins a
    new one.
@@ -83,8 +84,10 @@ class SegmentWriter:
             make_directory(self.directory, follows=True)
             self._anchor(is_open=True)
 
-    def append(self, rows: Iterable[Any]) -> None:
-        """Keep these rows, in order, in one segment; they are on the disk when this returns."""
+    def append(self, rows: Iterable[Any], *, is_synced: bool = True) -> None:
+        """Keep these rows, in order, in one segment; they are on the disk when this returns, or, if they are
+        not to be synced, with the kernel.
+        """
         lines = list(map(self._encode, rows))
         if not lines:
             return
@@ -96,14 +99,35 @@ class SegmentWriter:
             self._open = _create(self.directory, self.kind, self._clock, self._chain)
         if self._chain is not None:
             data += self._chain.link(data, len(lines))
+        unsynced = self._open.unsynced
         try:
-            self._open.write(data)
+            self._open.write(data, len(lines))
+            if is_synced:
+                self._open.sync()
         except _Unusable as error:
-            self._open.abandon()
-            self._open = None
+            self._leave(self._open, unsynced)
             raise error.cause from None
         if self._chain is not None:
             self._chain.keep()
+
+    def sync(self) -> None:
+        """Bring to the disk what the kernel has. Where that fails, nobody knows: the rows count as lost."""
+        if self._open is None:
+            return
+        try:
+            self._open.sync()
+        except _Unusable as error:
+            self._leave(self._open, self._open.unsynced)
+            raise error.cause from None
+
+    def _leave(self, segment: _OpenSegment, unsynced: int) -> None:
+        """Give up a segment that nothing can be written to, and with it the rows of earlier calls that were
+        still to be synced.
+        """
+        self._open = None
+        segment.abandon()
+        if unsynced:
+            self.lose(unsynced)
 
     def lose(self, rows: int) -> None:
         """Rows could not be written: the head of the chain tells it, if not now, then with its next word."""
@@ -125,6 +149,7 @@ class SegmentWriter:
         """Close the open segment, so that everybody can read it, and tell its name; rows may still follow,
         even if the writer thinks that it `ends` here.
         """
+        self.sync()
         segment, self._open = self._open, None
         if segment is not None or ends:
             try:
@@ -157,8 +182,10 @@ class _OpenSegment:
     lock: FileLock
     begun: float
     size: int = 0
+    #: How many rows are with the kernel and perhaps not on the disk.
+    unsynced: int = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, rows: int) -> None:
         descriptor = self.lock.descriptor
         try:
             write_all(descriptor, data)
@@ -169,11 +196,17 @@ class _OpenSegment:
             except OSError:
                 raise _Unusable(error) from None
             raise
+        self.size += len(data)
+        self.unsynced += rows
+
+    def sync(self) -> None:
+        if not self.unsynced:
+            return
         try:
-            os.fsync(descriptor)
+            os.fsync(self.lock.descriptor)
         except OSError as error:
             raise _Unusable(error) from None
-        self.size += len(data)
+        self.unsynced = 0
 
     def close(self) -> Path | None:
         """Give the segment its final name. The lock goes last: nobody must adopt what is being renamed."""

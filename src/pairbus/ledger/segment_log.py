@@ -1,4 +1,8 @@
-"""Rows that many callers want kept at once, in segments: each is on the disk when its `append` returns."""
+"""Rows that many callers want kept at once, in segments.
+
+Each is on the disk when its `append` returns; or with the kernel, which outlives the process, and on the disk
+within a second: a power cut may then cost the rows of a second, and no caller waits for the disk.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,18 @@ from .segment import SegmentWriter
 
 log = logging.getLogger(__name__)
 Row = TypeVar("Row")
+# A second is promised; the disk takes its part of it.
+_SYNC_AFTER = 0.5
 
 
 class SegmentLog(Generic[Row]):
     """A writer of segments for the callers of event loops; they share its fsyncs."""
 
-    def __init__(self, segments: SegmentWriter) -> None:
-        """Does no I/O."""
+    def __init__(self, segments: SegmentWriter, *, is_synced: bool = True) -> None:
+        """Does no I/O. `is_synced`: rows are on the disk when `append` returns, not only soon after."""
         self._segments = segments
+        self._is_synced = is_synced
+        self._sync: asyncio.TimerHandle | None = None
         self._thread = SerialThread(f"pairbus-{segments.kind}")
         self._commit = GroupCommit(self._write, thread=self._thread)
         self._is_used = False
@@ -33,7 +41,7 @@ class SegmentLog(Generic[Row]):
         self._thread.submit(self._begin)
 
     async def append(self, rows: Sequence[Row]) -> None:
-        """Keep these; they are on the disk when this returns."""
+        """Keep these, as safe as the log was made for, when this returns."""
         if not rows:
             return
         self._is_used = True
@@ -41,12 +49,15 @@ class SegmentLog(Generic[Row]):
             age = self._segments.max_age
             self._roll = asyncio.get_running_loop().call_later(age, self._close_old)
         await self._commit.append(rows)
+        if not self._is_synced and self._sync is None:
+            self._sync = asyncio.get_running_loop().call_later(_SYNC_AFTER, self._sync_soon)
 
     async def close(self) -> None:
         """Write what waits and close the open segment. Rows that come later begin another one."""
-        if self._roll is not None:
-            self._roll.cancel()
-            self._roll = None
+        for timer in (self._roll, self._sync):
+            if timer is not None:
+                timer.cancel()
+        self._roll = self._sync = None
         if self._is_used:
             self._is_used = False
             try:
@@ -58,6 +69,10 @@ class SegmentLog(Generic[Row]):
         self._roll = None
         self._thread.submit(self._show)
 
+    def _sync_soon(self) -> None:
+        self._sync = None
+        self._thread.submit(self._sync_rows)
+
     # -- on the thread
 
     def _begin(self) -> None:
@@ -67,7 +82,13 @@ class SegmentLog(Generic[Row]):
             log.warning("cannot begin a chain of %s: %s", self._segments.kind, error)
 
     def _write(self, rows: list[Row]) -> None:
-        self._segments.append(rows)
+        self._segments.append(rows, is_synced=self._is_synced)
+
+    def _sync_rows(self) -> None:
+        try:
+            self._segments.sync()
+        except OSError as error:  # the rows have been counted as lost
+            log.error("cannot bring %s to the disk: %s", self._segments.kind, error)
 
     def _show(self) -> None:
         """Let others see the rows of a segment that nothing more is written to."""

@@ -1,11 +1,10 @@
 """Redirect records: what went to which backlog queue, so that a later check can name what is missing.
 
-`SegmentRecords` keeps them on the disk of this machine. Sends that end at the same time share one fsync.
+`SegmentRecords` keeps them on the disk of this machine. Sends that end at the same time share one write.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Protocol
 from pairbus.clock import Clock
 from pairbus.ledger.segment import MAX_AGE, SegmentWriter, adopt_segments, encode_row
 from pairbus.ledger.segment_log import SegmentLog
+from pairbus.options import RecordsSync
 
 #: The kind of segment that holds redirect records.
 KIND = "redirects"
@@ -53,7 +53,7 @@ class Records(Protocol):
         ...
 
     async def append(self, rows: Sequence[RedirectRecord]) -> None:
-        """Keep these; they are durable when this returns."""
+        """Keep these; the end of the process cannot lose them when this returns."""
         ...
 
     async def close(self) -> None:
@@ -77,16 +77,25 @@ class NoRecords:
 
 
 class SegmentRecords(SegmentLog[RedirectRecord]):
-    """Keeps redirect records in segments of a directory, durably.
+    """Keeps redirect records in segments of a directory, and fsyncs them within a second, or, if they are to
+    be synced always, before the send returns.
 
     The message is in the backlog when its record is written. A disk that is full or broken therefore does not
     make the send fail, since its caller would send again what has been taken: the loss is logged and counted.
     """
 
-    def __init__(self, directory: Path, *, clock: Clock | None = None, max_age: float = MAX_AGE) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        sync: RecordsSync = "background",
+        clock: Clock | None = None,
+        max_age: float = MAX_AGE,
+    ) -> None:
         """Does no I/O."""
         super().__init__(
-            SegmentWriter(directory, KIND, max_age=max_age, clock=clock, encode=_encode, is_chained=True)
+            SegmentWriter(directory, KIND, max_age=max_age, clock=clock, encode=_encode, is_chained=True),
+            is_synced=sync == "always",
         )
         self._has_adopted = False
 
@@ -125,4 +134,14 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
 
 
 def _encode(row: RedirectRecord) -> bytes:
-    return encode_row(dataclasses.asdict(row))
+    # By hand, since each send has one: `asdict` looks for fields and copies what it finds.
+    return encode_row(
+        {
+            "message_id": row.message_id,
+            "path": row.path,
+            "session_id": row.session_id,
+            "queue": row.queue,
+            "at": row.at,
+            "outcome": row.outcome,
+        }
+    )
