@@ -116,6 +116,8 @@ async def test_a_turn_that_is_given_to_a_caller_just_cancelled_goes_on_to_the_ne
     still: Scene, manual_timers: ManualTimers
 ) -> None:
     class Sender:
+        async def __aenter__(self) -> None: ...
+
         async def close(self) -> None: ...
 
     done: list[int] = []

@@ -275,7 +275,7 @@ async def test_sends_to_the_primary_without_an_answer_are_on_record_with_their_r
         await manual_timers.advance(10.0)  # the time of an attempt is over
         await eventually(lambda: still.diary.outcomes("primary") == ["ok", "unknown"])
         await manual_timers.advance(1.0)
-        await still.on_the_wire()
+        await eventually(lambda: still.primary.message_count("orders") == 5)
         await manual_timers.advance(4.0)  # and that of the entity
         await sending
         still.primary.faults.clear()

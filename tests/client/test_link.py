@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.client.sending.link import SendLink
+from pairbus.client.sending.link import SendLink, fate_of
 from pairbus.client.sending.ticket import Ending, Ticket
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.testing import ManualTimers
@@ -19,6 +19,12 @@ class Sender:
 
     def __init__(self) -> None:
         self.is_closed = False
+        self.opened = asyncio.Event()
+        self.opened.set()
+
+    async def __aenter__(self) -> Sender:
+        await self.opened.wait()
+        return self
 
     async def close(self) -> None:
         self.is_closed = True
@@ -31,10 +37,13 @@ class Bench:
         self.timers = timers
         self.graveyard = Graveyard()
         self.senders: list[Sender] = []
+        self.opens_late = False
         self.link = SendLink(self._open, graveyard=self.graveyard, timers=timers, **settings)
 
     def _open(self) -> Any:
         self.senders.append(Sender())
+        if self.opens_late:
+            self.senders[-1].opened.clear()
         return self.senders[-1]
 
     async def run(
@@ -265,3 +274,31 @@ async def test_the_line_does_not_wait_for_ever_for_a_call_that_is_given_up(bench
     assert not first.done()
     await bench.timers.advance(20.0)
     assert (await first)[0] is Ending.ABANDONED
+
+
+@pytest.mark.parametrize("how", ["abandoned", "out of time", "cancelled"])
+async def test_a_link_that_opens_when_nobody_waits_any_more_sends_nothing(
+    manual_timers: ManualTimers, how: str
+) -> None:
+    late: list[BaseException | None] = []
+    bench, sent, ticket = Bench(manual_timers, on_late=late.append), [], Ticket()
+    bench.opens_late = True
+
+    async def send() -> None:
+        sent.append(how)
+
+    calling = begin(bench.run(send, ticket=ticket))
+    await manual_timers.advance(1.0)
+    if how == "abandoned":
+        ticket.abandon()
+    elif how == "cancelled":
+        calling.cancel()
+    else:
+        await manual_timers.advance(9.0)
+    await asyncio.wait({calling})
+    assert fate_of(None, ticket) == "unsent"
+    bench.senders[0].opened.set()
+    await bench.graveyard.wait(5.0)
+    bench.opens_late = False
+    assert (await bench.run(nothing))[0] is Ending.DONE
+    assert (sent, late) == ([], [])

@@ -22,16 +22,19 @@ from pairbus.client.sending.message import Message
 from pairbus.client.sending.spool import Spool
 from pairbus.client.sending.spool_lane import UnsendableRecord
 from pairbus.client.state.packing import pack, unpack
+from pairbus.client.state.records import KIND
 from pairbus.client.state.spool_aside import list_refused
 from pairbus.client.state.spool_records import SpoolRecord
 from pairbus.client.state.spool_store import LineKey, SpoolStore
 from pairbus.client.state.spool_survey import list_waiting
+from pairbus.ledger import closed_segments, read_segment
 from pairbus.options import EntityState
-from pairbus.pairing.errors import BacklogUnavailableError
+from pairbus.pairing.errors import BacklogUnavailableError, MessageTooLargeForBacklog
 from pairbus.testing import ManualTimers
+from pairbus.timers import LoopTimers
 
 from .outage import in_an_outage, in_time
-from .scene import Scene, eventually, text
+from .scene import BACKLOG, Scene, eventually, text
 
 MIB = 1024 * 1024
 SOON = datetime.now(UTC) + timedelta(hours=1)
@@ -555,3 +558,55 @@ def _parts(message: AmqpAnnotatedMessage) -> list[Any]:
         "footer",
     )
     return [message.body_type, body, *(getattr(message, name) for name in names)]
+
+
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+async def test_what_was_sent_without_an_answer_before_it_was_spooled_is_on_record(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path, side: str
+) -> None:
+    """So that a verdict can say how often at most a message has arrived."""
+    client = still.client(state_dir=tmp_path, enable_spool=True, failover_interval=0.0, backlog_queue_count=1)
+    async with client:
+        sender = client.get_queue_sender("orders")
+        await sender.send_messages(text("0"))
+        if side == "primary":
+            still.secondary.faults.set("refuse")
+            still.primary.faults.set("delay", seconds=60)  # it is taken, and nobody is told
+            queue, taken = "orders", 2
+        else:
+            client.fail_over("orders")
+            await sender.send_messages(text("1"))
+            still.primary.faults.set("refuse")
+            still.secondary.faults.set("delay", seconds=60)
+            queue, taken = BACKLOG[0], 2
+        sending = still.begin(sender.send_messages(text("2")))
+        namespace = still.primary if side == "primary" else still.secondary
+        await eventually(lambda: namespace.message_count(queue) == taken)
+        await in_time(still, sending.done)
+        assert client.status().spool.messages == 1  # type: ignore[union-attr]
+        still.primary.faults.clear()
+        still.secondary.faults.clear()
+        await in_time(still, lambda: client.status().spool.messages == 0)  # type: ignore[union-attr]
+    rows = [row for path in closed_segments(tmp_path / "records", KIND) for row in read_segment(path).rows]
+    assert [row["message_id"] for row in rows if row["outcome"] == "unanswered"] == ["2"]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 5, 8])
+async def test_what_is_moved_while_the_spool_is_closed_is_not_there_twice(tmp_path: Path, steps: int) -> None:
+    async def refuse(path: str, messages: list[Message], when: datetime | None) -> None:
+        asked.set()
+        raise MessageTooLargeForBacklog(path, message_id="m", size=2, limit=1)
+
+    asked = asyncio.Event()
+    store = SpoolStore.create(tmp_path)
+    message = ServiceBusMessage("x", message_id="m")
+    record = SpoolRecord("orders", 1, pack([message], scheduled_for=None, stays=False))
+    store.append(LineKey.of("orders"), [record])
+    store.close()
+    spool = Spool(tmp_path, limit=MIB)
+    spool.start(refuse, timers=LoopTimers(asyncio.get_running_loop()))
+    await asked.wait()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await spool.close()
+    assert len(list_waiting(tmp_path)) == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
 from os import getpid
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +19,7 @@ from pairbus.options import RecordsSync, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import ForkedClientError
 from pairbus.pairing.names import backlog_queue_names, check_distinct
 from pairbus.pairing.names import primary_name as name_primary
+from pairbus.plumbing.endings import take_each
 from pairbus.sdk.side import SdkSide, SideName, side_keywords
 from pairbus.timers import Timers
 
@@ -218,13 +218,10 @@ class PairedServiceBusClient:
         closing.result()
 
     async def _end(self) -> None:
-        """Every step is taken, also if one before it fails or is cancelled with the event loop."""
         pair, self._pair = self._pair, None
         receiving, self._receiving = self._receiving, None
-        async with AsyncExitStack() as steps:  # the last one first
-            for part in (receiving, self._ledger, pair, self._status_file):
-                if part is not None:
-                    steps.push_async_callback(part.close)
+        parts = (self._status_file, pair, self._ledger, receiving)
+        await take_each(*(part.close for part in parts if part is not None))
 
     async def close_side(self, side: SideName) -> None:
         """Close one side alone: all links to the primary, receivers included, or all to the secondary.

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -21,6 +20,7 @@ from pairbus.pairing.failures import Failure, FailureKind, classify
 from pairbus.pairing.headroom import HeadroomWatch, batch_limit
 from pairbus.pairing.names import backlog_queue_names, path_key
 from pairbus.pairing.scheduling import check_cancellable
+from pairbus.plumbing.endings import take_each
 from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.side import SdkSender, SdkSide, SideName
@@ -326,21 +326,26 @@ class Pair:
         taken, also if one before it fails or is cancelled.
         """
         self.sides.close()
-        async with AsyncExitStack() as steps:  # the last one first
-            steps.push_async_callback(self._close_notifier)
-            # At once: the syphon may have to wait for an answer as long as all the rest together.
-            await asyncio.gather(self._close_senders(), self._close_syphon())
+        await take_each(self._close_parts, self._close_notifier)
+
+    async def _close_parts(self) -> None:
+        # At once: the syphon may have to wait for an answer as long as all the rest together.
+        await asyncio.gather(self._close_senders(), self._close_syphon())
 
     async def _close_senders(self) -> None:
-        async with AsyncExitStack() as steps:  # the last one first
-            steps.push_async_callback(self._close_sides)
-            steps.push_async_callback(self._records.close)
-            steps.push_async_callback(self.graveyard.wait, _CLOSE_WAIT)
-            steps.push_async_callback(self._close_links)
-            steps.push_async_callback(self._end_looks)
-            steps.push_async_callback(self._end_provisioning)
-            if self.spool is not None:
-                steps.push_async_callback(self.spool.close)
+        await take_each(
+            self._close_spool,
+            self._end_provisioning,
+            self._end_looks,
+            self._close_links,
+            partial(self.graveyard.wait, _CLOSE_WAIT),
+            self._records.close,
+            self._close_sides,
+        )
+
+    async def _close_spool(self) -> None:
+        if self.spool is not None:
+            await self.spool.close()
 
     async def _close_links(self) -> None:
         await asyncio.gather(

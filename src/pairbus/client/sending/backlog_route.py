@@ -38,7 +38,7 @@ from pairbus.sdk.side import SdkSender, SdkSide
 
 from .calls import PrimaryAttempt
 from .link import SdkOperation, SendLink, fate_of
-from .message import weigh
+from .message import Message, message_id_of, session_of, weigh
 from .surroundings import Surroundings
 from .ticket import Ending, Ticket
 from .wrapping import WrappedGroup, WrappedMessage, Wrapping
@@ -144,6 +144,13 @@ class BacklogRoute:
             now_ms=int(self._wall_clock() * 1000),
         )
 
+    async def note_unanswered(self, path: str, messages: list[Message], *, times: int) -> None:
+        """Put on record how often messages that wait in the spool may have been taken already. No queue is
+        known to have them: the first one stands for the pair.
+        """
+        ids = [(message_id_of(message), session_of(message)) for message in messages]
+        await self._record(times * self._rows(path, self.queues[0], ids, outcome=UNANSWERED))
+
     async def find(self, deadline: float | None) -> list[str]:
         """Which of the first queues are there: those to which a link opens."""
         limit, asked = self._options.send_timeout, self.queues[:_ASKED_QUEUES]
@@ -175,21 +182,23 @@ class BacklogRoute:
             await sender.send_messages(group.native)
 
         def observe(queue: str, ticket: Ticket, ending: Ending | None) -> None:
-            outcome = _outcome(ending, ticket.error)
+            outcome = _outcome(ending, ticket)
             counts["backlog"][outcome] += len(wrapped)
             if outcome == "unknown":
                 unsure.append(queue)
+                attempt.unsure += 1
             if self._observers.hear_sends or self._observers.hear_tallies:
-                fate = fate_of(ending, ticket.error)
+                fate = fate_of(ending, ticket)
                 self._tell_sent(path, wrapped, queue=queue, ticket=ticket, outcome=outcome, fate=fate)
 
         taken: list[RedirectRecord] = []
+        ids = [(one.message_id, one.session_id) for one in wrapped]
         try:
             queue = await self._on_a_queue(path, _Round(transmit, attempt.deadline, observe))
-            taken = self._rows(path, queue, wrapped)
-            taken += attempt.unanswered * self._rows(path, queue, wrapped, outcome=UNANSWERED)
+            taken = self._rows(path, queue, ids)
+            taken += attempt.unanswered * self._rows(path, queue, ids, outcome=UNANSWERED)
         finally:
-            doubts = [row for queue in unsure for row in self._rows(path, queue, wrapped, outcome=UNKNOWN)]
+            doubts = [row for queue in unsure for row in self._rows(path, queue, ids, outcome=UNKNOWN)]
             if taken or doubts:
                 await self._record([*taken, *doubts])
 
@@ -244,9 +253,11 @@ class BacklogRoute:
             return ending
         finally:  # also if the caller is cancelled: the message may have been taken
             if ticket.called_at is not None and wanted.observe is not None:
+                is_sent = ticket.is_sent
                 while ticket.unknown:
-                    ticket.unknown -= 1
+                    ticket.unknown, ticket.is_sent = ticket.unknown - 1, True
                     wanted.observe(queue, ticket, None)
+                ticket.is_sent = is_sent
                 wanted.observe(queue, ticket, ending)
 
     async def _open_others(self, sender: str, wanted: _Round) -> None:
@@ -417,19 +428,19 @@ class BacklogRoute:
             )
 
     def _rows(
-        self, path: str, queue: str, wrapped: list[WrappedMessage], *, outcome: str | None = None
+        self, path: str, queue: str, ids: list[tuple[str, str | None]], *, outcome: str | None = None
     ) -> list[RedirectRecord]:
         at = self._wall_clock()
         return [
             RedirectRecord(
-                message_id=one.message_id,
+                message_id=message_id,
                 path=path,
-                session_id=one.session_id,
+                session_id=session_id,
                 queue=queue,
                 at=at,
                 outcome=outcome,
             )
-            for one in wrapped
+            for message_id, session_id in ids
         ]
 
     async def _record(self, rows: list[RedirectRecord]) -> None:
@@ -458,9 +469,11 @@ async def _open_link(sender: SdkSender) -> None:
     await sender.__aenter__()
 
 
-def _outcome(ending: Ending | None, error: BaseException | None) -> AttemptOutcome:
+def _outcome(ending: Ending | None, ticket: Ticket) -> AttemptOutcome:
     if ending is Ending.DONE:
         return "ok"
-    if ending is not Ending.FAILED or error is None:
+    if not ticket.is_sent:
+        return "failed"
+    if ending is not Ending.FAILED or ticket.error is None:
         return "unknown"
-    return "failed" if describe(error).is_outcome_known else "unknown"
+    return "failed" if describe(ticket.error).is_outcome_known else "unknown"

@@ -68,7 +68,7 @@ class EntityCall:
 class PrimaryAttempt(Ticket):
     """A call on its way to the primary: its place in the line, and until when it may wait there."""
 
-    __slots__ = ("call", "deadline", "unanswered")
+    __slots__ = ("call", "deadline", "unanswered", "unsure")
 
     def __init__(self, call: EntityCall, deadline: float | None) -> None:
         super().__init__()
@@ -76,3 +76,5 @@ class PrimaryAttempt(Ticket):
         self.deadline = deadline
         #: How often the primary may have taken it without a word.
         self.unanswered = 0
+        #: And how often a backlog queue.
+        self.unsure = 0

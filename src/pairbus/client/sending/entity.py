@@ -166,7 +166,7 @@ class PairedEntity:
     def cancelled(self, attempt: PrimaryAttempt) -> None:
         """The caller of an attempt does not wait for it any more."""
         if attempt.called_at is not None:
-            self._observe(attempt, "unknown", fate="unknown")
+            self._observe(attempt, "unknown" if attempt.is_sent else "failed", fate=fate_of(None, attempt))
         self._take_back(attempt)
 
     @property
@@ -210,8 +210,8 @@ class PairedEntity:
             return self._left(attempt, ending)
         failure = None if attempt.error is None else describe(attempt.error)
         verdict = _UNANSWERED if failure is None else await self._judge(failure, attempt.deadline)
-        outcome: AttemptOutcome = "unknown" if verdict.action is Action.COUNT_UNKNOWN else "failed"
-        self._observe(attempt, outcome, fate="unknown" if failure is None else failure.fate)
+        is_unknown = verdict.action is Action.COUNT_UNKNOWN and attempt.is_sent
+        self._observe(attempt, "unknown" if is_unknown else "failed", fate=fate_of(ending, attempt))
         if ending is Ending.ABANDONED:
             return Action.COUNT
         self._record(attempt, verdict, failure)
@@ -406,7 +406,7 @@ class PairedEntity:
             ending = await self._links[0].run(ticket, operation, limit=self._limit, deadline=deadline)
         finally:
             if ticket.called_at is not None:
-                fate = fate_of(ending, ticket.error)
+                fate = fate_of(ending, ticket)
                 self._observers.tell(lambda observer: observer.requested(self.path, fate))
         self._around.check()
         if ending is Ending.FAILED and ticket.error is not None:

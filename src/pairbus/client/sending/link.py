@@ -12,6 +12,7 @@ Theory of operation
    connected a call is made in place, by the caller's own task. There a cancellation ends it at once, and a
    task a call would cost as much as all the rest of this client. Should the SDK linger, it is reminded.
 4. A sender whose call was given up is in an unknown state. It is buried, and the next call opens a new one.
+   A link that opens after that sends nothing: what was given up before it was sent goes another way, once.
    A call in a task that a failover abandoned is listened to for the rest of its time: what it meets after all
    may be what the caller has to mend.
 5. A link that failed may be given a *rest*. Whoever has the turn waits for its end before it calls, so that a
@@ -51,11 +52,17 @@ _OWN_CANCELLATION = "the SDK cancelled its own call"
 SdkOperation = Callable[[SdkSender], Coroutine[Any, Any, Any]]
 
 
-def fate_of(ending: Ending | None, error: BaseException | None) -> Fate:
+class _GivenUp(Exception):
+    """Nobody waits for a call any more whose link has just opened."""
+
+
+def fate_of(ending: Ending | None, ticket: Ticket) -> Fate:
     """What became of a call that was made, as a bill sees it. None for a call that was cancelled."""
     if ending is Ending.DONE:
         return "taken"
-    return "unknown" if error is None or ending is not Ending.FAILED else describe(error).fate
+    is_told = ticket.error is not None and ending is Ending.FAILED
+    fate: Fate = describe(ticket.error).fate if is_told and ticket.error is not None else "unknown"
+    return "unsent" if fate == "unknown" and not ticket.is_sent else fate
 
 
 class SendLink:
@@ -191,6 +198,7 @@ class SendLink:
         if self._watchdog is None or ends < self._watchdog_at:
             self._set_watchdog(ends)
         sender = self._sender if self._is_proven else None
+        ticket.is_sent = sender is not None
         try:
             if sender is None:
                 ending = await self._call_in_task(ticket, operation)
@@ -236,7 +244,7 @@ class SendLink:
 
     async def _call_in_task(self, ticket: Ticket, operation: SdkOperation) -> Ending:
         waiter = ticket.waiter(self._loop)
-        task = self._loop.create_task(self._perform(operation, waiter))
+        task = self._loop.create_task(self._perform(operation, waiter, ticket))
         try:
             ending = await waiter
         except asyncio.CancelledError:
@@ -251,11 +259,15 @@ class SendLink:
             return ending
         return _read(ticket, task)
 
-    async def _perform(self, operation: SdkOperation, waiter: asyncio.Future[Ending]) -> Any:
+    async def _perform(self, operation: SdkOperation, waiter: asyncio.Future[Ending], ticket: Ticket) -> Any:
         try:
             sender = self._sender
             if sender is None:
                 sender = self._sender = self._open_sender()
+            await sender.__aenter__()
+            if waiter.done():
+                raise _GivenUp
+            ticket.is_sent = True
             return await operation(sender)
         finally:
             # The task is done when the waiter wakes up.
@@ -373,7 +385,7 @@ class SendLink:
         timer.cancel()
         self._graveyard.bury(sender)
         error = task.exception()
-        if self._on_late is not None:
+        if self._on_late is not None and not isinstance(error, _GivenUp):
             self._on_late(error)
 
     def _end_late(self, task: asyncio.Task[Any]) -> None:

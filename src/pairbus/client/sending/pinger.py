@@ -84,7 +84,7 @@ class Pinger:
         finally:
             self._idle.append(link)
         if ticket.called_at is not None and self._operation is _send_ping:
-            self._on_fate(fate_of(ending, ticket.error))
+            self._on_fate(fate_of(ending, ticket))
         if ending is Ending.ABANDONED:
             return
         self._on_end(number, ending, ticket.error, self._timers.now() - began)

@@ -84,31 +84,36 @@ class Router:
         deadline = None if timeout is None else self._timers.now() + timeout
         attempt = PrimaryAttempt(call, deadline)
         health, sessions = entity.health, self._sessions
-        while True:
-            if self._sides.have_ended:
-                self._sides.check("primary")
-            if health.state is not EntityState.HEALTHY and health.route is not Route.PRIMARY:
-                if health.route is Route.REFUSED:
-                    raise health.fault()
-                return await self._redirect(entity, attempt)
-            if self._line is not None and not self._line.is_empty and await self._lines_up(entity, call):
-                return await self._redirect(entity, attempt)
-            if sessions is not None and sessions.staying:
-                stay = sessions.stay_of(entity.path, call.messages)
-                if stay is not None and stay.hold is None:
+        try:
+            while True:
+                if self._sides.have_ended:
+                    self._sides.check("primary")
+                if health.state is not EntityState.HEALTHY and health.route is not Route.PRIMARY:
+                    if health.route is Route.REFUSED:
+                        raise health.fault()
                     return await self._redirect(entity, attempt)
-                if stay is not None:
-                    await sessions.wait_out(stay, deadline)
-                    continue
-            try:
-                action = await entity.attempt(attempt)
-            except asyncio.CancelledError:
-                entity.cancelled(attempt)
-                raise
-            if action is None:
-                return attempt.value
-            if action is Action.SPILL:
-                return await self._redirect(entity, attempt)
+                if self._line is not None and not self._line.is_empty and await self._lines_up(entity, call):
+                    return await self._redirect(entity, attempt)
+                if sessions is not None and sessions.staying:
+                    stay = sessions.stay_of(entity.path, call.messages)
+                    if stay is not None and stay.hold is None:
+                        return await self._redirect(entity, attempt)
+                    if stay is not None:
+                        await sessions.wait_out(stay, deadline)
+                        continue
+                try:
+                    action = await entity.attempt(attempt)
+                except asyncio.CancelledError:
+                    entity.cancelled(attempt)
+                    raise
+                if action is None:
+                    return attempt.value
+                if action is Action.SPILL:
+                    return await self._redirect(entity, attempt)
+        except BaseException:
+            if call.is_replay:  # it stays in the spool, and is sent again
+                await self._note_unanswered(entity, attempt, call.messages)
+            raise
 
     # -- not to the primary
 
@@ -137,7 +142,7 @@ class Router:
             # What waits there is older, and is not overtaken while there is room behind it, or if the order
             # of its session is to be kept.
             try:
-                await self._keep(spool, entity, call, call.messages)
+                await self._keep(spool, entity, attempt, call.messages)
                 return
             except SpoolError:
                 if self._line is not None and _has_session(call):
@@ -145,14 +150,17 @@ class Router:
         try:
             await self._send_to_backlog(entity, attempt)
         except BacklogUnavailableError as error:
-            await self._keep_rest(spool, entity, call, error.taken)
+            await self._keep_rest(spool, entity, attempt, error.taken)
 
-    async def _keep_rest(self, spool: Spool, entity: PairedEntity, call: EntityCall, taken: int) -> None:
+    async def _keep_rest(
+        self, spool: Spool, entity: PairedEntity, attempt: PrimaryAttempt, taken: int
+    ) -> None:
+        messages = attempt.call.messages
         try:
-            await self._keep(spool, entity, call, call.messages[taken:])
+            await self._keep(spool, entity, attempt, messages[taken:])
         except SpoolError as error:
             if taken:
-                tell_taken(error, taken, len(call.messages))
+                tell_taken(error, taken, len(messages))
             raise
 
     async def _send_to_backlog(self, entity: PairedEntity, attempt: PrimaryAttempt) -> None:
@@ -161,14 +169,16 @@ class Router:
             await self._backlog.send(entity.path, attempt, counts=entity.counts)
 
     async def _keep(
-        self, spool: Spool, entity: PairedEntity, call: EntityCall, messages: list[Message]
+        self, spool: Spool, entity: PairedEntity, attempt: PrimaryAttempt, messages: list[Message]
     ) -> None:
+        call = attempt.call
         began = self._timers.now()
         for message in messages:  # nobody else will encode them before they are acknowledged
             if (error := encoding_error(message)) is not None:
                 raise error
         stays = self._sessions is not None and self._sessions.stays(entity.path, messages)
         await spool.append(entity.path, messages, scheduled_for=call.when, stays=stays)
+        await self._note_unanswered(entity, attempt, messages)
         call.route = "spool"
         entity.counts["spool"]["ok"] += len(messages)
         if self._around.observers.hear_sends:
@@ -182,6 +192,13 @@ class Router:
                     seconds=self._timers.now() - began,
                 )
             )
+
+    async def _note_unanswered(
+        self, entity: PairedEntity, attempt: PrimaryAttempt, messages: list[Message]
+    ) -> None:
+        """What was sent without an answer, and is in the spool, is sent again."""
+        if times := attempt.unanswered + attempt.unsure:
+            await self._backlog.note_unanswered(entity.path, messages, times=times)
 
 
 def _has_session(call: EntityCall) -> bool:

@@ -24,6 +24,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from pairbus.client.errors import SpoolError, SpoolFullError
@@ -34,6 +35,7 @@ from pairbus.client.state.spool_store import Held, LineKey, SpoolStore, adopt_st
 from pairbus.client.status import SpoolStatus
 from pairbus.clock import Clock, SystemClock
 from pairbus.errors import PairbusError
+from pairbus.plumbing.endings import take_each
 from pairbus.plumbing.group_commit import GroupCommit
 from pairbus.plumbing.serial_thread import SerialThread
 from pairbus.timers import Timers
@@ -185,17 +187,18 @@ class Spool:
             tasks.add(self._adoption)
         for task in tasks:
             task.cancel()
+        waits = [partial(asyncio.wait, tasks)] if tasks else []
         try:
-            if tasks:
-                await asyncio.wait(tasks)
-            self._is_closed = True
-            await asyncio.gather(*(lane.save() for lane, _ in self._lanes.values()))
+            await take_each(*waits, self._save_lanes, self._let_go)
         finally:
-            self._is_closed = True
-            try:
-                await self.thread.run(self._close_stores)
-            finally:
-                self.thread.rest()
+            self.thread.rest()
+
+    async def _save_lanes(self) -> None:
+        self._is_closed = True
+        await asyncio.gather(*(lane.save() for lane, _ in self._lanes.values()))
+
+    async def _let_go(self) -> None:
+        await self.thread.run(self._close_stores)
 
     async def _adopt(self) -> None:
         try:

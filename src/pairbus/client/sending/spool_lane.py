@@ -136,6 +136,7 @@ class SpoolLane:
         self._place: tuple[SpoolStore, SpoolCursor] | None = None
         self._dealt = 0
         self._saving: asyncio.Task[None] | None = None
+        self._moving: asyncio.Task[None] | None = None
 
     def nudge(self) -> None:
         """Something has changed: try again at once."""
@@ -167,6 +168,8 @@ class SpoolLane:
 
     async def save(self) -> None:
         """Have on the disk how far it has come."""
+        if self._moving is not None:
+            await asyncio.wait({self._moving})
         while self._saving is not None or self._place is not None:
             if self._saving is None:
                 self._saving = asyncio.get_running_loop().create_task(self._save())
@@ -249,15 +252,24 @@ class SpoolLane:
         """Rules 2 and 3: how many have been dealt with."""
         assert spooled.message is not None
         keeps_order = self._desk.keeps_sessions and session_of(spooled.message) is not None
+        if isinstance(error, MessageTooLargeForBacklog) and (self._key.is_late or keeps_order):
+            self._fail(error)
+            return 0
+        # A task of its own: what has been moved is not sent from here again, also if this is called away.
+        self._moving = asyncio.get_running_loop().create_task(self._move(store, spooled, error))
+        await asyncio.shield(self._moving)
+        return 1
+
+    async def _move(
+        self, store: SpoolStore, spooled: SpooledMessage, error: UnsendableRecord | MessageTooLargeForBacklog
+    ) -> None:
         if isinstance(error, UnsendableRecord):
             name = store.name_of(self._key, spooled.unsent, spooled.number)
             await self._desk.refuse(name, spooled, str(error))
-        elif self._key.is_late or keeps_order:
-            self._fail(error)
-            return 0
         else:
             await self._desk.postpone(spooled)
-        return 1
+        self._deal(store, spooled.after, spooled.messages)
+        spooled.messages = 0  # whoever waited for it deals with no more than its place
 
     def _fail(self, error: BaseException) -> None:
         self._window, self._is_blocked = 1, True

@@ -36,6 +36,7 @@ class Ticket:
         "error",
         "failures",
         "is_abandoned",
+        "is_sent",
         "unknown",
         "value",
     )
@@ -49,6 +50,8 @@ class Ticket:
         self.failures = 0
         #: Calls that were repeated at once though they may have been done; whoever tells of them resets it.
         self.unknown = 0
+        #: Whether the last call has come to more than the opening of a link.
+        self.is_sent = False
         #: When the last call began; None if it has not come to a call since the ticket joined the line.
         self.called_at: float | None = None
         #: What the SDK gave or raised.

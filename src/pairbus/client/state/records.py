@@ -20,7 +20,8 @@ from pairbus.options import RecordsSync
 KIND = "redirects"
 #: The outcome of a send without an answer: it counts as recovered if it is found, and not as lost if not.
 UNKNOWN = "unknown"
-#: That of a send to the primary without an answer, before the message went to `queue`: it may be there twice.
+#: That of a send to the primary without an answer, before the message went to `queue`, or into the spool, for
+#: which the first queue stands: it may be there twice.
 UNANSWERED = "unanswered"
 
 log = logging.getLogger(__name__)
