@@ -13,7 +13,7 @@ import pytest
 
 from .faults import Fault
 from .pump_history import play_pump
-from .pump_plan import PRIMARY, Knobs, PlannedMessage, PumpPlan
+from .pump_plan import PRIMARY, Crash, Knobs, PlannedMessage, PumpPlan
 
 #: From the end of the throttling until all has arrived, apart from what has to wait for a lock to end.
 RECOVERY = 25.0
@@ -62,3 +62,27 @@ def test_the_backlog_moves_within_seconds_when_the_throttling_ends(seed: int) ->
     begun = min(attempt.at for attempt in history.primary.attempts)
     last = max(attempt.at for attempt in history.primary.attempts)
     assert last - begun <= plan.healed_at + plan.knobs.lock + RECOVERY
+
+
+@pytest.mark.parametrize("step", [600, 800, 1000])
+def test_a_slow_pump_takes_no_more_in_hand_than_its_first_locks_last_for(step: int) -> None:
+    """It asked for what it could move in a lock of a minute, before it knew how long a lock is. Then it sent
+    what it could not complete any more; whoever came next sent that again.
+    """
+    knobs = Knobs(
+        queues=1,
+        mode="stream",
+        lock=5.0,
+        fetch=5,
+        batch=10,
+        page=20,
+        in_hand=1000,
+        send_timeout=10.0,
+        detects_duplicates=False,
+        skew=0.0,
+        start_rate=50.0,
+        max_rate=10.0,
+    )
+    messages = tuple(PlannedMessage(f"m{number:03}", 0, "orders", None, 9.0, 10) for number in range(100))
+    stopped = Crash(step, 10.0, is_clean=True)
+    assert not play_pump(PumpPlan(step, knobs, messages, (), (stopped,))).failures

@@ -73,6 +73,7 @@ class Intake:
         self._suspects: list[Parcel] = []
         self._lanes = lanes
         self._pace = pace
+        self._knows_lock = False
         self._station = station
         self._options = station.options
 
@@ -145,7 +146,9 @@ class Intake:
 
     def _learn_lock(self, seconds: float) -> None:
         """The lock's duration as deliveries show it; clocks of two machines differ a little."""
-        if seconds > 0 and abs(seconds - self._lanes.lock_duration) > 0.2 * self._lanes.lock_duration:
+        known = self._pace.lock_duration
+        if seconds > 0 and (not self._knows_lock or abs(seconds - known) > 0.2 * known):
+            self._knows_lock = True
             self._lanes.lock_duration = self._pace.lock_duration = seconds
             self._lanes.margin = min(15.0, seconds * _MARGIN_PART)
 

@@ -32,7 +32,7 @@ from .intake import PEEK_PAGE, Intake, Stray
 from .judgement import Remedy, judge
 from .lanes import Lanes
 from .parcel import Parcel, ReceiptBook, deliveries_of
-from .rate import Pace
+from .rate import SHORTEST_LOCK, Pace
 from .station import Station
 from .steps import Bury, Defer, Fetch, LaneStep, Recheck, Renew, Send
 from .transport import BacklogSource, Delivery, Refusal, Unit
@@ -58,7 +58,7 @@ class QueuePump:
         self._station = station
         self._options = station.options
         self._book = ReceiptBook(station.pair, queue, station.receipts.writer)
-        self._pace = Pace(most=station.options.max_in_hand)
+        self._pace = Pace(lock_duration=SHORTEST_LOCK, most=station.options.max_in_hand)
         self._intake = Intake(self.lanes, self._pace, station)
         self._burials = Burials(source, self._book, station)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -13,7 +13,8 @@
 5. A maximum given by the user is never passed. Without trouble and without a maximum the limiter soon allows
    more than anybody can send, and is then no more than a comparison.
 6. The credit for a queue is what its measured rate moves in a third of a lock's duration, so that the locks
-   of all that is in hand outlast its sending.
+   of all that is in hand outlast its sending. Until a delivery has told how long that is, it is the shortest
+   that the service gives: what came to a first, large credit for a slow rate would be sent and not completed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _UNBOUNDED = 1e6
 _SHORTEST = 0.001
 # Whoever waits for room waits for a part of what the bucket holds, not for every single message.
 _PART = 0.5
+#: The shortest lock of the service.
+SHORTEST_LOCK = 5.0
 
 
 @dataclass(slots=True)
