@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -77,23 +78,29 @@ def test_every_setting_of_a_queue_is_kept(admin: ServiceBusAdministrationClient,
         assert queue.enable_partitioning is True
         assert queue.lock_duration == timedelta(seconds=13)
         assert queue.max_delivery_count == 14
-        assert queue.max_size_in_megabytes == 3072
+        assert queue.max_size_in_megabytes == 16 * 3072
         assert queue.requires_duplicate_detection is True
         assert queue.requires_session is True
         assert queue.forward_dead_lettered_messages_to == f"sb://127.0.0.1:{server.port}/dead"
         assert queue.user_metadata == "a <b> & 'c'"
 
 
-def test_forwarding_is_kept_as_a_path_and_shown_as_a_url(
+def test_forwarding_is_shown_as_it_was_sent(
     admin: ServiceBusAdministrationClient, server: AdminServer, namespace: Namespace
 ) -> None:
     admin.create_queue("a/next")
-    queue = admin.create_queue("first", forward_to="a/next")
+    queue = admin.create_queue("first", forward_to="a/next")  # of which the client makes a URL
     assert queue.forward_to == f"sb://127.0.0.1:{server.port}/a/next"
-    assert namespace.get_queue("first").settings.forward_to == "a/next"
     queue.user_metadata = "kept on update"
     admin.update_queue(queue)
-    assert namespace.get_queue("first").settings.forward_to == "a/next"
+    assert admin.get_queue("first").forward_to == f"sb://127.0.0.1:{server.port}/a/next"
+    send(namespace, "first", count=1, now=time.time())
+    assert namespace.get_queue("a/next").counts().active == 1
+    queue.forward_to = "SB://LocalHost/A/NEXT"
+    admin.update_queue(queue)
+    assert admin.get_queue("first").forward_to == "sb://localhost/A/NEXT"
+    send(namespace, "first", count=1, now=time.time())
+    assert namespace.get_queue("a/next").counts().active == 2
     queue.forward_to = None
     admin.update_queue(queue)
     assert admin.get_queue("first").forward_to is None

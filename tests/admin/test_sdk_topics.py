@@ -42,7 +42,7 @@ def test_every_setting_of_a_topic_is_kept(admin: ServiceBusAdministrationClient)
     )
     for topic in (created, admin.get_topic("all"), *admin.list_topics()):
         assert topic.default_message_time_to_live == timedelta(days=3)
-        assert topic.max_size_in_megabytes == 2048
+        assert topic.max_size_in_megabytes == 16 * 2048
         assert topic.requires_duplicate_detection is True
         assert topic.duplicate_detection_history_time_window == timedelta(minutes=20)
         assert topic.enable_batched_operations is False

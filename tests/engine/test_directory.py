@@ -84,9 +84,9 @@ def test_kinds_are_not_mixed_up() -> None:
 
 def test_times_are_kept() -> None:
     space, orders = queue()
-    assert (orders.created_at, orders.updated_at, orders.accessed_at) == (START, START, START)
+    assert (orders.created_at, orders.updated_at, orders.accessed_at) == (START, START, 0.0)
     space.update_queue("orders", QueueSettings(lock_duration=30.0), START + 5)
-    assert (orders.created_at, orders.updated_at) == (START, START + 5)
+    assert (orders.created_at, orders.updated_at, orders.accessed_at) == (START, START + 5, 0.0)
     space.send("orders", [message()], START + 7)
     assert orders.accessed_at == START + 7
     orders.receive(1, START + 8)

@@ -19,7 +19,16 @@ from pairbus.broker.engine.settings import (
     SubscriptionSettings,
     TopicSettings,
 )
-from tests.engine.samples import START, message, namespace, payload, ping, queue, refused
+from tests.engine.samples import (
+    START,
+    application_properties,
+    message,
+    namespace,
+    payload,
+    ping,
+    queue,
+    refused,
+)
 
 OVERHEAD = len(payload(b"x" * 1000, message_id="m")) - 1000
 
@@ -190,9 +199,10 @@ def test_bad_subscription_names(name: str) -> None:
         {"max_size_in_megabytes": 0},
         {"max_size_in_megabytes": 90_000},
         {"user_metadata": "x" * 1025},
+        {"duplicate_detection_history_time_window": 2_160_000.0},
         {"requires_duplicate_detection": True, "duplicate_detection_history_time_window": 19.0},
         {"requires_duplicate_detection": True, "duplicate_detection_history_time_window": 604_801.0},
-        {"requires_session": True, "forward_to": "sink"},
+        {"forward_to": "nowhere"},
     ],
 )
 def test_settings_that_azure_refuses(settings: dict[str, Any]) -> None:
@@ -206,12 +216,46 @@ def test_settings_that_azure_refuses(settings: dict[str, Any]) -> None:
     assert orders.settings == QueueSettings()
 
 
-@pytest.mark.parametrize("field", ["requires_session", "requires_duplicate_detection", "enable_partitioning"])
-def test_settings_that_cannot_change(field: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        (
+            "requires_session",
+            "The value for the RequiresSession property of an existing Queue cannot be chan",
+        ),
+        ("requires_duplicate_detection", "The value for the RequiresDuplicateDetection property of an exis"),
+        ("enable_partitioning", "Partitioning cannot be changed for Queue. "),
+    ],
+)
+def test_settings_that_cannot_change(field: str, text: str) -> None:
     space, _ = queue()
-    with refused(conditions.ARGUMENT_ERROR, text=field):
+    with refused(conditions.ARGUMENT_ERROR, text=text):
         changed: dict[str, Any] = {field: True}
         space.update_queue("orders", QueueSettings(**changed), START)
+
+
+def test_what_the_service_lets_be_set() -> None:
+    """A queue may forward to itself once it is there, and need sessions that nobody receives."""
+    space, _ = queue()
+    loop = QueueSettings(forward_to="orders", forward_dead_lettered_messages_to="sb://contoso/Orders")
+    space.update_queue("orders", loop, START)
+    space.send("orders", [message()], START)
+    (letter,) = space.node("orders/$Transfer/$DeadLetterQueue").receive(1, START)  # type: ignore[union-attr]
+    assert application_properties(letter.message)["DeadLetterReason"] == "MaxTransferHopCountExceeded"
+    space.create_queue("lines", QueueSettings(requires_session=True, forward_to="orders"), START)
+
+
+@pytest.mark.parametrize(
+    ("size", "is_fine"), [(1023, False), (1024, True), (102_400, True), (102_401, False)]
+)
+def test_message_sizes_of_premium(size: int, is_fine: bool) -> None:
+    space = Namespace("contoso", limits=PREMIUM)
+    settings = QueueSettings(max_message_size_in_kilobytes=size)
+    if is_fine:
+        space.create_queue("orders", settings, START)
+        return
+    with refused(conditions.ARGUMENT_ERROR, text="MaxMessageSizeInKilobytes"):
+        space.create_queue("orders", settings, START)
 
 
 def test_relaxed_limits_let_tests_be_quick() -> None:

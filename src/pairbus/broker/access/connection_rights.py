@@ -54,14 +54,14 @@ class Access:
                 return False
             resource = resource.rpartition("/")[0]
 
-    def require(self, path: str, claims: Iterable[str], *, now: float) -> None:
-        """Refuse unless one of `claims` is granted on `path`."""
+    def require(self, path: str, claims: Iterable[str], *, now: float, host: str) -> None:
+        """Refuse unless one of `claims` is granted on `path`, which the client knows below `host`."""
         wanted = list(claims)
         if not self.allows(path, wanted, now=now):
             raise Refused(
                 conditions.UNAUTHORIZED,
-                f"Unauthorized access. '{' or '.join(wanted)}' claim(s) are required for this operation. "
-                f"Resource: '{path}'. Use a policy or a token that carries the claim.",
+                f"Unauthorized access. '{','.join(wanted)}' claim(s) are required to perform this operation. "
+                f"Resource: 'sb://{host}/{path}'. Use a policy or a token that carries the claim.",
             )
 
     def expire(self, now: float) -> None:

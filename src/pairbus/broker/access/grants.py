@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from pairbus.broker.engine.errors import Refused
@@ -35,6 +36,18 @@ class TokenRejected(Refused):
     def __init__(self, description: str) -> None:
         super().__init__(UNAUTHORIZED, description)
         self.status = 401
+
+
+class ClaimMissing(TokenRejected):
+    """A token that is good, but not for this."""
+
+
+def expired(at: float) -> TokenRejected:
+    """Clients look for this very text."""
+    moment = datetime.fromtimestamp(at, UTC)
+    return TokenRejected(
+        f"ExpiredToken: The token is expired. Expiration time: {moment:%m/%d/%Y %H:%M:%S} UTC. Renew it."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from urllib.parse import unquote, unquote_plus
 
 from pairbus.broker.engine.names import fold
 
-from .grants import Grant, TokenRejected, resource_path
+from .grants import ClaimMissing, Grant, TokenRejected, expired, resource_path
 from .policies import Claim, Policies, Policy
 from .web_tokens import JwtKey
 
@@ -98,7 +98,7 @@ def check_authorization(
         token = token[len(_BEARER) :]
     grant = check_token(token, entity=entity, now=now, policies=policies, jwt_key=jwt_key)
     if claim not in grant.claims:
-        raise TokenRejected(
+        raise ClaimMissing(
             f"InvalidClaim: '{claim}' is required for this operation. Use a policy that has it."
         )
     return grant
@@ -139,7 +139,7 @@ def _check_signature(text: str, now: float, policies: Policies) -> Grant:
         )
     expires_at = float(fields["se"])
     if expires_at <= now:
-        raise TokenRejected(f"ExpiredToken: The token expired {now - expires_at:.0f} s ago. Make a new one.")
+        raise expired(expires_at)
     return Grant(policy.claims, expires_at, resource_path(unquote_plus(fields["sr"])), policy.name)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pairbus.errors import ConfigurationError
 
-from .grants import Grant, TokenRejected
+from .grants import Grant, TokenRejected, expired
 from .policies import ALL_CLAIMS, Claim
 
 AUDIENCES: Final = ("https://servicebus.azure.net", "https://servicebus.azure.net/")
@@ -139,7 +139,7 @@ def _algorithms_of(key: Any) -> tuple[str, ...]:
 def _grant(found: Mapping[str, Any], now: float) -> Grant:
     expires_at = _moment(found, "exp")
     if expires_at <= now:
-        raise TokenRejected("ExpiredToken: The token is expired. Get a new one.")
+        raise expired(expires_at)
     if "nbf" in found and _moment(found, "nbf") > now:
         raise TokenRejected("InvalidToken: The token is not valid yet. Compare the clocks.")
     roles = found.get("roles")

@@ -25,6 +25,7 @@ _NESTED = re.compile(
 class ResourceKind(Enum):
     """The resources that the API knows."""
 
+    ROOT = "root"
     NAMESPACE = "namespace"
     QUEUES = "queues"
     TOPICS = "topics"
@@ -68,6 +69,7 @@ class ResourceAddress:
 
 
 _FIXED = {
+    ResourceKind.ROOT: "",
     ResourceKind.NAMESPACE: "$namespaceinfo",
     ResourceKind.QUEUES: "$Resources/queues",
     ResourceKind.TOPICS: "$Resources/topics",
@@ -87,7 +89,7 @@ def _place(path: str, page: Page, api_version: str | None) -> ResourceAddress:
     kind = fixed.get(unquote(path).lower())
     if kind is not None:
         return ResourceAddress(kind=kind, page=page, api_version=api_version)
-    if not path or path.startswith("$"):
+    if path.startswith("$"):
         raise AdminRefused(
             404,
             f"There is no resource '{unquote(path)}'; lists are at $Resources/queues and $Resources/topics.",

@@ -14,12 +14,12 @@ from pairbus import conditions
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
 
-from .address import ResourceKind, parse_address
+from .address import ResourceAddress, ResourceKind, parse_address
 from .atom import DESCRIPTION_SPACES, AtomEntry, error_response, origin_of
 from .call import AdminCall, Authorize, check_rights
 from .duration import format_instant
 from .entities import Entities
-from .errors import AdminRefused
+from .errors import AdminRefused, ManageMissing, Unauthorized
 from .exchange import HttpRequest, Response
 from .markup import branch, leaf
 from .subscriptions import Rules, Subscriptions
@@ -56,6 +56,7 @@ class AdminApi:
         self._created_at = created_at
         entities, subscriptions, rules = Entities(namespace), Subscriptions(namespace), Rules(namespace)
         self._routes: dict[ResourceKind, dict[str, Callable[[AdminCall], Response]]] = {
+            ResourceKind.ROOT: {"GET": AdminCall.reply_nothing},
             ResourceKind.NAMESPACE: {"GET": self._describe_namespace},
             ResourceKind.QUEUES: {"GET": entities.list_queues},
             ResourceKind.TOPICS: {"GET": entities.list_topics},
@@ -74,6 +75,8 @@ class AdminApi:
         """Carry out a request; whatever it holds, the answer is a response."""
         try:
             return self._carry_out(request, now)
+        except _LackingManage as lacking:
+            return error_response(lacking.status, lacking.detail)
         except AdminRefused as refused:
             return refusal(refused.status, refused.detail)
         except Refused as refused:
@@ -85,15 +88,27 @@ class AdminApi:
         except AdminRefused:
             check_rights(self._authorize, request, request.path)
             raise
-        # What is checked is what is acted upon: the address as it was read, not as it was written.
-        check_rights(self._authorize, request, address.path)
         methods = self._routes[address.kind]
         act = methods.get(request.method)
-        if act is None:
-            raise AdminRefused(405, f"{request.method} is not possible here; {' and '.join(methods)} are.")
         origin = origin_of(request, namespace=self._namespace.name, api_version=address.api_version)
         call = AdminCall(request=request, address=address, origin=origin, now=now, authorize=self._authorize)
+        try:
+            # What is checked is what is acted upon: the address as it was read, not as it was written.
+            check_rights(self._authorize, request, address.path)
+        except ManageMissing as missing:
+            if request.method == "GET" and address.kind is ResourceKind.ENTITY and not self._exists(address):
+                return call.reply_nothing()
+            raise _LackingManage(_lacking(request.method, address, origin.host)) from missing
+        if act is None:
+            raise AdminRefused(405, f"{request.method} is not possible here; {' and '.join(methods)} are.")
         return act(call)
+
+    def _exists(self, address: ResourceAddress) -> bool:
+        try:
+            self._namespace.node(address.entity)
+        except Refused:
+            return False
+        return True
 
     def _describe_namespace(self, call: AdminCall) -> Response:
         created_at = call.now if self._created_at is None else self._created_at
@@ -117,6 +132,38 @@ class AdminApi:
             updated_at=created_at,
         )
         return call.reply(entry)
+
+
+class _LackingManage(Unauthorized):
+    """Its text is told as it is."""
+
+
+# The rights that a token for Manage has, and what is done to subscriptions and rules, in the service's words.
+_RIGHTS: Final = {"PUT": "EntityWrite", "DELETE": "EntityDelete"}
+_VERBS: Final = {"PUT": "CreateOrUpdate", "DELETE": "Delete"}
+_NOUNS: Final = {
+    ResourceKind.SUBSCRIPTION: "Subscription",
+    ResourceKind.SUBSCRIPTIONS: "Subscriptions",
+    ResourceKind.RULE: "Rule",
+    ResourceKind.RULES: "Rules",
+}
+
+
+def _lacking(method: str, address: ResourceAddress, host: str) -> str:
+    """Clients look for these very texts."""
+    noun = _NOUNS.get(address.kind)
+    if noun is not None:
+        verb = "Enumerate" if noun.endswith("s") else _VERBS.get(method, "Get")
+        place = f"sb://{host}/{address.path}"
+        return (
+            f"401 SubCode=40100: Unauthorized : Unauthorized access for '{verb}{noun}' operation on endpoint "
+            f"'{place}'. Use a policy with the Manage claim."
+        )
+    right = _RIGHTS.get(method)
+    if right is None:
+        return "Manage,EntityRead claims required for this operation. Use a policy with the Manage claim."
+    failed = f"Authorization failed for specified action: Manage,{right}."
+    return f"SubCode=40100. Unauthorized : {failed} Use a policy with the Manage claim."
 
 
 def refusal(status: int, detail: str) -> Response:

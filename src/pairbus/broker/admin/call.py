@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from pairbus.broker.access.grants import ClaimMissing
 from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.names import fold
+from pairbus.broker.engine.names import entity_path
 from pairbus.broker.engine.settings import EntitySettings
 from pairbus.errors import PairbusError
 
 from .address import ResourceAddress
 from .atom import AtomEntry, Origin, entry_response, feed_response
-from .errors import AdminRefused, Unauthorized
+from .errors import AdminRefused, ManageMissing, Unauthorized
 from .exchange import HttpRequest, Response
 from .markup import XmlNode, parse
 
@@ -33,6 +34,8 @@ def check_rights(authorize: Authorize | None, request: HttpRequest, path: str) -
         return
     try:
         authorize(request, path)
+    except ClaimMissing as missing:
+        raise ManageMissing(missing.description) from missing
     except Refused as refused:
         raise Unauthorized(refused.description) from refused
     except AdminRefused:
@@ -57,8 +60,8 @@ class AdminCall:
         """
         for field, header in _FORWARDING.items():
             target, before = getattr(settings, field, None), getattr(current, field, None)
-            if target is not None and (before is None or fold(before) != fold(target)):
-                self._check_target(target, header)
+            if target is not None and target != before:
+                self._check_target(entity_path(target), header)
 
     def _check_target(self, target: str, header: str) -> None:
         brought = self.request.headers.get(header)

@@ -7,13 +7,14 @@ from typing import Final
 
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.results import Counts
+from pairbus.broker.engine.settings import NamespaceLimits
 from pairbus.broker.engine.subscription import Subscription
 from pairbus.broker.engine.topic import Topic
 
 from .atom import DESCRIPTION_SPACES
 from .duration import format_instant
 from .markup import XmlNode, branch, leaf
-from .settings import write_settings
+from .settings import shown_size, write_settings
 
 _COUNTS_SPACE = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 
@@ -55,13 +56,12 @@ _ORDER: Final = (
 )
 
 
-def describe_queue(
-    queue: MessageQueue, *, host: str, default_kilobytes: int, authorization: XmlNode
-) -> XmlNode:
+def describe_queue(queue: MessageQueue, *, limits: NamespaceLimits, authorization: XmlNode) -> XmlNode:
     counts = queue.counts()
     texts = {
-        "MaxMessageSizeInKilobytes": str(default_kilobytes),
-        **write_settings(queue.settings, host=host),
+        "MaxMessageSizeInKilobytes": str(limits.max_message_size // 1024),
+        **write_settings(queue.settings),
+        "MaxSizeInMegabytes": str(shown_size(queue.settings, limits)),
         **_times(queue),
         "SizeInBytes": str(queue.size_bytes),
         "MessageCount": str(counts.total),
@@ -73,11 +73,12 @@ def describe_queue(
 
 
 def describe_topic(
-    topic: Topic, *, host: str, default_kilobytes: int, filters: Mapping[str, int], authorization: XmlNode
+    topic: Topic, *, limits: NamespaceLimits, filters: Mapping[str, int], authorization: XmlNode
 ) -> XmlNode:
     texts = {
-        "MaxMessageSizeInKilobytes": str(default_kilobytes),
-        **write_settings(topic.settings, host=host),
+        "MaxMessageSizeInKilobytes": str(limits.max_message_size // 1024),
+        **write_settings(topic.settings),
+        "MaxSizeInMegabytes": str(shown_size(topic.settings, limits)),
         **_times(topic),
         **{element: str(count) for element, count in filters.items()},
         "SizeInBytes": str(topic.size_bytes),
@@ -90,10 +91,10 @@ def describe_topic(
     return _assemble("TopicDescription", texts, [authorization, details])
 
 
-def describe_subscription(subscription: Subscription, *, host: str) -> XmlNode:
+def describe_subscription(subscription: Subscription) -> XmlNode:
     counts = subscription.counts()
     texts = {
-        **write_settings(subscription.settings, host=host),
+        **write_settings(subscription.settings),
         **_times(subscription),
         "MessageCount": str(counts.total),
         "EntityAvailabilityStatus": "Available",
@@ -111,7 +112,7 @@ def _times(entity: MessageQueue | Topic) -> dict[str, str]:
     return {
         "CreatedAt": format_instant(entity.created_at),
         "UpdatedAt": format_instant(entity.updated_at),
-        "AccessedAt": format_instant(entity.accessed_at),
+        "AccessedAt": format_instant(entity.accessed_at or None),
     }
 
 

@@ -20,7 +20,7 @@ from .description import describe_queue, describe_topic
 from .errors import AdminRefused
 from .exchange import Response
 from .markup import XmlNode
-from .settings import read_settings
+from .settings import keep_size, read_settings
 
 SendableSettings = TypeVar("SendableSettings", QueueSettings, TopicSettings)
 # The first version that tells of filters.
@@ -99,23 +99,22 @@ class Entities:
             )
         if isinstance(found, Topic):
             settings = _settings(TopicSettings, description, found.settings)
+            settings = keep_size(settings, found.settings, self._namespace.limits)
             return self._namespace.update_topic(found.path, settings, call.now)
         changed = _settings(QueueSettings, description, found.settings)
+        changed = keep_size(changed, found.settings, self._namespace.limits)
         call.check_forwarding(changed, found.settings)
         return self._namespace.update_queue(found.path, changed, call.now)
 
     def _entry(self, entity: MessageQueue | Topic, call: AdminCall) -> AtomEntry:
-        host, kilobytes = call.origin.host, self._namespace.limits.max_message_size // 1024
-        settings = entity.settings
+        settings, limits = entity.settings, self._namespace.limits
         assert isinstance(settings, QueueSettings | TopicSettings)
         rules = describe_authorization(settings.authorization_rules)
         if isinstance(entity, Topic):
             filters = self._filter_counts(entity, call)
-            described = describe_topic(
-                entity, host=host, default_kilobytes=kilobytes, filters=filters, authorization=rules
-            )
+            described = describe_topic(entity, limits=limits, filters=filters, authorization=rules)
         else:
-            described = describe_queue(entity, host=host, default_kilobytes=kilobytes, authorization=rules)
+            described = describe_queue(entity, limits=limits, authorization=rules)
         return AtomEntry(
             path=entity.path,
             title=entity.path,

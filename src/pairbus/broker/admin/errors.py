@@ -2,7 +2,8 @@
 
 PairbusError
   AdminRefused           status and text of the answer
-    Unauthorized         401: no token, a bad one, or one without the Manage claim
+    Unauthorized         401: no token, or a bad one
+      ManageMissing      401: one without the Manage claim
 """
 
 from __future__ import annotations
@@ -22,5 +23,9 @@ class AdminRefused(PairbusError):
 class Unauthorized(AdminRefused):
     """The request carries no token that allows it."""
 
-    def __init__(self, detail: str = "Manage,EntityRead claims are required for this operation.") -> None:
+    def __init__(self, detail: str) -> None:
         super().__init__(401, detail)
+
+
+class ManageMissing(Unauthorized):
+    """The token is a good one, but has not the Manage claim."""

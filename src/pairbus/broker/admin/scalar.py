@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
 
 from pairbus.broker.engine.settings import EntityStatus
 
@@ -23,7 +22,7 @@ class Read(Protocol):
 class WriteScalar(Protocol):
     """From a setting to an element's text; None leaves the element out."""
 
-    def __call__(self, value: Any, host: str) -> str | None: ...
+    def __call__(self, value: Any) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -68,24 +67,25 @@ def _read_status(text: str) -> EntityStatus:
 
 
 def _read_forwarding(text: str) -> str | None:
-    """The path of the entity: clients write it plain, or as a URL with the namespace's host."""
+    """Clients write it as a path, or as a URL with the namespace's host, and find again what they wrote, but
+    for the case of scheme and host.
+    """
     stripped = text.strip()
-    path = unquote(urlsplit(stripped).path) if "://" in stripped else stripped
-    return path.strip("/") or None
-
-
-def _write_forwarding(value: str | None, host: str) -> str | None:
-    return f"sb://{host}/{value}" if value else None
+    scheme, separator, rest = stripped.partition("://")
+    if not separator:
+        return stripped or None
+    host, slash, path = rest.partition("/")
+    return f"{scheme.lower()}://{host.lower()}{slash}{path}"
 
 
 def _read_text(text: str) -> str:
     return text
 
 
-boolean = Scalar(_read_boolean, lambda value, host: "true" if value else "false")
-number = Scalar(_read_number, lambda value, host: None if value is None else str(value))
-duration = Scalar(_read_duration, lambda value, host: format_duration(value))
-limited_duration = Scalar(_read_limited_duration, lambda value, host: format_duration(value))
-status = Scalar(_read_status, lambda value, host: str(value.value))
-text = Scalar(_read_text, lambda value, host: value or None)
-forwarding = Scalar(_read_forwarding, _write_forwarding)
+boolean = Scalar(_read_boolean, lambda value: "true" if value else "false")
+number = Scalar(_read_number, lambda value: None if value is None else str(value))
+duration = Scalar(_read_duration, lambda value: format_duration(value))
+limited_duration = Scalar(_read_limited_duration, lambda value: format_duration(value))
+status = Scalar(_read_status, lambda value: str(value.value))
+text = Scalar(_read_text, lambda value: value or None)
+forwarding = Scalar(_read_forwarding, lambda value: value)

@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
-from pairbus.broker.engine.settings import EntitySettings, QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.broker.engine.settings import (
+    EntitySettings,
+    NamespaceLimits,
+    QueueSettings,
+    SubscriptionSettings,
+    TopicSettings,
+)
 from pairbus.errors import show_value
 
 from . import scalar
@@ -20,6 +26,7 @@ from .markup import XmlNode
 from .scalar import Scalar
 
 SettingsType = TypeVar("SettingsType", QueueSettings, TopicSettings, SubscriptionSettings)
+Sendable = TypeVar("Sendable", QueueSettings, TopicSettings)
 
 _TABLE: Final[dict[str, tuple[str, Scalar]]] = {
     "LockDuration": ("lock_duration", scalar.limited_duration),
@@ -75,11 +82,11 @@ def _read(element: str, node: XmlNode, kind_of_value: Scalar) -> Any:
         raise AdminRefused(400, f"The value of {element} is not allowed: {error}.") from error
 
 
-def write_settings(settings: EntitySettings, *, host: str) -> Mapping[str, str]:
+def write_settings(settings: EntitySettings) -> Mapping[str, str]:
     """Texts by element, for every setting that has one."""
     known = _fields_of(type(settings))
     texts = {
-        element: kind_of_value.write(getattr(settings, field), host)
+        element: kind_of_value.write(getattr(settings, field))
         for element, (field, kind_of_value) in _TABLE.items()
         if field in known
     }
@@ -115,6 +122,20 @@ _NATIVE: Final[dict[Scalar, type]] = {
     scalar.forwarding: str,
 }
 _IN_WORDS: Final = {bool: "true or false", int: "a whole number", str: "a text"}
+
+
+def shown_size(settings: EntitySettings, limits: NamespaceLimits) -> int:
+    """The service tells the size of all partitions together, though it was told that of one."""
+    assert isinstance(settings, QueueSettings | TopicSettings)
+    return settings.max_size_in_megabytes * (limits.partitions if settings.enable_partitioning else 1)
+
+
+def keep_size(settings: Sendable, current: EntitySettings, limits: NamespaceLimits) -> Sendable:
+    """A client that sends a description back, with the size that it was shown, does not mean to change it."""
+    assert isinstance(current, QueueSettings | TopicSettings)
+    if settings.max_size_in_megabytes != shown_size(current, limits):
+        return settings
+    return replace(settings, max_size_in_megabytes=current.max_size_in_megabytes)
 
 
 def _fields_of(kind: type[EntitySettings]) -> frozenset[str]:

@@ -56,7 +56,7 @@ class Subscriptions:
         return AtomEntry(
             path=subscription.path,
             title=subscription.name,
-            description=describe_subscription(subscription, host=call.origin.host),
+            description=describe_subscription(subscription),
             created_at=subscription.created_at,
             updated_at=subscription.updated_at,
         )

@@ -36,6 +36,7 @@ class Entity(ABC):
         "_context",
         "_emit",
         "_idle",
+        "_idle_since",
         "_schedule",
         "_shelf",
         "_takes_messages",
@@ -56,7 +57,9 @@ class Entity(ABC):
         self.alarm = Alarm(self.tick)
         self.path = path
         self.removed = False
-        self.created_at = self.updated_at = self.accessed_at = now
+        self.created_at = self.updated_at = self._idle_since = now
+        # When messages were last sent, received or looked at; 0 if never.
+        self.accessed_at = 0.0
         self.space = space
         self.last_sequence = 0
         self.duplicates: DuplicateHistory | None = None
@@ -92,11 +95,15 @@ class Entity(ABC):
     @property
     def used_at(self) -> float:
         """When the entity was last used, as auto-delete sees it."""
-        return self.accessed_at
+        return max(self.accessed_at, self._idle_since)
 
     def touch(self, now: float) -> None:
         """Note that the entity is in use, for instance by a receiver that waits."""
         self.accessed_at = now
+
+    def spare(self, now: float) -> None:
+        """Let the entity be idle from now on and no longer: somebody has just cared for it."""
+        self._idle_since = now
 
     # -- sending
 
@@ -189,7 +196,7 @@ class Entity(ABC):
             self._emit(DuplicateForgotten(self.path, now))
         if self._idle is not None and now >= self.used_at + self._idle:
             if self._schedule.count:
-                self.touch(now)
+                self.spare(now)
             else:
                 self._context.retire(self)
 
@@ -205,7 +212,9 @@ class Entity(ABC):
 
     def shift_durations(self, seconds: float) -> None:
         """Somebody has set the clock forward: what is over after a while takes as long as it would have."""
-        self.accessed_at += seconds
+        self._idle_since += seconds
+        if self.accessed_at:
+            self.accessed_at += seconds
         self.wind_alarm()
 
     # -- settings, end and recovery
@@ -218,7 +227,8 @@ class Entity(ABC):
         self._idle = settings.auto_delete_on_idle
         if isinstance(settings, QueueSettings | TopicSettings):
             self._takes_messages = not settings.status.forbids_sending
-            self.space.limit = settings.max_size_in_megabytes * MEGABYTE
+            partitions = self._context.limits.partitions if settings.enable_partitioning else 1
+            self.space.limit = settings.max_size_in_megabytes * MEGABYTE * partitions
             self._configure_duplicates(settings)
         self.wind_alarm()
 

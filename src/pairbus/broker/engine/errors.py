@@ -1,7 +1,8 @@
 """How the engine says no.
 
     PairbusError
-     └── Refused      an operation that the engine refuses; `condition` is what the client sees
+     └── Refused            an operation that the engine refuses; `condition` is what the client sees
+          └── EntityMissing there is no entity at a path
 
 The texts say what would be right, because the official SDKs show them to the application's author. The
 functions make the refusals that are raised in more than one place, so that each is worded once.
@@ -21,13 +22,30 @@ class Refused(PairbusError):
         self.condition = condition
         self.description = description
 
+    def told_to(self, host: str) -> str:
+        """The description for a client that calls the namespace `host`."""
+        del host
+        return self.description
+
+
+class EntityMissing(Refused):
+    """There is no such entity. Clients look for its whole address in the text."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(conditions.NOT_FOUND, self._text(path))
+
+    def told_to(self, host: str) -> str:
+        return self._text(f"sb://{host}/{self.path}")
+
+    @staticmethod
+    def _text(name: str) -> str:
+        return f"The messaging entity '{name}' could not be found. Create it first, or mend its name."
+
 
 def not_found(path: str) -> Refused:
     """There is no such entity."""
-    return Refused(
-        conditions.NOT_FOUND,
-        f"The messaging entity '{path}' could not be found. Create it first, or mend its name.",
-    )
+    return EntityMissing(path)
 
 
 def already_exists(path: str) -> Refused:

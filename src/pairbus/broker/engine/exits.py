@@ -14,6 +14,7 @@ from pairbus import words
 from .context import Context
 from .errors import Refused, not_allowed
 from .message import MessageState, StoredMessage
+from .names import entity_path
 from .settings import ReceivableSettings
 
 
@@ -51,8 +52,8 @@ class Exits(Generic[DeadRoom]):
     def obey(self, settings: ReceivableSettings) -> None:
         """Go by these settings from now on."""
         self.buries_expired = settings.dead_lettering_on_message_expiration
-        self.forward_to = settings.forward_to
-        self._forward_dead_letters_to = settings.forward_dead_lettered_messages_to
+        self.forward_to = _path(settings.forward_to)
+        self._forward_dead_letters_to = _path(settings.forward_dead_lettered_messages_to)
 
     def letter(
         self,
@@ -103,3 +104,7 @@ class Exits(Generic[DeadRoom]):
             assert self.transfer_dead_letters is not None
             letter = self.letter(message, reason=refused.condition, description=refused.description)
             self.transfer_dead_letters.insert(letter)
+
+
+def _path(target: str | None) -> str | None:
+    return None if target is None else entity_path(target)

@@ -7,6 +7,7 @@ topic may have slashes in its name, but not the word that stands before the name
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
 from .errors import bad_argument
 from .settings import NamespaceLimits
@@ -23,6 +24,13 @@ _RULE_NAME = re.compile(r"[^/\\?#@*\x00-\x1f]+")
 def fold(path: str) -> str:
     """The form in which paths are compared."""
     return path.strip("/").lower()
+
+
+def entity_path(raw: str) -> str:
+    """The path of a URI or of a bare path, without scheme, host, port and outer slashes."""
+    if "://" in raw:
+        raw = raw.partition("://")[2].partition("/")[2]
+    return unquote(raw).strip("/")
 
 
 def entity_of(path: str) -> str:

@@ -28,7 +28,7 @@ from .entity import Entity
 from .errors import Refused, bad_argument
 from .events import EngineEvent, EntityKind, EntityPut, EntityRemoved, RulePut, RuleRemoved
 from .message import Incoming
-from .names import SEGMENT, check_path, check_rule_name, check_subscription_name, fold
+from .names import SEGMENT, check_path, check_rule_name, check_subscription_name, entity_path
 from .queue import MessageQueue
 from .recovery import Recovery, describe
 from .rules import Rule
@@ -123,8 +123,7 @@ class Namespace:
         for event in events:
             recovery.apply(event)
         for entity in self._entities():
-            if now > entity.accessed_at:
-                entity.touch(now)
+            entity.spare(max(now, entity.created_at))
             entity.wind_alarm()
 
     # -- queues
@@ -239,7 +238,7 @@ class Namespace:
         if len(node.rules) >= self.limits.max_rules:
             raise self._full("rules", self.limits.max_rules)
         node.add_rule(rule)
-        node.touch(now)
+        node.spare(now)
         self._context.events.append(RulePut(node.path, rule))
         return rule
 
@@ -248,7 +247,7 @@ class Namespace:
         node = self.get_subscription(topic, subscription)
         node.get_rule(rule.name)
         node.put_rule(rule)
-        node.touch(now)
+        node.spare(now)
         self._context.events.append(RulePut(node.path, rule))
         return rule
 
@@ -257,7 +256,7 @@ class Namespace:
         node = self.get_subscription(topic, subscription)
         rule = node.get_rule(name)
         node.remove_rule(name)
-        node.touch(now)
+        node.spare(now)
         self._context.events.append(RuleRemoved(node.path, rule.name))
 
     def get_rule(self, topic: str, subscription: str, name: str) -> Rule:
@@ -290,11 +289,7 @@ class Namespace:
         for target in (settings.forward_to, settings.forward_dead_lettered_messages_to):
             if target is None:
                 continue
-            if fold(target) == fold(path):
-                raise bad_argument(
-                    f"The entity '{path}' cannot forward to itself. Name another queue or topic."
-                )
-            node = self._directory.find(target)
+            node = self._directory.find(entity_path(target))
             if node is None or isinstance(node, Subscription):
                 raise bad_argument(f"'{path}' cannot forward to '{target}': there is no such queue or topic.")
 
@@ -326,7 +321,7 @@ class Namespace:
     def _update(self, entity: MessageQueue | Topic, settings: EntitySettings, now: float) -> None:
         check_update(entity.settings, settings)
         self._check_settings(entity.path, settings)
-        entity.touch(now)
+        entity.spare(now)
         entity.configure(settings, now)
         self._context.events.append(describe(entity))
 

@@ -132,7 +132,7 @@ class MessageQueue(Entity):
 
     @property
     def used_at(self) -> float:
-        return max(queue.accessed_at for queue in (self, *self.sub_queues()))
+        return max(super().used_at, *(queue.accessed_at for queue in self.sub_queues()), 0.0)
 
     def counts(self) -> Counts:
         """How many messages there are, of which kind."""
@@ -213,8 +213,8 @@ class MessageQueue(Entity):
             )
         if not with_session and self._shelf.sessions is not None:
             raise not_allowed(
-                f"It is not possible for the entity '{self.path}', which requires sessions, to create a "
-                "non-sessionful message receiver. Accept a session first."
+                "It is not possible for an entity that requires sessions to create a non-sessionful message "
+                f"receiver. Accept a session of '{self.path}'."
             )
 
     # -- messages that come in

@@ -50,6 +50,7 @@ class ReceivableSettings(EntitySettings):
     requires_session: bool = False
     max_delivery_count: int = 10
     dead_lettering_on_message_expiration: bool = False
+    # As it was written: a path, or a URI that ends with one.
     forward_to: str | None = None
     forward_dead_lettered_messages_to: str | None = None
 
@@ -98,6 +99,7 @@ class NamespaceLimits:
     max_batch_size: int = 262_144
     # What max_message_size_in_kilobytes may ask for; only Premium lets an entity take larger messages.
     largest_message_size: int = 262_144
+    smallest_kilobytes: int = 1
     max_entities: int = 10_000
     max_subscriptions: int = 2_000
     max_rules: int = 2_000
@@ -108,6 +110,8 @@ class NamespaceLimits:
     max_user_metadata: int = 1024
     max_session_state: int = 262_144
     max_queue_megabytes: int = 81_920
+    # Each partition of a partitioned entity may become as large as the entity was to be.
+    partitions: int = 16
     max_lock_duration: float = 300.0
     min_lock_duration: float = 5.0
     max_delivery_count: int = 2_147_483_647
@@ -125,6 +129,8 @@ PREMIUM = NamespaceLimits(
     max_message_size=MEGABYTE,
     max_batch_size=MEGABYTE,
     largest_message_size=100 * MEGABYTE,
+    smallest_kilobytes=1024,
+    partitions=1,
     sku="Premium",
 )
 # For tests of applications: short locks, windows and idle times, which Azure refuses.

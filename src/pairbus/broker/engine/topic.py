@@ -33,7 +33,7 @@ class Topic(Entity):
 
     @property
     def used_at(self) -> float:
-        return max([self.accessed_at, *(each.used_at for each in self._subscriptions.values())])
+        return max([super().used_at, *(each.used_at for each in self._subscriptions.values())])
 
     def find_subscription(self, name: str) -> Subscription | None:
         return self._subscriptions.get(name.lower())

@@ -31,36 +31,39 @@ def check_settings(settings: EntitySettings, limits: NamespaceLimits) -> None:
 
 def check_update(old: EntitySettings, new: EntitySettings) -> None:
     """Raise Refused if the update changes what is fixed."""
+    kind = type(old).__name__.removesuffix("Settings")
     for name in FIXED:
-        if getattr(old, name, None) != getattr(new, name, None):
-            raise bad_argument(
-                f"The setting {name} cannot be changed once the entity exists. Delete it and create it anew."
-            )
+        if getattr(old, name, None) == getattr(new, name, None):
+            continue
+        # Clients look for these very texts.
+        if name == "enable_partitioning":
+            text = f"Partitioning cannot be changed for {kind}. "
+        else:
+            text = f"The value for the {_pascal(name)} property of an existing {kind} cannot be changed. "
+        raise bad_argument(f"{text}Delete the entity and create it anew.")
 
 
 def _check_receivable(settings: ReceivableSettings, limits: NamespaceLimits) -> None:
     _check_range(settings, "lock_duration", limits.min_lock_duration, limits.max_lock_duration)
     _check_range(settings, "max_delivery_count", 1, limits.max_delivery_count)
-    if settings.requires_session and settings.forward_to is not None:
-        raise bad_argument(
-            "An entity that requires sessions cannot forward its messages. Set one or the other."
-        )
 
 
 def _check_sendable(settings: QueueSettings | TopicSettings, limits: NamespaceLimits) -> None:
     _check_range(settings, "max_size_in_megabytes", 1, limits.max_queue_megabytes)
-    _check_range(
-        settings,
-        "max_message_size_in_kilobytes",
-        1,
-        max(limits.largest_message_size, limits.max_message_size) // 1024,
-    )
-    if settings.requires_duplicate_detection:
-        shortest, longest = limits.min_duplicate_window, limits.max_duplicate_window
-        _check_range(settings, "duplicate_detection_history_time_window", shortest, longest)
+    largest = max(limits.largest_message_size, limits.max_message_size) // 1024
+    _check_range(settings, "max_message_size_in_kilobytes", limits.smallest_kilobytes, largest)
+    shortest, longest = limits.min_duplicate_window, limits.max_duplicate_window
+    _check_range(settings, "duplicate_detection_history_time_window", shortest, longest)
 
 
 def _check_range(settings: EntitySettings, name: str, lowest: float, highest: float) -> None:
     value = getattr(settings, name)
     if value is not None and not lowest <= value <= highest:
-        raise bad_argument(f"The setting {name} is {value}; it must be from {lowest} to {highest}.")
+        raise bad_argument(
+            f"The value of {_pascal(name)} ({name}) is {value}; it must be from {lowest} to {highest}."
+        )
+
+
+def _pascal(name: str) -> str:
+    """The name of a setting in the administration API, which is what most clients call it."""
+    return name.title().replace("_", "")

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from urllib.parse import unquote
 
 from pairbus import words
+from pairbus.broker.engine.names import entity_path
 
 # Far longer than any path. Claims are looked for at each of its slashes: the work grows with its square.
 MOST_ADDRESS = 1024
@@ -46,10 +46,3 @@ def parse_address(raw: str) -> LinkAddress:
     if lowered.endswith(f"/{words.MANAGEMENT}"):
         return LinkAddress(NodeKind.MANAGEMENT, path[: -len(words.MANAGEMENT) - 1])
     return LinkAddress(NodeKind.ENTITY, path)
-
-
-def entity_path(raw: str) -> str:
-    """The path of a URI or of a bare path, without scheme, host, port and outer slashes."""
-    if "://" in raw:
-        raw = raw.partition("://")[2].partition("/")[2]
-    return unquote(raw).strip("/")

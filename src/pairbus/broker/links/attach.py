@@ -48,7 +48,7 @@ _wait_numbers = itertools.count()
 def attach_link(peer: "Peer", event: LinkAttached) -> None:
     """Answer an attach: accept it, keep it waiting for a session, leave it unanswered, or refuse it."""
     try:
-        address = _address(event)
+        address = _address(peer, event)
         if address.kind is NodeKind.ENTITY:
             _attach_entity(peer, event, address.path)
         else:
@@ -56,10 +56,10 @@ def attach_link(peer: "Peer", event: LinkAttached) -> None:
     except Refused as refused:
         fields = {"namespace": peer.host.name, "connection": peer.name, "condition": refused.condition}
         refusals.tell(logging.INFO, "link refused", {**fields, "reason": refused.description})
-        event.link.refuse(AmqpError(refused.condition, refused.description, {}))
+        event.link.refuse(AmqpError(refused.condition, refused.told_to(peer.known_as), {}))
 
 
-def _address(event: LinkAttached) -> LinkAddress:
+def _address(peer: "Peer", event: LinkAttached) -> LinkAddress:
     terminus = event.attach.source if event.link.is_sender else event.attach.target
     raw = terminus.address if isinstance(terminus, Source | Target) else None
     if not isinstance(raw, str):
@@ -68,6 +68,7 @@ def _address(event: LinkAttached) -> LinkAddress:
         )
     if len(raw) > MOST_ADDRESS:
         raise Refused(conditions.INVALID_FIELD, f"An address has at most {MOST_ADDRESS} characters.")
+    peer.meet(raw)
     return parse_address(raw)
 
 
@@ -77,7 +78,7 @@ def _address(event: LinkAttached) -> LinkAddress:
 def _attach_node(peer: "Peer", link: Link, address: LinkAddress) -> None:
     name = f"{address.kind.value}:{address.path.lower()}"
     if address.kind is NodeKind.MANAGEMENT:
-        peer.access.require(address.resource, ("Send", "Listen", "Manage"), now=peer.host.now())
+        peer.require(address.resource, "Send", "Listen", "Manage")
         path = peer.host.engine.node(address.path).path
         if _leave_unanswered(peer, link, path):
             return
@@ -127,6 +128,7 @@ def _token_node(peer: "Peer") -> Node:
         exists=exists,
         is_down=lambda path: host.faults.refuses_tokens(path, host.now()),
         accept=peer.take_grant,
+        meet=peer.meet,
     )
 
 
@@ -153,11 +155,12 @@ def _management_node(peer: "Peer", address: LinkAddress, path: str) -> Node:
         path=path,
         engine=host.engine,
         now=host.now,
-        require=lambda claim: peer.access.require(address.resource, (claim,), now=host.now()),
+        require=lambda claim: peer.require(address.resource, claim),
         check_faults=lambda operation: _check_faults(peer, operation, path),
         delay=lambda: peer.delay_of_answer(path),
         session_lock=lambda queue, session_id: _held_session(peer, queue, session_id),
         count=lambda kind, size: host.counters.count(path, peer.name, kind=kind, size=size),
+        host=lambda: peer.known_as,
     )
 
 
@@ -180,7 +183,7 @@ def _attach_entity(peer: "Peer", event: LinkAttached, path: str) -> None:
     claim, operation = (
         ("Listen", ClientAction.ATTACH_RECEIVER) if link.is_sender else ("Send", ClientAction.ATTACH_SENDER)
     )
-    peer.access.require(path, (claim,), now=peer.host.now())
+    peer.require(path, claim)
     if _leave_unanswered(peer, link, path):
         return
     _check_faults(peer, operation, path)

@@ -23,14 +23,17 @@ class TokenNode:
         exists: Callable[[str], None],
         is_down: Callable[[str], bool],
         accept: Callable[[Grant, str], None],
+        meet: Callable[[str], str],
     ) -> None:
         """`check` turns token and path into a grant or raises TokenRejected; `exists` raises Refused for an
-        unknown path; `accept` is told what a token gives, and for which path.
+        unknown path; `accept` is told what a token gives, and for which path; `meet` finds out from an
+        audience what the client calls this namespace.
         """
         self._check = check
         self._exists = exists
         self._is_down = is_down
         self._accept = accept
+        self._meet = meet
 
     def __call__(self, request: NodeRequest) -> Answer:
         operation = request.properties.get("operation")
@@ -41,13 +44,13 @@ class TokenNode:
             return _answer(
                 400, "put-token needs the audience as application property 'name' and the token as the body."
             )
-        return self._put(parse_address(audience), token)
+        return self._put(parse_address(audience), token, self._meet(audience))
 
     def failure(self) -> Answer:
         """What is said when something goes wrong that nobody foresaw."""
         return _answer(500, FAILED)
 
-    def _put(self, address: LinkAddress, token: str) -> Answer:
+    def _put(self, address: LinkAddress, token: str, host: str) -> Answer:
         path = address.path
         if self._is_down(path):
             return _answer(401, "The token service is not available.")
@@ -58,7 +61,7 @@ class TokenNode:
         except TokenRejected as rejected:
             return _answer(401, rejected.description)
         except Refused as refused:
-            return _answer(404, refused.description)
+            return _answer(404, refused.told_to(host))
         self._accept(grant, address.resource)
         return _answer(202, "Accepted")
 

@@ -80,6 +80,7 @@ class ManagementNode:
     delay: Callable[[], float]
     session_lock: SessionLocks
     count: Count
+    host: Callable[[], str]
 
     def __call__(self, request: NodeRequest) -> Answer:
         name = str(request.properties.get("operation", "")).removeprefix(words.OPERATION_PREFIX)
@@ -88,7 +89,7 @@ class ManagementNode:
         try:
             body = self._do(name, request)
         except Refused as refused:
-            return _refusal(refused)
+            return _refusal(refused, self.host())
         except DecodeError as error:
             return _refusal(
                 Refused(conditions.ARGUMENT_ERROR, f"The request cannot be read: {error.description}")
@@ -316,10 +317,10 @@ _OPERATIONS: dict[str, tuple[_Operation, str]] = {
 }
 
 
-def _refusal(refused: Refused) -> Answer:
+def _refusal(refused: Refused, host: str = "") -> Answer:
     properties = {
         words.STATUS: Int(_STATUS.get(refused.condition, 400)),
-        words.STATUS_TEXT: refused.description,
+        words.STATUS_TEXT: refused.told_to(host),
         words.STATUS_CONDITION: Symbol(refused.condition),
     }
     return Answer(properties)

@@ -99,6 +99,8 @@ class Peer(Direct):
         self._is_stopped = False  # as a black hole does
         self._closing = False
         self._is_crowded_out = False
+        #: The host, and perhaps port, by which the client calls this namespace.
+        self.known_as = host.name
         # What is to be said when the turn is committed, and whether the line is then cut or closed.
         self._staged = b""
         self._is_cut = False
@@ -404,6 +406,7 @@ class Peer(Direct):
         info = self.host.connections.introduce(
             self.name, container_id=event.open.container_id, client=event.open.properties
         )
+        self.known_as = event.open.hostname or self.known_as
         if info is not None:
             facts = {**self._fields(), "container": info.container_id, "address": info.address}
             bounded.tell(logging.INFO, "connection opened", facts)
@@ -489,6 +492,16 @@ class Peer(Direct):
             return next(reversed(named or here), None)
 
         return find
+
+    def meet(self, address: str) -> str:
+        """Find out from an address what the client calls this namespace."""
+        if "://" in address:
+            self.known_as = address.partition("://")[2].partition("/")[0] or self.known_as
+        return self.known_as
+
+    def require(self, path: str, *claims: str) -> None:
+        """Refuse unless a token gives one of `claims` on `path`."""
+        self.access.require(path, claims, now=self.host.now(), host=self.known_as)
 
     def take_grant(self, grant: Grant, audience: str) -> None:
         """A token was shown: the client is no stranger any more. If it gives less than the one before, links
