@@ -70,7 +70,7 @@ def modules_loaded_by(statement: str) -> set[str]:
 HEAVY = {
     "aiohttp", "asyncio", "azure", "click", "cryptography", "h11", "http", "jwt", "opentelemetry", "pandas",
     "prometheus_client", "pyarrow", "pyspark", "pytest", "requests", "rich", "sqlite3", "ssl", "starlette",
-    "typer",
+    "typer", "wsproto",
 }  # fmt: skip
 
 

@@ -61,6 +61,7 @@ HOMES = {
     "rich": {"drill"},
     "starlette": {"dashboard"},
     "uvicorn": {"dashboard"},
+    "wsproto": {"broker"},
 }
 DISTRIBUTIONS = {
     "jwt": "pyjwt",

@@ -27,8 +27,11 @@ ENTRY_POINTS = {"pairbus.cli.main": {"main"}}
 # turns them into an answer, a dead letter or one of the public errors.
 INNER = {
     "AdminRefused",
+    "ClaimMissing",
     "DecodeError",
     "EncodeError",
+    "EntityMissing",
+    "ManageMissing",
     "ProtocolError",
     "RowDamaged",
     "SessionViolation",

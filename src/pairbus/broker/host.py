@@ -216,7 +216,11 @@ class NamespaceHost:
     ) -> asyncio.Protocol | Direct:
         if not first.startswith(b"AMQP") and first[:1].isalpha():
             return AdminLine(self, self._register("http", transport), visitor)
-        return Peer(self, self._register("amqp", transport), visitor)
+        return self.make_peer("amqp", transport, visitor)
+
+    def make_peer(self, protocol: str, transport: asyncio.Transport, visitor: Visitor) -> Peer:
+        """Whoever speaks AMQP on this line."""
+        return Peer(self, self._register(protocol, transport), visitor)
 
     def _register(self, protocol: str, transport: asyncio.Transport) -> str:
         return self.connections.add(protocol, transport.get_extra_info("peername"), self.now()).name

@@ -2,7 +2,8 @@
 
 Theory
 1. The first byte decides: 0x16 begins a TLS handshake; inside TLS, or without it, `AMQP` begins AMQP and a
-   letter HTTP. One connection string therefore serves data and administration.
+   letter HTTP, from which a client may change to WebSocket. One connection string therefore serves data and
+   administration.
 2. A second socket is bound to the port for as long as the listener exists and never listens. While the line
    refuses, nobody is given the port, and the kernel itself answers that nothing listens there.
 3. A black hole is a listening socket whose queue is full: the kernel then drops whatever wants to connect, so
@@ -278,13 +279,22 @@ class Greeter(asyncio.Protocol):
         self._begun += data
         if len(self._begun) < 4 or self._transport is None:
             return
-        self._protocol = self._listener.choose(self._begun, self._transport, self._visitor)
-        self._protocol.connection_made(self._transport)
-        if isinstance(self._protocol, Direct):
-            # The hot path: from now on the transport calls the protocol itself.
-            self._transport.set_protocol(self._protocol)
-            self._listener.greeters.discard(self)
-        self._protocol.data_received(self._begun)
+        protocol = self._listener.choose(self._begun, self._transport, self._visitor)
+        if isinstance(protocol, Direct):
+            self.hand_over(protocol, self._begun)
+            return
+        self._protocol = protocol
+        protocol.connection_made(self._transport)
+        protocol.data_received(self._begun)
+
+    def hand_over(self, protocol: "Direct", begun: bytes) -> None:
+        """Step aside. The hot path: from now on the transport calls the protocol itself."""
+        assert self._transport is not None
+        self._protocol = protocol
+        protocol.connection_made(self._transport)
+        self._transport.set_protocol(protocol)
+        self._listener.greeters.discard(self)
+        protocol.data_received(begun)
 
     def eof_received(self) -> bool | None:
         if self._mute:

@@ -144,7 +144,7 @@ def broker(
 ) -> int:
     """Run embedded Service Bus namespaces until stopped.
 
-    Each namespace has one port, on which AMQP, TLS and HTTP are told apart by their first bytes. The official
+    Each namespace has one port, on which AMQP, TLS, HTTP and WebSockets are told apart. The official
     SDKs connect with the connection strings that are printed. SIGINT and SIGTERM stop the broker cleanly.
     """
     if data is not None and memory:

@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+import h11
+
 from pairbus.broker.access.tokens import check_authorization
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.subscription import subscription_path
 from pairbus.broker.gate import CROWDED, Visitor
+from pairbus.broker.listener import Greeter
+from pairbus.broker.websocket import MOST_READ, PATH, WebSocketLine, is_address, open_websocket
 from pairbus.fault_kinds import ClientAction
 from pairbus.metering import NAMESPACE
 
@@ -18,6 +22,7 @@ from . import AdminApi, AdminHttp, AdminRefused, HttpRequest, Response
 from .address import parse_address
 from .api import refusal, status_of
 from .atom import error_response
+from .exchange import split_target
 
 if TYPE_CHECKING:
     from pairbus.broker.host import NamespaceHost
@@ -93,7 +98,7 @@ class AdminLine(AdminHttp):
     """One HTTP connection to a namespace."""
 
     def __init__(self, host: "NamespaceHost", connection: str, visitor: Visitor) -> None:
-        super().__init__(self._serve)
+        super().__init__(self._serve, upgrade=self._change)
         self._host = host
         self._visitor = visitor
         self._connection = connection
@@ -105,6 +110,24 @@ class AdminLine(AdminHttp):
             agent = request.headers.get("user-agent", "")
             self._host.connections.introduce(self._connection, client={"user-agent": agent})
         return self._host.administration.handle(request, self._connection, self._visitor)
+
+    def _change(self, request: h11.Request, ahead: bytes) -> None:
+        """Let the connection speak AMQP over WebSocket."""
+        assert self._transport is not None
+        if not is_address(split_target(request.target.decode("latin-1"))[0]):
+            raise AdminRefused(404, f"WebSockets are at /{PATH}.")
+        if len(ahead) > MOST_READ:
+            raise AdminRefused(400, "Wait for the answer to a request to upgrade before you go on.")
+        try:
+            protocol, answer = open_websocket(request.headers.raw_items(), request.target)
+        except ValueError as error:
+            raise AdminRefused(400, f"The request to upgrade cannot be granted: {error}.") from error
+        greeter = self._transport.get_protocol()
+        assert isinstance(greeter, Greeter)
+        self._transport.write(answer)
+        self._host.connections.close(self._connection, self._host.now())
+        peer = self._host.make_peer("websocket", self._transport, self._visitor)
+        greeter.hand_over(WebSocketLine(protocol, peer), ahead)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

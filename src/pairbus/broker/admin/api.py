@@ -19,7 +19,7 @@ from .atom import DESCRIPTION_SPACES, AtomEntry, error_response, origin_of
 from .call import AdminCall, Authorize, check_rights
 from .duration import format_instant
 from .entities import Entities
-from .errors import AdminRefused, ManageMissing, Unauthorized
+from .errors import AdminRefused, ManageMissing
 from .exchange import HttpRequest, Response
 from .markup import branch, leaf
 from .subscriptions import Rules, Subscriptions
@@ -75,8 +75,8 @@ class AdminApi:
         """Carry out a request; whatever it holds, the answer is a response."""
         try:
             return self._carry_out(request, now)
-        except _LackingManage as lacking:
-            return error_response(lacking.status, lacking.detail)
+        except ManageMissing as missing:
+            return error_response(missing.status, missing.detail)  # whose text is told as it is
         except AdminRefused as refused:
             return refusal(refused.status, refused.detail)
         except Refused as refused:
@@ -98,7 +98,7 @@ class AdminApi:
         except ManageMissing as missing:
             if request.method == "GET" and address.kind is ResourceKind.ENTITY and not self._exists(address):
                 return call.reply_nothing()
-            raise _LackingManage(_lacking(request.method, address, origin.host)) from missing
+            raise ManageMissing(_lacking(request.method, address, origin.host)) from missing
         if act is None:
             raise AdminRefused(405, f"{request.method} is not possible here; {' and '.join(methods)} are.")
         return act(call)
@@ -132,10 +132,6 @@ class AdminApi:
             updated_at=created_at,
         )
         return call.reply(entry)
-
-
-class _LackingManage(Unauthorized):
-    """Its text is told as it is."""
 
 
 # The rights that a token for Manage has, and what is done to subscriptions and rules, in the service's words.

@@ -29,6 +29,8 @@ from .errors import AdminRefused
 from .exchange import HttpRequest, Response
 
 Handler = Callable[[HttpRequest], Response | Awaitable[Response]]
+# Takes a request to upgrade, and what came behind it; or raises `AdminRefused`.
+Upgrade = Callable[[h11.Request, bytes], None]
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +49,12 @@ class HttpLimits:
 class AdminHttp(asyncio.Protocol):
     """Serves one connection. Bytes that were read before it took over go to `data_received`."""
 
-    def __init__(self, handler: Handler, *, limits: HttpLimits | None = None) -> None:
+    def __init__(
+        self, handler: Handler, *, limits: HttpLimits | None = None, upgrade: Upgrade | None = None
+    ) -> None:
+        """`upgrade` takes over connections that are to speak another protocol; without it none is."""
         self._handler = handler
+        self._upgrade = upgrade
         self._limits = limits or HttpLimits()
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.header_size)
         self._transport: asyncio.Transport | None = None
@@ -123,8 +129,21 @@ class AdminHttp(asyncio.Protocol):
         elif isinstance(event, h11.Data):
             self._collect(event.data)
         elif isinstance(event, h11.EndOfMessage):
-            self._answer()
+            if self._upgrade is None or not self._wants_upgrade():
+                self._answer()
+            else:
+                self._give_away(self._upgrade)
         return True
+
+    def _wants_upgrade(self) -> bool:
+        assert self._head is not None
+        return any(name == b"upgrade" and value.lower() == b"websocket" for name, value in self._head.headers)
+
+    def _give_away(self, upgrade: Upgrade) -> None:
+        assert self._head is not None
+        upgrade(self._head, self._http.trailing_data[0])
+        self._closing, self._transport = True, None
+        self._cancel_timer()
 
     def _await_more(self) -> None:
         if self._http.they_are_waiting_for_100_continue:

@@ -117,11 +117,21 @@ class Peer(Direct):
         self.host.join(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._mute or self._closing:
+        if self.is_deaf:
             return
         self._input = self._input + data if self._input else data
         if not self._is_busy:
             self._work()
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether nothing is listened to."""
+        return self._mute or self._closing
+
+    def charge(self, seconds: float) -> None:
+        """So much time was spent on its bytes before it got them."""
+        if not self.machine.trusted:
+            self.host.allowance.spend(seconds)
 
     # -- the share of a turn
 

@@ -1,0 +1,183 @@
+"""AMQP over WebSocket, for clients behind proxies: `wss://HOST:PORT/$servicebus/websocket`, on the port of
+all else.
+
+1. A request to upgrade comes in as any other of HTTP. It is answered with 101 whoever asks: as with plain
+   AMQP, tokens are shown later, and until then the connection is a stranger's in the eyes of the gate.
+2. The bytes of binary messages are those of AMQP, cut anywhere. What stands behind is the same peer as
+   without WebSocket; it writes to a transport that puts each piece into a message, and holds the line back,
+   cuts it and closes it through that.
+3. Nothing is kept of an unfinished message: its bytes go on as they come. One read is so small that its
+   frames, be they all empty, take no more than one turn's share, and the time is put to a stranger's account.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Request, TextMessage
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from .listener import Direct
+
+PATH = "$servicebus/websocket"
+# In the order of preference: that of Microsoft's clients, and that of the standard.
+SUBPROTOCOLS = ("AMQPWSB10", "amqp")
+# Bytes of a message of ours. Some clients take no message of more than a few megabytes.
+MOST_WRITTEN = 65536
+# Bytes of one read. An empty frame has six.
+MOST_READ = 16384
+_MAY_CLOSE = (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING)
+_CLOSE = CloseConnection(code=CloseReason.NORMAL_CLOSURE)
+
+
+class WebSocketPeer(Protocol):
+    """What stands behind the line: a connection of AMQP."""
+
+    buffer: memoryview
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether nothing is listened to."""
+        ...
+
+    def charge(self, seconds: float) -> None:
+        """So much time was spent on its bytes before it got them."""
+        ...
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+
+    def data_received(self, data: bytes) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+
+def is_address(path: str) -> bool:
+    """Whether WebSockets are asked for at this path, which some clients write twice."""
+    parts = [part for part in unquote(path).lower().split("/") if part]
+    return parts in (PATH.split("/"), PATH.split("/") * 2)
+
+
+def open_websocket(headers: Iterable[tuple[bytes, bytes]], target: bytes) -> tuple[WSConnection, bytes]:
+    """Take a request to upgrade: the protocol from now on, and the answer. Raises ValueError."""
+    protocol = WSConnection(ConnectionType.SERVER)
+    try:
+        protocol.initiate_upgrade_connection(list(headers), target.decode("latin-1"))
+        request = next(iter(protocol.events()))
+        assert isinstance(request, Request), "a request is all that can come of one"
+        known = [name for name in request.subprotocols if name in SUBPROTOCOLS]
+        if not known:
+            raise ValueError(f"name one of the subprotocols {', '.join(SUBPROTOCOLS)}")
+        return protocol, protocol.send(AcceptConnection(subprotocol=known[0]))
+    except (LocalProtocolError, RemoteProtocolError) as error:
+        raise ValueError(str(error) or "it is no handshake of WebSocket") from error
+
+
+class WebSocketTransport(asyncio.Transport):
+    """What a peer writes to: a transport that wraps its bytes."""
+
+    def __init__(self, line: asyncio.Transport, protocol: WSConnection) -> None:
+        super().__init__()
+        self._line = line
+        self._protocol = protocol
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._protocol.state is not ConnectionState.OPEN:
+            return  # goodbye has been said
+        view = memoryview(data)
+        for begin in range(0, len(view), MOST_WRITTEN):
+            message = BytesMessage(data=bytes(view[begin : begin + MOST_WRITTEN]))
+            self._line.write(self._protocol.send(message))
+
+    def close(self) -> None:
+        """Say goodbye in the words of WebSocket too."""
+        if not self._line.is_closing():
+            if self._protocol.state is ConnectionState.OPEN:
+                self._line.write(self._protocol.send(_CLOSE))
+            self._line.close()
+
+    def abort(self) -> None:
+        self._line.abort()
+
+    def is_closing(self) -> bool:
+        return self._line.is_closing()
+
+    def pause_reading(self) -> None:
+        self._line.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._line.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        return self._line.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._line.get_extra_info(name, default)
+
+
+class WebSocketLine(Direct):
+    """One connection after its upgrade."""
+
+    def __init__(self, protocol: WSConnection, peer: WebSocketPeer) -> None:
+        self._protocol = protocol
+        self._peer = peer
+        self._transport: asyncio.Transport | None = None
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._peer.buffer[:MOST_READ]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._peer.buffer[:nbytes]))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._peer.connection_made(WebSocketTransport(transport, self._protocol))
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._peer.is_deaf:
+            return
+        begun = time.monotonic()
+        chunks: list[bytes] = []
+        try:
+            self._protocol.receive_data(data)
+            for event in self._protocol.events():
+                if isinstance(event, BytesMessage):
+                    chunks.append(bytes(event.data))
+                elif isinstance(event, Ping):
+                    self._transport.write(self._protocol.send(event.response()))
+                elif isinstance(event, CloseConnection):
+                    self._finish(event.response())
+                elif isinstance(event, TextMessage):
+                    self._finish(CloseConnection(CloseReason.UNSUPPORTED_DATA, "AMQP is binary"))
+                    return
+        except RemoteProtocolError as error:
+            self._finish(error.event_hint)
+            return
+        self._peer.charge(time.monotonic() - begun)
+        # With nothing too: it may have to wait for its share of the time.
+        self._peer.data_received(b"".join(chunks))
+
+    def _finish(self, goodbye: Any) -> None:
+        assert self._transport is not None
+        if isinstance(goodbye, CloseConnection) and self._protocol.state in _MAY_CLOSE:
+            self._transport.write(self._protocol.send(goodbye))
+        self._transport.close()
+
+    def pause_writing(self) -> None:
+        self._peer.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._peer.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._peer.connection_lost(exc)
