@@ -30,6 +30,7 @@ _PREPARE = "Prepare a pair"
 _SEND = "Send, and look on"
 _DRAIN = "Drain the backlog"
 _MONEY = "Money"
+_NAMESPACES = "Namespaces, embedded or Azure's"
 _EMBEDDED = "Embedded namespaces"
 _SHELL = "Shell"
 
@@ -89,6 +90,12 @@ class _Commands(LazyGroup):
             "drill",
             "Play an outage on two embedded namespaces, and account for every message.",
             _EMBEDDED,
+        ),
+        "entity": LazyCommand(
+            "pairbus.cli.entity",
+            "entity",
+            "List, show, create and delete queues, topics, subscriptions and rules.",
+            _NAMESPACES,
         ),
         "fault": LazyCommand(
             "pairbus.cli.fault", "fault", "Make a running broker misbehave, and heal it again.", _EMBEDDED

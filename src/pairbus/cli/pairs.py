@@ -86,7 +86,7 @@ class PairChoice:
         from pairbus.client.state.directory import default_state_dir  # late: help needs no clients
 
         chosen = self.configured()
-        primary, secondary = _address(chosen.primary), _address(chosen.secondary)
+        primary, secondary = address_of(chosen.primary), address_of(chosen.secondary)
         name = _name_of(chosen, self.primary_name or chosen.primary_name)
         options = {**chosen.options, **_parse_options(self.options), **(overrides or {})}
         return PairSettings(
@@ -214,7 +214,8 @@ def _parse_options(given: tuple[str, ...]) -> dict[str, Any]:
     return values
 
 
-def _address(side: SideConfig) -> SideAddress:
+def address_of(side: SideConfig) -> SideAddress:
+    """The connection string out of its variable, or the host name."""
     if side.host is not None:
         return SideAddress(host=side.host)
     assert side.env is not None
@@ -231,7 +232,7 @@ def _name_of(pair: PairConfig, alias: str | None) -> str:
     from pairbus.pairing.names import primary_name as name_primary
 
     primary, secondary = parse_side(pair.primary, os.environ), parse_side(pair.secondary, os.environ)
-    assert primary is not None  # _address has seen to it that both variables are set
+    assert primary is not None  # address_of has seen to it that both variables are set
     assert secondary is not None
     check_distinct(endpoint_of_side(primary), endpoint_of_side(secondary))
     return name_primary(primary, alias=alias)

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def ready_file_option(command: _F) -> _F:
+def ready_file_option(command: _F, *, required: bool = True) -> _F:
     """The option by which a command is told which broker it speaks to."""
     return click.option(
         "--ready-file",
         type=click.Path(path_type=Path),
         envvar="PAIRBUS_READY_FILE",
-        required=True,
+        required=required,
         show_envvar=True,
         help="The ready file of the running broker.",
     )(command)
