@@ -357,6 +357,10 @@ def encode_properties(properties: Properties) -> bytes:
     return encode_composite(properties)
 
 
+def encode_delivery_annotations(annotations: dict[Any, Any]) -> bytes:
+    return _encode_map(b"\x00\x53\x71", annotations)
+
+
 def encode_annotations(annotations: dict[Any, Any]) -> bytes:
     return _encode_map(b"\x00\x53\x72", annotations)
 

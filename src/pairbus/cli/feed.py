@@ -11,7 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 _CHUNK = 64 * 1024
 # How far reading may run ahead of sending.
@@ -32,6 +32,14 @@ def lines_of(descriptor: int) -> Iterator[bytes]:
             yield line + b"\n"
     if rest:
         yield rest
+
+
+class MessageFeed(Protocol):
+    """Where messages to send come from."""
+
+    async def take(self, limit: int) -> list[FedMessage]:
+        """At least one and at most `limit`; nothing at the end."""
+        ...
 
 
 class Feed:

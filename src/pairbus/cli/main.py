@@ -97,6 +97,12 @@ class _Commands(LazyGroup):
             "List, show, create and delete queues, topics, subscriptions and rules.",
             _NAMESPACES,
         ),
+        "messages": LazyCommand(
+            "pairbus.cli.messages",
+            "messages",
+            "Look at messages, send, purge, export and import them.",
+            _NAMESPACES,
+        ),
         "fault": LazyCommand(
             "pairbus.cli.fault", "fault", "Make a running broker misbehave, and heal it again.", _EMBEDDED
         ),

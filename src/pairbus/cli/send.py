@@ -18,7 +18,7 @@ from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 from .access import signed_in
 from .candidates import offer_entities
 from .examples import examples
-from .feed import FedMessage, Feed
+from .feed import FedMessage, Feed, MessageFeed
 from .lines import read_json_lines, read_plain_lines
 from .logs import configure_logs, log_options
 from .numbers import AT_LEAST_ONE, POSITIVE
@@ -28,6 +28,7 @@ from .tally import SendTally
 
 if TYPE_CHECKING:
     from pairbus.client.aio import PairedSender
+    from pairbus.sdk.side import EntitySender
 
 
 @click.command(
@@ -79,7 +80,7 @@ def send(
     async def work() -> None:
         async with signed_in(settings) as pair, pair.client([tally]) as client:
             feed = Feed(source.fileno(), parse)
-            await _send_all(client.get_queue_sender(path), feed, batch=batch, timeout=timeout)
+            await send_all(client.get_queue_sender(path), feed, batch=batch, timeout=timeout)
 
     try:
         asyncio.run(work())
@@ -91,11 +92,24 @@ def send(
             click.echo(f"{path}: {tally}")
 
 
-async def _send_all(sender: PairedSender, feed: Feed, *, batch: int, timeout: float | None) -> None:
-    async with sender:
-        while messages := await feed.take(batch):
-            for _, group in itertools.groupby(messages, key=_belonging):
-                await _send_group(sender, list(group), timeout)
+async def send_all(
+    sender: PairedSender | EntitySender,
+    feed: MessageFeed,
+    *,
+    batch: int,
+    timeout: float | None,
+    advice: str = "neither primary nor backlog took it, `pairbus check` tells more",
+) -> None:
+    """Send what a feed brings, in batches where it can. `advice` is for those whose messages nobody took."""
+    try:
+        async with sender:
+            while messages := await feed.take(batch):
+                for _, group in itertools.groupby(messages, key=_belonging):
+                    await _send_group(sender, list(group), timeout)
+    except (PairbusError, OSError):
+        raise
+    except Exception as error:
+        raise _told(sender.entity_name, error, advice) from error
 
 
 def _belonging(message: FedMessage) -> tuple[Any, Any]:
@@ -103,19 +117,18 @@ def _belonging(message: FedMessage) -> tuple[Any, Any]:
     return message.get("session_id"), message.get("partition_key")
 
 
-async def _send_group(sender: PairedSender, group: Sequence[FedMessage], timeout: float | None) -> None:
-    try:
-        if len(group) == 1:
-            await sender.send_messages(group[0], timeout=timeout)
-        else:
-            await _send_batches(sender, deque(group), timeout)
-    except (PairbusError, OSError):
-        raise
-    except Exception as error:
-        raise _told(sender.entity_name, error) from error
+async def _send_group(
+    sender: PairedSender | EntitySender, group: Sequence[FedMessage], timeout: float | None
+) -> None:
+    if len(group) == 1:
+        await sender.send_messages(group[0], timeout=timeout)
+    else:
+        await _send_batches(sender, deque(group), timeout)
 
 
-async def _send_batches(sender: PairedSender, waiting: deque[FedMessage], timeout: float | None) -> None:
+async def _send_batches(
+    sender: PairedSender | EntitySender, waiting: deque[FedMessage], timeout: float | None
+) -> None:
     while waiting:
         batch = await sender.create_message_batch()
         try:
@@ -129,7 +142,7 @@ async def _send_batches(sender: PairedSender, waiting: deque[FedMessage], timeou
         await sender.send_messages(batch, timeout=timeout)
 
 
-def _told(path: str, error: Exception) -> PairbusError:
+def _told(path: str, error: Exception, advice: str) -> PairbusError:
     """An error of the SDK in one line, with the exit code that it deserves."""
     from pairbus.pairing.failures import FailureKind, classify
     from pairbus.sdk.failures import describe
@@ -144,5 +157,4 @@ def _told(path: str, error: Exception) -> PairbusError:
     kind = classify(failure)
     if kind in mends:
         return ConfigurationError(f"{path}: {kind.value} ({failure.summary}); {mends[kind]}")
-    mend = "neither primary nor backlog took it, `pairbus check` tells more"
-    return UnreachableError(f"{path}: {failure.summary.rstrip('.')}; {mend}")
+    return UnreachableError(f"{path}: {failure.summary.rstrip('.')}; {advice}")

@@ -42,6 +42,14 @@ class SdkSender(Protocol):
     async def close(self) -> None: ...
 
 
+class EntitySender(SdkSender, Protocol):
+    """A sender that tells what it sends to, as the SDK's and ours do."""
+
+    entity_name: str
+
+    async def __aexit__(self, *details: object) -> None: ...
+
+
 class LinkSettings:
     """How the SDK senders of an entity are opened; the first sender that says something is heard."""
 
@@ -148,11 +156,11 @@ class SdkSide:
 
     def open_sender(
         self, path: str, *, is_topic: bool = False, keywords: Mapping[str, Any] | None = None
-    ) -> SdkSender:
+    ) -> EntitySender:
         """A new SDK sender that does not retry by itself; it connects with its first call."""
         client = self._sdk_client()
         make = client.get_topic_sender if is_topic else client.get_queue_sender
-        return cast(SdkSender, make(path, **(keywords or {})))
+        return cast(EntitySender, make(path, **(keywords or {})))
 
     def _sdk_client(self) -> ServiceBusClient:
         if self._client is None:

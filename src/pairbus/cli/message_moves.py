@@ -1,0 +1,324 @@
+"""The messages of one entity looked at, taken away and put back: what `pairbus messages` does.
+
+All of it goes over our own AMQP, which passes messages on as the bytes that they are; sessions are received
+through the SDK.
+
+1. Peeks go from number to number, and change nothing.
+2. A purge takes what was there when it began, and leaves what comes meanwhile: active messages are received
+   and completed, deferred ones fetched by their numbers, scheduled ones cancelled. Whatever is still there
+   then, because somebody else holds its lock, is counted and told.
+3. An import sends in the order of its lines, and keeps account of those that the namespace has confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from pairbus import conditions, words
+from pairbus.amqp.message import MessageSections, scan
+from pairbus.errors import ConfigurationError, UnreachableError
+from pairbus.plumbing.files import publish
+from pairbus.pump import PumpOptions, TransportError
+from pairbus.pump.judgement import Remedy, judge
+from pairbus.pump.pump import open_transport
+from pairbus.pump.transport import BacklogSource, Destination, Peeked, Transport, Unit
+from pairbus.pump.unwrapping import read_postmark
+from pairbus.sdk.sessions import purge_session
+
+from .message_form import as_it_was_sent
+from .namespaces import ChosenNamespace
+
+_PAGE = 250
+_AT_ONCE = 200
+# When nothing comes for so long there is nothing more.
+_WAIT = 1.0
+# How often throttled messages are tried; each time the namespace says how long to wait.
+_MOST_ATTEMPTS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePlace:
+    """An entity of a namespace whose messages are meant, or one of its sub-queues."""
+
+    namespace: ChosenNamespace
+    path: str
+    session: str | None = None
+
+    @asynccontextmanager
+    async def reached(self) -> AsyncIterator[Transport]:
+        """The namespace, for as long as the block runs; what goes wrong is told in words."""
+        transport = open_transport(self.namespace.for_transport().resolve(), PumpOptions())
+        try:
+            yield transport
+        except TransportError as error:
+            raise in_words(error, self) from None
+        finally:
+            await transport.close()
+
+    def __str__(self) -> str:
+        return f"{self.path} of {self.namespace.name}"
+
+
+def in_words(error: TransportError, place: MessagePlace) -> Exception:
+    """An error of the namespace as one that says what to mend."""
+    mends = {
+        conditions.NOT_FOUND: "`pairbus entity ls` shows what there is",
+        conditions.UNAUTHORIZED: "its policy lacks the claim for this (Listen to look, Send to send)",
+        conditions.AUTH_FAILED: "its key is wrong",
+        conditions.NOT_ALLOWED: "name a queue, or TOPIC/Subscriptions/NAME",
+    }
+    told = error.description.rstrip(".") or error.condition
+    if error.condition in mends:
+        return ConfigurationError(f"{place}: {told}; {mends[error.condition]}")
+    return UnreachableError(f"{place}: {told}; is the namespace up, and its connection string right?")
+
+
+async def peek_all(
+    transport: Transport, place: MessagePlace, *, begin: int = 0, limit: int | None = None
+) -> AsyncIterator[Peeked]:
+    """The messages at a place from a number on, those of its session alone if it names one."""
+    source = transport.source(place.path)
+    number, left = begin, limit
+    try:
+        while left is None or left > 0:
+            page = await source.peek(number, _PAGE if left is None or place.session else min(left, _PAGE))
+            if not page:
+                return
+            number = page[-1].sequence_number + 1
+            for one in page:
+                if place.session is not None and one.sections.properties.group_id != place.session:
+                    continue
+                yield one
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
+    finally:
+        await source.close()
+
+
+# ------------------------------------------------------------- purge
+
+
+@dataclass(slots=True)
+class PurgedMessages:
+    """How many messages went away, and how many could not."""
+
+    purged: int = 0
+    left: int = 0
+
+
+@dataclass(slots=True)
+class _Found:
+    """The numbers of messages by what has to be done with them."""
+
+    everything: set[int] = field(default_factory=set)
+    deferred: set[int] = field(default_factory=set)
+    scheduled: set[int] = field(default_factory=set)
+    by_session: dict[str, set[int]] = field(default_factory=dict)
+
+
+async def count_messages(place: MessagePlace) -> int:
+    """How many messages there are at a place."""
+    async with place.reached() as transport:
+        return len((await _look(transport, place)).everything)
+
+
+async def purge(place: MessagePlace) -> PurgedMessages:
+    """Take away what is at a place."""
+    async with place.reached() as transport:
+        found = await _look(transport, place)
+        if not found.everything:
+            return PurgedMessages()
+        source = transport.source(place.path)
+        try:
+            if place.session is None and await _purge_plain(source, found):
+                await _purge_deferred(source, found)
+            else:
+                await _purge_sessions(place, found)
+        finally:
+            await source.close()
+        rest = await _look(transport, place)
+        scheduled = sorted(found.everything & rest.scheduled)
+        if scheduled:
+            await _cancel(place, scheduled)
+            rest = await _look(transport, place)
+    left = len(found.everything & rest.everything)
+    return PurgedMessages(len(found.everything) - left, left)
+
+
+async def _look(transport: Transport, place: MessagePlace) -> _Found:
+    found = _Found()
+    async for one in peek_all(transport, place):
+        number, sections = one.sequence_number, one.sections
+        found.everything.add(number)
+        if one.is_deferred:
+            found.deferred.add(number)
+        elif sections.annotations.get(words.MESSAGE_STATE):
+            found.scheduled.add(number)
+        session = sections.properties.group_id
+        if session is not None:
+            found.by_session.setdefault(session, set()).add(number)
+    return found
+
+
+async def _purge_plain(source: BacklogSource, found: _Found) -> bool:
+    """Receive and complete; False if the entity gives messages by sessions alone."""
+    others = []
+    try:
+        while deliveries := await source.receive(_AT_ONCE, _WAIT):
+            meant = [one for one in deliveries if _number(one.payload) in found.everything]
+            others += [one for one in deliveries if one not in meant]
+            await source.complete(meant)
+            if not meant:  # all that was there is gone, and the rest has come since
+                break
+    except TransportError as error:
+        if error.condition == conditions.NOT_ALLOWED and found.by_session:
+            return False
+        raise
+    finally:
+        await source.release([*await source.stop_receiving(), *others])
+    return True
+
+
+def _number(payload: bytes) -> int:
+    return read_postmark(scan(payload)).sequence_number
+
+
+async def _purge_deferred(source: BacklogSource, found: _Found) -> None:
+    fetched = await source.fetch(sorted(found.deferred)) if found.deferred else []
+    await source.complete([one for one in fetched if not isinstance(one, TransportError)])
+
+
+async def _purge_sessions(place: MessagePlace, found: _Found) -> None:
+    async with place.namespace.signed_in() as side:
+        for session, numbers in found.by_session.items():
+            deferred = sorted(numbers & found.deferred)
+            await purge_session(side, place.path, session, numbers=numbers, deferred=deferred)
+
+
+async def _cancel(place: MessagePlace, numbers: list[int]) -> None:
+    async with place.namespace.signed_in() as side:
+        sender = side.open_sender(place.path)
+        try:
+            for begin in range(0, len(numbers), _AT_ONCE):
+                await sender.cancel_scheduled_messages(numbers[begin : begin + _AT_ONCE])
+        finally:
+            await sender.close()
+
+
+# ------------------------------------------------------------- import
+
+
+@dataclass(slots=True)
+class ImportedMessages:
+    """What became of the lines of an export, by their numbers."""
+
+    imported: list[int] = field(default_factory=list)
+    before: int = 0
+    refused: dict[int, str] = field(default_factory=dict)
+    #: The first line that was not sent, and why.
+    stopped_at: int | None = None
+    failure: TransportError | None = None
+
+
+class ImportJournal:
+    """The lines that were confirmed, on disk after each step: a repeated import leaves them out."""
+
+    def __init__(self, file: Path | None, target: str) -> None:
+        self._file = file
+        self._target = target
+        self._done: set[int] = set()
+        if file is not None and file.exists():
+            self._done = self._read(file)
+
+    def __contains__(self, line: int) -> bool:
+        return line in self._done
+
+    def add(self, lines: Iterable[int]) -> None:
+        """Keep that these lines are confirmed."""
+        self._done.update(lines)
+        if self._file is not None:
+            publish(self._file, json.dumps({"target": self._target, "lines": ranges_of(self._done)}))
+
+    def _read(self, file: Path) -> set[int]:
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            target, ranges = found["target"], found["lines"]
+            done = {line for first, last in ranges for line in range(first, last + 1)}
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ConfigurationError(f"{file} is no journal of an import; name another file") from None
+        if target != self._target:
+            raise ConfigurationError(
+                f"{file} is the journal of an import to {target}, not to {self._target}; name another file"
+            )
+        return done
+
+
+def ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Numbers as runs of neighbours: the first and the last of each."""
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = ranges[-1][0], number
+        else:
+            ranges.append((number, number))
+    return ranges
+
+
+async def import_messages(
+    place: MessagePlace, lines: Iterable[tuple[int, MessageSections]], journal: ImportJournal
+) -> ImportedMessages:
+    """Send the messages of an export, in their order, except those that the journal has."""
+    done = ImportedMessages()
+    fresh = _fresh(lines, journal, done)
+    async with place.reached() as transport:
+        destination = transport.destination(place.path)
+        try:
+            while done.failure is None and (wave := list(islice(fresh, _AT_ONCE))):
+                await _send_wave(destination, wave, journal, done)
+        finally:
+            await destination.close()
+        if done.failure is not None and not (done.imported or done.refused):
+            raise done.failure
+    return done
+
+
+async def _send_wave(
+    destination: Destination,
+    wave: list[tuple[int, MessageSections]],
+    journal: ImportJournal,
+    done: ImportedMessages,
+) -> None:
+    """Send some messages, those that are throttled again after a while."""
+    for attempt in range(_MOST_ATTEMPTS):
+        outcomes = await destination.send([Unit([as_it_was_sent(sections)]) for _, sections in wave])
+        confirmed = [number for (number, _), error in zip(wave, outcomes, strict=True) if error is None]
+        journal.add(confirmed)
+        done.imported += confirmed
+        failed = [(one, error) for one, error in zip(wave, outcomes, strict=True) if error is not None]
+        waits = [judge(error).wait for _, error in failed if judge(error).verdict is Remedy.BUSY]
+        if not waits or attempt == _MOST_ATTEMPTS - 1:
+            break
+        await asyncio.sleep(max(waits))
+        wave = [one for one, _ in failed]
+    for (number, _), error in failed:
+        if judge(error).verdict in (Remedy.POISON, Remedy.SUSPECT):
+            done.refused[number] = error.description or error.condition
+        elif done.failure is None:
+            done.failure, done.stopped_at = error, number
+
+
+def _fresh(
+    lines: Iterable[tuple[int, MessageSections]], journal: ImportJournal, done: ImportedMessages
+) -> Iterator[tuple[int, MessageSections]]:
+    for number, sections in lines:
+        if number in journal:
+            done.before += 1
+        else:
+            yield number, sections

@@ -1,0 +1,443 @@
+"""`pairbus messages`: what lies in a queue or subscription: listed, sent, purged, exported, imported."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+import click
+
+from pairbus.errors import ConfigurationError
+from pairbus.plumbing.toml_tables import parse_value
+
+from .examples import examples
+from .feed import FedMessage, Feed, MessageFeed
+from .group import CommandGroup
+from .lines import read_json_lines, read_plain_lines
+from .namespaces import NamespaceChoice, confirm, namespace_options
+from .numbers import AT_LEAST_ONE
+from .progress import working
+from .send import send_all
+from .tables import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from .message_moves import ImportedMessages, MessagePlace
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_INCOMPLETE = 4
+_LONGEST_CELL = 40
+_ADVICE = "is the namespace up, and its connection string right?"
+
+
+@click.group(
+    cls=CommandGroup,
+    epilog=examples(
+        "pairbus messages ls orders --ready-file ready.json --namespace contoso",
+        "pairbus messages export orders --dead-letter --file dead.jsonl --primary-env PRIMARY",
+        "pairbus messages purge orders --dead-letter --primary-env PRIMARY",
+    ),
+)
+def messages() -> None:
+    """Look at messages, send, purge, export and import them.
+
+    The namespace is that of a running broker (--ready-file, or the variable PAIRBUS_READY_FILE), or one of
+    Azure's: --primary-env names a variable with its connection string, --pair a pair of pairbus.toml. PATH is
+    a queue, or TOPIC/Subscriptions/NAME.
+    """
+
+
+def _place_options(command: _F) -> _F:
+    """Which messages are meant; the command gets them as one `place`."""
+
+    @functools.wraps(command)
+    def call(
+        path: str,
+        *,
+        choice: NamespaceChoice,
+        dead_letter: bool,
+        transfer: bool,
+        session: str | None,
+        **others: Any,
+    ) -> Any:
+        return command(place=_place(path, choice, dead_letter, transfer, session), **others)
+
+    decorated: Any = call
+    for option in (
+        click.option("--session", metavar="ID", help="Only the messages of this session."),
+        click.option(
+            "--transfer-dead-letter", "transfer", is_flag=True, help="Those that could not be forwarded."
+        ),
+        click.option("--dead-letter", is_flag=True, help="The dead letters of the entity instead."),
+        namespace_options,
+        click.argument("path"),
+    ):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def _place(
+    path: str, choice: NamespaceChoice, dead_letter: bool, transfer: bool, session: str | None
+) -> MessagePlace:
+    from pairbus import words  # late: help needs no AMQP
+    from pairbus.sdk.entities import EntityAddress
+
+    from .message_moves import MessagePlace
+
+    address = EntityAddress(path)
+    if dead_letter and transfer:
+        raise ConfigurationError("--dead-letter and --transfer-dead-letter exclude each other")
+    if address.rule is not None:
+        raise ConfigurationError(f"{path} is a rule; name a queue, or TOPIC/Subscriptions/NAME")
+    chosen = address.entity
+    if address.subscription is not None:
+        chosen = f"{address.entity}/Subscriptions/{address.subscription}"
+    if dead_letter or transfer:
+        chosen += f"/{words.TRANSFER_DEAD_LETTER_QUEUE if transfer else words.DEAD_LETTER_QUEUE}"
+    return MessagePlace(choice.resolve(), chosen, session)
+
+
+_from_option = click.option(
+    "--from", "begin", type=click.IntRange(min=0), default=0, help="The first sequence number to look at."
+)
+
+
+@messages.command(
+    "ls",
+    epilog=examples(
+        "pairbus messages ls orders --ready-file ready.json --namespace contoso",
+        "pairbus messages ls events/Subscriptions/audit --dead-letter --pair shop --limit 20",
+    ),
+)
+@_place_options
+@_from_option
+@click.option("--limit", type=AT_LEAST_ONE, default=100, show_default=True, help="How many at most.")
+@json_option
+def list_messages(*, place: MessagePlace, begin: int, limit: int, as_json: bool) -> None:
+    """List messages, one a line: number, state, time, id, session, subject, size.
+
+    Nothing is taken or locked: scheduled and deferred messages show too.
+    """
+    found = asyncio.run(_described(place, begin, limit))
+    for one in found:
+        for name in ("body", "body_base64", "body_value"):
+            one.pop(name, None)
+    if as_json:
+        print_json(found)
+    elif not found:
+        click.echo(f"no messages in {place}")
+    else:
+        names = ("sequence_number", "state", "enqueued_time_utc", "message_id", "session_id", "subject")
+        header = ("NUMBER", "STATE", "ENQUEUED", "MESSAGE ID", "SESSION", "SUBJECT", "BYTES")
+        rows = [(*(_cell(one.get(name, "")) for name in names), f"{one['size']:,}") for one in found]
+        print_table(header, rows, numbers=(0, 6))
+
+
+@messages.command(
+    epilog=examples(
+        "pairbus messages peek orders --ready-file ready.json --namespace contoso",
+        "pairbus messages peek orders --from 42 --json --pair shop",
+    )
+)
+@_place_options
+@_from_option
+@click.option("--limit", type=AT_LEAST_ONE, default=1, show_default=True, help="How many at most.")
+@json_option
+def peek(*, place: MessagePlace, begin: int, limit: int, as_json: bool) -> None:
+    """Show messages with their properties and bodies, and take nothing."""
+    found = asyncio.run(_described(place, begin, limit))
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo(f"no messages in {place}")
+    for number, one in enumerate(found):
+        if number:
+            click.echo()
+        for name, value in one.items():
+            click.echo(f"{name}: {value}")
+
+
+async def _described(place: MessagePlace, begin: int, limit: int) -> list[dict[str, Any]]:
+    from .message_form import describe_message
+    from .message_moves import peek_all
+
+    async with place.reached() as transport:
+        found = peek_all(transport, place, begin=begin, limit=limit)
+        return [describe_message(one.sections) async for one in found]
+
+
+def _cell(value: Any) -> str:
+    text = str(value) if str(value).isprintable() else repr(value)
+    return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"
+
+
+@messages.command(
+    epilog=examples(
+        "pairbus messages send orders 'hello' --ready-file ready.json --namespace contoso",
+        "pairbus messages send orders 'hello' --session one --subject greeting --property priority=3",
+        "pairbus messages send orders --file orders.jsonl --json-lines --primary-env PRIMARY",
+    )
+)
+@click.argument("path")
+@click.argument("body", required=False)
+@namespace_options
+@click.option(
+    "--file", "source", type=click.File("rb"), help="A message a line, instead of BODY; - is standard input."
+)
+@click.option("--json-lines", is_flag=True, help="Each line is a JSON object: body, message_id, and so on.")
+@click.option("--session", metavar="ID", help="The session of messages that have none of their own.")
+@click.option("--message-id", metavar="ID", help="The id of the message.")
+@click.option("--subject", metavar="TEXT", help="The subject of the message.")
+@click.option("--content-type", metavar="TEXT", help="The content type of the message.")
+@click.option(
+    "--property",
+    "properties",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An application property. Repeatable.",
+)
+@json_option
+def send(
+    path: str,
+    body: str | None,
+    *,
+    choice: NamespaceChoice,
+    source: BinaryIO | None,
+    json_lines: bool,
+    session: str | None,
+    message_id: str | None,
+    subject: str | None,
+    content_type: str | None,
+    properties: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Send a message, or the lines of a file, to a queue or topic of one namespace.
+
+    For a pair of namespaces there is `pairbus send`.
+    """
+    if (body is None) == (source is None):
+        raise ConfigurationError("give either BODY, or --file with a message a line")
+    given = {"message_id": message_id, "subject": subject, "content_type": content_type}
+    own: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if properties:
+        own["application_properties"] = _parse_properties(properties)
+    if own and source is not None:
+        raise ConfigurationError("--message-id, --subject, --content-type and --property are for BODY")
+    chosen, count = choice.resolve(), 0
+
+    def counted(lines: Iterable[bytes]) -> Iterator[FedMessage]:
+        nonlocal count
+        read = read_json_lines if json_lines and source is not None else read_plain_lines
+        for message in read(lines, session=session):
+            yield {**message, **own}
+            count += 1
+
+    async def work() -> None:
+        async with chosen.signed_in() as side:
+            if source is not None:
+                feed: MessageFeed = Feed(source.fileno(), counted)
+            else:
+                feed = _GivenMessages(list(counted([(body or "").encode()])))
+            await send_all(side.open_sender(path), feed, batch=100, timeout=None, advice=_ADVICE)
+
+    asyncio.run(work())
+    if as_json:
+        print_json({"path": path, "sent": count})
+    else:
+        click.echo(f"{path} of {chosen.name}: {count:,} sent")
+
+
+class _GivenMessages:
+    """A feed of messages that are all there."""
+
+    def __init__(self, messages: list[FedMessage]) -> None:
+        self._messages = messages
+
+    async def take(self, limit: int) -> list[FedMessage]:
+        """All of them, once."""
+        taken, self._messages = self._messages, []
+        return taken
+
+
+def _parse_properties(given: tuple[str, ...]) -> dict[str, Any]:
+    values = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ConfigurationError(f"--property {text}: write NAME=VALUE, such as priority=3")
+        parsed = parse_value(value)
+        values[name] = parsed if isinstance(parsed, str | int | float) else value
+    return values
+
+
+@messages.command(
+    epilog=examples(
+        "pairbus messages purge orders --dead-letter --ready-file ready.json --namespace contoso",
+        "pairbus messages purge orders --session one --pair shop --yes --json",
+    )
+)
+@_place_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def purge(*, place: MessagePlace, yes: bool, as_json: bool) -> int:
+    """Take all messages of an entity away, for good.
+
+    Those that are there when it begins go: active, deferred and scheduled ones. What somebody else has under
+    lock stays, and makes the exit code 4. `pairbus messages export` keeps a copy first.
+    """
+    from .message_moves import count_messages
+    from .message_moves import purge as take_away
+
+    if not yes:
+        with working("counting"):
+            count = asyncio.run(count_messages(place))
+        if count:
+            confirm(f"Delete {count:,} messages of {place} for good?")
+    with working("purging"):
+        done = asyncio.run(take_away(place))
+    if as_json:
+        print_json({"path": place.path, "purged": done.purged, "left": done.left})
+    else:
+        click.echo(f"{place}: {done.purged:,} purged")
+        if done.left:
+            click.echo(
+                f"{done.left:,} are left: somebody holds their locks, or they changed meanwhile", err=True
+            )
+    return _INCOMPLETE if done.left else 0
+
+
+@messages.command(
+    "export",
+    epilog=examples(
+        "pairbus messages export orders --file orders.jsonl --ready-file ready.json --namespace contoso",
+        "pairbus messages export orders --dead-letter --pair shop | jq .message_id",
+    ),
+)
+@_place_options
+@click.option(
+    "--file",
+    "target",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to. [default: standard output]",
+)
+@click.option("--force", is_flag=True, help="Replace the file if there is one.")
+@_from_option
+@click.option("--limit", type=AT_LEAST_ONE, help="How many at most. [default: all]")
+@json_option
+def export_messages(
+    *, place: MessagePlace, target: Path | None, force: bool, begin: int, limit: int | None, as_json: bool
+) -> None:
+    """Write messages to a file, one JSON object a line, and take nothing away.
+
+    Each line holds the message exactly (`amqp`) and readably (the rest). The file appears when it is whole.
+    """
+    if target is not None and target.exists() and not force:
+        raise ConfigurationError(f"--file {target}: there is such a file; say --force to replace it")
+    if as_json and target is None:
+        raise ConfigurationError("--json needs --file, as standard output has the messages")
+
+    async def work(write: Callable[[str], None]) -> int:
+        from .message_form import write_line
+        from .message_moves import peek_all
+
+        count = 0
+        async with place.reached() as transport:
+            async for one in peek_all(transport, place, begin=begin, limit=limit):
+                write(write_line(one.sections))
+                count += 1
+        return count
+
+    with _written(target) as write:
+        count = asyncio.run(work(write))
+    if as_json:
+        print_json({"path": place.path, "exported": count, "file": str(target)})
+    else:
+        click.echo(f"{place}: {count:,} exported", err=True)
+
+
+@contextmanager
+def _written(target: Path | None) -> Iterator[Callable[[str], None]]:
+    if target is None:
+        yield lambda line: click.echo(line, nl=False)
+        return
+    from pairbus.plumbing.files import drafted, write_all
+
+    if not target.parent.is_dir():
+        raise ConfigurationError(f"--file {target}: there is no directory {target.parent}")
+    with drafted(target) as descriptor:
+        yield lambda line: write_all(descriptor, line.encode())
+
+
+@messages.command(
+    "import",
+    epilog=examples(
+        "pairbus messages import orders --file orders.jsonl --ready-file ready.json --namespace contoso",
+        "pairbus messages import orders --file orders.jsonl --journal orders.journal --pair shop",
+    ),
+)
+@click.argument("path")
+@namespace_options
+@click.option(
+    "--file",
+    "source",
+    type=click.File("rb"),
+    default="-",
+    help="The export; - is standard input. [default: -]",
+)
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep account of the lines that were taken here: repeated, the import goes on with the rest.",
+)
+@json_option
+def import_messages(
+    path: str, *, choice: NamespaceChoice, source: BinaryIO, journal: Path | None, as_json: bool
+) -> int:
+    """Send the messages of an export, exactly as they were.
+
+    They go in the order of the file, with their ids; scheduled ones wait for their time again, deferred ones
+    come as active, and times to live begin anew. The exit code is 4 if not all were taken; repeat the import
+    then, with the same journal.
+    """
+    from .message_form import read_line
+    from .message_moves import ImportJournal, MessagePlace, ranges_of
+    from .message_moves import import_messages as send_lines
+
+    place = MessagePlace(choice.resolve(), path.strip("/"))
+    lines = ((number, read_line(line, number)) for number, line in enumerate(source, start=1) if line.strip())
+    done = asyncio.run(send_lines(place, lines, ImportJournal(journal, str(place))))
+    if as_json:
+        print_json(
+            {
+                "path": place.path,
+                "imported": len(done.imported),
+                "imported_before": done.before,
+                "lines": ranges_of(done.imported),
+                "refused": [{"line": line, "reason": reason} for line, reason in done.refused.items()],
+                "stopped_at": done.stopped_at,
+                "reason": None if done.failure is None else done.failure.description,
+            }
+        )
+    else:
+        before = f", {done.before:,} were before" if done.before else ""
+        click.echo(f"{place}: {len(done.imported):,} imported{before}")
+        _print_missing(done, has_journal=journal is not None)
+    return _INCOMPLETE if done.refused or done.failure is not None else 0
+
+
+def _print_missing(done: ImportedMessages, *, has_journal: bool) -> None:
+    from .message_moves import ranges_of
+
+    for line, reason in done.refused.items():
+        click.echo(f"line {line} was refused: {reason}", err=True)
+    if done.failure is not None:
+        click.echo(f"stopped at line {done.stopped_at}: {done.failure.description}", err=True)
+        taken = ", ".join(f"{first}-{last}" for first, last in ranges_of(done.imported))
+        if has_journal:
+            click.echo("repeat the import with the same journal: it goes on with the rest", err=True)
+        else:
+            click.echo(f"the lines {taken} were taken; repeat the import without them", err=True)

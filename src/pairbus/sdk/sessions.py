@@ -1,0 +1,62 @@
+"""Sessions emptied through the SDK, which alone of our two ways to receive speaks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from azure.servicebus import ServiceBusReceiveMode
+from azure.servicebus.exceptions import MessageAlreadySettled, ServiceBusError, SessionCannotBeLockedError
+
+from pairbus.errors import UnreachableError
+
+from .failures import describe
+from .side import SdkSide
+
+# When nothing comes for so long there is nothing more.
+_WAIT = 1.0
+_AT_ONCE = 200
+
+
+async def purge_session(
+    side: SdkSide, path: str, session: str, *, numbers: Collection[int], deferred: Sequence[int]
+) -> None:
+    """Complete these messages of one session, those that are put aside too. One that somebody else has locked
+    is left alone.
+    """
+    async with side.make_client(retry_total=0) as client:
+        receiver = _open(client, path, session)
+        try:
+            async with receiver:
+                for begin in range(0, len(deferred), _AT_ONCE):
+                    some = list(deferred[begin : begin + _AT_ONCE])
+                    await _complete(receiver, await receiver.receive_deferred_messages(some))
+                while True:
+                    found = await receiver.receive_messages(max_message_count=_AT_ONCE, max_wait_time=_WAIT)
+                    meant = [one for one in found if one.sequence_number in numbers]
+                    await _complete(receiver, meant)
+                    for other in found:
+                        if other not in meant:
+                            await receiver.abandon_message(other)
+                    if not meant:
+                        return
+        except SessionCannotBeLockedError:
+            return
+        except ServiceBusError as error:
+            raise UnreachableError(f"{path}: {describe(error).summary}") from None
+
+
+def _open(client: Any, path: str, session: str) -> Any:
+    mode = ServiceBusReceiveMode.PEEK_LOCK
+    topic, separator, name = path.partition("/Subscriptions/")
+    if separator:
+        return client.get_subscription_receiver(topic, name, session_id=session, receive_mode=mode)
+    return client.get_queue_receiver(path, session_id=session, receive_mode=mode)
+
+
+async def _complete(receiver: Any, messages: Sequence[Any]) -> None:
+    for message in messages:
+        try:
+            await receiver.complete_message(message)
+        except (MessageAlreadySettled, ServiceBusError):
+            continue  # its lock is gone: it is counted among what is left

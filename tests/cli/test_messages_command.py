@@ -1,0 +1,429 @@
+"""`pairbus messages` on embedded namespaces: nothing of a message is lost between an export and an import."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import json
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pairbus.amqp.codec import encode
+from pairbus.amqp.errors import EncodeError
+from pairbus.amqp.message import (
+    Header,
+    Properties,
+    encode_annotations,
+    encode_application_properties,
+    encode_data,
+    encode_header,
+    encode_properties,
+    encode_value,
+    scan,
+)
+from pairbus.amqp.types import (
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float,
+    Int,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+from pairbus.broker import Broker, NamespaceHandle, QueueSettings
+from pairbus.cli.message_form import as_it_was_sent, describe_message, read_line, write_line
+from pairbus.errors import ConfigurationError
+from pairbus.plumbing.files import publish
+from pairbus.pump import PumpOptions, Side
+from pairbus.pump.pump import open_transport
+from pairbus.pump.transport import Unit
+from tests.amqp.values import SCALARS, VALUES
+
+from .process import call
+
+SEQUENCE = b"\x00\x53\x76"
+FOOTER = b"\x00\x53\x78"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"contoso": 0}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def contoso(broker: Broker) -> Iterator[NamespaceHandle]:
+    namespace = broker["contoso"]
+    namespace.create_queue("orders")
+    namespace.create_queue("sessions", QueueSettings(requires_session=True))
+    yield namespace
+    namespace.faults.clear()
+    namespace.delete_queue("orders")
+    namespace.delete_queue("sessions")
+
+
+@pytest.fixture
+def here(broker: Broker, contoso: NamespaceHandle, tmp_path: Path) -> tuple[str, str]:
+    ready = tmp_path / "ready.json"
+    publish(ready, json.dumps(broker.describe()))
+    return "--ready-file", str(ready)
+
+
+def done(*arguments: str, code: int = 0) -> Any:
+    result = call("messages", *arguments, "--json")
+    assert result.returncode == code, result.stderr
+    return json.loads(result.stdout)
+
+
+def send_raw(namespace: NamespaceHandle, path: str, payloads: Sequence[bytes]) -> None:
+    async def work() -> None:
+        side = Side(connection_string=namespace.connection_string).resolve()
+        transport = open_transport(side, PumpOptions())
+        outcomes = await transport.destination(path).send([Unit([payload]) for payload in payloads])
+        await transport.close()
+        assert outcomes == [None] * len(payloads)
+
+    asyncio.run(work())
+
+
+def bare(payload: bytes) -> tuple[object, ...]:
+    """All of a message that is its sender's."""
+    sections = scan(as_it_was_sent(scan(payload)))
+    return (
+        sections.header,
+        sorted((str(key), encode(value)) for key, value in sections.annotations.items()),
+        sections.properties_bytes,
+        sections.application_properties_bytes,
+        sections.body_kind,
+        sections.body_bytes,
+    )
+
+
+def encodable(value: Any) -> bool:
+    try:
+        encode(value)
+    except EncodeError:
+        return False
+    return True
+
+
+bodies = st.one_of(
+    st.lists(st.binary(max_size=50), min_size=1, max_size=3).map(
+        lambda some: b"".join(map(encode_data, some))
+    ),
+    VALUES.filter(encodable).map(encode_value),
+    st.lists(st.lists(st.sampled_from([1, "two", None, b"3", UInt(4)])), min_size=1, max_size=2).map(
+        lambda some: b"".join(SEQUENCE + encode(one) for one in some)
+    ),
+)
+properties = st.builds(
+    Properties,
+    message_id=st.one_of(st.text(min_size=1, max_size=20), st.uuids(), st.integers(0, 2**64 - 1).map(ULong)),
+    user_id=st.none() | st.binary(max_size=5),
+    subject=st.none() | st.text(max_size=5),
+    content_type=st.none() | st.just(Symbol("text/plain")),
+    reply_to_group_id=st.none() | st.text(max_size=5),
+    group_sequence=st.none() | st.integers(0, 2**32 - 1),
+)
+application_properties = st.dictionaries(
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), st.one_of(*SCALARS.values()), max_size=4
+)
+own_annotations = st.dictionaries(
+    st.sampled_from([Symbol("x-own"), Symbol("x-opt-partition-key")]), st.text(max_size=5), max_size=2
+)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> bytes:
+    header = draw(st.builds(Header, durable=st.booleans(), priority=st.integers(0, 9)))
+    own, annotated = draw(application_properties), draw(own_annotations)
+    return b"".join(
+        (
+            encode_header(header),
+            encode_annotations(annotated) if annotated else b"",
+            encode_properties(draw(properties)),
+            encode_application_properties(own) if own else b"",
+            draw(bodies),
+            FOOTER + encode({Symbol("f"): 1}) if draw(st.booleans()) else b"",
+        )
+    )
+
+
+@given(payload=messages())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+def test_a_line_gives_back_the_message(payload: bytes) -> None:
+    line = write_line(scan(payload)).encode()
+    assert line.count(b"\n") == 1
+    assert read_line(line, 1).payload == payload
+    assert bare(payload) == bare(read_line(line, 1).payload)
+
+
+def every_kind() -> list[bytes]:
+    """A message for each type of value, as a property and as a body, and for each kind of body."""
+    values = [
+        None,
+        True,
+        *(kind(7) for kind in (UByte, UShort, UInt, ULong, Byte, Short, Int, int, Timestamp)),
+        *(Float(0.5), 0.5, Char("x"), "text", Symbol("symbol"), b"\x00\xff", uuid.UUID(int=7)),
+        *(Decimal32(b"abcd"), Decimal64(b"abcdefgh"), Decimal128(b"abcdefghijklmnop")),
+    ]
+    nested = [[1, UInt(2)], {"k": [None], Symbol("s"): b""}, Array([1, 2], Int), Described(Symbol("d"), "v")]
+    some = [
+        encode_properties(Properties(message_id=f"{number}")) + encode_application_properties({"p": value})
+        for number, value in enumerate(values)
+    ]
+    bodies = [encode_value(value) for value in [*values, *nested]]
+    bodies += [b"", encode_data(b""), encode_data(b"a") + encode_data(b"b"), SEQUENCE + encode([])]
+    bodies += [SEQUENCE + encode([1, "two"]) + SEQUENCE + encode([Int(3)])]
+    bodies += [encode_data(b"a") + FOOTER + encode({Symbol("f"): 1})]
+    ids = itertools.cycle(["id", uuid.UUID(int=1), ULong(5), b"bytes"])
+    plain = [encode_properties(Properties(message_id=next(ids), user_id=b"u")) + body for body in bodies]
+    header = encode_header(Header(durable=True, priority=7, ttl=4_000_000))
+    annotated = encode_annotations({Symbol("x-opt-partition-key"): "k", Symbol("x-own"): UByte(3)})
+    return [*(one + encode_data(b"x") for one in some), *plain, header + annotated + plain[0]]
+
+
+def test_exported_purged_and_imported_a_message_is_what_it_was(
+    contoso: NamespaceHandle, here: tuple[str, str], tmp_path: Path
+) -> None:
+    sent, files = every_kind(), [tmp_path / "one", tmp_path / "two"]
+    send_raw(contoso, "orders", sent)
+    done("export", "orders", "--file", str(files[0]), *here)
+    assert done("purge", "orders", "--yes", *here)["purged"] == len(sent)
+    assert done("import", "orders", "--file", str(files[0]), *here)["imported"] == len(sent)
+    done("export", "orders", "--file", str(files[1]), *here)
+    for file in files:
+        found = [read_line(line, 1).payload for line in file.read_bytes().splitlines()]
+        assert [bare(payload) for payload in found] == [bare(payload) for payload in sent]
+
+
+def test_messages_are_sent_listed_and_peeked(here: tuple[str, str], tmp_path: Path) -> None:
+    options = ("--subject", "hi", "--property", "n=3", "--property", "t=x", "--message-id", "m1")
+    assert done("send", "orders", "hello", *here, *options) == {"path": "orders", "sent": 1}
+    lines = tmp_path / "lines"
+    lines.write_text('{"body": "b", "session_id": "own"}\n{"body": "c"}\n', encoding="utf-8")
+    sent = ("send", "sessions", "--file", str(lines), "--json-lines", "--session", "s", *here)
+    assert done(*sent)["sent"] == 2
+    (listed,) = done("ls", "orders", *here)
+    assert (listed["message_id"], listed["subject"], listed["state"]) == ("m1", "hi", "active")
+    (peeked,) = done("peek", "orders", *here)
+    assert (peeked["body"], peeked["application_properties"]) == ("hello", {"n": 3, "t": "x"})
+    assert [one["session_id"] for one in done("ls", "sessions", *here)] == ["own", "s"]
+    assert [one["session_id"] for one in done("ls", "sessions", "--session", "s", *here)] == ["s"]
+    assert done("peek", "sessions", "--from", "2", *here)[0]["body"] == "c"
+    assert "m1" in call("messages", "ls", "orders", *here).stdout
+    assert "body: hello\n" in call("messages", "peek", "orders", *here).stdout
+    assert (
+        call("messages", "ls", "orders", "--from", "9", *here).stdout == "no messages in orders of contoso\n"
+    )
+
+
+def fill(namespace: NamespaceHandle) -> None:
+    """Active, deferred, scheduled and dead messages, with and without sessions."""
+    later = datetime.now(UTC) + timedelta(hours=1)
+    with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
+        for queue, session in (("orders", None), ("sessions", "s")):
+            sender = client.get_queue_sender(queue)
+            sender.send_messages([ServiceBusMessage(f"{n}", session_id=session) for n in range(4)])
+            sender.schedule_messages(ServiceBusMessage("later", session_id=session), later)
+            receiver = client.get_queue_receiver(queue, session_id=session)
+            with receiver:
+                (dead,) = receiver.receive_messages(max_message_count=1, max_wait_time=20)
+                receiver.dead_letter_message(dead, reason="bad")
+                (deferred,) = receiver.receive_messages(max_message_count=1, max_wait_time=20)
+                receiver.defer_message(deferred)
+
+
+@pytest.mark.parametrize("queue", ["orders", "sessions"])
+def test_purge_takes_messages_in_every_state(
+    queue: str, here: tuple[str, str], contoso: NamespaceHandle
+) -> None:
+    fill(contoso)
+    assert sorted(one["state"] for one in done("ls", queue, *here)) == [
+        "active",
+        "active",
+        "deferred",
+        "scheduled",
+    ]
+    (dead,) = done("ls", queue, "--dead-letter", *here)
+    assert dead["application_properties"]["DeadLetterReason"] == "bad"
+    assert done("purge", queue, "--yes", *here) == {"path": queue, "purged": 4, "left": 0}
+    assert done("ls", queue, *here) == []
+    assert done("purge", queue, "--dead-letter", "--yes", *here)["purged"] == 1
+    assert done("purge", queue, "--yes", *here)["purged"] == 0
+    assert contoso.message_count(queue) == 0
+
+
+def test_purge_of_a_session_leaves_the_others(here: tuple[str, str]) -> None:
+    for session in ("one", "two"):
+        done("send", "sessions", "x", "--session", session, *here)
+    assert done("purge", "sessions", "--session", "one", "--yes", *here)["purged"] == 1
+    assert [one["session_id"] for one in done("ls", "sessions", *here)] == ["two"]
+
+
+def test_what_others_hold_is_left_and_told(here: tuple[str, str], contoso: NamespaceHandle) -> None:
+    for _ in range(2):
+        done("send", "orders", "x", *here)
+    done("send", "sessions", "x", "--session", "s", *here)
+    with ServiceBusClient.from_connection_string(contoso.connection_string) as client:
+        receiver = client.get_queue_receiver("orders")
+        (held,) = receiver.receive_messages(max_message_count=1, max_wait_time=20)
+        with client.get_queue_receiver("sessions", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=20):
+            assert done("purge", "orders", "--yes", *here, code=4) == {
+                "path": "orders",
+                "purged": 1,
+                "left": 1,
+            }
+            assert done("purge", "sessions", "--yes", *here, code=4)["left"] == 1
+        receiver.complete_message(held)
+
+
+def test_nothing_is_purged_unasked(here: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    done("send", "orders", "x", *here)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    result = call("messages", "purge", "orders", *here)
+    assert (result.returncode, "Delete 1 messages of orders of contoso" in result.stderr) == (2, True)
+    assert len(done("ls", "orders", *here)) == 1
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert call("messages", "purge", "orders", *here).stdout == "orders of contoso: 1 purged\n"
+
+
+def test_an_export_removes_nothing_and_replaces_nothing(here: tuple[str, str], tmp_path: Path) -> None:
+    done("send", "orders", "x", *here)
+    file = tmp_path / "orders.jsonl"
+    export = ("export", "orders", "--file", str(file), *here)
+    assert done(*export) == {"path": "orders", "exported": 1, "file": str(file)}
+    before = file.read_bytes()
+    result = call("messages", *export)
+    assert (result.returncode, "say --force" in result.stderr) == (2, True)
+    assert file.read_bytes() == before
+    assert done(*export, "--force")["exported"] == 1
+    assert len(done("ls", "orders", *here)) == 1
+
+
+def test_an_export_that_fails_leaves_no_file(
+    here: tuple[str, str], tmp_path: Path, contoso: NamespaceHandle
+) -> None:
+    done("send", "orders", "x", *here)
+    contoso.faults.set("error", entity="orders")
+    file = tmp_path / "orders.jsonl"
+    assert call("messages", "export", "orders", "--file", str(file), *here).returncode == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["ready.json"]
+
+
+def write_export(tmp_path: Path, here: tuple[str, str], count: int) -> Path:
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{number}\n" for number in range(count)), encoding="utf-8")
+    done("send", "orders", "--file", str(lines), *here)
+    file = tmp_path / "orders.jsonl"
+    done("export", "orders", "--file", str(file), *here)
+    done("purge", "orders", "--yes", *here)
+    return file
+
+
+def test_an_import_that_was_cut_off_is_repeated_with_its_journal(
+    here: tuple[str, str], tmp_path: Path, contoso: NamespaceHandle
+) -> None:
+    file, journal = write_export(tmp_path, here, 5), tmp_path / "journal"
+    journal.write_text(json.dumps({"target": "orders of contoso", "lines": [[1, 2], [4, 4]]}))
+    again = ("import", "orders", "--file", str(file), "--journal", str(journal), *here)
+    contoso.faults.set("error", entity="orders")
+    assert call("messages", *again).returncode == 3  # nothing was sent
+    contoso.faults.clear()
+    found = done(*again)
+    assert (found["imported"], found["imported_before"], found["lines"]) == (2, 3, [[3, 3], [5, 5]])
+    assert [one["body"] for one in done("peek", "orders", "--limit", "9", *here)] == ["2", "4"]
+    assert done(*again)["imported"] == 0
+    assert json.loads(journal.read_text(encoding="utf-8"))["lines"] == [[1, 5]]
+    result = call("messages", "import", "sessions", "--file", str(file), "--journal", str(journal), *here)
+    assert (result.returncode, "journal of an import to orders of contoso" in result.stderr) == (2, True)
+
+
+def test_lines_that_are_refused_do_not_stop_the_others(here: tuple[str, str], tmp_path: Path) -> None:
+    file = write_export(tmp_path, here, 3)
+    done("send", "sessions", "x", "--session", "s", *here)
+    more = call("messages", "export", "sessions", *here).stdout
+    file.write_text(file.read_text(encoding="utf-8") + more, encoding="utf-8")
+    found = done("import", "sessions", "--file", str(file), *here, code=4)
+    assert (found["imported"], [one["line"] for one in found["refused"]]) == (1, [1, 2, 3])
+    told = call("messages", "import", "sessions", "--file", str(file), *here)
+    assert "line 2 was refused: " in told.stderr
+
+
+def test_a_line_that_was_edited_is_refused(here: tuple[str, str], tmp_path: Path) -> None:
+    file = write_export(tmp_path, here, 2)
+    file.write_text(
+        file.read_text(encoding="utf-8").replace('"body": "1"', '"body": "one"'), encoding="utf-8"
+    )
+    result = call("messages", "import", "orders", "--file", str(file), *here)
+    assert (result.returncode, "line 2: body says another thing" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("line", [b"{}", b"x", b'{"amqp": "!"}', b'{"amqp": "eA=="}', b"[]", b'{"amqp": 3}'])
+def test_what_is_no_export_is_refused(line: bytes) -> None:
+    with pytest.raises(ConfigurationError, match="line 7 is no line of an export"):
+        read_line(line, 7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told", "code"),
+    [
+        (("ls", "missing"), "`pairbus entity ls` shows", 2),
+        (("ls", "a/Subscriptions/b/Rules/c"), "is a rule", 2),
+        (("ls", "orders", "--dead-letter", "--transfer-dead-letter"), "exclude each other", 2),
+        (("import", "missing", "--file", "EXPORT"), "missing", 2),
+        (("send", "orders"), "give either BODY, or --file", 2),
+        (("send", "orders", "x", "--property", "a"), "write NAME=VALUE", 2),
+        (("send", "missing", "x"), "missing", 2),
+        (("export", "orders", "--json"), "--json needs --file", 2),
+        (("export", "orders", "--file", "/nowhere/x"), "there is no directory /nowhere", 2),
+    ],
+)
+def test_mistakes_are_told(
+    here: tuple[str, str], tmp_path: Path, arguments: tuple[str, ...], told: str, code: int
+) -> None:
+    if "EXPORT" in arguments:
+        file = write_export(tmp_path, here, 1)
+        arguments = tuple(str(file) if one == "EXPORT" else one for one in arguments)
+    result = call("messages", *arguments, *here)
+    assert (result.returncode, told in result.stderr) == (code, True), result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_an_import_waits_where_the_namespace_is_throttled(
+    here: tuple[str, str], tmp_path: Path, contoso: NamespaceHandle
+) -> None:
+    file = write_export(tmp_path, here, 3)
+    contoso.faults.set("busy", duration=1.0)
+    began = time.monotonic()
+    assert done("import", "orders", "--file", str(file), *here)["imported"] == 3
+    assert time.monotonic() - began >= 1.0
+
+
+def test_what_is_described_is_json(contoso: NamespaceHandle) -> None:
+    payload = encode_application_properties({"n": float("nan"), "i": float("-inf")}) + encode_value(
+        [1, {2: b"x"}]
+    )
+    described = describe_message(scan(payload))
+    assert json.loads(json.dumps(described)) == described
+    assert described["application_properties"] == {"n": "nan", "i": "-inf"}
+    assert described["body_value"] == [1, {"2": "eA=="}]
