@@ -44,10 +44,12 @@ settings.register_profile("dice", BUSY)
 settings.register_profile("steady", BUSY, derandomize=True)
 settings.load_profile("steady")
 
-NODE_PROJECT = Path(__file__).parent / "node"
-# A cold cache has to fetch some sixty small packages.
+# The directories whose Node packages a fixture needs.
+NODE_PROJECTS = {"node": Path(__file__).parent / "node", "azurite": Path(__file__).parent / "azurite"}
+# A cold cache has to fetch some hundred small packages.
 NPM_TIMEOUT = 300.0
 TRIAL_TIMEOUT = 20.0
+AZURITE_STARTS = 60.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ ROOT_RIGHTS = Tool(
 # By the fixture that a test asks for.
 TOOLS = {
     "node": Tool("Node", ("node", "npm")),
+    "azurite": Tool("Node", ("node", "npm")),
     "java": Tool("Java", ("java",)),
     "chromium": Tool("Chromium", ("chromium",)),
     "connect": Tool("Spark Connect", ("java",), ("grpc",)),
@@ -185,29 +188,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Install the Node packages before the first test, outside any test's timeout."""
-    wants_node = any("node" in getattr(item, "fixturenames", ()) for item in session.items)
-    if wants_node and not session.config.option.collectonly:
+    wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    for project in [NODE_PROJECTS[name] for name in sorted(wanted & set(NODE_PROJECTS))]:
+        if session.config.option.collectonly:
+            return
         try:
-            install_node_packages()
+            install_node_packages(project)
         except (OSError, subprocess.SubprocessError) as error:
             output = getattr(error, "stderr", None) or ""
             session.config.stash[NPM_FAILURE] = f"npm ci failed: {error}\n{output}"
 
 
-def install_node_packages() -> None:
+def install_node_packages(project: Path) -> None:
     """Run `npm ci` unless what is installed came from the same lock, or nothing has to be installed."""
-    lock_file = NODE_PROJECT / "package-lock.json"
+    lock_file = project / "package-lock.json"
     if not lock_file.exists():
         return
     lock = hashlib.sha256(lock_file.read_bytes()).hexdigest()
-    stamp = NODE_PROJECT / "node_modules" / ".lock-sha256"
+    stamp = project / "node_modules" / ".lock-sha256"
     with lock_file.open("rb") as turnstile:
         fcntl.flock(turnstile, fcntl.LOCK_EX)  # one worker installs, the others find it done
         if stamp.exists() and stamp.read_text(encoding="ascii") == lock:
             return
         subprocess.run(
             ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"],
-            cwd=NODE_PROJECT,
+            cwd=project,
             check=True,
             capture_output=True,
             text=True,
@@ -219,12 +224,56 @@ def install_node_packages() -> None:
 @pytest.fixture(scope="session")
 def node(pytestconfig: pytest.Config) -> Path:
     """The Node binary; the packages of tests/node are installed."""
-    failure = pytestconfig.stash.get(NPM_FAILURE, None)
+    return find_node(pytestconfig)
+
+
+def find_node(config: pytest.Config) -> Path:
+    failure = config.stash.get(NPM_FAILURE, None)
     if failure is not None:
         pytest.fail(failure, pytrace=False)
     found = shutil.which("node")
     assert found is not None
     return Path(found)
+
+
+@pytest.fixture(scope="session")
+def azurite(
+    pytestconfig: pytest.Config, hold_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """HOST:PORT of an emulator of Azure's Blob Storage, which keeps all in memory."""
+    port = hold_port()
+    server = NODE_PROJECTS["azurite"] / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+    options = ["--loose", "--skipApiVersionCheck", "--inMemoryPersistence", "--disableTelemetry", "--silent"]
+    command = [str(find_node(pytestconfig)), str(server), "--blobPort", str(port), *options]
+    with subprocess.Popen(
+        command, cwd=tmp_path_factory.mktemp("azurite"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            deadline = time.monotonic() + AZURITE_STARTS
+            while True:
+                with socket.socket() as probe:
+                    probe.settimeout(1.0)
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                assert process.poll() is None, "azurite has ended"
+                assert time.monotonic() < deadline, "azurite does not listen"
+                time.sleep(0.1)
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    """HOST:PORT of an emulator of S3, which keeps all in memory."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        yield ":".join(map(str, server.get_host_and_port()))
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="session")

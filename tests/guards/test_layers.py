@@ -17,6 +17,7 @@ from .sources import ROOT, SRC, module_name, parse, python_files
 ROWS = (
     {"errors", "lazy", "conditions", "words"},
     {"options", "clock", "timers", "portal", "metering", "stages", "fault_kinds", "plumbing", "charts"},
+    {"stores"},
     {"pairing", "amqp", "ledger"},
     {"sdk", "cost"},
     {"pump", "broker"},
@@ -55,7 +56,7 @@ HOMES = {
     "opentelemetry": {"client"},
     "prometheus_client": {"client", "dashboard"},
     "py4j": {"spark"},
-    "pyarrow": {"spark"},
+    "pyarrow": {"spark", "stores"},
     "pyspark": {"spark"},
     "pytest": {"testing"},
     "rich": {"drill"},

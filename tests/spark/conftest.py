@@ -13,6 +13,7 @@ import pytest
 from pairbus.broker import Broker
 from pairbus.broker.access.policies import ALL_CLAIMS, Policy, connection_string
 from pairbus.spark import PumpPair, open_session
+from tests.object_places import credentials
 
 from .bus import OTHER_ENV, PRIMARY_ENV, SECONDARY_ENV, Bus
 from .traffic import QUEUES, SESSIONS, TOPICS
@@ -33,7 +34,8 @@ def address(hold_port: Callable[[], int]) -> Iterator[tuple[dict[str, int], Poli
     policy = Policy("tests", secrets.token_urlsafe(32), ALL_CLAIMS)
     for name, variable in NAMESPACES.items():
         os.environ[variable] = connection_string("127.0.0.1", ports[name], namespace=name, policy=policy)
-    yield ports, policy
+    with credentials():
+        yield ports, policy
     for variable in NAMESPACES.values():
         del os.environ[variable]
 

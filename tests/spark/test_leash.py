@@ -243,7 +243,7 @@ async def test_without_a_heartbeat_the_leash_is_cut(tmp_path: Path) -> None:
     with FileLeash([tmp_path]) as leash:
         leash.queues = [ServedQueue(0, "a")]
         tether = await FileTether.connect(
-            leash.place, leash.records, pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=1.0
+            leash.place, [tmp_path], pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=1.0
         )
         planner = FilePlannerTether(leash.place, stale=1.0)
         await until(lambda: planner.next_epoch() == leash.queues)
@@ -259,7 +259,7 @@ async def test_without_a_heartbeat_the_leash_is_cut(tmp_path: Path) -> None:
         await until(lambda: planner.next_epoch() is None)
     with pytest.raises(UnreachableError, match="does not answer"):
         await FileTether.connect(
-            leash.place, leash.records, pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=0.2
+            leash.place, [tmp_path], pump=PumpSeen(0, 1, 7, "here", 1), timed=False, stale=0.2
         )
     await tether.close()
 

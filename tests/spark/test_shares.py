@@ -55,7 +55,7 @@ def play(bench: Bench, records: Path, *, queues: list[ServedQueue], shards: int,
         job = ShardJob(
             pairs=pairs,
             options=(options,) * len(pairs),
-            records=(str(records),) * len(pairs),
+            records=(records,) * len(pairs),
             run="run",
             leash=leash.place,
             timed=False,

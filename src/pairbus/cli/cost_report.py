@@ -17,11 +17,13 @@ from pairbus.plumbing.toml_tables import read_text
 from .config import find_config
 from .examples import examples
 from .pairs import PairChoice, pair_options
+from .places import PLACE
 from .prices import choose_sheet, prices_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.cost import Report
+    from pairbus.stores.places import RecordPlace
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
@@ -38,7 +40,11 @@ _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 )
 @pair_options
 @click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
-@click.option("--records", type=_DIRECTORY, help="Where the ledger lies. [default: STATE/records]")
+@click.option(
+    "--records",
+    type=PLACE,
+    help="Where the ledger lies: a directory or an object store. [default: STATE/records]",
+)
 @click.option(
     "--out", type=_DIRECTORY, default=Path("cost-report"), show_default=True, help="Where the report goes."
 )
@@ -60,7 +66,7 @@ def report_command(
     *,
     choice: PairChoice,
     state: Path | None,
-    records: Path | None,
+    records: RecordPlace | None,
     out: Path,
     month: str | None,
     prices: Path | None,
@@ -80,17 +86,17 @@ def report_command(
     terms = BillTerms(copies=_copies(copies), same_region=same_region)
     sheet = choose_sheet(prices, find_config(choice.config))
     system = None if system_file is None else parse_system(read_text(system_file), where=str(system_file))
-    directory = _records(choice, state, records)
+    place = _records(choice, state, records)
     from pairbus.cost.page import render_page
     from pairbus.spark import open_session  # late: help needs no Spark
     from pairbus.spark.bill import bill_ledger
     from pairbus.spark.operations import is_small
 
     now = time.time()
-    spark = open_session(master=master, app_name="pairbus-cost", is_short=is_small(directory))
+    spark = open_session(master=master, app_name="pairbus-cost", is_short=is_small(place))
     try:
         run = bill_ledger(
-            spark, directory, sheet, now=now, terms=terms, system=system, month=month, out=out.absolute()
+            spark, place, sheet, now=now, terms=terms, system=system, month=month, out=out.absolute()
         )
     finally:
         spark.stop()
@@ -109,9 +115,12 @@ def report_command(
     return 0
 
 
-def _records(choice: PairChoice, state: Path | None, records: Path | None) -> Path:
+def _records(choice: PairChoice, state: Path | None, records: RecordPlace | None) -> RecordPlace:
     from pairbus.client.state.directory import records_dir
+    from pairbus.stores.places import StoreUri
 
+    if isinstance(records, StoreUri):
+        return records
     if records is None:
         records = records_dir(state or choice.resolve().state_dir)
     if not records.is_dir():

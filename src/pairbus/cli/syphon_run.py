@@ -27,13 +27,15 @@ from .candidates import offer_entities
 from .examples import examples
 from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, pair_options
+from .places import PLACE
 from .progress import CLEAR_LINE
-from .syphon_options import DIRECTORY, all_pairs_option, count_option, extra_option, state_of, state_option
+from .syphon_options import all_pairs_option, count_option, extra_option, state_of, state_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.spark import Syphon, SyphonProgress, SyphonSummary
     from pairbus.spark.syphon import LeashKind
+    from pairbus.stores.places import RecordPlace
 
 EngineName = Literal["spark", "local"]
 # Where nobody looks on, a line now and then is enough.
@@ -111,7 +113,9 @@ _INCOMPLETE = 4
 )
 @click.option("--max-rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second, at most.")
 @click.option(
-    "--records", type=DIRECTORY, help="Where receipts go; executors share it. [default: STATE/records]"
+    "--records",
+    type=PLACE,
+    help="Where receipts go: a directory that executors share, or an object store. [default: STATE/records]",
 )
 @state_option
 @json_option
@@ -133,7 +137,7 @@ def run_command(
     paths: tuple[str, ...],
     transport: TransportName,
     max_rate: float | None,
-    records: Path | None,
+    records: RecordPlace | None,
     state: Path | None,
     as_json: bool,
 ) -> int:
@@ -224,7 +228,7 @@ def _session(
         close_session(spark)
 
 
-def _records_of_all(chosen: Sequence[ChosenBacklog], records: Path | None) -> list[Path]:
+def _records_of_all(chosen: Sequence[ChosenBacklog], records: RecordPlace | None) -> list[RecordPlace]:
     """Each pair's receipts lie where `verify` and `cost report` of that pair look for them."""
     from pairbus.client.state.directory import records_dir
 

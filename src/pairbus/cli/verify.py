@@ -14,11 +14,13 @@ from .backlogs import choose_backlog
 from .examples import examples
 from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, pair_options
+from .places import PLACE
 from .progress import working
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.spark import Verdict
+    from pairbus.stores.places import RecordPlace
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _TOLD = (
@@ -42,6 +44,7 @@ _MOST_KEPT = 100
         "pairbus verify --pair shop",
         "pairbus verify --pair shop --strict",
         "pairbus verify --pair shop --records app/records --records syphon/records --json",
+        "pairbus verify --pair shop --records abfss://records@contoso.dfs.core.windows.net/shop",
     )
 )
 @pair_options
@@ -50,8 +53,9 @@ _MOST_KEPT = 100
 @click.option(
     "--records",
     multiple=True,
-    type=_DIRECTORY,
-    help="Where redirect records and receipts lie. Repeatable. [default: STATE/records]",
+    type=PLACE,
+    help="Where redirect records and receipts lie: a directory or an object store. Repeatable. "
+    "[default: STATE/records]",
 )
 @click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
 @click.option("--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]")
@@ -66,7 +70,7 @@ def verify(
     choice: PairChoice,
     count: int | None,
     include_extra: bool,
-    records: tuple[Path, ...],
+    records: tuple[RecordPlace, ...],
     state: Path | None,
     master: str | None,
     strict: bool,
@@ -82,16 +86,14 @@ def verify(
     from pairbus.spark import open_session
     from pairbus.spark import verify as judge
 
-    directories = [path.absolute() for path in records or (records_dir(chosen.settings.state_dir),)]
-    # Other directories hold records that were collected, and no spool is beside them.
-    states = [path.parent for path in directories if path == records_dir(path.parent)]
+    places = records or (records_dir(chosen.settings.state_dir).absolute(),)
+    # Other places hold records that were collected, and no spool is beside them.
+    states = [one.parent for one in places if isinstance(one, Path) and one == records_dir(one.parent)]
     with working("starting Spark"):
         spark = open_session(master=master, app_name="pairbus-verify")
     try:
         with working("joining redirect records, receipts and backlog queues"):
-            verdict = judge(
-                spark, [chosen.backlog], records=directories, states=states, options=chosen.options
-            )
+            verdict = judge(spark, [chosen.backlog], records=places, states=states, options=chosen.options)
     finally:
         spark.stop()
     told = {"is_complete": verdict.is_complete, "is_clean": verdict.is_clean}

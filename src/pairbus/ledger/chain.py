@@ -44,6 +44,9 @@ _SUFFIX = ".head"
 _NOBODY = "idle"
 # In the name of a segment: when it was begun, by whom, and the number of its first commit.
 _NAME = re.compile(r"^\.?[0-9A-Za-z]+-\d{13,}-(.+)-(\d{8,})\.jsonl")
+#: Who ships its records tells its head anew at least three times in so long, or, having none yet, in so long.
+SILENCE = 180.0
+IDLE_SILENCE = 900.0
 # So many open chains are named.
 _NAMED = 10
 
@@ -67,9 +70,21 @@ class ChainHead:
         number = f"-{self.commits:08d}" if self.is_adopted else ""
         return f"{kind}-{self.writer}{number}{_SUFFIX}"
 
+    def object_name(self, kind: str) -> str:
+        """What it is called in an object store, where nothing is replaced: the newest one counts."""
+        return f"{self.name(kind).removesuffix(_SUFFIX)}.{int(self.at * 1000):013d}{_SUFFIX}"
+
     def publish(self, directory: Path, kind: str) -> None:
         """Write it."""
-        publish(directory / self.name(kind), seal(asdict(self)).data)
+        publish(directory / self.name(kind), self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """As it is written."""
+        return seal(asdict(self)).data
+
+    def as_nobody(self) -> ChainHead:
+        """Rule 7."""
+        return replace(self, writer=_NOBODY, since=0.0, at=0.0)
 
 
 class HeadFile(NamedTuple):
@@ -114,9 +129,9 @@ class ChainWriter:
         """The last link is on the disk."""
         self.commits, self._hash, self._rows = self._growth
 
-    def anchor(self, directory: Path, kind: str, *, at: float, is_open: bool, lost: int) -> None:
-        """Write the head."""
-        head = ChainHead(
+    def head(self, *, at: float, is_open: bool, lost: int) -> ChainHead:
+        """What is to be said of it now."""
+        return ChainHead(
             writer=self._writer,
             since=self._since,
             at=at,
@@ -126,10 +141,19 @@ class ChainWriter:
             lost=lost,
             is_open=is_open,
         )
-        if is_open or self._tried or lost:
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was ever to be written."""
+        return not self._tried
+
+    def anchor(self, directory: Path, kind: str, *, at: float, is_open: bool, lost: int) -> None:
+        """Write the head."""
+        head = self.head(at=at, is_open=is_open, lost=lost)
+        if is_open or lost or not self.is_idle:
             head.publish(directory, kind)
         else:
-            replace(head, writer=_NOBODY, since=0.0, at=0.0).publish(directory, kind)
+            head.as_nobody().publish(directory, kind)
             (directory / head.name(kind)).unlink(missing_ok=True)
 
 
@@ -162,6 +186,19 @@ def is_covered(path: Path, covered: Mapping[str, ChainCover]) -> bool:
     if name is None or cover is None or int(name[2]) > cover.commits:
         return False
     return max((one.number for one in read_commits(path.name, path.read_bytes())), default=0) <= cover.commits
+
+
+def is_covered_by_name(name: str, covered: Mapping[str, ChainCover]) -> bool:
+    """The same of an object, which a table takes over as a whole or not at all."""
+    found = _NAME.match(name)
+    cover = covered.get(found[1]) if found else None
+    return found is not None and cover is not None and int(found[2]) <= cover.commits
+
+
+def writer_of(name: str) -> str | None:
+    """Whose segment it is, by its name; None if it is no segment of a chain."""
+    found = _NAME.match(name)
+    return found[1] if found else None
 
 
 def end_of_commits(data: bytes) -> int:
@@ -235,15 +272,48 @@ def read_heads(directory: Path, kind: str) -> list[HeadFile]:
     heads: list[HeadFile] = []
     for path in sorted(directory.glob(f"{kind}-*{_SUFFIX}")):
         try:
-            found = open_sealed(path.read_bytes(), path.name)
-            del found["seal"]
-            head = ChainHead(**found)
-            heads.append(HeadFile(path, head if path.name == head.name(kind) else None))
+            head = parse_head(path.name, path.read_bytes())
         except FileNotFoundError:  # its writer has just ended, and leaves the sign of rule 7
             continue
-        except (OSError, ValueError, TypeError, KeyError):
+        except OSError:
             heads.append(HeadFile(path, None))
+            continue
+        is_in_place = head is not None and path.name == head.name(kind)
+        heads.append(HeadFile(path, head if is_in_place else None))
     return heads
+
+
+def is_head(name: str) -> bool:
+    """Whether a name is that of a head."""
+    return name.endswith(_SUFFIX)
+
+
+def parse_head(name: str, data: bytes) -> ChainHead | None:
+    """What a head says; None if it was edited or is none."""
+    try:
+        found = open_sealed(data, name)
+        del found["seal"]
+        return ChainHead(**found)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def moment(at: float) -> str:
+    """A time as it is told."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+def host_of(writer: str) -> str:
+    """The host that a writer has named itself by."""
+    return writer.rpartition("-")[0]
+
+
+def is_silent(head: ChainHead, *, now: float) -> bool:
+    """Whether the writer of a head in a store has neither ended nor been heard of for longer than writers
+    that ship are silent; see `SILENCE`.
+    """
+    is_unfinished = head.is_open and not head.is_adopted and head.writer != _NOBODY
+    return is_unfinished and now - head.at > (SILENCE if head.commits else IDLE_SILENCE)
 
 
 class ChainCover(NamedTuple):
@@ -396,8 +466,7 @@ class _Chain:
         """Rule 3."""
         anchor = max(head.commits for head in self._anchors)
         after = sum(number > max(anchor, self._cover.commits) for number in self._commits)
-        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(own.at))
         return (
-            f"the chain of {self._writer} is open since {since}: it runs, or has died; "
+            f"the chain of {self._writer} is open since {moment(own.at)}: it runs, or has died; "
             f"{after:,} commits follow its last anchor"
         )

@@ -46,6 +46,8 @@ class Manifest:
     gaps: Sequence[str] = ()
     notes: Sequence[str] = ()
     unchained: int = 0
+    #: Rows of days before this one were dropped on purpose.
+    retired: str | None = None
     seal: str = ""
 
 
@@ -84,6 +86,8 @@ class Compaction:
     adopted: int = 0
     bad: int = 0
     table: Path | None = None
+    #: In a store, the manifest of the generation that there is now.
+    manifest: str | None = None
 
 
 #: Writes what segments and a table hold to a directory, and tells how many lines could not be read.
@@ -272,7 +276,12 @@ def _number(path: Path) -> int:
 
 def _read_manifest(path: Path) -> Manifest:
     file = path / _MANIFEST
-    found = open_sealed(file.read_bytes(), str(file))
+    return parse_manifest(file.read_bytes(), str(file))
+
+
+def parse_manifest(data: bytes, place: str) -> Manifest:
+    """What a manifest says; ValueError and the like if it is none."""
+    found = open_sealed(data, place)
     found["covered"] = {writer: ChainCover(*cover) for writer, cover in found["covered"].items()}
     return Manifest(**found)
 

@@ -17,14 +17,15 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 from pairbus.clock import Clock, SystemClock
 from pairbus.stages import Role, Stage
+from pairbus.stores.places import RecordPlace, StoreUri
 
+from .commit_objects import open_writer
 from .operations import KIND
-from .segment import SegmentWriter, adopt_segments
+from .segment import adopt_segments
 
 log = logging.getLogger(__name__)
 #: How often sums are written: what a killed process may lose.
@@ -111,25 +112,26 @@ class OperationSums:
 
 
 class OperationLog(OperationSums):
-    """Keeps sums in segments of a directory."""
+    """Keeps sums in segments of a directory, or as objects in a store."""
 
     def __init__(
         self,
-        directory: Path,
+        place: RecordPlace,
         *,
         role: Role,
         pair: str,
         writer: str | None = None,
         clock: Clock | None = None,
-        every: float = EVERY,
+        every: float | None = None,
         max_age: float = MAX_AGE,
     ) -> None:
-        """Does no I/O. `writer` is by default host, process, id."""
+        """Does no I/O. `writer` is by default host, process, id; `every` is longer where a write is a put."""
         super().__init__(role=role, clock=clock)
         self.writer = writer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._about = {"writer": self.writer, "pair": pair}
-        self._every = every
-        self._segments = SegmentWriter(directory, KIND, max_age=max_age, clock=clock)
+        self._place = place
+        self._every = every or (HEARTBEAT if isinstance(place, StoreUri) else EVERY)
+        self._segments = open_writer(place, KIND, max_age=max_age, clock=clock)
         #: Called before sums are taken, on the thread that writes: whoever has some to add does it now.
         self.before_flush: Callable[[], None] = lambda: None
         self._numbers = itertools.count()
@@ -213,8 +215,10 @@ class OperationLog(OperationSums):
         return {"row": kind, "id": f"{self.writer}:{next(self._numbers):09d}", **self._about, **values}
 
     def _adopt(self) -> None:
+        if isinstance(self._place, StoreUri):
+            return  # there is nothing to adopt where nothing is open
         try:
-            adopt_segments(self._segments.directory, KIND)
+            adopt_segments(self._place, KIND)
         except OSError as error:
             log.warning("cannot adopt the ledger of earlier processes: %s", error)
 

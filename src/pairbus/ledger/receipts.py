@@ -14,13 +14,14 @@ import socket
 import uuid
 from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii as _quote
-from pathlib import Path
 from typing import Annotated, Protocol, TypedDict
 
 from pairbus.clock import Clock
+from pairbus.stores.places import RecordPlace
 
 from .columns import Moment
-from .segment import MAX_AGE, SegmentWriter
+from .commit_objects import open_writer
+from .segment import MAX_AGE
 from .segment_log import SegmentLog
 
 #: The kind of segment that holds receipts.
@@ -103,19 +104,19 @@ class MemoryReceipts:
 
 
 class ReceiptLog(SegmentLog[Receipt]):
-    """Keeps receipts in segments of a directory."""
+    """Keeps receipts in segments of a directory, or as objects in a store."""
 
     def __init__(
         self,
-        directory: Path,
+        place: RecordPlace,
         *,
         writer: str | None = None,
         clock: Clock | None = None,
         max_age: float = MAX_AGE,
     ) -> None:
-        """Does no I/O; the directory is made with the first row. `writer` is by default host, process, id."""
+        """Does no I/O; a directory is made with the first row. `writer` is by default host, process, id."""
         super().__init__(
-            SegmentWriter(directory, KIND, max_age=max_age, clock=clock, encode=_encode, is_chained=True)
+            open_writer(place, KIND, max_age=max_age, clock=clock, encode=_encode, is_chained=True)
         )
         self.writer = writer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 

@@ -84,6 +84,9 @@ class SegmentWriter:
             make_directory(self.directory, follows=True)
             self._anchor(is_open=True)
 
+    def gather(self) -> None:
+        """Nothing is waited for: all who come while one write is on its way share the next."""
+
     def append(self, rows: Iterable[Any], *, is_synced: bool = True) -> None:
         """Keep these rows, in order, in one segment; they are on the disk when this returns, or, if they are
         not to be synced, with the kernel.
@@ -327,7 +330,7 @@ def closed_segments(directory: Path, kind: str) -> list[Path]:
 
 def read_segment(path: Path) -> SegmentRead:
     """Read a segment; a line that is no JSON object is counted, not raised."""
-    return _read_lines(path.read_bytes())
+    return parse_lines(path.read_bytes())
 
 
 def read_open_segments(directory: Path, kind: str) -> dict[str, SegmentRead]:
@@ -342,11 +345,12 @@ def read_open_segments(directory: Path, kind: str) -> dict[str, SegmentRead]:
             continue
         # What follows the last line feed, or the last link, is being written this moment.
         end = end_of_commits(data) if has_links(path.name) else data.rfind(b"\n") + 1
-        found[_final(path).name] = _read_lines(data[:end])
+        found[_final(path).name] = parse_lines(data[:end])
     return found
 
 
-def _read_lines(data: bytes) -> SegmentRead:
+def parse_lines(data: bytes) -> SegmentRead:
+    """The rows of a segment that has been read."""
     rows, bad = [], 0
     for line in data.splitlines():
         if not line.strip() or is_link(line):

@@ -1,20 +1,19 @@
-"""Rows that many callers want kept at once, in segments.
+"""Rows that many callers want kept at once, in segments or as objects of a store.
 
-Each is on the disk when its `append` returns; or with the kernel, which outlives the process, and on the disk
-within a second: a power cut may then cost the rows of a second, and no caller waits for the disk.
+Each is on the disk, or in the store, when its `append` returns; or with the kernel, which outlives the
+process, and on the disk within a second: a power cut may then cost the rows of a second, and no caller waits
+for the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from pairbus.plumbing.group_commit import GroupCommit
 from pairbus.plumbing.serial_thread import SerialThread
-
-from .segment import SegmentWriter
 
 log = logging.getLogger(__name__)
 Row = TypeVar("Row")
@@ -22,16 +21,50 @@ Row = TypeVar("Row")
 _SYNC_AFTER = 0.5
 
 
-class SegmentLog(Generic[Row]):
-    """A writer of segments for the callers of event loops; they share its fsyncs."""
+class RowWriter(Protocol):
+    """Writes rows of one kind somewhere; called by one thread at a time."""
 
-    def __init__(self, segments: SegmentWriter, *, is_synced: bool = True) -> None:
+    @property
+    def kind(self) -> str:
+        """What they are."""
+        ...
+
+    @property
+    def max_age(self) -> float:
+        """How long others may have to wait before they see them."""
+        ...
+
+    def begin(self) -> None:
+        """Leave a sign that there is a writer."""
+        ...
+
+    def gather(self) -> None:
+        """Wait, if that makes the next write one of more rows."""
+        ...
+
+    def append(self, rows: Iterable[Any], *, is_synced: bool = True) -> None:
+        """Keep these; they are safe when this returns, or, if they are not to be synced, after `sync`."""
+        ...
+
+    def sync(self) -> None:
+        """Make safe what is not yet."""
+        ...
+
+    def close(self, *, ends: bool = False) -> object:
+        """Let others see them all."""
+        ...
+
+
+class SegmentLog(Generic[Row]):
+    """A writer of rows for the callers of event loops; they share its fsyncs, or puts."""
+
+    def __init__(self, segments: RowWriter, *, is_synced: bool = True) -> None:
         """Does no I/O. `is_synced`: rows are on the disk when `append` returns, not only soon after."""
         self._segments = segments
         self._is_synced = is_synced
         self._sync: asyncio.TimerHandle | None = None
         self._thread = SerialThread(f"pairbus-{segments.kind}")
-        self._commit = GroupCommit(self._write, thread=self._thread)
+        self._commit = GroupCommit(self._write, thread=self._thread, gather=segments.gather)
         self._is_used = False
         self._roll: asyncio.TimerHandle | None = None
 

@@ -33,9 +33,18 @@ class _Waiter(NamedTuple, Generic[T]):
 class GroupCommit(Generic[T]):
     """Has items written in groups, on a thread that may do other work too."""
 
-    def __init__(self, write: Callable[[list[T]], None], *, thread: SerialThread) -> None:
-        """`write` returns when the items are safe, and raises if that cannot be said of them."""
+    def __init__(
+        self,
+        write: Callable[[list[T]], None],
+        *,
+        thread: SerialThread,
+        gather: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`write` returns when the items are safe, and raises if that cannot be said of them. `gather` may
+        wait before each write, so that more come to share it.
+        """
         self._write = write
+        self._gather = gather
         self._thread = thread
         self._lock = threading.Lock()
         self._waiting: list[_Waiter[T]] = []
@@ -60,6 +69,7 @@ class GroupCommit(Generic[T]):
         return taken
 
     def _write_waiting(self) -> None:
+        self._gather()
         taken = self._take()
         error: BaseException | None = None
         try:

@@ -14,6 +14,7 @@ from pairbus.lazy import on_first_use
 if TYPE_CHECKING:
     from pairbus.backlog.discovery import Backlog
     from pairbus.pump import PumpOptions, PumpPair, Side, TransportError
+    from pairbus.stores.errors import RecordStoreError
 
     from .engine import SyphonError
     from .receipts import compact_receipts, load_receipts
@@ -27,6 +28,7 @@ __all__ = [
     "MissingMessage",
     "PumpOptions",
     "PumpPair",
+    "RecordStoreError",
     "Side",
     "Syphon",
     "SyphonError",
@@ -65,6 +67,7 @@ _HOMES = {
         "Verdict",
         "verify",
     ),
+    "pairbus.stores.errors": ("RecordStoreError",),
 }
 
 __getattr__, __dir__ = on_first_use(__name__, _HOMES)

@@ -36,6 +36,7 @@ from pairbus.cost.system import System
 from pairbus.ledger.operations import Gap, OutageMark, WriterMark, find_gaps, sight_outages
 from pairbus.plumbing.files import drafted, publish_directory
 from pairbus.stages import Stage
+from pairbus.stores.places import RecordPlace
 
 from .operations import SegmentIntake, load_operations, take_segments
 
@@ -65,7 +66,7 @@ class BillRun:
 
 def bill_ledger(
     spark: SparkSession,
-    records: Path,
+    records: RecordPlace,
     sheet: PriceSheet,
     *,
     now: float,

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from pairbus.backlog.discovery import ServedQueue
+from pairbus.stores.places import RecordPlace, StoreUri
 
 from .engine import TICK, BackgroundWork, SyphonEngine, SyphonError
 from .leash.ends import write_place
@@ -126,8 +127,11 @@ class ClusterEngine(SyphonEngine):
     @contextmanager
     def _checkpoint(self, job: ShardJob, state: Path | None) -> Iterator[str]:
         """A directory of Spark's driver: for a remote one, below what both share, and for this run only."""
-        if self.is_remote:
-            shared = Path(job.records[0]) / f".checkpoint-{secrets.token_hex(8)}"
+        name = f".checkpoint-{secrets.token_hex(8)}"
+        if self.is_remote and isinstance(job.records[0], StoreUri):
+            yield f"file:///tmp/pairbus{name}"  # of that driver: Spark cannot keep it in a store
+        elif self.is_remote:
+            shared = Path(str(job.records[0])) / name
             try:
                 yield str(shared)
             finally:
@@ -146,12 +150,13 @@ class ClusterEngine(SyphonEngine):
 
     # -- receipts
 
-    def count(self, directories: Sequence[Path], *, run: str) -> ReceiptCounts:
-        return count_receipts(self._spark, directories, run=run)
+    def count(self, places: Sequence[RecordPlace], *, run: str) -> ReceiptCounts:
+        return count_receipts(self._spark, places, run=run)
 
-    def compact(self, directories: Sequence[Path]) -> tuple[str, ...]:
-        done = [compact_receipts(self._spark, directory) for directory in directories]
-        return tuple(str(one.table) for one in done if one.table is not None)
+    def compact(self, places: Sequence[RecordPlace]) -> tuple[str, ...]:
+        done = [compact_receipts(self._spark, place) for place in places]
+        told = [one.manifest if one.table is None else str(one.table) for one in done]
+        return tuple(filter(None, told))
 
     # -- telling
 

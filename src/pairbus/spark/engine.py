@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import PairbusError
+from pairbus.stores.places import RecordPlace
 
 from .leash.leash import Leash
 from .shard import ShardJob
@@ -43,11 +44,11 @@ class SyphonEngine(ABC):
         """Serve the queues of the leash until it says stop; `state` is for what the engine remembers."""
 
     @abstractmethod
-    def count(self, directories: Sequence[Path], *, run: str) -> ReceiptCounts | None:
+    def count(self, places: Sequence[RecordPlace], *, run: str) -> ReceiptCounts | None:
         """What the receipts of a run say; None if what the pumps have told is as good."""
 
     @abstractmethod
-    def compact(self, directories: Sequence[Path]) -> tuple[str, ...]:
+    def compact(self, places: Sequence[RecordPlace]) -> tuple[str, ...]:
         """Put receipts into tables; those that there are."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pairbus.backlog.discovery import ServedQueue
+from pairbus.stores.places import RecordPlace
 
 from .engine import BackgroundWork, SyphonEngine, SyphonError
 from .leash.epochs import Shard
@@ -39,8 +40,8 @@ class LocalEngine(SyphonEngine):
         if action.error is not None:
             raise SyphonError((leash.faults or [str(action.error)])[-1]) from action.error
 
-    def count(self, directories: Sequence[Path], *, run: str) -> None:
+    def count(self, places: Sequence[RecordPlace], *, run: str) -> None:
         """No pump of this process dies alone: what they have told is all."""
 
-    def compact(self, directories: Sequence[Path]) -> tuple[str, ...]:
+    def compact(self, places: Sequence[RecordPlace]) -> tuple[str, ...]:
         return ()

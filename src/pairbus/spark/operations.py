@@ -8,6 +8,7 @@
 3. A line that cannot be read stays in the table as a bad row, with its text, so that it is shown in every
    report and not only in the first one.
 4. One run takes segments at a time; another one that comes meanwhile reports on what there is.
+5. In an object store nothing is taken in: its objects are read each time, and each row counts once.
 """
 
 from __future__ import annotations
@@ -24,8 +25,12 @@ from pyspark.sql import functions as F
 from pairbus.ledger.columns import RowColumn, columns_of
 from pairbus.ledger.operations import BOUNDS, KIND, ROWS, is_dated
 from pairbus.ledger.segment import adopt_segments, closed_segments
+from pairbus.ledger.store_files import begin_anew
 from pairbus.plumbing.files import hold_alone, publish_directory
+from pairbus.stores.places import RecordPlace, StoreUri
+from pairbus.stores.store import open_store
 
+from .objects import object_lines, tell_gone
 from .schema import ddl_of, literal, sql_type
 
 if TYPE_CHECKING:
@@ -55,25 +60,45 @@ class SegmentIntake:
     days: tuple[str, ...] = ()
 
 
-def is_small(records: Path) -> bool:
+def is_small(records: RecordPlace) -> bool:
     """Whether what waits to be taken in is so little that Java's start takes longer."""
+    if isinstance(records, StoreUri):
+        return sum(open_store(records).list(KIND).values()) < _SMALL
     return sum(path.stat().st_size for path in closed_segments(records, KIND)) < _SMALL
 
 
-def load_operations(spark: SparkSession, records: Path, *, now: float) -> DataFrame | None:
+def load_operations(spark: SparkSession, records: RecordPlace, *, now: float) -> DataFrame | None:
     """All rows of the table, each once; None if there is no table. What a clock has dated that was wrong by
     years is a bad row.
     """
-    days = [path for path, _ in _generations(records).values()]
-    if not days:
+    if isinstance(records, StoreUri):
+        rows = _load_objects(spark, records)
+    else:
+        days = [path for path, _ in _generations(records).values()]
+        rows = spark.read.schema(_TABLE_DDL).parquet(*map(literal, days)) if days else None
+    if rows is None:
         return None
-    rows = spark.read.schema(_TABLE_DDL).parquet(*map(literal, days))
     return rows.withColumn("row", F.when(is_dated(_moment(), now=now), F.col("row")).otherwise("bad"))
 
 
-def take_segments(spark: SparkSession, records: Path) -> SegmentIntake:
+def _load_objects(spark: SparkSession, place: StoreUri) -> DataFrame | None:
+    """Rule 5."""
+    store = open_store(place)
+
+    def load() -> DataFrame | None:
+        names = [name for name in store.list(KIND) if name.endswith(".jsonl")]
+        if not names:
+            return None
+        lines = object_lines(spark, place, names).withColumnRenamed("value", "raw").where(F.trim("raw") != "")
+        rows = _parse_lines(lines).drop("day").dropDuplicates(["id"])
+        return tell_gone(lambda: rows.localCheckpoint(eager=True))
+
+    return begin_anew(store, load)
+
+
+def take_segments(spark: SparkSession, records: RecordPlace) -> SegmentIntake:
     """Take all closed segments into the table."""
-    if not records.is_dir():
+    if isinstance(records, StoreUri) or not records.is_dir():
         return SegmentIntake()
     with hold_alone(records / _LOCK) as lock:
         if lock is None:
@@ -125,6 +150,10 @@ def _read_segments(spark: SparkSession, segments: list[Path]) -> DataFrame:
         .select(F.col("value").alias("raw"), F.col("_metadata.file_name").alias("file"))
         .where(F.trim("value") != "")
     )
+    return _parse_lines(lines)
+
+
+def _parse_lines(lines: DataFrame) -> DataFrame:
     # Unfolded by generators: as plain columns, each line would be parsed anew for each of its fields, and
     # judged anew for each column that depends on the judgement.
     parsed = lines.select("raw", "file", F.inline(F.array(F.from_json("raw", _SEGMENT_DDL))))

@@ -8,6 +8,10 @@ Reading beside a compaction
 2. Segments are listed first, the newest table after that: what has been removed from the former is then in
    the latter. The rows are taken at once. If a file that was to be read is gone, or a newer table is there,
    when that has been done, all of it begins anew; and after some times of that, compactions are kept out.
+
+In an object store
+3. Tasks read and write by `objects`. `ledger.store_compaction` says how tables take the place of objects, and
+   `ledger.store_files` how one reads beside that.
 """
 
 from __future__ import annotations
@@ -24,12 +28,18 @@ from pyspark.sql import functions as F
 
 from pairbus.errors import PairbusError
 from pairbus.ledger import adopt_segments
+from pairbus.ledger.chain import LINK_MARK, ChainAudit
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.generation import Compaction, TableRead, compact, lock_of
 from pairbus.ledger.receipts import KIND, Receipt
 from pairbus.ledger.record_files import RecordFiles
+from pairbus.ledger.store_compaction import WrittenDays, compact_store
+from pairbus.ledger.store_files import StoreFiles, begin_anew, day_of
 from pairbus.plumbing.files import hold_alone
+from pairbus.stores.places import RecordPlace, StoreUri, parse_place
+from pairbus.stores.store import open_store
 
+from .objects import object_lines, object_rows, tell_gone, write_days
 from .schema import ddl_of, literal
 from .summary import ReceiptCounts
 
@@ -59,13 +69,18 @@ class ReceiptsRead(NamedTuple):
     notes: tuple[str, ...]
 
 
-def load_receipts(spark: SparkSession, records: Path) -> DataFrame:
-    """All receipts below a directory, as they are now; one row for each message that was handled."""
-    return read_receipts(spark, records, is_audited=False).rows
+def load_receipts(spark: SparkSession, records: RecordPlace | str) -> DataFrame:
+    """All receipts of a directory or of a store's URI, as they are now; one row for each message that was
+    handled.
+    """
+    return read_receipts(spark, parse_place(records), is_audited=False).rows
 
 
-def read_receipts(spark: SparkSession, records: Path, *, is_audited: bool = True) -> ReceiptsRead:
+def read_receipts(spark: SparkSession, records: RecordPlace, *, is_audited: bool = True) -> ReceiptsRead:
     """The same, and what is wrong with them. Takes the rows at once, see rule 2."""
+    if isinstance(records, StoreUri):
+        store = open_store(records)
+        return begin_anew(store, lambda: _read_store(spark, records, is_audited=is_audited))
     with ExitStack() as kept_out:
         for reading in range(_READINGS + 1):
             if reading == _READINGS:
@@ -99,14 +114,25 @@ def _keep_out_compactions(records: Path) -> Iterator[None]:
 
 def _read(spark: SparkSession, files: RecordFiles, *, is_audited: bool) -> ReceiptsRead:
     rows = _load(spark, files).localCheckpoint(eager=True)
+    bad = files.table.manifest.bad + sum(one.bad for one in files.opened.values())
+    # A receipt that could not be written was written again, or its message is where it was.
+    audit = files.audit(must_succeed=False) if is_audited else None
+    return _judge(rows, bad, str(files.directory), audit)
+
+
+def _read_store(spark: SparkSession, place: StoreUri, *, is_audited: bool) -> ReceiptsRead:
+    files = StoreFiles.list(open_store(place), KIND, is_audited=is_audited)
+    rows = tell_gone(lambda: _load_objects(spark, place, files).localCheckpoint(eager=True))
+    audit = files.audit(must_succeed=False) if is_audited else None
+    return _judge(rows, files.table.manifest.bad, str(place), audit)
+
+
+def _judge(rows: DataFrame, bad: int, place: str, audit: ChainAudit | None) -> ReceiptsRead:
     # Counted and not observed: over Spark Connect a checkpoint tells nothing of that.
-    bad = rows.where(_is_bad()).count() + files.table.manifest.bad
-    bad += sum(one.bad for one in files.opened.values())
-    gaps = [f"{bad:,} receipts cannot be read in {files.directory}"] if bad else []
+    bad += rows.where(_is_bad()).count()
+    gaps = [f"{bad:,} receipts cannot be read in {place}"] if bad else []
     notes: list[str] = []
-    if is_audited:
-        # A receipt that could not be written was written again, or its message is where it was.
-        audit = files.audit(must_succeed=False)
+    if audit is not None:
         gaps += audit.gaps
         notes += audit.notes
         if audit.unchained:
@@ -114,13 +140,12 @@ def _read(spark: SparkSession, files: RecordFiles, *, is_audited: bool) -> Recei
     return ReceiptsRead(_distinct(rows.where(~_is_bad())), tuple(gaps), tuple(notes))
 
 
-def count_receipts(spark: SparkSession, records: Sequence[Path], *, run: str) -> ReceiptCounts:
+def count_receipts(spark: SparkSession, records: Sequence[RecordPlace], *, run: str) -> ReceiptCounts:
     """What the pumps of one run have done: the names of such writers begin with that of the run.
 
     Names and not times tell whose a receipt is: machines differ in their clocks, and others write meanwhile.
     """
-    for directory in records:
-        adopt_segments(directory, KIND)
+    adopt_all(records, KIND)
     rows = [load_receipts(spark, one) for one in records]
     mine = _distinct(reduce(DataFrame.unionByName, rows).where(F.col("writer").startswith(run)))
     moved = F.col("outcome") == "moved"
@@ -130,6 +155,13 @@ def count_receipts(spark: SparkSession, records: Sequence[Path], *, run: str) ->
         F.coalesce(F.sum(F.when(moved, F.col("bytes"))), F.lit(0)),
     ).collect()
     return ReceiptCounts(*told)
+
+
+def adopt_all(records: Sequence[RecordPlace], kind: str) -> None:
+    """Close what dead writers left open; in a store nothing is."""
+    for place in records:
+        if not isinstance(place, StoreUri):
+            adopt_segments(place, kind)
 
 
 def _load(spark: SparkSession, files: RecordFiles) -> DataFrame:
@@ -148,6 +180,24 @@ def _load_closed(spark: SparkSession, segments: Sequence[Path], table: TableRead
     if table.files:
         rows = rows.unionByName(spark.read.schema(_TABLE_DDL).parquet(*map(literal, table.files)))
     return rows
+
+
+def _load_objects(spark: SparkSession, place: StoreUri, files: StoreFiles) -> DataFrame:
+    """Those of fresh objects and of the table."""
+    return _with_tables(spark, place, _load_fresh(spark, place, files), files.table.files)
+
+
+def _with_tables(spark: SparkSession, place: StoreUri, rows: DataFrame, tables: Sequence[str]) -> DataFrame:
+    return rows.unionByName(object_rows(spark, place, tables, _TABLE_DDL)) if tables else rows
+
+
+def _load_fresh(spark: SparkSession, place: StoreUri, files: StoreFiles) -> DataFrame:
+    if not files.fresh:
+        return spark.createDataFrame([], _TABLE_DDL)
+    lines = object_lines(spark, place, files.fresh).where(~F.col("value").startswith(LINK_MARK))
+    # Unfolded by a generator, or each line would be parsed anew for each of its fields.
+    parsed = lines.select(F.inline(F.array(F.from_json("value", _SEGMENT_DDL))))
+    return _with_moments(parsed)
 
 
 def _is_bad() -> Column:
@@ -179,8 +229,16 @@ def _distinct(rows: DataFrame) -> DataFrame:
     return whole.select(*(name if name in _SUMS else F.col(f"row.{name}") for name in _COLUMNS))
 
 
-def compact_receipts(spark: SparkSession, records: Path) -> Compaction:
-    """Adopt what dead writers left behind, and put all receipts into one table of few files."""
+def compact_receipts(spark: SparkSession, records: RecordPlace | str) -> Compaction:
+    """Adopt what dead writers left behind, and put all receipts into one table of few files. In a store only
+    the syphon that runs does it.
+    """
+    place = parse_place(records)
+    if isinstance(place, StoreUri):
+        store = open_store(place)
+        return begin_anew(
+            store, lambda: compact_store(store, KIND, lambda *given: _write_days(spark, place, *given))
+        )
 
     def write(segments: list[Path], table: TableRead, to: Path) -> int:
         seen = Observation()
@@ -188,4 +246,17 @@ def compact_receipts(spark: SparkSession, records: Path) -> Compaction:
         _distinct(rows.where(~_is_bad())).coalesce(_MOST_FILES).write.parquet(str(to))
         return int(seen.get["bad"])
 
-    return compact(records, KIND, write)
+    return compact(place, KIND, write)
+
+
+def _write_days(spark: SparkSession, place: StoreUri, files: StoreFiles, number: int) -> WrittenDays:
+    """The days that fresh rows are of, anew."""
+    day = F.date_format("moved", "yyyy-MM-dd")
+    fresh = tell_gone(lambda: _load_fresh(spark, place, files).localCheckpoint(eager=True))
+    bad = fresh.where(_is_bad()).count()
+    days = [row[0] for row in fresh.where(~_is_bad()).select(day).distinct().collect()]
+    tables = [name for name in files.table.files if day_of(name) in days]
+    rows = _with_tables(spark, place, fresh, tables)
+    whole = _distinct(rows.where(~_is_bad())).withColumn("day", day)
+    written = tell_gone(lambda: write_days(whole, place, KIND, number=number))
+    return WrittenDays({one.file: one.seal for one in written}, days, bad)

@@ -20,13 +20,13 @@ import socket
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import ReceiptLog
 from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
+from pairbus.stores.places import RecordPlace
 
 from .leash.ends import hold_leash
 from .leash.epochs import Shard
@@ -46,7 +46,7 @@ class ShardJob:
     #: One for each pair.
     options: tuple[PumpOptions, ...]
     #: Where the receipts of each pair go.
-    records: tuple[str, ...]
+    records: tuple[RecordPlace, ...]
     #: Begins the names of all writers of receipts.
     run: str
     leash: LeashPlace
@@ -71,8 +71,7 @@ class ShardRun:
         job = self.job
         host, queues = socket.gethostname(), len(self.shard.queues)
         pump = PumpSeen(self.shard.number, self.shard.epoch, attempt, host, os.getpid(), queues)
-        records = [Path(one) for one in dict.fromkeys(job.records)]
-        tether = await hold_leash(job.leash, records, pump=pump, timed=job.timed)
+        tether = await hold_leash(job.leash, [*dict.fromkeys(job.records)], pump=pump, timed=job.timed)
         try:
             await self._obey(tether)
             if tether.is_cut:
@@ -127,7 +126,7 @@ class ShardRun:
             tether.tell(self._news())
             self._divide(tether.share)
 
-        records = Path(self.job.records[pair])
+        records = self.job.records[pair]
         writer = f"{self.job.run}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         pump = Pump(
             self.job.pairs[pair],

@@ -26,6 +26,7 @@ from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import make_directory
 from pairbus.portal import Portal
 from pairbus.pump import PumpOptions, PumpPair
+from pairbus.stores.places import RecordPlace, StoreUri, parse_place
 
 from .engine import SyphonEngine
 from .housekeeping import Chore, describe_failure
@@ -78,7 +79,7 @@ class Syphon:
         spark: SparkSession | None,
         pair: PumpPair | Backlog | Sequence[PumpPair | Backlog],
         *,
-        records: Path | str | Sequence[Path | str] | None = None,
+        records: RecordPlace | str | Sequence[RecordPlace | str] | None = None,
         state: Path | str | None = None,
         options: PumpOptions | Sequence[PumpOptions] | None = None,
         shards: int | None = None,
@@ -89,10 +90,11 @@ class Syphon:
     ) -> None:
         """Without a session of Spark the pumps run in this process.
 
-        `records` is a directory that driver and executors share, `state` one of the driver: checkpoint and
-        control address. `records` and `options` are for all pairs, or one for each. `driver_host` is an
-        address of the driver that executors can reach. `leash` says how pumps are held: by a socket of the
-        driver, or by files below `records`; by default by files in a session of Spark Connect. Does no I/O.
+        `records` is a directory that driver and executors share, or the URI of an object store; `state` is a
+        directory of the driver, for checkpoint and control address. `records` and `options` are for
+        all pairs, or one for each. `driver_host` is an address of the driver that executors can
+        reach. `leash` says how pumps are held: by a socket of the driver, or by files below
+        `records`; by default by files in a session of Spark Connect. Does no I/O.
         """
         given = [pair] if isinstance(pair, PumpPair | Backlog) else list(pair)
         if not given:
@@ -104,7 +106,7 @@ class Syphon:
         self._options = _options_for(options, len(given))
         self._state = Path(state) if state is not None else None
         self.records = _records_for(records, self._state, len(given))
-        self._directories = tuple(dict.fromkeys(self.records))
+        self._places = tuple(dict.fromkeys(self.records))
         self._run_id = secrets.token_hex(8)
         self._tally = RunTally()
         kind = leash or ("file" if self._engine.is_remote else "socket")
@@ -120,8 +122,11 @@ class Syphon:
             self._tally.add([row])
 
         if kind == "file":
-            return FileLeash(self._directories, epochs=epochs, on_row=add)
-        return Leash(self._directories, host=driver_host, epochs=epochs, on_row=add)
+            directories = [place for place in self._places if not isinstance(place, StoreUri)]
+            if len(directories) < len(self._places):
+                raise ConfigurationError("a leash of files needs --records in a directory, not in a store")
+            return FileLeash(directories, epochs=epochs, on_row=add)
+        return Leash(self._places, host=driver_host, epochs=epochs, on_row=add)
 
     # -- control, from any thread
 
@@ -169,8 +174,9 @@ class Syphon:
         self._begun = time.monotonic()
         discovery = _discover(self._backlogs)
         self._total = discovery.active
-        for directory in self._directories:
-            make_directory(directory, follows=True)
+        for place in self._places:
+            if not isinstance(place, StoreUri):
+                make_directory(place, follows=True)
         with self._leash:
             if control is not None:
                 control.write(self._leash.address)
@@ -223,7 +229,7 @@ class Syphon:
         return ShardJob(
             pairs=self._pairs,
             options=tuple(replace(one, drain=drain) for one in self._options),
-            records=tuple(str(one) for one in self.records),
+            records=self.records,
             run=self._run_id,
             leash=self._leash.place,
             timed=not drain,
@@ -236,7 +242,7 @@ class Syphon:
 
     def _compact(self) -> tuple[str, ...]:
         """The tables that there are."""
-        return self._engine.compact(self._directories)
+        return self._engine.compact(self._places)
 
     # -- telling
 
@@ -263,7 +269,7 @@ class Syphon:
         told = self._tally.counts()
         if self._leash.is_whole and not self._tally.unknown:
             return told
-        return self._engine.count(self._directories, run=self._run_id) or told
+        return self._engine.count(self._places, run=self._run_id) or told
 
     def _sum_up(self, discovery: Discovery, *, moving: float) -> SyphonSummary:
         tally = self._tally
@@ -326,16 +332,20 @@ def _for_each(given: Sequence[T], count: int, *, what: str) -> tuple[T, ...]:
 
 
 def _records_for(
-    given: Path | str | Sequence[Path | str] | None, state: Path | None, count: int
-) -> tuple[Path, ...]:
+    given: RecordPlace | str | Sequence[RecordPlace | str] | None, state: Path | None, count: int
+) -> tuple[RecordPlace, ...]:
     if given is None:
         if state is None:
             raise ConfigurationError(
                 "say where receipts are kept: records=, or state= for a directory of this machine"
             )
         given = records_dir(state)
-    each = (given,) * count if isinstance(given, Path | str) else _for_each(given, count, what="records")
-    return tuple(Path(one).absolute() for one in each)
+    each = (
+        (given,) * count
+        if isinstance(given, Path | StoreUri | str)
+        else _for_each(given, count, what="records")
+    )
+    return tuple(map(parse_place, each))
 
 
 class _Reporter:

@@ -29,15 +29,15 @@ from pyspark.sql import functions as F
 from pairbus.backlog.discovery import Backlog, Discovery, ServedQueue, discover
 from pairbus.client.state.records import UNANSWERED, UNKNOWN
 from pairbus.errors import ConfigurationError
-from pairbus.ledger import adopt_segments
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.reckoning import KeyCounts, Reckoning, place_copy, reckon
 from pairbus.portal import Portal
 from pairbus.pump import PumpOptions, PumpPair
+from pairbus.stores.places import RecordPlace, parse_place
 
 from .leash.epochs import Shard, deal
 from .peeking import SEEN_DDL, peek_shards
-from .receipts import read_receipts
+from .receipts import adopt_all, read_receipts
 from .redirects import pair_of, read_redirects
 from .spools import read_spools
 
@@ -112,28 +112,29 @@ def verify(
     spark: SparkSession,
     backlogs: Sequence[Backlog],
     *,
-    records: Sequence[Path],
+    records: Sequence[RecordPlace | str],
     states: Sequence[Path] = (),
     options: PumpOptions | None = None,
     shards: int = 2,
 ) -> Verdict:
-    """Judge what is recorded below these directories, and what clients have in the spools of their state
-    directories.
+    """Judge what is recorded in these directories and stores, and what clients have in the spools of their
+    state directories.
     """
     names = [one.name.lower() for one in backlogs]
     if len(set(names)) < len(names):
         raise ConfigurationError(
             "two of the pairs have the same name, and so have their backlog queues: verify one at a time"
         )
+    places = [parse_place(one) for one in records]
     found = _discover(backlogs)
     spools = read_spools(states)
-    redirects = read_redirects(spark, records, names)
+    redirects = read_redirects(spark, places, names)
     queues = _all_queues(found, redirects.rows, names)
     pairs = tuple(one.pair for one in backlogs)
     verdicts: list[Verdict] = []
     while len(verdicts) < _LOOKS and not (verdicts and verdicts[-1].lost == 0):
         seen = _peek(spark, pairs, deal(queues, shards), options or PumpOptions())
-        handled = _load_handled(spark, records, names)
+        handled = _load_handled(spark, places, names)
         reckoned = _reckon(_sum_up(_recorded(redirects.rows), seen, handled.rows)).cache()
         try:
             gaps = (*redirects.gaps, *handled.gaps, *spools.gaps)
@@ -166,14 +167,14 @@ class _Handled(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _load_handled(spark: SparkSession, records: Sequence[Path], names: Sequence[str]) -> _Handled:
+def _load_handled(spark: SparkSession, records: Sequence[RecordPlace], names: Sequence[str]) -> _Handled:
     """Signs by receipts. One that is in two directories is one."""
     frames: list[DataFrame] = []
     gaps: list[str] = []
     notes: list[str] = []
-    for directory in records:
-        adopt_segments(directory, RECEIPTS)
-        found = read_receipts(spark, directory)
+    adopt_all(records, RECEIPTS)
+    for place in records:
+        found = read_receipts(spark, place)
         frames.append(found.rows)
         gaps += found.gaps
         notes += found.notes

@@ -94,16 +94,16 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
         max_age: float = MAX_AGE,
     ) -> None:
         """Does no I/O."""
-        super().__init__(
-            SegmentWriter(directory, KIND, max_age=max_age, clock=clock, encode=_encode, is_chained=True),
-            is_synced=sync == "always",
+        self._disk = SegmentWriter(
+            directory, KIND, max_age=max_age, clock=clock, encode=_encode, is_chained=True
         )
+        super().__init__(self._disk, is_synced=sync == "always")
         self._has_adopted = False
 
     @property
     def lost(self) -> int:
         """How many records could not be written."""
-        return self._segments.lost
+        return self._disk.lost
 
     async def close(self) -> None:
         """Write what waits and close the open segment."""
@@ -120,13 +120,13 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
                 self._adopt()
             super()._write(rows)
         except Exception as error:  # noqa: BLE001 - whatever it is, the messages have been taken
-            self._segments.lose(len(rows))
+            self._disk.lose(len(rows))
             log.error("cannot write redirect records: %s", error, extra={"fields": {"lost": self.lost}})
 
     def _adopt(self) -> None:
         self._has_adopted = True
         try:
-            adopted = adopt_segments(self._segments.directory, KIND)
+            adopted = adopt_segments(self._disk.directory, KIND)
         except OSError as error:
             log.warning("cannot adopt redirect records of earlier processes: %s", error)
             return

@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pairbus.plumbing.json_text import parse_json
+from pairbus.stores.places import RecordPlace
 
 from .file_tether import FilePlannerTether, FileTether
 from .leash import LeashAddress, LeashDirectory, LeashPlace, PumpSeen
 from .tether import PlannerTether, SocketPlannerTether, SocketTether, Tether
 
 
-async def hold_leash(place: LeashPlace, records: Sequence[Path], *, pump: PumpSeen, timed: bool) -> Tether:
+async def hold_leash(
+    place: LeashPlace, records: Sequence[RecordPlace], *, pump: PumpSeen, timed: bool
+) -> Tether:
     """Take hold of the leash as a pump; refused if `records` are not what the driver means."""
     if isinstance(place, LeashDirectory):
-        return await FileTether.connect(place, records, pump=pump, timed=timed)
+        directories = [one for one in records if isinstance(one, Path)]
+        return await FileTether.connect(place, directories, pump=pump, timed=timed)
     return await SocketTether.connect(place, records, pump=pump, timed=timed)
 
 

@@ -5,7 +5,7 @@ each pump connects to the driver and keeps the connection.
 
 1. Whoever connects says who it is in its first line, with the token of this leash; without that it hears
    nothing. Lines are JSON.
-2. A *pump* names a file that it has just written into each directory of records. It is let go on only if the
+2. A *pump* names a file that it has just written into each place of records. It is let go on only if the
    driver finds those files: receipts that the driver cannot see would be lost. Then the driver tells it to
    run, to pause or to stop, and the pump tells its counts every second, how many of its queues have something
    to move and why it makes no headway, if so; and at its end what became of each path. The driver answers
@@ -36,6 +36,8 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 from pairbus.backlog.discovery import ServedQueue
 from pairbus.plumbing.json_text import parse_json
 from pairbus.portal import Portal
+from pairbus.stores.places import RecordPlace, StoreUri
+from pairbus.stores.store import open_store
 
 from .epochs import Epochs
 from .shares import Shares
@@ -137,11 +139,13 @@ class HeldPump:
     has_reported: bool = False
 
 
-def not_shared(directory: Path, host: str) -> str:
+def not_shared(place: RecordPlace, host: str) -> str:
     """Why a pump there is of no use."""
+    if isinstance(place, StoreUri):
+        return f"{host} and the driver do not see the same objects in {place}; give both the same endpoint"
     return (
-        f"{directory} is not the same directory on {host} as on the driver; give --records a path that all "
-        "of them share"
+        f"{place} is not the same directory on {host} as on the driver; give --records a path that all "
+        "of them share, or the URI of an object store"
     )
 
 
@@ -165,13 +169,13 @@ class Leash:
 
     def __init__(
         self,
-        records: Sequence[Path],
+        records: Sequence[RecordPlace],
         *,
         host: str = "127.0.0.1",
         epochs: Epochs | None = None,
         on_row: Callable[[Mapping[str, Any]], None] = lambda row: None,
     ) -> None:
-        """`records` are the directories that pumps must share; `host` an address that executors can reach;
+        """`records` are the places that pumps must share; `host` an address that executors can reach;
         `on_row` is called on a thread of the leash with the last words of each pump.
         """
         self.records = records
@@ -395,15 +399,15 @@ class Leash:
             self._on_row(said["row"])
 
     def _check_proof(self, hello: dict[str, Any]) -> str | None:
-        for directory in self.records:
-            proof = directory / Path(str(hello.get("proof"))).name
+        for place in self.records:
+            store, proof = open_store(place), Path(str(hello.get("proof"))).name
             try:
-                shared = proof.read_text(encoding="ascii") == hello.get("mark")
-                proof.unlink()
+                shared = store.read(proof) == str(hello.get("mark")).encode()
+                store.delete(proof)
             except OSError:
                 shared = False
             if not shared:
-                return not_shared(directory, str(hello.get("host")))
+                return not_shared(place, str(hello.get("host")))
         return None
 
     async def _advise(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

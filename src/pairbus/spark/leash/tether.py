@@ -19,6 +19,8 @@ from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.files import SECRET, hold_alone, make_directory, publish
 from pairbus.plumbing.json_text import parse_json
+from pairbus.stores.places import RecordPlace
+from pairbus.stores.store import open_store
 
 from .leash import LINE_LIMIT, LeashAddress, Order, PumpNews, PumpSeen, read_line, write_line
 
@@ -92,9 +94,9 @@ class SocketTether(Tether):
 
     @classmethod
     async def connect(
-        cls, address: LeashAddress, records: Sequence[Path], *, pump: PumpSeen, timed: bool
+        cls, address: LeashAddress, records: Sequence[RecordPlace], *, pump: PumpSeen, timed: bool
     ) -> SocketTether:
-        """Connect, and prove that `records` are the directories that the driver means."""
+        """Connect, and prove that `records` are the places that the driver means."""
         try:
             async with asyncio.timeout(_DEADLINE):
                 reader, writer = await asyncio.open_connection(address.host, address.port, limit=LINE_LIMIT)
@@ -105,23 +107,23 @@ class SocketTether(Tether):
             ) from None
         tether = cls(reader, writer)
         mark = secrets.token_hex(8)
-        proofs = [directory / f".proof-{mark}" for directory in records]
+        proof = f".proof-{mark}"
         hello = {
             **pump._asdict(),
             "token": address.token,
             "role": "pump",
             "timed": timed,
-            "proof": f".proof-{mark}",
+            "proof": proof,
             "mark": mark,
         }
         try:
-            for proof in proofs:
-                _write_proof(proof, mark)
+            for place in records:
+                await asyncio.to_thread(_write_proof, place, proof, mark)
             await tether._introduce(hello)
         finally:
-            for proof in proofs:
+            for place in records:
                 with suppress(OSError):
-                    proof.unlink(missing_ok=True)
+                    await asyncio.to_thread(open_store(place).delete, proof)
         return tether
 
     async def _introduce(self, hello: Mapping[str, Any]) -> None:
@@ -173,14 +175,13 @@ class SocketTether(Tether):
             await self._writer.wait_closed()
 
 
-def _write_proof(proof: Path, mark: str) -> None:
+def _write_proof(place: RecordPlace, proof: str, mark: str) -> None:
     try:
-        proof.parent.mkdir(parents=True, exist_ok=True)
-        proof.write_text(mark, encoding="ascii")
+        open_store(place).put(proof, mark.encode())
     except OSError as error:
         raise ConfigurationError(
-            f"{socket.gethostname()} cannot write to {proof.parent} ({error.strerror}); give --records a "
-            "path that driver and executors share"
+            f"{socket.gethostname()} cannot write to {place} ({error.strerror or error}); give --records a "
+            "place that driver and executors share"
         ) from None
 
 

@@ -1,0 +1,31 @@
+"""Where records are kept, as an option of commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from pairbus.stores.places import RecordPlace
+
+
+class PlaceType(click.ParamType):  # type: ignore[type-arg] # older versions of click have no argument
+    """A directory, or the URI of an object store."""
+
+    name = "directory|uri"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RecordPlace:
+        from pairbus.errors import ConfigurationError
+        from pairbus.stores.places import StoreUri, parse_place
+
+        try:
+            place: RecordPlace = parse_place(value)
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
+        if not isinstance(place, StoreUri) and place.exists() and not place.is_dir():
+            self.fail(f"Directory {str(value)!r} is a file.", param, ctx)
+        return place
+
+
+PLACE = PlaceType()

@@ -1,0 +1,122 @@
+"""Commits as objects of a store: what a writer commits is one object, durable when its put returns.
+
+1. An object is what a closed segment with a single commit would be, name included: rows, their link, and who
+   has written it. So whoever reads segments reads these, and there is nothing that a dead writer leaves open.
+2. Puts cost money and time. All who come while one is on its way share the next, and between the beginnings
+   of two there are `GATHER` seconds at least.
+3. A put that failed uses its number up, see rule 5 of `chain`: it may be there or not.
+4. The head is put under a name with its time, then the one before is deleted. Of several the newest counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pairbus.clock import Clock, SystemClock
+from pairbus.stores.places import RecordPlace, StoreUri
+from pairbus.stores.store import RecordStore, open_store
+
+from .chain import ChainWriter
+from .segment import MAX_AGE, SegmentWriter, encode_row
+from .segment_log import RowWriter
+
+log = logging.getLogger(__name__)
+#: At full rate a few puts a second; a message waits no longer than that for its completion.
+GATHER = 0.2
+
+
+def open_writer(
+    place: RecordPlace,
+    kind: str,
+    *,
+    max_age: float = MAX_AGE,
+    clock: Clock | None = None,
+    encode: Callable[[Any], bytes] | None = None,
+    is_chained: bool = False,
+) -> RowWriter:
+    """A writer of segments in a directory, or of objects in a store."""
+    if isinstance(place, StoreUri):
+        return CommitWriter(
+            open_store(place), kind, max_age=max_age, clock=clock, encode=encode, is_chained=is_chained
+        )
+    return SegmentWriter(place, kind, max_age=max_age, clock=clock, encode=encode, is_chained=is_chained)
+
+
+class CommitWriter:
+    """Puts rows of one kind into a store. Not for several threads at once."""
+
+    def __init__(
+        self,
+        store: RecordStore,
+        kind: str,
+        *,
+        max_age: float = MAX_AGE,
+        clock: Clock | None = None,
+        encode: Callable[[Any], bytes] | None = None,
+        is_chained: bool = False,
+        gather: float = GATHER,
+    ) -> None:
+        """Does no I/O. `max_age`: how often the head is told anew while commits are made."""
+        self._store = store
+        self.kind = kind
+        self.max_age = max_age
+        self._clock = clock or SystemClock()
+        self._encode = encode or encode_row
+        self._chain = ChainWriter.begin(self._clock.now()) if is_chained else None
+        self._gather = gather
+        self._last_put = -gather
+        self._told: str | None = None
+        self._anchored: int | None = None
+
+    def begin(self) -> None:
+        """Leave a sign that there is a writer, for the case that nothing is ever written."""
+        if self._chain is not None and self._told is None:
+            self._anchor(self._chain, is_open=True)
+
+    def gather(self) -> None:
+        """Rule 2."""
+        wait = self._last_put + self._gather - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+
+    def append(self, rows: Iterable[Any], *, is_synced: bool = True) -> None:
+        """Keep these rows, in order, as one object; they are durable when this returns, asked for or not."""
+        lines = list(map(self._encode, rows))
+        if not lines:
+            return
+        data = b"".join(lines)
+        self.begin()
+        rest = uuid.uuid4().hex if self._chain is None else self._chain.segment_name
+        name = f"{self.kind}-{int(self._clock.now() * 1000):013d}-{rest}.jsonl"
+        if self._chain is not None:
+            data += self._chain.link(data, len(lines))
+        self._last_put = time.monotonic()
+        self._store.put(name, data)
+        if self._chain is not None:
+            self._chain.keep()
+
+    def sync(self) -> None:
+        """There is nothing that is not durable."""
+
+    def close(self, *, ends: bool = False) -> None:
+        """Tell how far the chain goes; rows may still follow, even if the writer thinks that it `ends`."""
+        if self._chain is None or not (ends or self._anchored != self._chain.commits):
+            return
+        try:
+            self._anchor(self._chain, is_open=not ends)
+        except OSError as error:  # the rows are safe, and linked to each other
+            log.warning("cannot anchor the chain of %s: %s", self.kind, error)
+
+    def _anchor(self, chain: ChainWriter, *, is_open: bool) -> None:
+        head = chain.head(at=self._clock.now(), is_open=is_open, lost=0)
+        if not is_open and chain.is_idle:
+            head = head.as_nobody()
+        name, before = head.object_name(self.kind), self._told
+        self._store.put(name, head.to_bytes())
+        self._told, self._anchored = (name, chain.commits) if is_open else (None, None)
+        if before is not None and before != name:
+            self._store.delete(before)

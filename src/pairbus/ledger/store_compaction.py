@@ -1,0 +1,113 @@
+"""Generations in a store: the rows of objects as Parquet by day, which answers for what it has taken over.
+
+1. A generation is visible when its manifest, `KIND-NUMBER.manifest.json`, is. That names the files of all
+   days; only days with new rows have new ones, all others are those of the generation before.
+2. One process compacts: the syphon that holds the lease of the pair, or the one that runs. If there were two,
+   the manifest that is put last would count, and nothing be lost: what it does not cover is still there.
+3. What a generation has taken over, and the files that it has replaced, are deleted when the next one is
+   visible. So whoever has begun to read beside a compaction finds all of it.
+4. A writer that has ended is forgotten when nothing of it is left; see rule 3 of `generation`.
+5. Files of days before `keep_from` are left out, and deleted like others; how far chains are covered stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from pairbus.stores.store import RecordStore
+
+from .chain import ChainCover, ChainHead, HeadFile, is_head, writer_of
+from .generation import Compaction, Manifest
+from .seal import seal
+from .store_files import StoreFiles, day_of, generation_of, is_fresh
+
+
+class WrittenDays(NamedTuple):
+    """What a writer of tables has done: new files with their seals, the days that they are of, and how many
+    lines could not be read.
+    """
+
+    files: Mapping[str, str]
+    days: Sequence[str]
+    bad: int
+
+
+#: Puts the rows of fresh objects, with what the table has of the same days, into files of this generation.
+DayWriter = Callable[[StoreFiles, int], WrittenDays]
+
+
+def manifest_name(kind: str, number: int) -> str:
+    """What the manifest of a generation is called."""
+    return f"{kind}-{number:06d}.manifest.json"
+
+
+def compact_store(
+    store: RecordStore, kind: str, write: DayWriter, *, keep_from: str | None = None
+) -> Compaction:
+    """Put the rows of all objects into the table."""
+    files = StoreFiles.list(store, kind)
+    before = files.table.manifest
+    expired = [name for name in files.table.files if keep_from is not None and day_of(name) < keep_from]
+    if not files.fresh and not expired:
+        return Compaction(manifest=_table(files, before.generation))
+    audit = files.audit(must_succeed=False)
+    number = before.generation + 1
+    written = write(files, number)
+    kept = {
+        name: own
+        for name, own in before.files.items()
+        if day_of(name) not in written.days and name not in expired
+    }
+    manifest = {
+        "generation": number,
+        "before": before.seal or None,
+        "files": kept | dict(written.files),
+        "covered": _covered(files, audit.ends),
+        "bad": before.bad + written.bad,
+        "gaps": list(dict.fromkeys(audit.gaps)),
+        "notes": list(before.notes),
+        "unchained": audit.unchained,
+        "retired": max(filter(None, (before.retired, keep_from if expired else None)), default=None),
+    }
+    store.put(manifest_name(kind, number), seal(manifest).data)
+    _delete_old(files, before, heads=files.heads)
+    return Compaction(segments=len(files.fresh), bad=written.bad, manifest=_table(files, number))
+
+
+def _covered(files: StoreFiles, ends: Mapping[str, ChainCover]) -> dict[str, ChainCover]:
+    """Rule 4."""
+    before = files.table.manifest.covered
+    known = {head.writer for _, head in files.heads if head is not None}
+    known |= {writer for name in files.names if (writer := writer_of(name)) is not None}
+    return {
+        writer: cover
+        for writer, cover in ends.items()
+        if writer in known or cover.is_open or writer not in before
+    }
+
+
+def _delete_old(files: StoreFiles, before: Manifest, *, heads: Sequence[HeadFile]) -> None:
+    """Rule 3: what the generation before had taken over or replaced."""
+    done = {head.object_name(files.kind) for _, head in heads if head is not None and _is_done(head, before)}
+    for name in files.names:
+        generation = generation_of(name)
+        if generation is not None:
+            is_old = generation < before.generation and name not in before.files
+        elif is_head(name):
+            is_old = name in done
+        else:
+            is_old = name.endswith(".jsonl") and not is_fresh(name, before.covered)
+        if is_old:
+            files.store.delete(name)
+
+
+def _is_done(head: ChainHead, before: Manifest) -> bool:
+    cover = before.covered.get(head.writer)
+    if cover is None or cover.commits < head.commits:
+        return False
+    return head.is_adopted or not cover.is_open
+
+
+def _table(files: StoreFiles, number: int) -> str | None:
+    return f"{files.store.place}/{manifest_name(files.kind, number)}" if number else None

@@ -1,0 +1,226 @@
+"""Objects in Azure's Blob Storage or Data Lake, or in S3, by `pyarrow.fs`.
+
+1. What `pyarrow` calls a file is an object below the path of the place, in a folder for each kind: listing
+   one kind does not list the others.
+2. Azure's objects appear empty before they appear whole, since `pyarrow` writes them by blocks. No object of
+   ours is empty, so that what is empty is not there yet, or never will be.
+3. No call of `pyarrow` has a deadline, and some wait for minutes. So each is made on a thread of its own, and
+   left behind when its time is over. What was left behind may still be done, which is why a name is not
+   tried again after that: the caller takes another one. When several hang, further calls are refused at once.
+4. A put that is refused is tried again under the same name while there is time; see rule 2 of `store`.
+5. Containers are not made here: a place that was deleted by somebody must not come back as an empty one.
+6. Errors show neither a query of a URL, where a signature may stand, nor anything of an environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from pairbus.errors import ConfigurationError
+
+from .errors import RecordStoreError
+from .places import StoreUri
+
+T = TypeVar("T")
+#: So long a call may take in all, tries and pauses included.
+DEADLINE = 30.0
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+# Calls that hang; more are not made meanwhile.
+_MOST_HUNG = 8
+_CONNECT = 5.0
+_QUERY = re.compile(r"\?\S*")
+# What will not be otherwise in a second.
+_FINAL = re.compile(
+    r"ContainerNotFound|NoSuchBucket|NO_SUCH_BUCKET|AuthenticationFailed|AuthorizationFailure|ACCESS_DENIED"
+    r"|AuthorizationPermissionMismatch|InvalidAuthenticationInfo|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH",
+    re.IGNORECASE,
+)
+
+
+class ObjectStore:
+    """For any number of threads."""
+
+    def __init__(self, place: StoreUri, *, deadline: float | None = None) -> None:
+        """Does no I/O."""
+        self.place = place
+        self._deadline = deadline or DEADLINE
+        self._base = f"{place.bucket}/{place.path}".rstrip("/")
+        self._lock = threading.Lock()
+        self._files: Any = None
+        self._hung = 0
+
+    def put(self, name: str, data: bytes) -> None:
+        """Keep an object; it is durable when this returns."""
+        if not data:
+            raise ValueError(f"{name} is empty")
+        key = self._key(name)
+
+        def write(files: Any) -> None:
+            with files.open_output_stream(key) as stream:
+                stream.write(data)
+
+        self._do(f"put {name}", write)
+
+    def read(self, name: str) -> bytes:
+        """All that is in an object."""
+        key = self._key(name)
+
+        def take(files: Any) -> bytes:
+            with files.open_input_file(key) as file:
+                return bytes(file.read())
+
+        data = self._do(f"read {name}", take)
+        if not data:
+            raise FileNotFoundError(f"{name} is not there yet")  # rule 2
+        return data
+
+    def list(self, kind: str) -> Mapping[str, int]:
+        """The objects of a kind with their sizes."""
+        found: dict[str, int] = self._do(f"list {kind}", lambda files: self._list(files, kind))
+        return found
+
+    def _list(self, files: Any, kind: str) -> dict[str, int]:
+        from pyarrow.fs import FileSelector, FileType
+
+        try:
+            infos = files.get_file_info(FileSelector(f"{self._base}/{kind}"))
+        except FileNotFoundError:
+            if files.get_file_info(self.place.bucket).type != FileType.Directory:
+                raise OSError(f"ContainerNotFound: there is no {self.place.bucket}") from None
+            return {}
+        found = {info.base_name: info.size for info in infos if info.type == FileType.File and info.size}
+        return dict(sorted(found.items()))
+
+    def delete(self, name: str) -> None:
+        """Have it no more; it may be gone already."""
+        key = self._key(name)
+        try:
+            self._do(f"delete {name}", lambda files: files.delete_file(key))
+        except FileNotFoundError:
+            return
+
+    def _key(self, name: str) -> str:
+        return f"{self._base}/{name.partition('-')[0]}/{name}"
+
+    # -- calls
+
+    def _do(self, what: str, call: Callable[[Any], T]) -> T:
+        """Rules 3 and 4."""
+        ends = time.monotonic() + self._deadline
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return self._within(ends - time.monotonic(), what, call)
+            except FileNotFoundError:
+                raise
+            except RecordStoreError:
+                raise
+            except OSError as error:
+                if _FINAL.search(str(error)) or time.monotonic() + pause >= ends:
+                    raise self._explain(what, error) from None
+            time.sleep(pause)
+            pause = min(_LONGEST_PAUSE, 2 * pause)
+
+    def _within(self, seconds: float, what: str, call: Callable[[Any], T]) -> T:
+        with self._lock:
+            if self._hung >= _MOST_HUNG:
+                raise RecordStoreError(f"cannot {what} in {self.place}: {self._hung} calls before it hang")
+        ended = threading.Event()
+        was_left = threading.Event()
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def perform() -> None:
+            try:
+                results.append(call(self._open()))
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+                errors.append(error)
+            with self._lock:
+                ended.set()
+                self._hung -= was_left.is_set()
+
+        threading.Thread(target=perform, name="pairbus-store", daemon=True).start()
+        if not ended.wait(max(0.0, seconds)):
+            with self._lock:
+                if not ended.is_set():
+                    self._hung += 1
+                    was_left.set()
+                    raise RecordStoreError(f"cannot {what} in {self.place}: it does not answer")
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def _explain(self, what: str, error: OSError) -> RecordStoreError:
+        told = _QUERY.sub("", str(error).partition("\n")[0])  # rule 6
+        return RecordStoreError(f"cannot {what} in {self.place}: {told}")
+
+    # -- the library
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._files is None:
+                self._files = (
+                    _open_azure(self.place) if self.place.scheme == "abfss" else _open_s3(self.place)
+                )
+            return self._files
+
+
+def _open_azure(place: StoreUri) -> Any:
+    options: dict[str, Any] = {}
+    secrets = _look_up(place)
+    if "key_env" in secrets:
+        options["account_key"] = secrets["key_env"]
+    if "sas_env" in secrets:
+        options["sas_token"] = secrets["sas_env"]
+    if place.endpoint:
+        scheme = "http" if place.is_plain else "https"
+        options |= {f"{service}_storage_authority": place.endpoint for service in ("blob", "dfs")}
+        options |= {f"{service}_storage_scheme": scheme for service in ("blob", "dfs")}
+    elif not place.host.endswith(".core.windows.net"):  # a sovereign cloud
+        rest = place.host.partition(".dfs.")[2] or place.host.partition(".")[2]
+        options |= {f"{service}_storage_authority": f".{service}.{rest}" for service in ("blob", "dfs")}
+    return _library().AzureFileSystem(place.account, **options)
+
+
+def _open_s3(place: StoreUri) -> Any:
+    secrets = _look_up(place)
+    options: dict[str, Any] = {"allow_delayed_open": True, "connect_timeout": _CONNECT}
+    if "access_key_env" in secrets:
+        options["access_key"] = secrets["access_key_env"]
+        options["secret_key"] = secrets["secret_key_env"]
+        options["session_token"] = secrets.get("session_token_env")
+    if place.region:
+        options["region"] = place.region
+    if place.endpoint:
+        options["endpoint_override"] = place.endpoint
+        options["scheme"] = "http" if place.is_plain else "https"
+    return _library().S3FileSystem(**options)
+
+
+def _look_up(place: StoreUri) -> dict[str, str]:
+    found = {}
+    for what, variable in place.names:
+        value = os.environ.get(variable, "")
+        if not value:
+            raise ConfigurationError(
+                f"the environment has no {variable}, which is to hold the credential for {place}; executors "
+                f"need it too"
+            )
+        found[what] = value
+    return found
+
+
+def _library() -> Any:
+    try:
+        from pyarrow import fs
+    except ModuleNotFoundError:
+        raise ConfigurationError(
+            "records in an object store need pyarrow: pip install 'pairbus[spark]'"
+        ) from None
+    return fs

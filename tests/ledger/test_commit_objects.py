@@ -1,0 +1,191 @@
+"""Receipts as objects of a store: durable when told, chained, few, and sure whatever the store does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pairbus.ledger.receipts import KIND, ReceiptLog
+from pairbus.ledger.segment import parse_lines
+from pairbus.ledger.store_files import StoreFiles, read_side_by_side
+from pairbus.stores.errors import RecordStoreError
+from pairbus.stores.object_store import ObjectStore
+from pairbus.stores.places import StoreUri
+from pairbus.stores.store import RecordStore, open_store
+from tests.object_places import credentials, make_azure_container, make_s3_bucket, place_of
+from tests.tcp_proxy import TcpProxy, proxied
+
+from .test_receipts import receipt
+
+# Longer than a put takes on a machine that is busy, far shorter than a store is waited for.
+IMPATIENT = 5.0
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    with credentials():
+        yield
+
+
+@pytest.fixture
+def place(azurite: str) -> StoreUri:
+    return place_of(make_azure_container(azurite))
+
+
+@pytest.fixture
+def line(azurite: str) -> Iterator[TcpProxy]:
+    with proxied(azurite) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def shaky(line: TcpProxy, monkeypatch: pytest.MonkeyPatch) -> StoreUri:
+    """A place behind a line that a test can cut."""
+    monkeypatch.setattr("pairbus.stores.object_store.DEADLINE", IMPATIENT)
+    return place_of(make_azure_container(line.address))
+
+
+def messages(store: RecordStore) -> list[str]:
+    return sorted({row["message_id"] for rows in objects(store).values() for row in rows})
+
+
+def objects(store: RecordStore) -> dict[str, list[dict[str, Any]]]:
+    data = read_side_by_side(store, StoreFiles.list(store, KIND).fresh)
+    return {name: parse_lines(one).rows for name, one in data.items()}
+
+
+def complaints(store: RecordStore) -> list[str]:
+    return StoreFiles.list(store, KIND).audit(must_succeed=False).gaps
+
+
+async def test_a_receipt_is_in_the_store_when_it_is_told(place: StoreUri) -> None:
+    log, store = ReceiptLog(place), open_store(place)
+    for number in range(3):
+        await log.append([receipt(number)])
+        assert messages(store) == [f"m{one}" for one in range(number + 1)]
+    await log.close()
+    assert complaints(store) == []
+
+
+async def test_a_receipt_is_in_s3_when_it_is_told(moto: str) -> None:
+    place = place_of(make_s3_bucket(moto))
+    log = ReceiptLog(place)
+    await log.append([receipt(1)])
+    await log.close()
+    assert messages(open_store(place)) == ["m1"]
+    assert complaints(open_store(place)) == []
+
+
+async def test_all_who_come_at_the_same_time_share_few_puts(place: StoreUri) -> None:
+    log = ReceiptLog(place)
+    await asyncio.gather(*(log.append([receipt(number)]) for number in range(500)))
+    await log.close()
+    found = objects(open_store(place))
+    assert len(found) <= 2
+    assert sum(map(len, found.values())) == 500
+
+
+async def test_an_object_that_is_gone_from_the_middle_is_missed(place: StoreUri) -> None:
+    log, store = ReceiptLog(place), open_store(place)
+    for number in range(3):
+        await log.append([receipt(number)])
+    await log.close()
+    names = [name for name in store.list(KIND) if name.endswith(".jsonl")]
+    store.delete(names[1])
+    assert any("commits 2 to 2" in one for one in complaints(store))
+    store.delete(names[2])
+    assert any("commits 2 to 3" in one for one in complaints(store))
+
+
+async def test_an_edited_object_is_told(place: StoreUri) -> None:
+    log, store = ReceiptLog(place), open_store(place)
+    await log.append([receipt(1)])
+    await log.close()
+    (name,) = [name for name in store.list(KIND) if name.endswith(".jsonl")]
+    store.put(name, store.read(name).replace(b"orders", b"others"))
+    assert any("was edited" in one for one in complaints(store))
+
+
+async def test_who_writes_nothing_leaves_one_sign(place: StoreUri) -> None:
+    for _ in range(3):
+        log = ReceiptLog(place)
+        log.begin()
+        await log.close()
+    assert len(open_store(place).list(KIND)) == 1
+    assert complaints(open_store(place)) == []
+
+
+async def test_an_answer_that_is_lost_loses_no_receipt_and_doubles_none(
+    line: TcpProxy, shaky: StoreUri
+) -> None:
+    log, store = ReceiptLog(shaky), open_store(shaky)
+    await log.append([receipt(0)])
+    for number in range(1, 6):
+        line.answers_to_lose = number
+        await log.append([receipt(number)])
+    assert line.lost >= 5
+    await log.close()
+    assert messages(store) == [f"m{number}" for number in range(6)]
+    assert complaints(store) == []
+
+
+@pytest.mark.parametrize("fault", ["refuses", "hangs"])
+async def test_a_store_out_of_reach_takes_no_receipt_and_says_so(
+    line: TcpProxy, shaky: StoreUri, fault: str
+) -> None:
+    store = ObjectStore(shaky, deadline=1.0)
+    store.put("receipts-x.jsonl", b"{}\n")  # the line is open
+    setattr(line, fault, True)
+    with pytest.raises(RecordStoreError, match="cannot put receipts-1"):
+        store.put("receipts-1.jsonl", b"{}\n")
+    setattr(line, fault, False)
+    await asyncio.to_thread(store.put, "receipts-2.jsonl", b"{}\n")
+    assert "receipts-2.jsonl" in store.list(KIND)
+
+
+async def test_a_writer_goes_on_when_its_store_is_back(
+    line: TcpProxy, azurite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbus.stores.object_store.DEADLINE", 1.0)
+    uri = make_azure_container(azurite)
+    near, far = place_of(uri), place_of(uri.replace(azurite, line.address))
+    log = ReceiptLog(far)
+    await log.append([receipt(1)])
+    line.refuses = True
+    with pytest.raises(RecordStoreError):
+        await log.append([receipt(2)])
+    assert messages(open_store(near)) == ["m1"]
+    line.refuses = False
+    await log.append([receipt(2)])
+    await log.close()
+    assert messages(open_store(near)) == ["m1", "m2"]
+    assert complaints(open_store(near)) == []
+
+
+async def test_a_container_that_was_deleted_takes_no_receipt_and_is_not_made_again(
+    place: StoreUri, azurite: str
+) -> None:
+    from pyarrow.fs import FileType
+
+    log, store = ReceiptLog(place), open_store(place)
+    await log.append([receipt(1)])
+    assert isinstance(store, ObjectStore)
+    files = store._open()
+    files.delete_dir(place.bucket)
+    with pytest.raises(RecordStoreError, match="ContainerNotFound"):
+        await log.append([receipt(2)])
+    with pytest.raises(RecordStoreError, match="ContainerNotFound"):
+        store.list(KIND)
+    assert files.get_file_info(place.bucket).type == FileType.NotFound
+    await log.close()
+
+
+async def test_errors_and_places_show_no_key(place: StoreUri) -> None:
+    wrong = ObjectStore(place_of(f"{place}?key_env=RECORDS_KEY&endpoint=http://127.0.0.1:9"), deadline=0.5)
+    with pytest.raises(RecordStoreError) as raised:
+        wrong.put("receipts-1.jsonl", b"x")
+    for text in (str(raised.value), repr(raised.value), str(place), repr(place)):
+        assert "Eby8" not in text
