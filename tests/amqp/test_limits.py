@@ -16,10 +16,12 @@ from pairbus.amqp.performatives import (
     ACCEPTED,
     Attach,
     Begin,
+    Close,
     Detach,
     Disposition,
     Flow,
     Open,
+    Rejected,
     Source,
     Target,
     Transfer,
@@ -252,14 +254,73 @@ def test_links_that_are_over_are_forgotten_together() -> None:
     assert not unsettled
 
 
+BATCH = 0x80013700
+
+
+def test_a_message_above_the_size_is_told_before_its_end() -> None:
+    """Once, and the link goes on; what is still on its way is swallowed. Batches may be a little above."""
+    peer = Peer(limits=CodecLimits(message_allowance=1 << 20)).open().begin().attach()
+    peer.send(Transfer(0, 0, b"t", more=True), b"x" * 4096)
+    assert peer.all_events(TransferReceived) == []
+    peer.send(Transfer(0, more=True), b"x")
+    (event,) = peer.all_events(TransferReceived)
+    assert (event.payload, event.dropped, event.settled) == (b"", 4097, False)
+    event.link.settle(0, Rejected(None))
+    peer.send(Transfer(0, more=True), b"x" * 9000)
+    peer.send(Transfer(0), b"x")
+    peer.send(Transfer(0, 1, b"u", BATCH, more=True), b"x" * 5000)
+    peer.send(Transfer(0), b"x" * 100)
+    _, batch = peer.all_events(TransferReceived)
+    assert (len(batch.payload), batch.delivery_id) == (5100, 1)
+    assert peer.machine.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "transfers",
+    [
+        [Transfer(0, 0, b"t", 0, more=True), Transfer(0, message_format=7)],
+        [Transfer(0, 0, b"t", BATCH, more=True), Transfer(0, message_format=0)],
+        [Transfer(0, 0, b"t", rcv_settle_mode=1)],
+        [Transfer(0, 0, b"t", more=True), Transfer(0, rcv_settle_mode=1)],
+    ],
+)
+def test_transfers_that_break_the_rules_of_their_link(transfers: list[Transfer]) -> None:
+    peer = Peer().open().begin().attach()
+    for transfer in transfers:
+        peer.send(transfer, b"x")
+    error = peer.answer(Detach).error
+    assert error is not None
+    assert error.condition == INVALID_FIELD
+    assert peer.all_events(TransferReceived) == []
+    assert peer.machine.held_bytes == 0
+
+
+def test_modes_and_formats_that_are_fine() -> None:
+    peer = Peer().open().begin().attach()
+    for number in range(3):  # also the second time, from memory
+        peer.send(Transfer(0, number, b"t", 0, rcv_settle_mode=0), b"x")
+    peer.send(Transfer(0, 3, b"t", BATCH, more=True), b"x")
+    peer.send(Transfer(0, 3, message_format=BATCH), b"x")
+    assert len(peer.all_events(TransferReceived)) == 4
+
+
+def test_an_open_belongs_on_channel_0() -> None:
+    peer = Peer()
+    peer.feed(AMQP_HEADER)
+    peer.send(Open("peer"), channel=1)
+    error = peer.answer(Close).error
+    assert error is not None
+    assert error.condition == FRAMING_ERROR
+
+
 def test_a_message_far_above_the_size_is_told_and_not_kept() -> None:
     peer = Peer(limits=CodecLimits(message_allowance=1 << 20)).open().begin().attach()
     most = 0
     for number in range(20):
-        peer.send(Transfer(0, 0, b"t", more=number < 19), b"x" * 40_000)
+        peer.send(Transfer(0, 0, b"t", BATCH, more=number < 19), b"x" * 40_000)
         most = max(most, peer.machine.held_bytes)
-    event = peer.event(TransferReceived)
-    assert (event.payload, event.dropped) == (b"", 800_000)
+    (event,) = peer.all_events(TransferReceived)
+    assert (event.payload, event.dropped) == (b"", 80_000)
     assert most <= 4096 + 65536
     assert peer.machine.held_bytes == 0
 

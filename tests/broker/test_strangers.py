@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 import socket
 
 import pytest
-from azure.servicebus import ServiceBusMessage, TransportType
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus import ServiceBusMessage
 
 from pairbus import conditions
 from pairbus.amqp import SaslClient, Source, Target
@@ -104,28 +102,6 @@ async def test_credit_of_one_that_vanished_takes_no_message(aio_bus: Bus) -> Non
     async with aio_bus.queue("orders") as (sender, receiver):
         await sender.send_messages(ServiceBusMessage("1"))
         assert bodies(await receive(receiver)) == ["1"]
-
-
-@pytest.mark.usefixtures("noisy")  # the SDK leaves a session of its HTTP library open
-@pytest.mark.filterwarnings("ignore:ssl=None is deprecated")
-async def test_there_is_no_websocket(aio_bus: Bus) -> None:
-    """The port speaks AMQP, with or without TLS, and HTTP for administration. Asking for more is refused."""
-    aio_bus.namespace.create_queue("orders")
-    client = aio_bus.connect(
-        custom_endpoint_address=f"ws://127.0.0.1:{aio_bus.namespace.port}",
-        transport_type=TransportType.AmqpOverWebsocket,
-    )
-    with pytest.raises(ServiceBusError):
-        async with client, client.get_queue_sender("orders"):
-            raise AssertionError("it was let in")
-    request = (
-        b"GET /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
-        b"Connection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
-        b"Sec-WebSocket-Protocol: AMQPWSB10\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    )
-    answer = await asyncio.to_thread(answer_to, aio_bus.namespace.port, request)
-    assert answer.startswith(b"HTTP/1.1 4")
-    gc.collect()
 
 
 async def test_fifty_clients_at_once(aio_bus: Bus) -> None:

@@ -405,6 +405,8 @@ class Connection:
         elif self.state is ConnectionState.CLOSE_SENT:
             return
         elif isinstance(performative, Open):
+            if channel:
+                raise ProtocolError(FRAMING_ERROR, f"open came on channel {channel}; it belongs on channel 0")
             self._on_open(performative)
         elif isinstance(performative, Begin):
             self._on_begin(channel, performative)

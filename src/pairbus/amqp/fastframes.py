@@ -66,7 +66,8 @@ disposition_tails: dict[bytes, tuple[int, bool, DeliveryState | None]] = {}
 
 def learn_transfer(tail: bytes, count: int, transfer: Transfer) -> None:
     """Remember what the fields behind a tag mean."""
-    if len(tail) <= _MEMO_BYTES and not transfer.more and not transfer.aborted:
+    is_usual = not (transfer.more or transfer.aborted or transfer.rcv_settle_mode)
+    if is_usual and len(tail) <= _MEMO_BYTES:
         if len(transfer_tails) >= _MEMO_SIZE:
             transfer_tails.clear()
         transfer_tails[tail] = count, transfer.message_format or 0, transfer.settled or False

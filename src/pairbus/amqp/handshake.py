@@ -4,7 +4,8 @@
 
 A client stays in SASL until the outcome comes and never sees DECISION. Without SASL the AMQP header leads
 straight to DONE. A wrong header is answered with the right one, and the connection is over (part 2.2 of the
-standard).
+standard). A mechanism that was not offered is refused with an outcome. What breaks the rules of SASL in any
+other way is not answered at all: there is no frame for it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .errors import DecodeError, ProtocolError
 from .events import ProtocolEvent, SaslInitReceived
 from .frames import AMQP_HEADER, HEADER_SIZE, SASL_FRAME, SASL_HEADER
 from .performatives import SaslInit, SaslMechanisms, SaslOutcome
-from .sasl import AUTHENTICATION_FAILED, OK, SYSTEM_FAILED, SaslClient
+from .sasl import AUTHENTICATION_FAILED, OK, SaslClient
 
 
 class HandshakeState(enum.Enum):
@@ -163,6 +164,5 @@ class Handshake:
 
     def fail(self, condition: str) -> None:
         """The handshake is broken: say so where SASL has a word for it."""
-        if self._server and self.state in (HandshakeState.SASL, HandshakeState.DECISION):
-            refused = condition == UNAUTHORIZED
-            self._send(SaslOutcome(AUTHENTICATION_FAILED if refused else SYSTEM_FAILED))
+        if self._server and condition == UNAUTHORIZED:
+            self._send(SaslOutcome(AUTHENTICATION_FAILED))

@@ -25,6 +25,7 @@ from .events import LinkAttached, LinkDetached, LinkFlowed, ProtocolEvent, Trans
 from .fastframes import SHORT_SUFFIXES, TransferShape, disposition_prefix, pack_disposition
 from .outbox import Outgoing
 from .performatives import (
+    RECEIVER_SECOND,
     AmqpError,
     Attach,
     Coordinator,
@@ -67,6 +68,7 @@ class Link:
         "_shapes",
         "_unsettled",
         "_write",
+        "announced_limit",
         "context",
         "credit",
         "delivery_count",
@@ -179,6 +181,7 @@ class Link:
 
     def _limit_size(self, announced: int) -> None:
         allowance = self.session.limits.message_allowance
+        self.announced_limit = announced
         self.size_limit = announced + allowance
         self.kept_limit = announced + min(allowance, KEPT_ALLOWANCE)
 
@@ -299,6 +302,10 @@ class Link:
         if not self.is_alive and self.state is not LinkState.ATTACH_RECEIVED:
             return
         partial = self._partial
+        fault = self._fault_of(transfer, partial)
+        if fault is not None:
+            self._break(AmqpError(INVALID_FIELD, fault), events)
+            return
         if partial is None:
             if transfer.delivery_id is None or transfer.delivery_tag is None:
                 raise ProtocolError(INVALID_FIELD, "the first transfer of a delivery lacks its id or tag")
@@ -310,31 +317,66 @@ class Link:
         partial.settled |= transfer.settled or False
         if transfer.aborted:
             self._count_delivery()
-        elif self._grow(partial, payload, events) and not transfer.more:
+        elif self._grow(partial, payload, events):
+            if transfer.more:
+                self._refuse_early(partial, events)
+                return
             self._count_delivery()
-            if not partial.settled:
-                self._unsettled[partial.delivery_id] = self
-            events.append(partial.finish(self))
+            if not partial.is_told:
+                self._tell(partial, events)
+
+    def _fault_of(self, transfer: Transfer, partial: _Partial | None) -> str | None:
+        """What a transfer may not say on this link (part 2.7.5)."""
+        remote = self.remote_attach
+        if transfer.rcv_settle_mode == RECEIVER_SECOND and (
+            remote is None or remote.rcv_settle_mode != RECEIVER_SECOND
+        ):
+            return "a transfer has rcv-settle-mode second on a link whose mode is first"
+        if partial is not None and transfer.message_format not in (None, partial.message_format):
+            return "a delivery goes on with another message format than it began with"
+        return None
+
+    def _tell(self, partial: _Partial, events: list[ProtocolEvent]) -> None:
+        if not partial.settled:
+            self._unsettled[partial.delivery_id] = self
+        events.append(partial.finish(self))
+
+    def _refuse_early(self, partial: _Partial, events: list[ProtocolEvent]) -> None:
+        """Tell a server's owner of a message that is too large without waiting for its end. The envelope of a
+        batch may be a little above the size.
+        """
+        limit = self.kept_limit if partial.message_format else self.announced_limit
+        if partial.is_told or partial.size <= limit or not self.session.connection.server:
+            return
+        partial.is_told = True
+        self.session.connection.partial_bytes -= len(partial.data)
+        partial.data.clear()
+        self._tell(partial, events)
 
     def _grow(self, partial: _Partial, payload: bytes, events: list[ProtocolEvent]) -> bool:
         """Add a frame's payload; false if that broke the link."""
         connection = self.session.connection
         partial.size += len(payload)
-        if partial.size > self.kept_limit:
+        if partial.is_told or partial.size > self.kept_limit:
             connection.partial_bytes -= len(partial.data)
             partial.data.clear()  # it will be refused, whatever is in it
         else:
             partial.data += payload
             connection.partial_bytes += len(payload)
         if partial.size > self.size_limit:
-            error = AmqpError(MESSAGE_SIZE_EXCEEDED, "the message is larger than the link allows")
-            self.detach(error)
-            self._owner_told = True
-            events.append(LinkDetached(self, True, error))
+            self._break(
+                AmqpError(MESSAGE_SIZE_EXCEEDED, "the message is larger than the link allows"), events
+            )
             return False
         if connection.partial_bytes > connection.partial_limit:
             raise ProtocolError(RESOURCE_LIMIT, "too many bytes of unfinished messages")
         return True
+
+    def _break(self, error: AmqpError, events: list[ProtocolEvent]) -> None:
+        """Detach for a fault of the peer, and tell the owner at once."""
+        self.detach(error)
+        self._owner_told = True
+        events.append(LinkDetached(self, True, error))
 
     def _count_delivery(self) -> None:
         self._drop_partial()
@@ -416,7 +458,7 @@ class Link:
 class _Partial:
     """A message of which frames are still to come."""
 
-    __slots__ = ("data", "delivery_id", "message_format", "settled", "size", "tag")
+    __slots__ = ("data", "delivery_id", "is_told", "message_format", "settled", "size", "tag")
 
     def __init__(self, delivery_id: int, tag: bytes) -> None:
         self.delivery_id = delivery_id
@@ -425,6 +467,7 @@ class _Partial:
         self.settled = False
         self.data = bytearray()
         self.size = 0  # of what has come, whether it is kept or not
+        self.is_told = False  # the owner knows of it already
 
     def finish(self, link: Link) -> TransferReceived:
         return TransferReceived(

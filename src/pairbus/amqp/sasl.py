@@ -17,7 +17,7 @@ MSSBCBS: Final = "MSSBCBS"
 SERVER_MECHANISMS: Final = (MSSBCBS, PLAIN, ANONYMOUS, EXTERNAL)
 """What a server offers. The .NET client refuses a server without MSSBCBS."""
 
-OK, AUTHENTICATION_FAILED, SYSTEM_FAILED = 0, 1, 2
+OK, AUTHENTICATION_FAILED = 0, 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,8 @@ class NamespaceHost:
         self._end_turn()
         self._settle()
         for peer in list(self._peers):
-            peer.close(AmqpError(conditions.CONNECTION_FORCED, "The namespace is shutting down.", {}))
+            goodbye = AmqpError(conditions.CONNECTION_FORCED, "The namespace is shutting down.", {})
+            peer.close(goodbye, lingers=False)
         self._rest()
 
     def kill(self) -> None:

@@ -60,6 +60,8 @@ def attach_link(peer: "Peer", event: LinkAttached) -> None:
 
 
 def _address(peer: "Peer", event: LinkAttached) -> LinkAddress:
+    for end in (event.attach.source, event.attach.target):
+        _check_dynamic(end)
     terminus = event.attach.source if event.link.is_sender else event.attach.target
     raw = terminus.address if isinstance(terminus, Source | Target) else None
     if not isinstance(raw, str):
@@ -70,6 +72,21 @@ def _address(peer: "Peer", event: LinkAttached) -> LinkAddress:
         raise Refused(conditions.INVALID_FIELD, f"An address has at most {MOST_ADDRESS} characters.")
     peer.meet(raw)
     return parse_address(raw)
+
+
+def _check_dynamic(terminus: object) -> None:
+    """No node is made on demand here; but what asks for one must be well-formed (part 3.5.3)."""
+    if not isinstance(terminus, Source | Target):
+        return
+    wanted = terminus.dynamic_node_properties
+    if wanted is not None and not (terminus.dynamic and all(isinstance(key, Symbol) for key in wanted)):
+        raise Refused(
+            conditions.INVALID_FIELD, "dynamic-node-properties are for dynamic nodes, and their keys symbols."
+        )
+    if terminus.dynamic and terminus.address is not None:
+        raise Refused(conditions.INVALID_FIELD, "A dynamic node has no address of the client's choice.")
+    if terminus.dynamic:
+        raise Refused(conditions.NOT_IMPLEMENTED, "Nodes are made by administration, not by attaching.")
 
 
 # -- $cbs and $management

@@ -56,6 +56,9 @@ bounded = BoundedLog(log)
 # Azure closes a connection on which nothing was heard for four minutes.
 IDLE_TIMEOUT = 240.0
 MAX_FRAME_SIZE = 65536
+# Seconds that a client has to answer our close before the socket goes, and what its answer begins with.
+CLOSE_WAIT = 1.0
+_CLOSE_MARK = b"\x00\x53\x18"
 # While its namespace is being read again, how often a connection looks whether that is done.
 LOADING_PAUSE = 0.02
 
@@ -98,6 +101,9 @@ class Peer(Direct):
         self._mute = False
         self._is_stopped = False  # as a black hole does
         self._closing = False
+        # Our close has been said, and only the client's is listened for.
+        self._awaits_close = False
+        self._is_lingering = False
         self._is_crowded_out = False
         #: The host, and perhaps port, by which the client calls this namespace.
         self.known_as = host.name
@@ -119,6 +125,11 @@ class Peer(Direct):
     def data_received(self, data: bytes) -> None:
         if self.is_deaf:
             return
+        if self._is_lingering:
+            self._input = self._input[-2:] + data
+            if _CLOSE_MARK in self._input:
+                self._hang_up()
+            return
         self._input = self._input + data if self._input else data
         if not self._is_busy:
             self._work()
@@ -126,7 +137,7 @@ class Peer(Direct):
     @property
     def is_deaf(self) -> bool:
         """Whether nothing is listened to."""
-        return self._mute or self._closing
+        return self._mute or (self._closing and not self._is_lingering)
 
     def charge(self, seconds: float) -> None:
         """So much time was spent on its bytes before it got them."""
@@ -252,7 +263,7 @@ class Peer(Direct):
 
     def _turn_away(self, reason: str) -> None:
         """It has stayed a stranger for too long, or others wait for its place."""
-        self.close(AmqpError(conditions.UNAUTHORIZED, reason, {}))
+        self.close(AmqpError(conditions.UNAUTHORIZED, reason, {}), lingers=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -292,11 +303,26 @@ class Peer(Direct):
             self._transport.write(data)
         self._output = 0
         if self._is_last_word:
-            self._close_transport(self._transport)
+            self._end(self._transport)
             return
         if self.is_full and not self._is_clogged:
             self._relieve()
         self._arm_timer()
+
+    def _end(self, transport: asyncio.Transport) -> None:
+        """Our last word is said. A client that is told to go may want to say its own."""
+        if not self._awaits_close:
+            self._close_transport(transport)
+        elif not self._is_lingering:
+            self._is_lingering = True
+            self._input = b""
+            self._is_busy = False
+            self._adjust_reading()
+            asyncio.get_running_loop().call_later(CLOSE_WAIT, self._hang_up)
+
+    def _hang_up(self) -> None:
+        if self._transport is not None:
+            self._close_transport(self._transport)
 
     def _close_transport(self, transport: asyncio.Transport) -> None:
         """The end comes when all is written; but not for one that does not read."""
@@ -349,11 +375,14 @@ class Peer(Direct):
         if self._transport is not None:
             cut(self._transport)
 
-    def close(self, error: AmqpError | None) -> None:
-        """Say goodbye in the protocol's words and close the socket, forgetting whatever was not yet said."""
+    def close(self, error: AmqpError | None, *, lingers: bool = True) -> None:
+        """Say goodbye in the protocol's words and close the socket, forgetting whatever was not yet said.
+        The client has a moment to say its own goodbye, unless nobody `lingers`.
+        """
         self.machine.data_to_send()
         self._staged = b""
         self.machine.close(error)
+        self._awaits_close = lingers and self.machine.remote_open is not None
         self._closing = True
         self._todo.clear()
         self._drop_endpoints()
@@ -466,6 +495,7 @@ class Peer(Direct):
         if event.local and error is not None:
             fields = {**self._fields(), "condition": error.condition, "reason": error.description}
             bounded.tell(logging.WARNING, "connection ended by a protocol error", fields)
+            self._awaits_close = self.machine.remote_open is not None
         self._closing = True
         self._drop_endpoints()
 
