@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from pairbus.broker.engine.entity import Entity
-from pairbus.broker.engine.message import MessageState, StoredMessage
+from pairbus.broker.engine.message import Content, MessageState, StoredMessage
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import MessageSession
 from pairbus.broker.engine.subscription import Subscription
 
-UNSEEN = {"lock_token", "locked_until"}
+UNSEEN = {"held", "lock_token", "locked_until"}
 
 
 def observe(space: Namespace) -> dict[str, Any]:
@@ -49,7 +49,9 @@ def _observe_entity(entity: Entity) -> dict[str, Any]:
 
 
 def _observe_message(message: StoredMessage) -> dict[str, Any]:
-    return {name: getattr(message, name) for name in StoredMessage.__slots__ if name not in UNSEEN}
+    content = message.content
+    seen = {name: getattr(message, name) for name in StoredMessage.__slots__ if name not in UNSEEN}
+    return seen | {name: getattr(content, name) for name in Content.__slots__}
 
 
 def check_books(space: Namespace) -> None:

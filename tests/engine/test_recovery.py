@@ -240,7 +240,7 @@ def test_the_events_of_a_life() -> None:
         MessageChanged, MessageRemoved, MessageStored, SequenceAdvanced,
     ]  # fmt: skip
     assert events[0] == MessageChanged(
-        "orders", 1, MessageState.ACTIVE, 1, b"", orders.peek(1, 1, START)[0].size
+        "orders", 1, MessageState.ACTIVE, 1, None, orders.peek(1, 1, START)[0].size
     )
     assert events[1] == MessageRemoved("orders", 2)
     assert events[3] == SequenceAdvanced("orders", 3)

@@ -32,6 +32,7 @@ INNER = {
     "EncodeError",
     "EntityMissing",
     "ManageMissing",
+    "NotAtHand",
     "ProtocolError",
     "RowDamaged",
     "SessionViolation",

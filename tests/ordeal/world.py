@@ -265,7 +265,8 @@ class World:
 
             def peek(engine: Namespace, now: float) -> list[StoredMessage]:
                 node: Any = engine.node(queue)
-                return list(node.peek(0, 1_000_000, now))
+                # Copies have their contents with them, wherever these were.
+                return [each.copy(each.sequence_number) for each in node.peek(0, 1_000_000, now)]
 
             return broker[SIDES[side]]._run(peek)
 

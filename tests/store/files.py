@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pairbus.broker.engine.events import EngineEvent
 from pairbus.broker.engine.namespace import Namespace
+from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.store.sqlite import SqliteStore
 from tests.engine.samples import namespace
 
@@ -29,11 +30,20 @@ def write(path: Path, *turns: Iterable[EngineEvent]) -> None:
 
 
 def load(path: Path, *, now: float = 0.0) -> Namespace:
-    """The namespace that a restarted broker would have."""
+    """The namespace that a restarted broker would have, with the contents of all messages."""
     space = namespace()
     with closing(SqliteStore(path)) as store:
         space.replay(store.load(), now=now)
+        bring_all(space)
     return space
+
+
+def bring_all(space: Namespace) -> None:
+    """Have the contents of all messages in memory."""
+    for entity in space._entities():
+        for room in (entity, *(entity.sub_queues() if isinstance(entity, MessageQueue) else ())):
+            for message in room.table.since(0):
+                message.held = message.content
 
 
 def query(path: Path, sql: str) -> list[tuple[object, ...]]:

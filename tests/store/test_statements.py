@@ -21,7 +21,7 @@ def test_every_statement_is_understood_by_the_newest_shape() -> None:
     database = _newest_shape()
     for name, statement in load_statements().items():
         if name not in ("begin", "commit", "roll_back"):
-            database.execute(f"EXPLAIN {statement}", (None,) * statement.count("?"))
+            database.execute(f"EXPLAIN {statement}", _nothing(statement))
 
 
 def test_every_statement_is_used_and_every_used_one_exists() -> None:
@@ -37,7 +37,7 @@ def test_lookups_use_an_index() -> None:
     database = _newest_shape()
     for name, statement in load_statements().items():
         if statement.startswith(("UPDATE", "DELETE")):
-            plan = database.execute(f"EXPLAIN QUERY PLAN {statement}", (None,) * statement.count("?"))
+            plan = database.execute(f"EXPLAIN QUERY PLAN {statement}", _nothing(statement))
             assert all("SEARCH" in row[3] for row in plan), name
 
 
@@ -45,6 +45,12 @@ def test_the_first_script_marks_the_file_as_ours() -> None:
     database = sqlite3.connect(":memory:")
     database.executescript(load_migrations()[0])
     assert database.execute("PRAGMA application_id").fetchone() == (sqlite_file.APPLICATION_ID,)
+
+
+def _nothing(statement: str) -> tuple[None, ...]:
+    """A value for each place of a statement; numbered ones may be named more than once."""
+    numbered = {int(number) for number in re.findall(r"\?(\d+)", statement)}
+    return (None,) * (max(numbered) if numbered else statement.count("?"))
 
 
 def _newest_shape() -> sqlite3.Connection:

@@ -7,6 +7,7 @@
 3. Small turns are written by the loop and only finished by the thread: to write takes microseconds a message,
    and on the thread each row would pass Python's one lock from thread to thread and back. What is large is
    written by the thread, from records that the loop cannot change meanwhile.
+4. Contents of messages are read on another thread, which waits for no commit.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from pairbus.broker.engine.events import EngineEvent, MessageStored
+from pairbus.broker.engine.message import Content, StoredMessage
 from pairbus.plumbing.serial_thread import SerialThread
 
 from .errors import StoreError
@@ -107,6 +109,7 @@ class StoreThread:
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
         self._thread = SerialThread(f"pairbus-store-{name}")
+        self._reader = SerialThread(f"pairbus-reads-{name}")
 
     def commit(self, events: Sequence[EngineEvent], land: Callable[[Flight], None]) -> Flight:
         """Commit a turn. What cannot even be written raises at once."""
@@ -121,15 +124,31 @@ class StoreThread:
         """Read everything, after what was committed before."""
         return self._take_off(load, land, is_load=True)
 
+    def read(self, messages: Sequence[StoredMessage], land: Callable[[Flight], None]) -> Flight:
+        """Read the contents of messages of one queue, none of which is at hand."""
+        source = messages[0].held
+        assert not isinstance(source, Content)
+        numbers = [message.sequence_number for message in messages]
+        return self._take_off(lambda: source.read(numbers), land, is_load=False, thread=self._reader)
+
     def close(self) -> None:
         """Let go of the store, after all that is under way."""
         if not self._store.remembers:
             self._store.close()
             return
+        self._reader.submit(lambda: None).result(_DEADLINE)
+        self._reader.rest()
         self._thread.submit(self._store.close).result(_DEADLINE)
         self._thread.rest()
 
-    def _take_off(self, act: Callable[[], Any], land: Callable[[Flight], None], *, is_load: bool) -> Flight:
+    def _take_off(
+        self,
+        act: Callable[[], Any],
+        land: Callable[[Flight], None],
+        *,
+        is_load: bool,
+        thread: SerialThread | None = None,
+    ) -> Flight:
         loop, flight = asyncio.get_running_loop(), Flight(is_load=is_load)
 
         def perform() -> None:
@@ -137,7 +156,7 @@ class StoreThread:
             with suppress(RuntimeError):  # the loop has been closed, and whoever did so has not waited
                 loop.call_soon_threadsafe(land, flight)
 
-        self._thread.post(perform)
+        (thread or self._thread).post(perform)
         return flight
 
 

@@ -42,6 +42,7 @@ from .admin.administration import Administration, AdminLine
 from .appointments import Appointments
 from .bounded_log import BoundedLog
 from .connections import Connections
+from .contents import Contents
 from .counters import Counters
 from .engine.errors import Refused
 from .engine.namespace import Namespace
@@ -113,6 +114,7 @@ class NamespaceHost:
         self._is_alone = is_alone
         self._store = store
         self._thread = StoreThread(store, name)
+        self.contents = Contents(store, self._thread, fail=self.refuse_turn)
         self.jwt_key = jwt_key
         try:
             self.engine = self._load(self.now())
@@ -193,6 +195,7 @@ class NamespaceHost:
         self._loop = None
         if self._timer is not None:
             self._timer.cancel()
+        self.contents.close()
         self._thread.close()
 
     def _stop_listening(self) -> None:
@@ -328,10 +331,12 @@ class NamespaceHost:
             events = self.engine.take_events()
             self._stage()
             if events and self._store.remembers:
+                self.contents.note(events)
                 if len(events) > _FEW or not self._is_alone:
                     self._flight = self._thread.commit(events, self._on_landed)
                     return self._flight
                 self._store.commit(events)
+                self.contents.settle()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
             self.refuse_turn(error)
             return error
@@ -376,6 +381,7 @@ class NamespaceHost:
         elif flight.error is not None:
             self.refuse_turn(flight.error)
         else:
+            self.contents.settle()
             self._speak()
         flight.tell()
 

@@ -252,6 +252,11 @@ class Entity(ABC):
         self.last_sequence = max(self.last_sequence, message.sequence_number)
         self._wake_at(self._schedule.place(message))
 
+    def restore_all(self, messages: Sequence[StoredMessage]) -> None:
+        """Put back many that a store has and that are not here, in the order of their numbers."""
+        for message in messages:
+            self.restore(message)
+
     def forget(self, number: int) -> None:
         """Take a message out and tell nobody."""
         message = self._schedule.find(number)

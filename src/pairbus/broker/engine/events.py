@@ -8,6 +8,7 @@
 4. `EntityRemoved` takes with it everything under its path: messages, sub-queues, rules, session states,
    duplicate history, numbers. A topic's subscriptions are removed by events of their own before it.
 5. Locks are not written: they end with the process.
+6. `MessagesLoaded` tells nothing new, and is written nowhere: it is how a store gives back what it has.
 
 They are named tuples and not data classes because one or two are made for every message, and a frozen data
 class takes three times as long to make.
@@ -16,6 +17,7 @@ class takes three times as long to make.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from .message import MessageState, StoredMessage
@@ -69,23 +71,37 @@ class MessageStored(NamedTuple):
     message: StoredMessage
 
 
+class MessagesLoaded(NamedTuple):
+    """Messages that a store has of a queue, and nobody else, in the order of their numbers."""
+
+    queue: str
+    messages: Sequence[StoredMessage]
+
+
 class MessageChanged(NamedTuple):
-    """What can change of a message, as it is now."""
+    """What can change of a message, as it is now: its application properties only if it has others."""
 
     queue: str
     sequence_number: int
     state: MessageState
     delivery_count: int
-    application_properties_bytes: bytes
+    application_properties_bytes: bytes | None
     size: int
+    #: The live record, if its content is another one.
+    changed: StoredMessage | None = None
 
     @classmethod
-    def of(cls, queue: str, message: StoredMessage) -> MessageChanged:
-        """The event that tells of a message as it is."""
-        changed = message.application_properties_bytes
-        return cls(
-            queue, message.sequence_number, message.state, message.delivery_count, changed, message.size
+    def of(cls, queue: str, message: StoredMessage, *, changed: bool) -> MessageChanged:
+        """The event that tells of a message as it is; `changed`: its properties are others than before."""
+        number, state, count, size = (
+            message.sequence_number,
+            message.state,
+            message.delivery_count,
+            message.size,
         )
+        if not changed:
+            return cls(queue, number, state, count, None, size)
+        return cls(queue, number, state, count, message.application_properties_bytes, size, message)
 
 
 class MessageRemoved(NamedTuple):
@@ -132,6 +148,7 @@ EngineEvent: TypeAlias = (
     | RulePut
     | RuleRemoved
     | MessageStored
+    | MessagesLoaded
     | MessageChanged
     | MessageRemoved
     | SessionStateSet

@@ -5,10 +5,15 @@ Theory:
    several subscriptions share them. What may have to be written anew, the application properties, is decoded
    once when it comes, and a message whose properties cannot be read is refused. (An older store may hold
    one: it is carried as it is, and no reason can be written into it.)
-2. A stored message changes only in: state, delivery count, application properties (and with them its size),
-   lock. Its number never changes: a message that moves to another queue, or is activated, is a new record
-   there.
-3. So an event may hold the record itself. Who reads it later sees the newest state, which is what a store
+2. A stored message is two things. The record is what decisions are made by (number, state, times, session,
+   size, lock); it is always in memory and takes some hundred bytes. The content is what a receiver gets. It
+   is in memory for as long as no store has it, and then for as long as somebody cares to keep it: in its
+   place stands the source that it can be read from again. Whoever asks for the content gets it either way;
+   whoever cannot wait for a disk asks first whether it is at hand (`is_at_hand`).
+3. A record changes only in: state, delivery count, size, lock. Its number never changes: a message that
+   moves to another queue, or is activated, is a new record there. A content never changes once it is stored;
+   a message whose application properties change gets another one.
+4. So an event may hold the record itself. Who reads it later sees the newest state, which is what a store
    wants.
 """
 
@@ -16,9 +21,9 @@ from __future__ import annotations
 
 import enum
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pairbus import words
 from pairbus.amqp.codec import decode, encode
@@ -33,6 +38,7 @@ from pairbus.amqp.message import (
 from pairbus.amqp.types import Symbol
 from pairbus.words import PING_CONTENT_TYPE, POSTMARKS
 
+T = TypeVar("T")
 SCHEDULED_TIME: Final = Symbol(words.SCHEDULED_TIME)
 PARTITION_KEY: Final = Symbol(words.PARTITION_KEY)
 # The lock of the hop before. The Python SDK writes the keys of annotations that it has received as binaries.
@@ -48,19 +54,12 @@ class MessageState(enum.IntEnum):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class StoredMessage:
-    """A message in a queue, or one that a topic holds until its time."""
+class Content:
+    """What a receiver gets of a message, and what is decided by it when it moves."""
 
-    sequence_number: int
     # The number that the message had where it was first submitted; 0 if that is here.
     enqueued_sequence_number: int
-    enqueued_at: float
-    expires_at: float | None
-    scheduled_for: float | None
-    state: MessageState
-    delivery_count: int
     message_id: str
-    session_id: str | None
     partition_key: str | None
     durable: bool | None
     priority: int | None
@@ -71,30 +70,14 @@ class StoredMessage:
     properties_bytes: bytes
     application_properties_bytes: bytes
     body_bytes: bytes
-    size: int
     dead_letter_source: str | None = None
     hops: int = 0
-    # Locks end with the process: these two are no part of what a store keeps.
-    lock_token: uuid.UUID | None = None
-    locked_until: float = 0.0
 
-    def __repr__(self) -> str:
-        return (
-            f"<StoredMessage {self.sequence_number} {self.state.name} {self.message_id!r} {self.size} bytes>"
-        )
-
-    def copy(self, sequence_number: int) -> StoredMessage:
-        """A record of its own with another number, unlocked; the bytes are shared."""
-        return StoredMessage(
-            sequence_number,
+    def copy(self) -> Content:
+        """A content of its own; the bytes are shared."""
+        return Content(
             self.enqueued_sequence_number,
-            self.enqueued_at,
-            self.expires_at,
-            self.scheduled_for,
-            self.state,
-            self.delivery_count,
             self.message_id,
-            self.session_id,
             self.partition_key,
             self.durable,
             self.priority,
@@ -103,15 +86,130 @@ class StoredMessage:
             self.properties_bytes,
             self.application_properties_bytes,
             self.body_bytes,
-            self.size,
             self.dead_letter_source,
             self.hops,
+        )
+
+
+class ContentSource(Protocol):
+    """Where the contents of a queue's messages can be read."""
+
+    def read(self, sequence_numbers: Sequence[int]) -> list[Content | None]:
+        """The contents of these messages; None for one that is not there."""
+        ...
+
+
+class _Told(Generic[T]):
+    """An attribute of the content, as one of the message. It is set only before the message is stored."""
+
+    __slots__ = ("_name",)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, message: StoredMessage, owner: type) -> T:
+        value: T = getattr(message.content, self._name)
+        return value
+
+    def __set__(self, message: StoredMessage, value: T) -> None:
+        assert isinstance(message.held, Content)
+        setattr(message.held, self._name, value)
+
+
+class StoredMessage:
+    """A message in a queue, or one that a topic holds until its time."""
+
+    __slots__ = (
+        "delivery_count",
+        "enqueued_at",
+        "expires_at",
+        "held",
+        "lock_token",
+        "locked_until",
+        "scheduled_for",
+        "sequence_number",
+        "session_id",
+        "size",
+        "state",
+    )
+
+    enqueued_sequence_number = _Told[int]()
+    message_id = _Told[str]()
+    partition_key = _Told[str | None]()
+    durable = _Told[bool | None]()
+    priority = _Told[int | None]()
+    ttl_ms = _Told[int | None]()
+    annotations_bytes = _Told[bytes]()
+    properties_bytes = _Told[bytes]()
+    application_properties_bytes = _Told[bytes]()
+    body_bytes = _Told[bytes]()
+    dead_letter_source = _Told[str | None]()
+    hops = _Told[int]()
+
+    def __init__(
+        self,
+        sequence_number: int,
+        state: MessageState,
+        delivery_count: int,
+        size: int,
+        enqueued_at: float,
+        expires_at: float | None,
+        scheduled_for: float | None,
+        session_id: str | None,
+        held: Content | ContentSource,
+    ) -> None:
+        self.sequence_number = sequence_number
+        self.state = state
+        self.delivery_count = delivery_count
+        self.size = size
+        self.enqueued_at = enqueued_at
+        self.expires_at = expires_at
+        self.scheduled_for = scheduled_for
+        self.session_id = session_id
+        #: The content, or where it can be read.
+        self.held = held
+        # Locks end with the process: these two are no part of what a store keeps.
+        self.lock_token: uuid.UUID | None = None
+        self.locked_until = 0.0
+
+    def __repr__(self) -> str:
+        return f"<StoredMessage {self.sequence_number} {self.state.name} {self.size} bytes>"
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether the content is in memory."""
+        return isinstance(self.held, Content)
+
+    @property
+    def content(self) -> Content:
+        """The content; if it is not at hand it is read, and not kept."""
+        held = self.held
+        if isinstance(held, Content):
+            return held
+        (content,) = held.read((self.sequence_number,))
+        if content is None:
+            raise LookupError(f"the content of message {self.sequence_number} is gone")
+        return content
+
+    def copy(self, sequence_number: int) -> StoredMessage:
+        """A record of its own with another number, unlocked; the bytes are shared."""
+        return StoredMessage(
+            sequence_number,
+            self.state,
+            self.delivery_count,
+            self.size,
+            self.enqueued_at,
+            self.expires_at,
+            self.scheduled_for,
+            self.session_id,
+            self.content.copy(),
         )
 
     @property
     def annotations(self) -> Mapping[Any, Any]:
         """What the sender has annotated for the message, decoded anew each time."""
-        return decode(self.annotations_bytes)[0] if self.annotations_bytes else {}
+        encoded = self.annotations_bytes
+        return decode(encoded)[0] if encoded else {}
 
     def change_application_properties(self, changes: Mapping[str, Any]) -> None:
         """Merge properties into those of the message, as abandon, defer and dead-letter do."""
@@ -125,11 +223,15 @@ class StoredMessage:
     def set_application_properties(self, properties: Mapping[str, Any]) -> None:
         """Replace the application properties."""
         encoded = encode_application_properties(dict(properties)) if properties else b""
-        self.size += len(encoded) - len(self.application_properties_bytes)
-        self.application_properties_bytes = encoded
+        content = self.content.copy()
+        self.size += len(encoded) - len(content.application_properties_bytes)
+        content.application_properties_bytes = encoded
+        self.held = content
 
     def set_properties(self, properties: Properties) -> None:
-        """Replace the properties, as an action of a rule does, and what is known from them."""
+        """Replace the properties of a message that is not stored yet, as an action of a rule does, and what
+        is known from them.
+        """
         if properties.message_id is None:
             properties = replace(properties, message_id=self.message_id)
         encoded = encode_properties(properties)
@@ -166,7 +268,8 @@ class View:
     @property
     def sections(self) -> MessageSections:
         if self._sections is None:
-            self._sections = scan(self._message.properties_bytes + self._message.application_properties_bytes)
+            content = self._message.content
+            self._sections = scan(content.properties_bytes + content.application_properties_bytes)
         return self._sections
 
 
@@ -238,16 +341,9 @@ class Incoming:
     def store(self, sequence_number: int, now: float, expires_at: float | None) -> StoredMessage:
         """The record of this message, enqueued now."""
         sections = self.sections
-        return StoredMessage(
-            sequence_number,
-            0,
-            now,
-            expires_at,
-            self.scheduled_for,
-            MessageState.ACTIVE,
+        content = Content(
             0,
             self.message_id or "",
-            self.session_id,
             self.partition_key,
             self.durable,
             self.priority,
@@ -256,7 +352,17 @@ class Incoming:
             self.properties_bytes,
             sections.application_properties_bytes,
             sections.body_bytes,
+        )
+        return StoredMessage(
+            sequence_number,
+            MessageState.ACTIVE,
+            0,
             self.size,
+            now,
+            expires_at,
+            self.scheduled_for,
+            self.session_id,
+            content,
         )
 
 

@@ -9,8 +9,8 @@ swept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush, merge
 
 
 class NumberLine:
@@ -33,6 +33,14 @@ class NumberLine:
         else:
             heappush(self._returned, number)
 
+    def extend(self, numbers: Sequence[int]) -> None:
+        """The same for many, in their order."""
+        if numbers and (not self._fresh or numbers[0] > self._fresh[-1]):
+            self._fresh.extend(numbers)
+        else:
+            for number in numbers:
+                self.put(number)
+
     def pop(self) -> int | None:
         """Take the smallest number off, stale or not."""
         fresh, returned = self._fresh, self._returned
@@ -40,8 +48,23 @@ class NumberLine:
             return heappop(returned)
         return fresh.popleft() if fresh else None
 
+    def ahead(self) -> Iterator[int]:
+        """The numbers in their order, stale ones too. The line must not change meanwhile."""
+        return merge(_ascending(self._returned), self._fresh)
+
     def sweep(self, is_waiting: Callable[[int], bool]) -> None:
         """Drop the stale numbers."""
         self._fresh = deque(number for number in self._fresh if is_waiting(number))
         self._returned = [number for number in self._returned if is_waiting(number)]
         heapify(self._returned)
+
+
+def _ascending(heap: list[int]) -> Iterator[int]:
+    """What is in a heap, smallest first, without taking it out: each costs the logarithm of those before."""
+    candidates = [(heap[0], 0)] if heap else []
+    while candidates:
+        number, at = heappop(candidates)
+        yield number
+        for child in (2 * at + 1, 2 * at + 2):
+            if child < len(heap):
+                heappush(candidates, (heap[child], child))

@@ -56,7 +56,7 @@ from .errors import (
 from .events import MessageChanged, MessageRemoved, MessageStored, SessionStateSet
 from .exits import Exits
 from .locks import Locks
-from .message import Incoming, MessageState, StoredMessage
+from .message import Content, Incoming, MessageState, StoredMessage
 from .results import Counts, Handout
 from .sessions import MessageSession, MessageSessions, SessionLock
 from .settings import EntitySettings, ReceivableSettings
@@ -66,33 +66,17 @@ from .stock import Stock
 class MessageQueue(Entity):
     """Something to receive from."""
 
-    __slots__ = (
-        "_exits",
-        "_lock_duration",
-        "_locks",
-        "_max_deliveries",
-        "_ready",
-        "_receives",
-        "_stock",
-        "parent",
-    )
+    __slots__ = ("_exits", "_lock_duration", "_locks", "_max_deliveries", "_receives", "_stock", "parent")
     settings: ReceivableSettings
 
     def __init__(
-        self,
-        context: Context,
-        path: str,
-        *,
-        space: Space,
-        now: float,
-        parent: MessageQueue | None = None,
+        self, context: Context, path: str, *, space: Space, now: float, parent: MessageQueue | None = None
     ) -> None:
         super().__init__(context, path, space=space, now=now)
         self.parent = parent
         self._stock = Stock(self._shelf)
         self._locks = Locks(self._shelf)
         self._exits: Exits[MessageQueue] = Exits(context, path)
-        self._ready = context.ready
         self._receives = True
         self._lock_duration = 60.0
         # None in a sub-queue, which keeps its messages however often they fail.
@@ -175,7 +159,7 @@ class MessageQueue(Entity):
         self._receives = not settings.status.forbids_receiving and not forwards
         if self._stock.active_count:
             # Receivers that were held off may go on.
-            self._ready.add(self)
+            self._context.ready.add(self)
 
     def remove(self) -> None:
         super().remove()
@@ -240,7 +224,7 @@ class MessageQueue(Entity):
         if message.expires_at is not None and message.expires_at < self.alarm.at:
             self._context.alarms.set(self.alarm, message.expires_at)
         self._emit(MessageStored(self.path, message))
-        self._ready.add(self)
+        self._context.ready.add(self)
 
     def restore(self, message: StoredMessage) -> None:
         if self.parent is None:
@@ -252,7 +236,13 @@ class MessageQueue(Entity):
             self._stock.place(message)
             if message.expires_at is not None:
                 self._wake_at(message.expires_at)
-            self._ready.add(self)
+            self._context.ready.add(self)
+
+    def restore_all(self, messages: Sequence[StoredMessage]) -> None:
+        if self._shelf.sessions is None and all(each.state is MessageState.ACTIVE for each in messages):
+            self._wake_at(self._stock.place_all(messages[:-1]))
+            messages = messages[-1:]  # which shows how far the numbers go
+        super().restore_all(messages)
 
     def forget(self, number: int) -> None:
         message = self.table.get(number)
@@ -269,9 +259,17 @@ class MessageQueue(Entity):
 
     @timely
     def receive(
-        self, limit: int, now: float, *, delete: bool = False, session: SessionLock | None = None
+        self,
+        limit: int,
+        now: float,
+        *,
+        delete: bool = False,
+        session: SessionLock | None = None,
+        at_hand: bool = False,
     ) -> list[Handout]:
-        """Take up to `limit` waiting messages, locked or deleted."""
+        """Take up to `limit` waiting messages, locked or deleted; if they are to be at hand, none from the
+        first on that is not (`absent` tells them).
+        """
         self.accessed_at = now
         if not self._receives or (session is None) is not (self._shelf.sessions is None):
             self.check_receiver(with_session=session is not None)
@@ -286,6 +284,9 @@ class MessageQueue(Entity):
                 break
             if message.expires_at is not None and message.expires_at <= now:
                 self._expire(message, now)
+            elif at_hand and not isinstance(message.held, Content):
+                self._stock.stand(message)
+                break
             elif delete:
                 self._take_out(message)
                 deliveries.append(Handout(message, None, 0.0))
@@ -296,6 +297,10 @@ class MessageQueue(Entity):
         if held is None and not delete:
             self._wake_at(until)
         return deliveries
+
+    def absent(self, session: SessionLock | None) -> list[StoredMessage]:
+        """What waits next, if the first of it is not at hand: to be brought before more can be received."""
+        return self._stock.absent(self._stock.line if session is None else self._held_session(session).line)
 
     @timely
     def receive_deferred(
@@ -351,15 +356,15 @@ class MessageQueue(Entity):
     def abandon(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
         """Give a message back that could not be handled."""
         message = self._locked(token, now)
-        self._change(message, properties)
-        self._give_back(self._locks.release(message), now)
+        changed = self._change(message, properties)
+        self._give_back(self._locks.release(message), now, changed=changed)
 
     def defer(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
         """Put a message aside; only its number brings it back."""
         message = self._locked(token, now)
-        self._change(message, properties)
+        changed = self._change(message, properties)
         self._stock.defer(self._locks.release(message))
-        self._give_back(message, now)
+        self._give_back(message, now, changed=changed)
 
     def dead_letter(
         self,
@@ -415,7 +420,7 @@ class MessageQueue(Entity):
             return not_found(self.path)
         return message_lock_lost() if self._shelf.sessions is None else session_lock_lost(None)
 
-    def _give_back(self, message: StoredMessage, now: float) -> None:
+    def _give_back(self, message: StoredMessage, now: float, *, changed: bool = False) -> None:
         """A delivery has failed: count it, and bury the message if that was the last one."""
         most = self._max_deliveries
         message.delivery_count += most is not None
@@ -424,7 +429,7 @@ class MessageQueue(Entity):
             letter = self._exits.letter(message, reason=words.TOO_MANY_DELIVERIES, description=description)
             self._move(message, letter, now)
             return
-        self._emit(MessageChanged.of(self.path, message))
+        self._emit(MessageChanged.of(self.path, message, changed=changed))
         self._return(message, now)
 
     def _return(self, message: StoredMessage, now: float) -> None:
@@ -434,13 +439,15 @@ class MessageQueue(Entity):
             self._expire(message, now)
         else:
             self._stock.stand(message)
-            self._ready.add(self)
+            self._context.ready.add(self)
 
-    def _change(self, message: StoredMessage, properties: Mapping[str, Any] | None) -> None:
+    def _change(self, message: StoredMessage, properties: Mapping[str, Any] | None) -> bool:
+        """Change the properties as asked for; whether anything was."""
+        before, held = message.size, message.held
         if properties:
-            before = message.size
             message.change_application_properties(properties)
-            self.space.used += message.size - before
+        self.space.used += message.size - before
+        return message.held is not held
 
     # -- leaving
 
@@ -496,18 +503,15 @@ class MessageQueue(Entity):
         """Lock a session, or the next one that has messages; None if no session is available now."""
         self.accessed_at = now
         self.check_receiver(with_session=True)
-        assert self._shelf.sessions is not None
-        session = (
-            self._shelf.sessions.next_available()
-            if session_id is None
-            else self._shelf.sessions.need(session_id)
-        )
+        sessions = self._shelf.sessions
+        assert sessions is not None
+        session = sessions.next_available() if session_id is None else sessions.need(session_id)
         if session is None:
             return None
         if session.lock is not None:
             raise session_cannot_be_locked(session.session_id)
         lock = SessionLock(session.session_id, self._context.next_token(), now + self._lock_duration)
-        self._shelf.sessions.lock(session, lock)
+        sessions.lock(session, lock)
         self._wake_at(lock.locked_until)
         return lock
 
@@ -579,7 +583,7 @@ class MessageQueue(Entity):
                 self._return(message, now)
         sessions.review(session)
         if session.waiting:
-            self._ready.add(self)
+            self._context.ready.add(self)
 
     def _needs_sessions(self) -> MessageSessions:
         if self.removed:

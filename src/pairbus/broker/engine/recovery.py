@@ -2,7 +2,8 @@
 
 1. `Recovery.apply` does what an event says and tells nobody: no checks, no events. Events of a log and
    rows of a store are the same to it.
-2. A message comes back unlocked. The record of the event is copied, since its owner may live on.
+2. A message comes back unlocked. The record of an event is copied, since its owner may live on; but not those
+   that a store has loaded for this.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .events import (
     EntityRemoved,
     MessageChanged,
     MessageRemoved,
+    MessagesLoaded,
     MessageStored,
     RulePut,
     RuleRemoved,
@@ -51,6 +53,7 @@ class Recovery:
             RulePut: self._put_rule,
             RuleRemoved: self._remove_rule,
             MessageStored: self._store_message,
+            MessagesLoaded: self._load_messages,
             MessageChanged: self._change_message,
             MessageRemoved: self._remove_message,
             SessionStateSet: self._set_session_state,
@@ -85,10 +88,13 @@ class Recovery:
             subscription.remove_rule(event.name)
 
     def _store_message(self, event: MessageStored) -> None:
-        entity = self._directory.node(event.queue)
-        if entity.table.get(event.message.sequence_number) is not None:
-            entity.forget(event.message.sequence_number)
-        entity.restore(event.message.copy(event.message.sequence_number))
+        entity, message = self._directory.node(event.queue), event.message
+        if entity.table.get(message.sequence_number) is not None:
+            entity.forget(message.sequence_number)
+        entity.restore(message.copy(message.sequence_number))
+
+    def _load_messages(self, event: MessagesLoaded) -> None:
+        self._directory.node(event.queue).restore_all(event.messages)
 
     def _change_message(self, event: MessageChanged) -> None:
         entity = self._directory.node(event.queue)
@@ -98,8 +104,10 @@ class Recovery:
         entity.forget(event.sequence_number)
         message.state = event.state
         message.delivery_count = event.delivery_count
-        message.application_properties_bytes = event.application_properties_bytes
         message.size = event.size
+        if event.application_properties_bytes is not None:
+            message.held = message.content.copy()
+            message.application_properties_bytes = event.application_properties_bytes
         entity.restore(message)
 
     def _remove_message(self, event: MessageRemoved) -> None:

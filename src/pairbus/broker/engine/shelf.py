@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .context import Space
 from .message import StoredMessage
@@ -25,6 +25,11 @@ class Shelf:
         self.space.used += message.size
         if self.sessions is not None and message.session_id is not None:
             self.sessions.need(message.session_id).table.add(message)
+
+    def add_all(self, messages: Sequence[StoredMessage]) -> None:
+        """The same for many, where there are no sessions."""
+        self.table.add_all(messages)
+        self.space.used += sum([message.size for message in messages])
 
     def remove(self, message: StoredMessage) -> None:
         self.table.remove(message.sequence_number)

@@ -8,16 +8,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from .deadlines import Deadlines
+from .deadlines import NEVER, Deadlines
 from .message import MessageState, StoredMessage
 from .number_line import NumberLine
 from .shelf import Shelf
 
 # Lines shorter than this are not worth sweeping.
 FEW: Final = 64
+# Messages, and bytes of them, that are brought at once: so many that to ask is nothing beside the reading.
+_MOST_ABSENT: Final = 256
+_MOST_ABSENT_BYTES: Final = 1 << 20
 
 
 class Stock:
@@ -42,6 +45,20 @@ class Stock:
         else:
             self.active_count += 1
             self.stand(message)
+
+    def place_all(self, messages: Sequence[StoredMessage]) -> float:
+        """Take many active messages in, in the order of their numbers, where there are no sessions; when the
+        first of them expires.
+        """
+        first_end = NEVER
+        for message in messages:
+            if message.expires_at is not None:
+                self._expiries.add(message.expires_at, message.sequence_number)
+                first_end = min(first_end, message.expires_at)
+        self._shelf.add_all(messages)
+        self.active_count += len(messages)
+        self.line.extend([message.sequence_number for message in messages])
+        return first_end
 
     def take_off(self, message: StoredMessage) -> None:
         """Let a message go that neither waits nor is locked any more."""
@@ -87,6 +104,20 @@ class Stock:
                     self.leave_line(message)
                 return message
         return None
+
+    def absent(self, line: NumberLine) -> list[StoredMessage]:
+        """What is next in a line, up to the first that is at hand and to what may be brought at once."""
+        found: list[StoredMessage] = []
+        size = 0
+        for number in line.ahead() if len(line) else ():
+            message = self._shelf.table.get(number)
+            if message is None or not self.is_waiting(number):
+                continue
+            size += message.size
+            if message.is_at_hand or len(found) == _MOST_ABSENT or (found and size > _MOST_ABSENT_BYTES):
+                break
+            found.append(message)
+        return found
 
     def is_waiting(self, number: int) -> bool:
         message = self._shelf.table.get(number)

@@ -8,7 +8,8 @@ dropped: there is no garbage, and the sorted list of blocks is 256 times shorter
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from .message import StoredMessage
 
@@ -41,6 +42,16 @@ class MessageTable:
         else:
             block[number] = message
         self.count += 1
+
+    def add_all(self, messages: Sequence[StoredMessage]) -> None:
+        """Add many, in the order of their numbers."""
+        for _, group in groupby(messages, key=lambda message: message.sequence_number >> BITS):
+            first, *others = group
+            self.add(first)
+            self._blocks[first.sequence_number >> BITS].update(
+                {message.sequence_number: message for message in others}
+            )
+            self.count += len(others)
 
     def get(self, number: int) -> StoredMessage | None:
         block = self._blocks.get(number >> BITS)

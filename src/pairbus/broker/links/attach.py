@@ -13,6 +13,7 @@ from pairbus.amqp.performatives import AmqpError, Source, Target
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.broker.access.policies import Claim
 from pairbus.broker.bounded_log import BoundedLog
+from pairbus.broker.contents import NotAtHand
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
@@ -124,6 +125,8 @@ def _watched(peer: "Peer", node: Node) -> Service:
         noted = host.engine.noted
         try:
             return node(request)
+        except NotAtHand:
+            raise
         except Exception as error:
             if host.undo_half(error, noted):
                 return None

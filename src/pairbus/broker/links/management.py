@@ -8,11 +8,13 @@ and the condition that the SDKs turn into their exceptions.
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 from pairbus import conditions, words
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.types import Array, Int, Symbol, Timestamp
+from pairbus.broker.contents import check_at_hand
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
@@ -84,8 +86,13 @@ class ManagementNode:
 
     def __call__(self, request: NodeRequest) -> Answer:
         name = str(request.properties.get("operation", "")).removeprefix(words.OPERATION_PREFIX)
-        # What it carries to be scheduled is counted as sends, not twice.
+        answer = self._answer(name, request)
+        # What it carries to be scheduled is counted as sends, not twice; a request that waits for the disk is
+        # counted when it is answered.
         self.count(OperationKind.MANAGEMENT, 0 if name == _SCHEDULE else request.size)
+        return answer
+
+    def _answer(self, name: str, request: NodeRequest) -> Answer:
         try:
             body = self._do(name, request)
         except Refused as refused:
@@ -124,12 +131,17 @@ class ManagementNode:
 
     def peek(self, body: Body) -> Found:
         count = _number(body, "message-count")
-        found = self._queue().peek(
+        queue = self._queue()
+        found = queue.peek(
             _number(body, "from-sequence-number"),
             min(count, MOST_PER_REQUEST),
             self.now(),
             session_id=_optional_text(body, "session-id"),
         )
+        sizes = accumulate(message.size for message in found)
+        fitting = [message for message, size in zip(found, sizes, strict=True) if size <= MOST_PEEKED_BYTES]
+        found = fitting or found[:1]
+        check_at_hand(queue, found)
         rendered: list[dict[str, Any]] = []
         size, with_body = 0, body.get("omit-message-body") is not True
         for message in found:
@@ -180,8 +192,11 @@ class ManagementNode:
         queue = self._queue()
         queue.check_receive()
         session_id = _optional_text(body, "session-id")
+        numbers = _numbers(body)
+        asked = (queue.table.get(number) for number in numbers)
+        check_at_hand(queue, [message for message in asked if message is not None])
         deliveries = queue.receive_deferred(
-            _numbers(body),
+            numbers,
             self.now(),
             delete=_optional_number(body, "receiver-settle-mode", 1) == 0,
             session=self.session_lock(queue, session_id) if session_id is not None else None,

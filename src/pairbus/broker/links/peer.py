@@ -39,6 +39,8 @@ from pairbus.amqp.performatives import AmqpError, Target
 from pairbus.broker.access.connection_rights import Access
 from pairbus.broker.access.tokens import Grant, TokenRejected, check_plain
 from pairbus.broker.bounded_log import BoundedLog
+from pairbus.broker.contents import NotAtHand
+from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.gate import CROWDED, Visitor
 from pairbus.broker.listener import Direct, cut
 from pairbus.fault_kinds import LineState
@@ -94,6 +96,7 @@ class Peer(Direct):
         self._todo: deque[ProtocolEvent] = deque()
         self._output = 0
         self._is_busy = False  # something is left for the next turn
+        self._is_waiting = False  # for the disk
         self._is_clogged = False
         self._clogs = 0
         self._reads = True
@@ -148,6 +151,8 @@ class Peer(Direct):
 
     def _work(self) -> None:
         """Do what has come, as far as the share of one turn goes."""
+        if self._is_waiting:
+            return
         self._is_busy = False
         if self._transport is None or self._closing or self._mute:
             return
@@ -187,6 +192,10 @@ class Peer(Direct):
             noted = self.host.engine.noted
             try:
                 _HANDLERS[type(event)](self, event)
+            except NotAtHand as absent:
+                todo.appendleft(event)
+                self._await(absent)
+                return
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
                 self._fail(error, noted)
                 return
@@ -194,11 +203,25 @@ class Peer(Direct):
             if self.is_full or (not done & 15 and time.monotonic() >= until):
                 return
 
+    def _await(self, absent: NotAtHand) -> None:
+        """Do nothing more until this has been read."""
+
+        def go_on() -> None:
+            self._is_waiting = False
+            self._work()
+
+        queue = self.host.engine.node(absent.queue)
+        assert isinstance(queue, MessageQueue)
+        self._is_waiting = True
+        self.host.contents.bring_absent(absent, queue, go_on)
+
     def _go_on_later(self, wait: float = 0.0) -> None:
-        """In the next turn, or when what is to be said has left: then `flush` sees to it."""
+        """In the next turn, or when what is to be said has left, to which `flush` sees, or what is to be read
+        has come.
+        """
         self._is_busy = True
         self._adjust_reading()
-        if not self.is_full:
+        if not (self.is_full or self._is_waiting):
             asyncio.get_running_loop().call_later(wait, self._work)
 
     def _adjust_reading(self) -> None:

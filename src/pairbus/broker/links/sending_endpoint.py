@@ -51,6 +51,7 @@ class SendingEndpoint(LinkEndpoint):
         "_fault_desk",
         "_granted",
         "_host",
+        "_is_waiting",
         "_largest_slice",
         "_slice",
         "_unsettled",
@@ -77,6 +78,8 @@ class SendingEndpoint(LinkEndpoint):
         self._unsettled: dict[int, uuid.UUID] = {}
         self._granted = False
         self._delivered_in_grant = False
+        # For what has to be read from the disk.
+        self._is_waiting = False
 
     @property
     def is_hungry(self) -> bool:
@@ -95,7 +98,9 @@ class SendingEndpoint(LinkEndpoint):
         left = 0
         while (wanted := min(most - left, self.link.sendable, self._slice)) > 0:
             try:
-                deliveries = self.queue.receive(wanted, now, delete=self._deletes, session=self.session)
+                deliveries = self.queue.receive(
+                    wanted, now, delete=self._deletes, session=self.session, at_hand=True
+                )
             except Refused as refused:  # the session's lock has just ended, or the entity was just disabled
                 self.peer.detach(self, AmqpError(refused.condition, refused.description, {}))
                 return 0
@@ -104,14 +109,23 @@ class SendingEndpoint(LinkEndpoint):
             if size:
                 self.peer.spend(size)
                 self._slice = max(1, min(self._largest_slice, MOST_OUTPUT * len(deliveries) // (2 * size)))
-            if len(deliveries) < wanted or not self.is_hungry:
+            if len(deliveries) < wanted:
+                self._is_waiting = self._host.contents.bring_next(self.queue, self.session, self._go_on)
+                break
+            if not self.is_hungry:
                 break
         return left
+
+    def _go_on(self) -> None:
+        """What is next in line is at hand."""
+        self._is_waiting = False
+        self._host.consumers.want(self)
+        self._host.touch(self.peer)
 
     @property
     def may_finish_drain(self) -> bool:
         """Whether all that there is credit for has left, or there is no more."""
-        return self.draining and self not in self.peer.starved
+        return self.draining and not self._is_waiting and self not in self.peer.starved
 
     def finish_drain(self) -> None:
         """Tell a draining receiver that there is no more."""

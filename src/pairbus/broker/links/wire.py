@@ -13,7 +13,7 @@ from pairbus import words
 from pairbus.amqp.codec import encode, skip
 from pairbus.amqp.message import Header, encode_header
 from pairbus.amqp.types import Symbol
-from pairbus.broker.engine.message import MessageState, StoredMessage
+from pairbus.broker.engine.message import Content, MessageState, StoredMessage
 from pairbus.broker.engine.results import Handout
 
 # .NET counts 100 ns ticks from the year 1; this is where the Unix epoch lies on that scale.
@@ -66,17 +66,19 @@ def render_peeked(message: StoredMessage, *, with_body: bool = True) -> bytes:
 def _render(
     message: StoredMessage, lock: bytes, locked_until: float | None, *, with_body: bool = True
 ) -> bytes:
-    own, for_delivery = _split(message.annotations_bytes) if message.annotations_bytes else (b"", b"")
+    content = message.content
+    annotations = content.annotations_bytes
+    own, for_delivery = _split(annotations) if annotations else (b"", b"")
     if for_delivery:
         lock = _join(_DELIVERY_ANNOTATIONS, [lock[6:]] if lock else [], len(lock) > 6, for_delivery)
     return b"".join(
         (
-            _header(message.durable, message.priority, message.ttl_ms, message.delivery_count),
+            _header(content.durable, content.priority, content.ttl_ms, message.delivery_count),
             lock,
-            _annotations(message, own, locked_until),
-            message.properties_bytes,
-            message.application_properties_bytes,
-            message.body_bytes if with_body else b"",
+            _annotations(message, content, own, locked_until),
+            content.properties_bytes,
+            content.application_properties_bytes,
+            content.body_bytes if with_body else b"",
         )
     )
 
@@ -94,23 +96,23 @@ def _header(durable: bool | None, priority: int | None, ttl_ms: int | None, deli
     )
 
 
-def _annotations(message: StoredMessage, own: bytes, locked_until: float | None) -> bytes:
+def _annotations(message: StoredMessage, content: Content, own: bytes, locked_until: float | None) -> bytes:
     """What the service says, and no more: clients that are tried against it count the annotations."""
     pairs = [
         _SEQUENCE + _long(message.sequence_number),
         _ENQUEUED + _long(milliseconds(message.enqueued_at)),
     ]
-    if message.enqueued_sequence_number:  # it was forwarded, or has come from a topic
-        pairs.append(_ENQUEUED_SEQUENCE + _long(message.enqueued_sequence_number))
+    if content.enqueued_sequence_number:  # it was forwarded, or has come from a topic
+        pairs.append(_ENQUEUED_SEQUENCE + _long(content.enqueued_sequence_number))
     if locked_until is not None:
         pairs.append(_LOCKED + _long(milliseconds(locked_until)))
     if message.state is MessageState.DEFERRED:
         pairs.append(_DEFERRED)
     elif message.scheduled_for is not None:  # also when its time has come
         pairs.append(_SCHEDULED)
-    if message.dead_letter_source:
-        pairs.append(_SOURCE + encode(message.dead_letter_source))
-    if message.session_id is not None and message.partition_key is None:
+    if content.dead_letter_source:
+        pairs.append(_SOURCE + encode(content.dead_letter_source))
+    if message.session_id is not None and content.partition_key is None:
         pairs.append(_PARTITION_KEY + encode(message.session_id))
     return _join(_ANNOTATIONS, pairs, len(pairs), own)
 

@@ -3,65 +3,55 @@
 They are CRC-32: any flipped bit is found, and any run of up to 32 wrong ones. They do not keep out whoever
 can write to the file.
 
-A message has two. One is for what never changes, body and all; the other for what a settlement changes, so
-that it is written anew without reading, or trusting, the rest.
+A message has three. Those of its content and of its application properties are of the bytes alone. The third
+is of all that is short, these two among them: so it can be told of a record that it is whole without reading
+what it is the record of, and a content belongs to its record. A settlement writes it anew, if the one before
+is right: what is damaged is not made whole by that.
 
 Stores keep these numbers: what is summed, and how, may only change together with the shape of the store.
 """
 
 from struct import Struct
+from struct import error as StructError
+from typing import Any
 from zlib import crc32
 
-_pack_fixed = Struct("<qqqqdddqqqqqqq").pack
-_pack_changing = Struct("<qqqq").pack
+_pack_record = Struct("<qqqqqqqqddd").pack
+# What comes of values of other types than were written.
+UNSUMMABLE = (TypeError, ValueError, AttributeError, StructError)
 
 
-def message_checksum(
-    key: int,
-    turn: int,
-    total: int,
-    enqueued_sequence_number: int,
-    enqueued_at: float,
-    expires_at: float,
-    scheduled_for: float,
-    message_id: str,
-    session_id: str | None,
-    partition_key: str | None,
-    durable: int,
-    priority: int,
-    ttl_ms: int,
-    annotations: bytes | bytearray,
-    properties: bytes | bytearray,
-    body: bytes | bytearray,
-    dead_letter_source: str,
-    hops: int,
-) -> int:
-    """Of what never changes of a message. Called for every message: one call to pack all the numbers."""
-    numbers = _pack_fixed(
-        key,
-        turn,
-        total,
-        enqueued_sequence_number,
-        enqueued_at,
-        expires_at,
-        scheduled_for,
-        durable,
-        priority,
-        ttl_ms,
-        hops,
-        len(annotations),
-        len(properties),
-        len(body),
-    )
-    texts = f"{message_id}\0{session_id}\0{partition_key}\0{dead_letter_source}".encode()
-    return crc32(body, crc32(b"".join((numbers, texts, annotations, properties))))
+def content_checksum(envelope: bytes | bytearray, body: bytes | bytearray) -> int:
+    """Of what never changes of a message and only receivers want."""
+    return crc32(body, crc32(envelope))
 
 
-def change_checksum(
-    key: int, state: int, delivery_count: int, size: int, application_properties: bytes | bytearray
-) -> int:
-    """Of what settlement changes of a message."""
-    return crc32(application_properties, crc32(_pack_changing(key, state, delivery_count, size)))
+def properties_checksum(application_properties: bytes | bytearray) -> int:
+    """Of the application properties, which settlement can change."""
+    return crc32(application_properties)
+
+
+def record_checksum(*values: Any) -> int:
+    """Of all that is short of a message: key, turn, total, the checksums of its content and its properties,
+    state, delivery count, size, when it was enqueued, expires and is due, session id. Called for every
+    message.
+    """
+    checksum, session_id = crc32(_pack_record(*values[:11])), values[11]
+    return checksum if session_id is None else crc32(session_id.encode(), checksum ^ 1)
+
+
+def changed_checksum(checksum: int, *values: Any) -> int | None:
+    """That of a record, whose values come as `record_checksum` has them, with the four that a settlement
+    changes after them: properties, state, delivery count, size. None if the record is not as it was written.
+    """
+    before, (properties, state, delivery_count, size) = list(values[:-4]), values[-4:]
+    try:
+        if checksum != record_checksum(*before):
+            return None
+        before[4:8] = (before[4] if properties is None else properties), state, delivery_count, size
+        return record_checksum(*before)
+    except UNSUMMABLE:
+        return None
 
 
 def row_checksum(*values: object) -> int:

@@ -4,8 +4,9 @@ Rules
 1. A file is looked at read-only before anything is done to it. One that another program made, that a newer
    Pairbus made or that is no database is refused and left as it is, byte for byte. (Looking so sees no WAL;
    therefore the shape is moved out of the WAL as soon as it is made, and is checked again after opening.)
-2. One process has the file for as long as it is open (`locking_mode = EXCLUSIVE`); a second one is refused.
-   The lock is the kernel's: it ends with the process, however that ends.
+2. One process has the file for as long as it is open, and one store in it; a second one is refused. The
+   lock is the kernel's: it ends with the process, however that ends. It is that of the VFS `unix-excl`, by
+   which connections of one process share the file; so stores of the same process are told apart here.
 3. Older shapes are brought up to date by the numbered scripts, each in one transaction together with the
    number of the shape that it makes. A crash in between leaves a whole older file.
 4. Every refusal says what to do.
@@ -15,13 +16,22 @@ import contextlib
 import logging
 import os
 import sqlite3
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
 from pairbus.broker.errors import StoreDamaged, StoreError
 from pairbus.plumbing.files import SECRET, open_file, sync_directory, tighten
 
-from .checksums import change_checksum, message_checksum, row_checksum
+from .checksums import (
+    changed_checksum,
+    content_checksum,
+    properties_checksum,
+    record_checksum,
+    row_checksum,
+)
+from .rows import pack_envelope
 from .statements import load_migrations
 
 log = logging.getLogger(__name__)
@@ -35,8 +45,17 @@ PAGE_SIZE = 8192
 # Pages of WAL before they are moved into the database: 32 MB, so that a busy second pays for it about once.
 _CHECKPOINT_PAGES = 4000
 _CACHE_KILOBYTES = 16384
-# What the scripts may call.
-FUNCTIONS = {function.__name__: function for function in (change_checksum, message_checksum, row_checksum)}
+_READER_CACHE_KILOBYTES = 2048
+# What the scripts and statements may call.
+_FUNCTIONS: tuple[Callable[..., int | bytearray | None], ...] = (
+    changed_checksum,
+    content_checksum,
+    pack_envelope,
+    properties_checksum,
+    record_checksum,
+    row_checksum,
+)
+FUNCTIONS = {function.__name__: function for function in _FUNCTIONS}
 _PRAGMAS = (
     f"page_size = {PAGE_SIZE}",
     "journal_mode = WAL",
@@ -53,6 +72,9 @@ _ADVICE = {
     sqlite3.SQLITE_CANTOPEN: "The directory must exist and this user must be allowed to write there",
     sqlite3.SQLITE_READONLY: "This user must be allowed to write the file and its directory",
 }
+# The stores that this process has open.
+_claimed: set[Path] = set()
+_claiming = threading.Lock()
 # Whatever else SQLite says of a file that it could open comes from what is in it, but for these.
 _NO_DAMAGE = {
     *_ADVICE,
@@ -65,27 +87,62 @@ _NO_DAMAGE = {
 
 def open_database(path: Path) -> sqlite3.Connection:
     """The database in `path`, locked for this process and in the newest shape; raises StoreError."""
+    _claim(path)
     database: sqlite3.Connection | None = None
     try:
         _inspect(path)
         _make_private(path)
-        database = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=LOCK_PATIENCE, cached_statements=64
-        )
+        database = _connect(path)
         for name, function in FUNCTIONS.items():
             database.create_function(name, -1, function, deterministic=True)
-        database.execute("PRAGMA locking_mode = EXCLUSIVE")
         _check(database, path)
         for pragma in _PRAGMAS:
             database.execute(f"PRAGMA {pragma}")
         _migrate(database, path)
     except (sqlite3.Error, StoreError, UnicodeDecodeError) as error:
-        if database is not None:
-            database.close()
+        close_database(path, database)
         raise error if isinstance(error, StoreError) else read_error(path, error) from error
     # SQLite syncs the directory of its file; the entry of that directory itself is left to us.
     sync_directory(path.parent.parent)
     return database
+
+
+def close_database(path: Path, *connections: sqlite3.Connection | None) -> None:
+    """Let go of a database."""
+    for connection in connections:
+        if connection is not None:
+            connection.close()
+    with _claiming:
+        _claimed.discard(path.resolve())
+
+
+def _claim(path: Path) -> None:
+    """Before anything is opened: what this process closes of a file takes the kernel's locks with it."""
+    with _claiming:
+        if path.resolve() in _claimed:
+            raise StoreError(f"the store {path} is open. {_ADVICE[sqlite3.SQLITE_BUSY]}.")
+        _claimed.add(path.resolve())
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """Another connection to a database that this process has open, which sees what is committed and never
+    waits for a commit.
+    """
+    database = _connect(path)
+    for pragma in ("query_only = ON", f"cache_size = -{_READER_CACHE_KILOBYTES}"):
+        database.execute(f"PRAGMA {pragma}")
+    return database
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?vfs=unix-excl",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=LOCK_PATIENCE,
+        cached_statements=64,
+    )
 
 
 def store_error(store: str, error: sqlite3.Error) -> StoreError:
@@ -98,7 +155,10 @@ def store_error(store: str, error: sqlite3.Error) -> StoreError:
 def read_error(path: Path, error: Exception) -> StoreError:
     """The same for what was found in reading: unless it comes from elsewhere, the store is damaged."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if isinstance(error, sqlite3.Error) and code in _NO_DAMAGE:
+    # A programming error is that a store was closed before.
+    if isinstance(error, sqlite3.ProgrammingError) or (
+        isinstance(error, sqlite3.Error) and code in _NO_DAMAGE
+    ):
         return store_error(f"the store {path}", error)
     # Python cannot even tell what SQLite says of a schema that is no text any more.
     return damage(path, f"{error}")

@@ -4,9 +4,9 @@ finds out whether it is as it was written.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from struct import error as StructError
+from struct import Struct
 from typing import Any
 
 from pairbus.broker.engine.events import (
@@ -18,13 +18,13 @@ from pairbus.broker.engine.events import (
     SequenceAdvanced,
     SessionStateSet,
 )
-from pairbus.broker.engine.message import MessageState, StoredMessage
+from pairbus.broker.engine.message import Content, ContentSource, MessageState, StoredMessage
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.errors import PairbusError
 from pairbus.plumbing.json_text import parse_json
 
-from .checksums import change_checksum, message_checksum, row_checksum
+from .checksums import UNSUMMABLE, content_checksum, properties_checksum, record_checksum, row_checksum
 
 # The numbers of places are this far apart. A message's key is its place's number and its sequence number in
 # one: 17 million million messages a place, half a million places.
@@ -44,7 +44,11 @@ _SETTINGS = {
 
 
 #: How many values a row of a message has.
-MESSAGE_COLUMNS = 24
+MESSAGE_COLUMNS = 16
+_STATES = tuple(MessageState)
+# Of the content: the enqueued number, the header as it came, hops, and how long what follows is: the
+# message id, the partition key (-1: none), where it was dead-lettered, annotations, properties, and the body.
+_ENVELOPE = Struct("<qbqqqqqqqqq")
 
 
 class RowDamaged(PairbusError):
@@ -53,140 +57,151 @@ class RowDamaged(PairbusError):
 
 def message_row(key: int, message: StoredMessage, turn: int, total: int) -> tuple[Any, ...]:
     """The row of a message, in the order of `put_message`."""
-    body = message.body_bytes
+    content = message.content
     expires_at, scheduled_for = message.expires_at, message.scheduled_for
-    durable, priority, ttl_ms = message.durable, message.priority, message.ttl_ms
     ends = _NEVER if expires_at is None else expires_at
     begins = _NOT_SCHEDULED if scheduled_for is None else scheduled_for
-    lasting = -1 if durable is None else int(durable)
-    urgent = -1 if priority is None else int(priority)
-    life = -1 if ttl_ms is None else int(ttl_ms)
-    annotations = bytearray(message.annotations_bytes)
-    properties = bytearray(message.properties_bytes)
-    source = message.dead_letter_source or ""
-    state, applied = int(message.state), bytearray(message.application_properties_bytes)
-    checksum = message_checksum(
-        key,
-        turn,
-        total,
-        message.enqueued_sequence_number,
-        message.enqueued_at,
-        ends,
-        begins,
-        message.message_id,
-        message.session_id,
-        message.partition_key,
-        lasting,
-        urgent,
-        life,
-        annotations,
-        properties,
-        body,
-        source,
-        message.hops,
+    state, size, body = int(message.state), message.size, content.body_bytes
+    durable, priority, ttl_ms = content.durable, content.priority, content.ttl_ms
+    envelope = pack_envelope(
+        content.enqueued_sequence_number,
+        -1 if durable is None else durable,
+        -1 if priority is None else priority,
+        -1 if ttl_ms is None else ttl_ms,
+        content.hops,
+        content.message_id,
+        content.partition_key,
+        content.dead_letter_source or "",
+        content.annotations_bytes,
+        content.properties_bytes,
+        len(body),
     )
-    return (
+    applied = bytearray(content.application_properties_bytes)
+    record = (
         key,
         turn,
         total,
-        checksum,
-        change_checksum(key, state, message.delivery_count, message.size, applied),
+        content_checksum(envelope, body),
+        properties_checksum(applied),
         state,
         message.delivery_count,
-        message.size,
-        message.enqueued_sequence_number,
+        size,
         message.enqueued_at,
         ends,
         begins,
-        message.message_id,
         message.session_id,
-        message.partition_key,
-        lasting,
-        urgent,
-        life,
-        message.hops,
-        source,
-        annotations,
-        properties,
+    )
+    return (
+        *record,
+        record_checksum(*record),
         applied,
+        envelope,
         bytearray(body) if len(body) <= _COPY_LIMIT else body,
     )
 
 
-def change_row(key: int, event: MessageChanged) -> tuple[Any, ...]:
-    """What has changed of a message, in the order of `change_message`."""
-    state, properties = int(event.state), bytearray(event.application_properties_bytes)
-    checksum = change_checksum(key, state, event.delivery_count, event.size, properties)
-    return state, event.delivery_count, properties, event.size, checksum, key
-
-
-def read_message(row: tuple[Any, ...]) -> StoredMessage:
-    """The message of a row of `read_messages`."""
-    (
-        key,
-        turn,
-        total,
-        checksum,
-        changed,
-        state,
-        delivery_count,
-        size,
-        enqueued,
-        enqueued_at,
-        expires_at,
-        scheduled_for,
-        message_id,
-        session_id,
-        partition_key,
+def pack_envelope(
+    enqueued_sequence_number: int,
+    durable: int,
+    priority: int,
+    ttl_ms: int,
+    hops: int,
+    message_id: str,
+    partition_key: str | None,
+    dead_letter_source: str,
+    annotations: bytes,
+    properties: bytes,
+    body_length: int,
+) -> bytearray:
+    """What is short of a content, in one."""
+    name, source = message_id.encode(), dead_letter_source.encode()
+    partition = b"" if partition_key is None else partition_key.encode()
+    numbers = _ENVELOPE.pack(
+        enqueued_sequence_number,
         durable,
         priority,
         ttl_ms,
         hops,
-        source,
-        annotations,
+        len(name),
+        -1 if partition_key is None else len(partition),
+        len(source),
+        len(annotations),
+        len(properties),
+        body_length,
+    )
+    return bytearray(b"".join((numbers, name, partition, source, annotations, properties)))
+
+
+def change_row(key: int, event: MessageChanged) -> tuple[Any, ...]:
+    """What has changed of a message, in the order of `change_message`."""
+    applied = event.application_properties_bytes
+    properties = None if applied is None else properties_checksum(applied)
+    return (
         properties,
-        applied,
-        body,
-    ) = row
-    try:
-        is_whole = changed == change_checksum(key, state, delivery_count, size, applied) and (
-            checksum
-            == message_checksum(
-                key,
-                turn,
-                total,
-                enqueued,
-                enqueued_at,
-                expires_at,
-                scheduled_for,
-                message_id,
-                session_id,
-                partition_key,
-                durable,
-                priority,
-                ttl_ms,
-                annotations,
-                properties,
-                body,
-                source,
-                hops,
-            )
-        )
-    except (TypeError, ValueError, StructError):  # values of other types than were written
-        is_whole = False
-    if not is_whole:
-        raise RowDamaged(f"the message with the id {message_id!r}")
+        int(event.state),
+        event.delivery_count,
+        event.size,
+        None if applied is None else bytearray(applied),
+        key,
+    )
+
+
+def read_record(row: tuple[Any, ...], source: Content | ContentSource) -> StoredMessage:
+    """The message of a row of `read_records`, its content to be read from `source`. Called for every message
+    of a store when it starts.
+    """
+    key, _, _, _, _, state, delivery_count, size, *times, session_id, checksum = row
+    _check(checksum, record_checksum, row[:12], key)
+    enqueued_at, expires_at, scheduled_for = times
     return StoredMessage(
         key % PLACE_STEP,
-        enqueued,
+        _STATES[state],
+        delivery_count,
+        size,
         enqueued_at,
         None if expires_at == _NEVER else expires_at,
         None if scheduled_for == _NOT_SCHEDULED else scheduled_for,
-        MessageState(state),
-        delivery_count,
-        message_id,
         session_id,
-        partition_key,
+        source,
+    )
+
+
+def read_content(row: tuple[Any, ...]) -> Content:
+    """The content of a row of `read_messages`."""
+    applied, envelope, body = row[13:]
+    _check(row[12], record_checksum, row[:12], row[0])
+    _check(row[3], content_checksum, (envelope, body), row[0])
+    _check(row[4], properties_checksum, (applied,), row[0])
+    return _unpack_content(applied, envelope, body)
+
+
+def read_message(row: tuple[Any, ...]) -> StoredMessage:
+    """The message of a row of `read_messages`, with its content."""
+    return read_record(row[:13], read_content(row))
+
+
+def _check(written: int, sum_up: Callable[..., int], values: tuple[Any, ...], key: int) -> None:
+    """Raise RowDamaged unless a checksum is that of these values."""
+    try:
+        if sum_up(*values) == written:
+            return
+    except UNSUMMABLE:
+        pass
+    raise RowDamaged(f"the message {key % PLACE_STEP}")
+
+
+def _unpack_content(applied: bytes, envelope: bytes, body: bytes) -> Content:
+    (number, durable, priority, ttl_ms, hops, *lengths, _) = _ENVELOPE.unpack_from(envelope)
+    parts, at = [], _ENVELOPE.size
+    for length in lengths:
+        end = at + max(0, length)
+        parts.append(envelope[at:end])
+        at = end
+    name, partition, source, annotations, properties = parts
+    return Content(
+        number,
+        name.decode(),
+        None if lengths[1] < 0 else partition.decode(),
         None if durable < 0 else bool(durable),
         None if priority < 0 else priority,
         None if ttl_ms < 0 else ttl_ms,
@@ -194,8 +209,7 @@ def read_message(row: tuple[Any, ...]) -> StoredMessage:
         properties,
         applied,
         body,
-        size,
-        source or None,
+        source.decode() or None,
         hops,
     )
 

@@ -90,8 +90,7 @@ def salvage_store(path: Path) -> Salvage | None:
     """Save what can be read of the store in `path`; None if there is nothing wrong with it."""
     try:
         with closing(SqliteStore(path)) as store:
-            for _ in store.load():
-                pass
+            store.verify()
     except StoreDamaged as error:
         found = error
     else:

@@ -19,12 +19,18 @@ Rules
    own. So the last turn always tells how much there must be, and a turn that only brings messages still
    writes to one table. `counter` tells which turn was the last.
 8. Damage is found before it does any: a store that holds less than was committed is refused when it is
-   opened, one with a row that is not as it was written when it is loaded.
+   opened, one with a record that is not as it was written when it is loaded, and a content when it is read.
+   From then on the store is refused as a whole.
+9. `load` gives records of messages without their contents, which stay in the file: each record has the source
+   that its content is read from. These reads have a connection of their own. They see what is committed, wait
+   for no commit, and may come from any thread, one at a time.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +45,19 @@ from pairbus.broker.engine.events import (
     EntityRemoved,
     MessageChanged,
     MessageRemoved,
+    MessagesLoaded,
     MessageStored,
     RulePut,
     RuleRemoved,
     SequenceAdvanced,
     SessionStateSet,
 )
-from pairbus.broker.engine.message import StoredMessage
-from pairbus.broker.errors import StoreError
+from pairbus.broker.engine.message import Content, StoredMessage
+from pairbus.broker.errors import StoreDamaged, StoreError
 
 from .checksums import row_checksum
 from .counter import CommitCounter, Mark, counter_path
-from .file import damage, open_database, read_error, set_wal_aside, store_error
+from .file import close_database, damage, open_database, open_reader, read_error, set_wal_aside, store_error
 from .rows import (
     MOST_PLACES,
     PLACE_STEP,
@@ -58,10 +65,11 @@ from .rows import (
     change_row,
     entity_row,
     message_row,
+    read_content,
     read_duplicate,
     read_entity,
-    read_message,
     read_place,
+    read_record,
     read_rule,
     read_session_state,
     rule_row,
@@ -72,6 +80,8 @@ from .statements import load_statements
 
 # What a row that is not as it was written makes of the functions that read it.
 UNREADABLE = (ValueError, TypeError, KeyError, DecodeError, Refused, RowDamaged)
+_ROWS_AT_ONCE = 1000
+_HIGHEST_KEY = (1 << 63) - 1
 # The tables whose rows are not counted. SQLite looks whether their pages hang together, so that none is lost;
 # the messages, whose pages are most of the file, are counted instead.
 _UNCOUNTED = ("account", "entity", "rule", "place", "session_state", "duplicate")
@@ -91,6 +101,10 @@ class SqliteStore:
         if known is not None and known.turn and not (path.exists() and path.stat().st_size):
             raise damage(path, f"it is empty or gone, and {known.turn} turns were committed to it")
         self._database = open_database(path)
+        self._reader = open_reader(path)
+        self._reading = threading.Lock()
+        # Why nothing of the store can be trusted any more.
+        self._damage: StoreDamaged | None = None
         self.commits = 0
         # How many messages there are in the turn that is being written.
         self._counted = 0
@@ -114,7 +128,8 @@ class SqliteStore:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._database.close()
+        with self._reading:
+            close_database(self._path, self._reader, self._database)
         self._counter.close()
 
     def commit(self, events: Sequence[EngineEvent]) -> None:
@@ -172,7 +187,7 @@ class SqliteStore:
             elif isinstance(event, DuplicateSeen):
                 batch.duplicates.append((first_key(event.queue), event.message_id, event.until))
             elif isinstance(event, MessageChanged):
-                batch.changed[first_key(event.queue) + event.sequence_number] = event
+                batch.change(first_key(event.queue) + event.sequence_number, event)
             elif isinstance(event, SequenceAdvanced):
                 batch.sequences[first_key(event.queue)] = event.sequence_number
             elif isinstance(event, EntityRemoved):
@@ -298,6 +313,8 @@ class SqliteStore:
 
         What was written and never finished has not happened.
         """
+        if self._damage is not None:
+            raise self._damage
         try:
             if self._database.in_transaction:
                 self._roll_back()
@@ -318,21 +335,79 @@ class SqliteStore:
             yield read_session_state(row, paths)
         yield from self._load_messages()
 
-    def _load_messages(self) -> Iterator[MessageStored]:
+    def _load_messages(self) -> Iterator[MessagesLoaded]:
         """All of them, so that it can be said how many can be saved."""
-        paths, damaged = self._paths, []
-        for row in self._rows("read_messages"):
+        cursor, damaged = self._rows("read_records"), list[str]()
+        while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+            for place, group in groupby(rows, key=lambda row: row[0] // PLACE_STEP * PLACE_STEP):
+                yield MessagesLoaded(self._paths[place], self._records(group, _Source(self, place), damaged))
+        if damaged:
+            raise self._damaged(damaged)
+
+    def _records(
+        self, rows: Iterable[tuple[Any, ...]], source: "_Source", damaged: list[str]
+    ) -> list[StoredMessage]:
+        """The records of rows. Numbers that are the same are one object: most sizes, and the times of a turn,
+        are, and each would take 32 bytes of every message.
+        """
+        records, share = [], dict[float, float]().setdefault
+        for row in rows:
             try:
-                yield MessageStored(paths[row[0] // PLACE_STEP * PLACE_STEP], read_message(row))
+                record = read_record(row, source)
             except RowDamaged as found:
                 damaged.append(str(found))
+                continue
+            record.enqueued_at = share(record.enqueued_at, record.enqueued_at)
+            record.size = int(share(record.size, record.size))
+            records.append(record)
+        return records
+
+    def _damaged(self, messages: list[str]) -> StoreDamaged:
+        whole = self._total - len(messages)
+        return damage(
+            self._path,
+            f"{whole} of {self._total} messages are as they were written, and {', '.join(messages[:3])} "
+            f"{'and others are' if messages[3:] else 'is' if messages[1:] == [] else 'are'} not",
+        )
+
+    def verify(self) -> None:
+        """Read everything, and raise StoreError if it is not as it was written."""
+        for _ in self.load():
+            pass
+        damaged = []
+        try:
+            for row in self._database.execute(self._sql["read_messages"], (0, _HIGHEST_KEY)):
+                try:
+                    read_content(row)
+                except RowDamaged as found:
+                    damaged.append(str(found))
+        except (sqlite3.Error, *UNREADABLE) as error:
+            raise self._unreadable(error) from error
         if damaged:
-            whole = self._total - len(damaged)
-            raise damage(
-                self._path,
-                f"{whole} of {self._total} messages are as they were written, and {', '.join(damaged[:3])} "
-                f"{'and others are' if damaged[3:] else 'is' if damaged[1:] == [] else 'are'} not",
-            )
+            raise self._damaged(damaged)
+
+    # -- contents
+
+    def source(self, queue: str) -> "_Source | None":
+        """Where the contents of a queue's messages are, if it has any that are committed."""
+        place = self._places.get(queue)
+        return None if place is None else _Source(self, place)
+
+    def read(self, place: int, sequence_numbers: Sequence[int]) -> list[Content | None]:
+        """The contents of some messages of one place; None for one that is not there."""
+        found: dict[int, Content] = {}
+        try:
+            with self._reading:
+                for first, last in _runs(sequence_numbers):
+                    keys = place + first, place + last
+                    for row in self._reader.execute(self._sql["read_messages"], keys):
+                        found[row[0] - place] = read_content(row)
+        except (sqlite3.Error, *UNREADABLE) as error:
+            reason = self._unreadable(error)
+            if isinstance(reason, StoreDamaged):
+                self._damage = reason
+            raise reason from error
+        return [found.get(number) for number in sequence_numbers]
 
     def _unreadable(self, error: Exception) -> StoreError:
         if isinstance(error, StoreError):
@@ -364,7 +439,7 @@ class SqliteStore:
                     raise damage(self._path, f"{table}: {finding}")
         return Mark(identity, turn), total
 
-    def _rows(self, name: str) -> Iterator[Any]:
+    def _rows(self, name: str) -> sqlite3.Cursor:
         return self._database.execute(self._sql[name])
 
     def _read_places(self) -> None:
@@ -382,6 +457,30 @@ class SqliteStore:
                 self._newest[place] = key - place
 
 
+class _Source:
+    """Where the contents of the messages of one place are."""
+
+    __slots__ = ("_place", "_store")
+
+    def __init__(self, store: SqliteStore, place: int) -> None:
+        self._store = store
+        self._place = place
+
+    def read(self, sequence_numbers: Sequence[int]) -> list[Content | None]:
+        return self._store.read(self._place, sequence_numbers)
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Numbers as runs of consecutive ones, from and to."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] >= number - 1:
+            runs[-1] = runs[-1][0], number
+        else:
+            runs.append((number, number))
+    return runs
+
+
 class _Batch:
     """What a turn writes, by how it is written. Messages go by their keys."""
 
@@ -394,6 +493,13 @@ class _Batch:
         self.sequences: dict[int, int] = {}
         self.duplicates: list[tuple[int, str, float]] = []
         self.others: list[EngineEvent] = []
+
+    def change(self, key: int, event: MessageChanged) -> None:
+        """Note the newest state of a message, with the newest properties that were told of."""
+        before = self.changed.get(key)
+        if before is not None and event.application_properties_bytes is None:
+            event = event._replace(application_properties_bytes=before.application_properties_bytes)
+        self.changed[key] = event
 
 
 _WRITERS: dict[type[Any], Callable[[SqliteStore, Any], None]] = {

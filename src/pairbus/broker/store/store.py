@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from pairbus.broker.engine.events import EngineEvent
+from pairbus.broker.engine.message import ContentSource
 
 
 class Store(Protocol):
@@ -29,6 +30,10 @@ class Store(Protocol):
         """The second half of `commit`."""
         ...
 
+    def source(self, queue: str) -> ContentSource | None:
+        """Where the contents of a queue's messages can be read that are committed; None if there are none."""
+        ...
+
     def close(self) -> None:
         """Let go of files."""
         ...
@@ -49,6 +54,9 @@ class MemoryStore:
 
     def finish(self) -> None:
         """There is nothing to finish."""
+
+    def source(self, queue: str) -> ContentSource | None:
+        return None
 
     def close(self) -> None:
         """There is nothing to let go of."""

@@ -21,43 +21,44 @@ UPDATE session_state SET checksum = row_checksum(place, session_id, state, updat
 ALTER TABLE duplicate ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
 UPDATE duplicate SET checksum = row_checksum(place, message_id, until);
 
--- Made anew: the short columns come first, where they are found without reading the body.
+-- Made anew. First what is short and decides (the record of a message), where it is found without reading the rest; then what
+-- only receivers want: the application properties, which a settlement can change, and the content, which never changes. Most of
+-- that is packed into one value (`rows.py`), since this row is written for every message, and each column costs.
 ALTER TABLE message RENAME TO former_message;
 CREATE TABLE message (
-    key                      INTEGER PRIMARY KEY,
-    turn                     INTEGER NOT NULL,     -- the number of the turn that brought it
-    total                    INTEGER NOT NULL,     -- how many messages there were after that turn
-    checksum                 INTEGER NOT NULL,     -- of all that never changes
-    change_checksum          INTEGER NOT NULL,     -- of state, delivery_count, size and application_properties
-    state                    INTEGER NOT NULL,     -- 0 active, 1 deferred, 2 scheduled
-    delivery_count           INTEGER NOT NULL,
-    size                     INTEGER NOT NULL,
-    enqueued_sequence_number INTEGER NOT NULL,
-    enqueued_at              REAL NOT NULL,
-    expires_at               REAL NOT NULL,        -- infinity: never
-    scheduled_for            REAL NOT NULL,        -- minus infinity: not scheduled
-    message_id               TEXT NOT NULL,
-    session_id               TEXT,
-    partition_key            TEXT,
-    durable                  INTEGER NOT NULL,     -- this and the next two: the header as it came; -1: not there
-    priority                 INTEGER NOT NULL,
-    ttl_ms                   INTEGER NOT NULL,
-    hops                     INTEGER NOT NULL,
-    dead_letter_source       TEXT NOT NULL,        -- empty: it was never dead-lettered
-    annotations              BLOB NOT NULL,        -- an AMQP map; empty: none
-    properties               BLOB NOT NULL,        -- this and the next two: AMQP sections as they came
-    application_properties   BLOB NOT NULL,
-    body                     BLOB NOT NULL
+    key                    INTEGER PRIMARY KEY,
+    turn                   INTEGER NOT NULL,     -- the number of the turn that brought it
+    total                  INTEGER NOT NULL,     -- how many messages there were after that turn
+    content_checksum       INTEGER NOT NULL,     -- of envelope and body
+    properties_checksum    INTEGER NOT NULL,     -- of application_properties
+    state                  INTEGER NOT NULL,     -- 0 active, 1 deferred, 2 scheduled
+    delivery_count         INTEGER NOT NULL,
+    size                   INTEGER NOT NULL,
+    enqueued_at            REAL NOT NULL,
+    expires_at             REAL NOT NULL,        -- infinity: never
+    scheduled_for          REAL NOT NULL,        -- minus infinity: not scheduled
+    session_id             TEXT,
+    checksum               INTEGER NOT NULL,     -- of the record: of all that stands before it
+    application_properties BLOB NOT NULL,        -- an AMQP section as it came, or was changed
+    envelope               BLOB NOT NULL,        -- header, ids, annotations, properties
+    body                   BLOB NOT NULL         -- AMQP sections as they came
 );
 INSERT INTO message
 SELECT
-    key, 0, 0,
-    message_checksum(
-        key, 0, 0, enqueued_sequence_number, enqueued_at, expires_at, scheduled_for, message_id, session_id, partition_key,
-        durable, priority, ttl_ms, annotations, properties, body, dead_letter_source, hops
+    key, 0, 0, content_checksum(envelope, body), properties_checksum(application_properties),
+    state, delivery_count, size, enqueued_at, expires_at, scheduled_for, session_id,
+    record_checksum(
+        key, 0, 0, content_checksum(envelope, body), properties_checksum(application_properties),
+        state, delivery_count, size, enqueued_at, expires_at, scheduled_for, session_id
     ),
-    change_checksum(key, state, delivery_count, size, application_properties),
-    state, delivery_count, size, enqueued_sequence_number, enqueued_at, expires_at, scheduled_for, message_id, session_id,
-    partition_key, durable, priority, ttl_ms, hops, dead_letter_source, annotations, properties, application_properties, body
-FROM former_message ORDER BY key;
+    application_properties, envelope, body
+FROM (
+    SELECT
+        *,
+        pack_envelope(
+            enqueued_sequence_number, durable, priority, ttl_ms, hops, message_id, partition_key,
+            dead_letter_source, annotations, properties, length(body)
+        ) AS envelope
+    FROM former_message
+) ORDER BY key;
 DROP TABLE former_message;

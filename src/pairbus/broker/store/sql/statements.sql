@@ -49,14 +49,21 @@ DELETE FROM place WHERE number = ?;
 -- name: put_message
 -- A message as it is at the end of its turn. Never one that is there already: the messages are counted.
 INSERT INTO message (
-    key, turn, total, checksum, change_checksum, state, delivery_count, size, enqueued_sequence_number, enqueued_at,
-    expires_at, scheduled_for, message_id, session_id, partition_key, durable, priority, ttl_ms, hops, dead_letter_source,
-    annotations, properties, application_properties, body
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    key, turn, total, content_checksum, properties_checksum, state, delivery_count, size, enqueued_at, expires_at, scheduled_for,
+    session_id, checksum, application_properties, envelope, body
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: change_message
--- All that settlement can change of a message.
-UPDATE message SET state = ?, delivery_count = ?, application_properties = ?, size = ?, change_checksum = ? WHERE key = ?;
+-- All that settlement can change of a message; the properties only if they have changed. A record that is not as it was written
+-- has no checksum from then on, which the column refuses.
+UPDATE message SET
+    checksum = changed_checksum(
+        checksum, key, turn, total, content_checksum, properties_checksum, state, delivery_count, size, enqueued_at,
+        expires_at, scheduled_for, session_id, ?1, ?2, ?3, ?4
+    ),
+    properties_checksum = coalesce(?1, properties_checksum), state = ?2, delivery_count = ?3, size = ?4,
+    application_properties = coalesce(?5, application_properties)
+WHERE key = ?6;
 
 -- name: remove_message
 DELETE FROM message WHERE key = ?;
@@ -121,10 +128,16 @@ SELECT place, message_id, until, checksum FROM duplicate ORDER BY +place, +until
 -- name: read_session_states
 SELECT place, session_id, state, updated_at, checksum FROM session_state ORDER BY place, session_id;
 
--- name: read_messages
+-- name: read_records
 -- By place, and within it by sequence number: the order in which they wait.
 SELECT
-    key, turn, total, checksum, change_checksum, state, delivery_count, size, enqueued_sequence_number, enqueued_at,
-    expires_at, scheduled_for, message_id, session_id, partition_key, durable, priority, ttl_ms, hops, dead_letter_source,
-    annotations, properties, application_properties, body
+    key, turn, total, content_checksum, properties_checksum, state, delivery_count, size, enqueued_at, expires_at, scheduled_for,
+    session_id, checksum
 FROM message ORDER BY key;
+
+-- name: read_messages
+-- Some messages with their contents, by their keys.
+SELECT
+    key, turn, total, content_checksum, properties_checksum, state, delivery_count, size, enqueued_at, expires_at, scheduled_for,
+    session_id, checksum, application_properties, envelope, body
+FROM message WHERE key BETWEEN ? AND ?;

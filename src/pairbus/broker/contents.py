@@ -1,0 +1,175 @@
+"""What is in memory of the messages of a namespace whose store has them: the contents of a few.
+
+Theory
+1. Of every message the record is in memory, and of those that nobody has committed yet the content too. Once
+   the store has it, a content is only kept so that it need not be read back: what was stored a moment ago is
+   mostly delivered in the next. `MOST_KEPT` bytes of them are kept.
+2. Two generations are kept. What is committed, or read, joins the younger one. When that has half of the
+   budget, the older one is let go and the younger takes its place. So nothing has to be noted when a message
+   is delivered or leaves, and what a sender in a hurry pays is one entry of a list.
+3. A content is let go only if the message still has that one: another, which a settlement has made of it, may
+   not be committed. Contents never change, so whatever was committed or read is what the file has.
+4. Receivers are given what is at hand. What is next in their line and is not at hand is read for them on a
+   thread, many at a time, and they are served again when it has come. The same holds for whoever peeks. So
+   nobody waits for the disk but who asked for what lies there.
+5. What moves by itself (an expired message that becomes a dead letter, a scheduled one that comes due) is
+   read where it happens, message by message: it has to be done before anything else is.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from pairbus.errors import PairbusError
+
+from .engine.events import EngineEvent, MessageChanged, MessageStored
+from .engine.message import Content, ContentSource, StoredMessage
+from .engine.queue import MessageQueue
+from .engine.sessions import SessionLock
+from .errors import StoreError
+from .flights import Flight, StoreThread
+from .store.store import Store
+
+#: Bytes of contents that are kept for a namespace.
+MOST_KEPT = 64 << 20
+# What a content takes beside the bytes that its message counts: objects, and what they are held by.
+_OVERHEAD = 700
+_Entry = tuple[StoredMessage, Content, ContentSource]
+
+
+class NotAtHand(PairbusError):
+    """What was asked for needs contents that have to be read first; nothing has been done yet."""
+
+    def __init__(self, queue: str, sequence_numbers: list[int]) -> None:
+        super().__init__(f"{len(sequence_numbers)} messages of {queue} are not at hand")
+        self.queue = queue
+        self.sequence_numbers = sequence_numbers
+
+
+def check_at_hand(queue: MessageQueue, messages: Iterable[StoredMessage]) -> None:
+    """Raise NotAtHand unless all of them are."""
+    absent = [message.sequence_number for message in messages if not message.is_at_hand]
+    if absent:
+        raise NotAtHand(queue.path, absent)
+
+
+class Contents:
+    """Keeps the contents that were committed or read last, and has others read."""
+
+    def __init__(
+        self,
+        store: Store,
+        thread: StoreThread,
+        *,
+        fail: Callable[[Exception], None],
+        budget: int = MOST_KEPT,
+    ) -> None:
+        """`fail` is called if something cannot be read."""
+        self._store = store
+        self._thread = thread
+        self._fail = fail
+        self._half = budget // 2
+        self._old: list[_Entry] = []
+        self._young: list[_Entry] = []
+        self._young_size = 0
+        self._noted: list[tuple[str, StoredMessage, Content]] = []
+        # Who waits for what is being read for a line of receivers.
+        self._waiting: dict[tuple[MessageQueue, SessionLock | None], list[Callable[[], None]]] = {}
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Nobody is to be told of anything any more."""
+        self._is_closed = True
+
+    # -- keeping
+
+    def note(self, events: Sequence[EngineEvent]) -> None:
+        """A turn is about to be committed: these contents will be in the store with it."""
+        noted = self._noted = []
+        for event in events:
+            if type(event) is MessageStored:
+                message = event.message
+            elif type(event) is MessageChanged and event.changed is not None:
+                message = event.changed
+            else:
+                continue
+            if isinstance(message.held, Content):
+                noted.append((event.queue, message, message.held))
+
+    def settle(self) -> None:
+        """The turn that was noted is committed."""
+        noted, self._noted = self._noted, []
+        path, source = "", None
+        for queue, message, content in noted:
+            if queue != path:
+                path, source = queue, self._store.source(queue)
+            if source is not None:  # the queue is still there
+                self._keep(message, content, source)
+        self._turn_over()
+
+    def _take_in(self, messages: Sequence[StoredMessage], contents: Sequence[Content | None]) -> None:
+        """These have been read. Whoever has got a content meanwhile keeps that."""
+        for message, content in zip(messages, contents, strict=True):
+            source = message.held
+            if content is not None and not isinstance(source, Content):
+                message.held = content
+                self._keep(message, content, source)
+        self._turn_over()
+
+    def _keep(self, message: StoredMessage, content: Content, source: ContentSource) -> None:
+        self._young.append((message, content, source))
+        self._young_size += message.size + _OVERHEAD
+
+    def _turn_over(self) -> None:
+        if self._young_size < self._half:
+            return
+        for message, content, source in self._old:
+            if message.held is content:
+                message.held = source
+        self._old, self._young, self._young_size = self._young, [], 0
+
+    # -- reading
+
+    def bring_next(self, queue: MessageQueue, session: SessionLock | None, then: Callable[[], None]) -> bool:
+        """Have what waits next at hand, and then go on; False if nothing has to be brought for that."""
+        absent = queue.absent(session)
+        if not absent:
+            return False
+        waiting = self._waiting.setdefault((queue, session), [])
+        waiting.append(then)
+        if len(waiting) == 1:
+            self._bring(queue, absent, lambda: self._go_on(queue, session))
+        return True
+
+    def _go_on(self, queue: MessageQueue, session: SessionLock | None) -> None:
+        for then in self._waiting.pop((queue, session)):
+            then()
+
+    def bring_absent(self, absent: NotAtHand, queue: MessageQueue, then: Callable[[], None]) -> None:
+        """Have at hand what was asked for, and then go on."""
+        found = (queue.table.get(number) for number in absent.sequence_numbers)
+        self._bring(queue, [message for message in found if message is not None], then)
+
+    def _bring(
+        self, queue: MessageQueue, messages: Sequence[StoredMessage], then: Callable[[], None]
+    ) -> None:
+        def land(flight: Flight) -> None:
+            if self._is_closed:
+                return
+            if flight.error is not None:
+                self._fail(flight.error)
+            elif lost := _lost(queue, messages, flight.result):
+                self._fail(StoreError(f"{lost!r} of {queue.path} is not where it was stored."))
+            else:
+                self._take_in(messages, flight.result)
+            then()
+
+        self._thread.read(messages, land)
+
+
+def _lost(
+    queue: MessageQueue, messages: Sequence[StoredMessage], contents: Sequence[Content | None]
+) -> StoredMessage | None:
+    """A message that is still in its queue and whose content is not in the store."""
+    for message, content in zip(messages, contents, strict=True):
+        if content is None and queue.table.get(message.sequence_number) is message:
+            return message
+    return None

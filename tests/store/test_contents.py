@@ -1,0 +1,253 @@
+"""Contents of messages lie on the disk: whoever asks for one gets it as it was sent, and stops nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
+from azure.servicebus.exceptions import ServiceBusError
+
+from pairbus.broker import Broker
+from pairbus.broker.contents import Contents
+from pairbus.broker.engine.message import Content, StoredMessage
+from pairbus.broker.engine.namespace import Namespace
+from pairbus.broker.engine.queue import MessageQueue
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.broker.flights import StoreThread
+from pairbus.broker.store.salvage import salvage_store
+from pairbus.broker.store.sqlite import SqliteStore
+from tests.engine.samples import START, application_properties, body_of, message, namespace
+from tests.store.files import load, store_path, write
+from tests.store.test_neighbours import SlowStore, client_of, receive, send, until_it_stands
+
+MANY = 600
+
+
+class SlowReads(SlowStore):
+    """Stands still where contents are read."""
+
+    def read(self, place: int, sequence_numbers: Sequence[int]) -> list[Content | None]:
+        self._stand()
+        return super().read(place, sequence_numbers)
+
+    def finish(self) -> None:
+        SqliteStore.finish(self)
+
+
+@pytest.fixture
+def broker(
+    tmp_path: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Broker]:
+    """Two namespaces that keep no content once it is committed."""
+    monkeypatch.setattr("pairbus.broker.broker.SqliteStore", SlowReads)
+    monkeypatch.setattr(Contents.__init__, "__kwdefaults__", {"budget": 0})
+    SlowReads.made.clear()
+    with Broker({"slow": 0, "other": 0}, data_dir=tmp_path, certificate=certificate) as broker:
+        for name in broker:
+            broker[name].create_queue("orders")
+        yield broker
+
+
+def at_hand(broker: Broker, queue: str = "orders") -> int:
+    """How many messages of the slow namespace are in memory with their contents."""
+
+    def count(engine: Namespace, now: float) -> int:
+        return sum(each.is_at_hand for each in engine.get_queue(queue).table.since(0))
+
+    host = broker._hosts["slow"]
+    return broker.call(lambda: host.run(count))
+
+
+# -- through the SDK
+
+
+async def test_everything_is_received_from_the_disk_in_order(broker: Broker) -> None:
+    async with client_of(broker, "slow") as client:
+        for first in range(0, MANY, 100):
+            await send(client, *(str(number) for number in range(first, first + 100)))
+        await send(client, "the last")  # with it goes what was kept of the turn before
+        await asyncio.to_thread(at_hand, broker)
+        assert await receive(client, MANY + 1) == [*map(str, range(MANY)), "the last"]
+
+
+async def test_peeks_deferred_messages_and_dead_letters_come_from_the_disk(broker: Broker) -> None:
+    async with client_of(broker, "slow") as client:
+        await send(client, *(str(number) for number in range(20)))
+        async with client.get_queue_receiver("orders") as receiver:
+            found = await receiver.receive_messages(max_message_count=20, max_wait_time=20)
+            while len(found) < 20:
+                found += await receiver.receive_messages(max_message_count=20 - len(found), max_wait_time=20)
+            await receiver.defer_message(found[0])
+            await receiver.dead_letter_message(found[1], reason="r", error_description="d")
+            await receiver.abandon_message(found[2])
+            await send(client, "more")
+            numbers = [found[0].sequence_number]
+            assert None not in numbers
+            (deferred,) = await receiver.receive_deferred_messages([number for number in numbers if number])
+            assert str(deferred) == "0"
+            await receiver.complete_message(deferred)
+            peeked = await receiver.peek_messages(max_message_count=50, sequence_number=1)
+            assert [str(each) for each in peeked] == [*map(str, range(2, 20)), "more"]
+        async with client.get_queue_receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
+            (letter,) = await dead.receive_messages(max_wait_time=20)
+            assert (str(letter), letter.dead_letter_reason) == ("1", "r")
+
+
+async def test_sessions_are_received_from_the_disk(broker: Broker) -> None:
+    settings = QueueSettings(requires_session=True)
+    await asyncio.to_thread(broker["slow"].create_queue, "sessions", settings)
+    async with client_of(broker, "slow") as client:
+        async with client.get_queue_sender("sessions") as sender:
+            for name in ("a", "b"):
+                batch = [ServiceBusMessage(f"{name}{number}", session_id=name) for number in range(10)]
+                await sender.send_messages(batch)
+        for name in ("a", "b"):
+            async with client.get_queue_receiver("sessions", session_id=name) as receiver:
+                found: list[str] = []
+                while len(found) < 10:
+                    batch_found = await receiver.receive_messages(max_message_count=10, max_wait_time=20)
+                    assert batch_found
+                    found += [str(each) for each in batch_found]
+                assert found == [f"{name}{number}" for number in range(10)]
+
+
+async def test_a_read_stops_nobody_else(broker: Broker) -> None:
+    store = SlowReads.made["slow"]
+    async with client_of(broker, "slow") as slow, client_of(broker, "other") as other:
+        await send(slow, "one")
+        await send(slow, "two")
+        with store.standing():
+            waiting = asyncio.create_task(receive(slow, 2))
+            await until_it_stands(store)
+            await send(other, "meanwhile")
+            await send(slow, "three")  # nor this namespace, but for who waits
+            assert not waiting.done()
+        assert await waiting == ["one", "two"]
+
+
+# -- damage
+
+
+def flip(path: Path, column: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        ((key, body),) = database.execute(f"SELECT key, {column} FROM message LIMIT 1").fetchall()
+        database.execute(
+            f"UPDATE message SET {column} = ? WHERE key = ?", (bytes([body[0] ^ 1]) + body[1:], key)
+        )
+        database.commit()
+
+
+@pytest.mark.parametrize("column", ["body", "envelope", "application_properties"])
+async def test_a_damaged_content_is_not_delivered_but_told(
+    column: str, tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    space = namespace()
+    space.create_queue("orders", None, START)
+    space.send("orders", [message(b"whole", properties={"n": 1}), message(b"other")], START)
+    path = tmp_path / "slow" / "store.db"
+    path.parent.mkdir()
+    write(path, space.take_events())
+    flip(path, column)
+    with Broker({"slow": 0}, data_dir=tmp_path, certificate=certificate) as broker:
+        async with client_of(broker, "slow") as client:
+            for _ in range(2):  # and again: nothing of the store is believed any more
+                with pytest.raises(ServiceBusError):
+                    await receive(client, 1)
+    result = salvage_store(path)
+    assert result is not None
+    assert (result.saved, len(result.lost)) == (1, 1)
+
+
+def test_a_change_is_not_written_over_damage(tmp_path: Path) -> None:
+    """A settlement writes a new checksum; what was damaged before it is not made whole by that."""
+    space, path = namespace(), store_path(tmp_path)
+    orders = space.create_queue("orders", None, START)
+    space.send("orders", [message(b"whole")], START)
+    with closing(SqliteStore(path)) as store:
+        store.commit(space.take_events())
+        store._database.execute("UPDATE message SET expires_at = 1")
+        (handout,) = orders.receive(1, START)
+        assert handout.lock_token is not None
+        orders.abandon(handout.lock_token, START)
+        with pytest.raises(Exception, match="checksum"):
+            store.commit(space.take_events())
+        with pytest.raises(Exception, match="damaged"):
+            list(store.load())
+
+
+# -- changes
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def kept_of(queue: MessageQueue) -> list[int]:
+    return [each.sequence_number for each in queue.table.since(0) if each.is_at_hand]
+
+
+def test_the_properties_of_the_first_of_two_changes_are_written(tmp_path: Path) -> None:
+    space, path = namespace(), store_path(tmp_path)
+    orders = space.create_queue("orders", None, START)
+    space.send("orders", [message(b"b", properties={"n": 1})], START)
+    write(path, space.take_events())
+    for properties in ({"n": 2}, None):
+        (handout,) = orders.receive(1, START)
+        assert handout.lock_token is not None
+        orders.abandon(handout.lock_token, START, properties=properties)
+    write(path, space.take_events())
+    (found,) = load(path).get_queue("orders").table.since(0)
+    assert application_properties(found) == {"n": 2}
+    assert (found.delivery_count, body_of(found)) == (2, b"b")
+
+
+def test_a_content_that_is_not_committed_is_never_let_go(tmp_path: Path) -> None:
+    space = namespace()
+    orders = space.create_queue("orders", None, START)
+    with closing(SqliteStore(store_path(tmp_path))) as store:
+        contents = Contents(store, StoreThread(store, "test"), fail=fail, budget=0)
+
+        def commit(*, changes: bool = False) -> None:
+            events = space.take_events()
+            contents.note(events)
+            if changes:  # by the next turn, while this one is being committed
+                _abandon(orders, {"n": 2})
+            store.commit(events)
+            contents.settle()
+            contents.settle()
+
+        space.send("orders", [message(b"a", properties={"n": 1})], START)
+        commit(changes=True)
+        (found,) = orders.table.since(0)
+        assert kept_of(orders) == [1], "its properties are others than those that were committed"
+        commit()
+        assert kept_of(orders) == []
+        assert application_properties(found) == {"n": 2}
+
+
+def _abandon(queue: MessageQueue, properties: dict[str, int]) -> StoredMessage:
+    (handout,) = queue.receive(1, START)
+    assert handout.lock_token is not None
+    queue.abandon(handout.lock_token, START, properties=properties)
+    return handout.message
+
+
+def test_what_was_stored_last_is_kept_and_no_more_than_may_be(tmp_path: Path) -> None:
+    space = namespace()
+    orders = space.create_queue("orders", QueueSettings(), START)
+    with closing(SqliteStore(store_path(tmp_path))) as store:
+        contents = Contents(store, StoreThread(store, "test"), fail=fail, budget=100_000)
+        for _ in range(50):
+            space.send("orders", [message(b"x" * 1000) for _ in range(10)], START)
+            events = space.take_events()
+            contents.note(events)
+            store.commit(events)
+            contents.settle()
+        kept = kept_of(orders)
+        assert 20 <= len(kept) <= 100
+        assert kept == list(range(501 - len(kept), 501))
