@@ -39,6 +39,7 @@ INNER = {
     "TokenRejected",
     "Unauthorized",
     "UnreadableMessages",
+    "UnreadableValue",
     "UnsendableRecord",
     "UsageError",
 }  # fmt: skip

@@ -9,6 +9,8 @@ from pairbus.broker.counters import OperationKind
 from pairbus.cost import System, default_sheet, estimate
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.receipts import Receipt
+from pairbus.spark.source.columns import COLUMNS
+from pairbus.spark.source.options import OPTIONS
 from pairbus.stages import ROLES, Stage, StageLook, stages_by_kind
 
 from .sources import ROOT, SRC
@@ -71,3 +73,35 @@ def test_every_column_of_a_receipt_stands_in_the_document() -> None:
     expected = table(("column", "meaning"), rows)
     text = (ROOT / "docs" / "syphon.md").read_text(encoding="utf-8")
     assert expected in text, f"docs/syphon.md has to have this table:\n{expected}"
+
+
+def option_table() -> str:
+    uses = {"read": "read", "stream": "readStream", "write": "write, writeStream"}
+    return table(
+        ("option", "for", "default", "what it means"),
+        [
+            (
+                f"`{option.name}`",
+                ", ".join(uses[use] for use in option.uses),
+                "" if option.default is None else f"`{option.default}`",
+                option.meaning,
+            )
+            for option in OPTIONS.values()
+        ],
+    )
+
+
+def column_table() -> str:
+    return table(
+        ("column", "type", "set by", "what it tells"),
+        [
+            (f"`{column.name}`", f"`{column.sql_type}`", column.set_by, column.meaning)
+            for column in COLUMNS.values()
+        ],
+    )
+
+
+def test_every_option_and_column_of_the_source_stands_in_its_document() -> None:
+    text = (ROOT / "docs" / "spark-source.md").read_text(encoding="utf-8")
+    for expected in (option_table(), column_table()):
+        assert expected in text, f"docs/spark-source.md has to have this table:\n{expected}"

@@ -15,11 +15,11 @@ from pairbus.conditions import NOT_FOUND
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import id_text
 from pairbus.pump import PumpOptions, PumpPair, TransportError
+from pairbus.pump.browsing import browse
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Peeked, Transport
 from pairbus.pump.unwrapping import open_envelope, read_postmark
 
-_PAGE = 250
 # The largest message of the Standard tier; Premium takes more, if the entity says so.
 _STANDARD_SIZE = 262_144
 
@@ -71,12 +71,10 @@ async def _secondary(pair: PumpPair, options: PumpOptions) -> AsyncIterator[Tran
 
 async def _peek_all(transport: Transport, path: str) -> AsyncIterator[Peeked]:
     source = transport.source(path)
-    number = 0
     try:
-        while page := await source.peek(number, _PAGE):
+        async for page in browse(source):
             for one in page:
                 yield one
-            number = page[-1].sequence_number + 1
     except TransportError as error:
         if error.condition != NOT_FOUND:
             raise

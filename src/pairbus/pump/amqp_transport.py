@@ -306,10 +306,14 @@ class AmqpSource:
         return [fetched.get(number, missing) for number in numbers]
 
     async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]:
+        return [_peeked(payload) for payload in await self.peek_payloads(from_sequence_number, limit)]
+
+    async def peek_payloads(self, from_sequence_number: int, limit: int) -> list[bytes]:
+        """The same messages as bytes, for whoever reads them in another way."""
         answer = await self._ask(
             "peek-message", {"from-sequence-number": from_sequence_number, "message-count": Int(limit)}
         )
-        return [_peeked(message["message"]) for message in answer.get("messages", ())]
+        return [message["message"] for message in answer.get("messages", ())]
 
     async def renew(self, deliveries: Sequence[Delivery]) -> list[float | TransportError]:
         renewed: list[float | TransportError] = []

@@ -60,7 +60,8 @@ _BY_CLASS = {
 _VAGUE = {conditions.CLIENT_ERROR, conditions.UNKNOWN_ERROR, conditions.SOCKET_ERROR}
 
 
-def _as_error(error: BaseException) -> TransportError:
+def as_error(error: BaseException) -> TransportError:
+    """What the SDK has raised, in the words of transports."""
     if isinstance(error, TransportError):
         return error
     failure = describe(error)
@@ -151,7 +152,7 @@ class SdkSource:
             found = await asyncio.shield(self._receiving)
         except ServiceBusError as error:
             await self._drop()
-            raise _as_error(error) from error
+            raise as_error(error) from error
         self._receiving = None
         return self._note_received(found)
 
@@ -176,7 +177,7 @@ class SdkSource:
         try:
             return self._note_received(await self._receiving)
         except ServiceBusError as error:
-            raise _as_error(error) from error
+            raise as_error(error) from error
         finally:
             self._receiving = None
 
@@ -212,7 +213,7 @@ class SdkSource:
             try:
                 await act(delivery.handle)
             except (ServiceBusError, ValueError, TimeoutError) as error:
-                return _as_error(error)
+                return as_error(error)
             return None
 
         outcomes = list(await asyncio.gather(*map(settle, deliveries)))
@@ -248,7 +249,7 @@ class SdkSource:
                 self._note_request()
                 messages = await self._link().receive_deferred_messages(list(numbers))
         except ServiceBusError as error:
-            mapped = _as_error(error)
+            mapped = as_error(error)
             if mapped.condition != conditions.MESSAGE_NOT_FOUND:
                 raise mapped from error
             if len(numbers) == 1:
@@ -269,7 +270,7 @@ class SdkSource:
                     max_message_count=limit, sequence_number=max(1, from_sequence_number)
                 )
         except ServiceBusError as error:
-            raise _as_error(error) from error
+            raise as_error(error) from error
         return [
             Peeked(
                 message.sequence_number or 0,
@@ -287,7 +288,7 @@ class SdkSource:
                     self._note_request()
                     until = await self._link().renew_message_lock(delivery.handle)
             except (ServiceBusError, ValueError) as error:
-                return _as_error(error)
+                return as_error(error)
             return until.timestamp()
 
         return [await renew_one(delivery) for delivery in deliveries]
@@ -336,7 +337,7 @@ class SdkDestination:
         except (ServiceBusError, ValueError, TypeError, TimeoutError) as error:
             self._note_sent(payloads, describe(error).fate)
             await self._drop()
-            return _as_error(error)
+            return as_error(error)
         self._note_sent(payloads, "taken")
         return None
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .engine import SyphonError
     from .receipts import compact_receipts, load_receipts
     from .session import open_session
+    from .source.source import register
     from .summary import SyphonSummary
     from .syphon import Syphon, SyphonProgress
     from .verdict import MissingMessage, Verdict, verify
@@ -39,6 +40,7 @@ __all__ = [
     "compact_receipts",
     "load_receipts",
     "open_session",
+    "register",
     "verify",
 ]
 
@@ -57,6 +59,7 @@ _HOMES = {
         "load_receipts",
     ),
     "pairbus.spark.session": ("open_session",),
+    "pairbus.spark.source.source": ("register",),
     "pairbus.spark.summary": ("SyphonSummary",),
     "pairbus.spark.syphon": (
         "Syphon",

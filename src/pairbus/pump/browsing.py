@@ -1,0 +1,59 @@
+"""Looking through an entity by peek, which locks nothing and shows messages in every state.
+
+A page costs an operation. The service gives out at most 250 messages a page, and fewer where they are large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from .transport import Peeked
+
+PAGE = 250
+#: Beyond the number of any message.
+NO_END = 2**63 - 1
+
+
+class Peekable(Protocol):
+    """What can be looked through: a source of a transport."""
+
+    async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]: ...
+
+
+async def browse(source: Peekable, first: int = 0, until: int = NO_END) -> AsyncIterator[list[Peeked]]:
+    """All messages from a number on and below another one, page by page."""
+    while first < until:
+        page = await source.peek(first, PAGE)
+        if not page:
+            return
+        first = page[-1].sequence_number + 1
+        if first > until:
+            page = [one for one in page if one.sequence_number < until]
+        if page:
+            yield page
+
+
+async def find_last(source: Peekable, first: Peeked) -> Peeked:
+    """The message with the greatest number, by some forty peeks of one message, however many there are.
+
+    A peek says whether there is anything from a number on. Steps that double lead beyond the end; halves
+    lead back to it. What comes meanwhile may be found, or not.
+    """
+    last, step = first, 1
+    while found := await _first_from(source, last.sequence_number + step):
+        last, step = found, 2 * step
+    beyond = min(last.sequence_number + step, NO_END)
+    while beyond - last.sequence_number > 1:
+        middle = (last.sequence_number + beyond) // 2
+        found = await _first_from(source, middle)
+        if found is None:
+            beyond = middle
+        else:
+            last = found
+    return last
+
+
+async def _first_from(source: Peekable, number: int) -> Peeked | None:
+    found = await source.peek(number, 1) if number < NO_END else []
+    return found[0] if found else None

@@ -1,0 +1,1 @@
+"""`spark.read.format("servicebus")`, `readStream`, `write` and `writeStream`: Service Bus for Spark."""

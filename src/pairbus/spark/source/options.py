@@ -1,0 +1,377 @@
+"""What a user can say by `option(…)`: one table, by which it is checked on the driver.
+
+Options travel with the plan to every executor, so none of them holds a secret: a connection string is given
+by the name of an environment variable of the machines that read or write. What is said wrong is refused with
+the names of the options, and never with their values, since one may be a connection string in a wrong place.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pairbus.errors import ConfigurationError
+from pairbus.pairing.names import parse_backlog_queue_name
+from pairbus.pump import Side
+
+from .columns import COLUMNS, PLAIN_COLUMNS
+
+Use = Literal["read", "stream", "write", "schema"]
+_READS: tuple[Use, ...] = ("read", "stream")
+_ALL: tuple[Use, ...] = ("read", "stream", "write")
+# What Spark itself puts among the options: the argument of `load` and `save`, and those of a stream.
+_OF_SPARK = {"path", "checkpointlocation", "queryname"}
+_SECRETS = {"connectionstring", "connection_string", "password", "sharedaccesskey", "key"}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DEAD_LETTER_SUFFIX = "/$deadletterqueue"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOption:
+    """An option. `parse` gives its value, or raises ValueError with what is wrong."""
+
+    name: str
+    uses: tuple[Use, ...]
+    default: str | None
+    meaning: str
+    parse: Callable[[str], Any]
+
+
+def _text(given: str) -> str:
+    if not given.strip():
+        raise ValueError("is empty")
+    return given.strip()
+
+
+def _variable(given: str) -> str:
+    if not _VARIABLE.fullmatch(given.strip()):
+        raise ValueError(
+            "is the name of an environment variable that holds a connection string, not a connection string"
+        )
+    return given.strip()
+
+
+def _boolean(given: str) -> bool:
+    if given.strip().lower() not in ("true", "false"):
+        raise ValueError("is true or false")
+    return given.strip().lower() == "true"
+
+
+def _one_of(*names: str) -> Callable[[str], str]:
+    def parse(given: str) -> str:
+        if given.strip().lower() not in names:
+            raise ValueError(f"is one of {', '.join(names)}")
+        return given.strip().lower()
+
+    return parse
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def parse(given: str) -> int:
+        if not given.strip().isdigit() or int(given) < least:
+            raise ValueError(f"is a whole number of {least} or more")
+        return int(given)
+
+    return parse
+
+
+def _seconds(given: str) -> float:
+    try:
+        value = float(given)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ValueError("is a number of seconds above 0")
+    return value
+
+
+def _entities(given: str) -> tuple[str, ...]:
+    names = tuple(name.strip().strip("/") for name in given.split(","))
+    if not all(names):
+        raise ValueError("names one entity or several, with commas between them")
+    return tuple(dict.fromkeys(names))
+
+
+def _columns(given: str) -> tuple[str, ...]:
+    names = tuple(name.strip().lower() for name in given.split(","))
+    for name in names:
+        if name not in COLUMNS:
+            near = difflib.get_close_matches(name, COLUMNS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f": {', '.join(COLUMNS)}"
+            raise ValueError(f"names columns of a message, and {name!r} is none{hint}")
+    return tuple(dict.fromkeys(names))
+
+
+OPTIONS = {
+    option.name: option
+    for option in (
+        SourceOption(
+            "connectionStringEnv",
+            _ALL,
+            None,
+            "The name of an environment variable that holds the connection string.",
+            _variable,
+        ),
+        SourceOption(
+            "host",
+            _ALL,
+            None,
+            "Instead: the namespace's host name, such as `contoso.servicebus.windows.net`.",
+            _text,
+        ),
+        SourceOption(
+            "credential",
+            _ALL,
+            "default",
+            "With `host`: `default` for what the environment has, or a class as `package.module:Class`.",
+            _text,
+        ),
+        SourceOption(
+            "caFile", _ALL, None, "The PEM file of the namespace's CA, if it is a private one.", _text
+        ),
+        SourceOption(
+            "entity",
+            _ALL,
+            None,
+            "What to read: `orders`, `orders,payments`, `news/Subscriptions/all`, `orders/$DeadLetterQueue`, "
+            "or patterns such as `*`, `order*` and `news/Subscriptions/*`. What to write to: a queue or "
+            "topic. Also the argument of `load` and `save`.",
+            _entities,
+        ),
+        SourceOption(
+            "deadLetters",
+            _READS,
+            "no",
+            "`too`: the dead letters of each entity as well; `only`: these alone; `no`: neither.",
+            _one_of("no", "too", "only"),
+        ),
+        SourceOption("columns", _READS, None, "Which columns there are: fewer are cheaper. [all]", _columns),
+        SourceOption(
+            "envelope",
+            _READS,
+            None,
+            "Show messages of backlog queues as they were before they were wrapped, and `path`, `age` and "
+            "`problem`. [true if backlog queues are named]",
+            _boolean,
+        ),
+        SourceOption(
+            "includeScheduled",
+            _READS,
+            None,
+            "Whether messages are read whose time has not come. They get another number when it comes, and a "
+            "stream would have them twice. [true; of a stream, false]",
+            _boolean,
+        ),
+        SourceOption("fromSequenceNumber", _READS, "0", "Read messages from this number on.", _whole(0)),
+        SourceOption(
+            "maxMessages",
+            ("read",),
+            None,
+            "At most so many messages of each entity, by the least numbers. [all]",
+            _whole(1),
+        ),
+        SourceOption(
+            "partitions", _READS, "8", "At most so many partitions of an entity, by number.", _whole(1)
+        ),
+        SourceOption(
+            "maxMessagesPerBatch", ("stream",), None, "At most so many messages in a batch. [all]", _whole(1)
+        ),
+        SourceOption(
+            "startingPosition",
+            ("stream",),
+            "earliest",
+            "Where a new stream begins: `earliest`, or `latest` for what comes from now on.",
+            _one_of("earliest", "latest"),
+        ),
+        SourceOption(
+            "mode",
+            ("stream",),
+            "peek",
+            "`peek` removes nothing; `consume` removes what a finished batch held.",
+            _one_of("peek", "consume"),
+        ),
+        SourceOption(
+            "pollInterval",
+            ("stream",),
+            "1",
+            "Seconds between two looks at entities in which there was nothing new. A look is billed.",
+            _seconds,
+        ),
+        SourceOption(
+            "timeout",
+            _ALL,
+            "60",
+            "For how many seconds a busy or unreachable namespace is tried again, before the task fails.",
+            _seconds,
+        ),
+        SourceOption(
+            "secondary",
+            ("write",),
+            None,
+            "The name of an environment variable that holds the connection string of a pair's secondary: "
+            "the write fails over to it as the paired client does.",
+            _variable,
+        ),
+        SourceOption(
+            "failoverInterval",
+            ("write",),
+            None,
+            "With `secondary`: how many seconds an entity must have failed. [the client's default]",
+            _seconds,
+        ),
+        SourceOption(
+            "primaryName",
+            ("write",),
+            None,
+            "With `secondary`: what begins the names of the backlog queues. [the primary's own name]",
+            _text,
+        ),
+        SourceOption(
+            "errorTable",
+            ("write",),
+            None,
+            "A directory that driver and executors share, or the URI of an object store: rows that no "
+            "namespace would take, such as too large ones, go there as Parquet. [the write fails]",
+            _text,
+        ),
+        SourceOption(
+            "jobId",
+            ("write",),
+            None,
+            "What begins the message ids of rows without one. A job that is run again with the same id and "
+            "the same rows sends the same ids. [a new one for each write; of a stream, its query and batch]",
+            _text,
+        ),
+    )
+}
+_BY_KEY = {name.lower(): option for name, option in OPTIONS.items()}
+
+
+class SourceSettings:
+    """The options of one use, checked. What is not said has its default."""
+
+    def __init__(self, given: Mapping[str, str], use: Use) -> None:
+        self.use = use
+        self._values = {name: _value(option, given, use) for name, option in OPTIONS.items()}
+        _refuse_unknown(given, use)
+        if not self._values["entity"] and given.get("path"):
+            self._values["entity"] = _value(OPTIONS["entity"], {"entity": given["path"]}, use)
+        if use != "write" and not self._values["entity"]:
+            raise ConfigurationError('Say what to read: .option("entity", "orders") or .load("orders")')
+        if self["mode"] == "consume":
+            self._check_consuming()
+        if use == "write":
+            self._check_writing()
+        self.side = self._side()
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __repr__(self) -> str:
+        return f"<SourceSettings {self.use} of {', '.join(self['entity'] or ())}>"
+
+    def _side(self) -> Side:
+        env, host = self["connectionStringEnv"], self["host"]
+        if bool(env) == bool(host):
+            raise ConfigurationError(
+                'Say which namespace: .option("connectionStringEnv", "NAME"), the name of an environment '
+                'variable that holds the connection string, or .option("host", "NAME.servicebus.windows.net")'
+            )
+        if env:
+            return Side(env=env, ca_file=self["caFile"])
+        return Side(host=host, credential=self["credential"], ca_file=self["caFile"])
+
+    def _check_consuming(self) -> None:
+        if self["startingPosition"] != "earliest" or self["fromSequenceNumber"]:
+            raise ConfigurationError(
+                "mode=consume begins with the oldest message: entities are emptied from their head. Leave "
+                "out startingPosition and fromSequenceNumber, or read by mode=peek"
+            )
+        if self["includeScheduled"]:
+            raise ConfigurationError(
+                "mode=consume cannot remove scheduled messages: leave includeScheduled out"
+            )
+
+    def _check_writing(self) -> None:
+        entities = self["entity"] or ()
+        if len(entities) > 1 or any("*" in name or "?" in name for name in entities):
+            raise ConfigurationError(
+                "A write goes to one queue or topic, or, without the option entity, to those that a column "
+                "`entity` names"
+            )
+        for name in ("failoverInterval", "primaryName"):
+            if self[name] is not None and self["secondary"] is None:
+                raise ConfigurationError(f"{name} means something beside secondary only")
+        if self["secondary"] is not None and self["connectionStringEnv"] is None:
+            raise ConfigurationError("With secondary, give the primary by connectionStringEnv")
+
+    @property
+    def secondary_side(self) -> Side:
+        """The secondary of a pair."""
+        return Side(env=self["secondary"], ca_file=self["caFile"])
+
+    # -- what follows from several of them
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether messages are shown as they were before they were wrapped."""
+        if self["envelope"] is not None:
+            return bool(self["envelope"])
+        asked = self["columns"] or ()
+        if any(COLUMNS[name].set_by == "envelope" for name in asked):
+            return True
+        return all(_is_backlog_queue(name) for name in self["entity"])
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that there are."""
+        return self["columns"] or (tuple(COLUMNS) if self.is_wrapped else PLAIN_COLUMNS)
+
+    @property
+    def with_scheduled(self) -> bool:
+        return self.use == "read" if self["includeScheduled"] is None else bool(self["includeScheduled"])
+
+
+def _is_backlog_queue(name: str) -> bool:
+    plain = name[: -len(_DEAD_LETTER_SUFFIX)] if name.lower().endswith(_DEAD_LETTER_SUFFIX) else name
+    return parse_backlog_queue_name(plain.replace("*", "0")) is not None
+
+
+def _value(option: SourceOption, given: Mapping[str, str], use: Use) -> Any:
+    text = given.get(option.name)
+    if text is None:
+        text = option.default if use in (*option.uses, "schema") else None
+    if text is None:
+        return None
+    if use not in (*option.uses, "schema"):
+        raise ConfigurationError(f"The option {option.name} is not for a {_WORDS[use]}")
+    try:
+        return option.parse(text)
+    except ValueError as error:
+        raise ConfigurationError(f"The option {option.name} {error}") from None
+
+
+# Spark asks for the schema before it says whether a batch or a stream is to be read.
+_WORDS: dict[Use, str] = {
+    "read": "batch read",
+    "stream": "stream read",
+    "write": "write",
+    "schema": "read",
+}
+
+
+def _refuse_unknown(given: Mapping[str, str], use: Use) -> None:
+    for name in given:
+        key = name.lower()
+        if key in _SECRETS:
+            raise ConfigurationError(
+                "A connection string is not taken as an option, since options are seen in plans and logs. "
+                'Put it into an environment variable and name that: .option("connectionStringEnv", "NAME")'
+            )
+        if key not in _BY_KEY and key not in _OF_SPARK:
+            near = difflib.get_close_matches(key, _BY_KEY, n=1)
+            hint = f"; did you mean {_BY_KEY[near[0]].name}?" if near else ""
+            raise ConfigurationError(f"There is no option {name}{hint}")

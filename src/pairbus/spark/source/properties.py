@@ -1,0 +1,115 @@
+"""Application properties as texts with the names of their types, read quickly.
+
+What nearly all properties are made of, short texts, whole numbers, doubles and booleans, is read where it
+stands; whatever else there is goes through the codec.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from pairbus.amqp.codec import decode, skip
+from pairbus.amqp.errors import DecodeError
+
+from .values import to_text
+
+#: Keys, names of types and texts of values: what the column of a map is made of.
+TextMap = tuple[tuple[str, ...], tuple[str, ...], tuple[str | None, ...]]
+EMPTY_MAP: TextMap = ((), (), ())
+
+_long = struct.Struct(">q").unpack_from
+_int = struct.Struct(">i").unpack_from
+_double = struct.Struct(">d").unpack_from
+_MEMO_SIZE, _MEMO_BYTES = 4096, 1024
+_known: dict[bytes, TextMap | None] = {}
+
+
+def text_map(values: dict[Any, Any]) -> TextMap:
+    """A map of AMQP values as texts."""
+    if not values:
+        return EMPTY_MAP
+    texts = [to_text(value) for value in values.values()]
+    return (
+        tuple(map(str, values)),
+        tuple(name for name, _ in texts),
+        tuple(text for _, text in texts),
+    )
+
+
+def read_map(data: bytes) -> TextMap | None:
+    """A section of application properties as it stands on the wire; None if it cannot be read."""
+    if not data:
+        return EMPTY_MAP
+    found = _known.get(data)
+    if found is None:
+        try:
+            found = _read(data)
+        except (DecodeError, IndexError, UnicodeDecodeError, struct.error, TypeError):
+            return None
+        if len(data) <= _MEMO_BYTES:
+            if len(_known) >= _MEMO_SIZE:
+                _known.clear()
+            _known[data] = found
+    return found
+
+
+def _read(data: bytes) -> TextMap:
+    at = 3 if data[1] == 0x53 else skip(data, 1)
+    if data[at] == 0xC1:
+        count, at = data[at + 2], at + 3
+    elif data[at] == 0xD1:
+        count, at = _int(data, at + 5)[0], at + 9
+    else:
+        raise DecodeError("a section that must be a map is none")
+    keys: list[str] = []
+    names: list[str] = []
+    texts: list[str | None] = []
+    for _ in range(count // 2):
+        if data[at] == 0xA1:
+            end = at + 2 + data[at + 1]
+            keys.append(data[at + 2 : end].decode())
+        else:
+            key, end = decode(data, at)
+            keys.append(str(key))
+        code = data[end]
+        if code == 0xA1:
+            at = end + 2 + data[end + 1]
+            names.append("string")
+            texts.append(data[end + 2 : at].decode())
+            if at > len(data):
+                raise DecodeError("a property is cut short")
+        elif code == 0x54:
+            names.append("int")
+            number = data[end + 1]
+            texts.append(str(number if number < 128 else number - 256))
+            at = end + 2
+        elif code == 0x71:
+            names.append("int")
+            texts.append(str(_int(data, end + 1)[0]))
+            at = end + 5
+        elif code == 0x55:
+            names.append("long")
+            number = data[end + 1]
+            texts.append(str(number if number < 128 else number - 256))
+            at = end + 2
+        elif code == 0x81:
+            names.append("long")
+            texts.append(str(_long(data, end + 1)[0]))
+            at = end + 9
+        elif code == 0x82:
+            names.append("double")
+            texts.append(repr(_double(data, end + 1)[0]))
+            at = end + 9
+        elif code == 0x41 or code == 0x42:
+            names.append("boolean")
+            texts.append("true" if code == 0x41 else "false")
+            at = end + 1
+        else:
+            value, at = decode(data, end)
+            name, text = to_text(value)
+            names.append(name)
+            texts.append(text)
+    if len(set(keys)) < len(keys):
+        raise DecodeError("a property is there twice")
+    return tuple(keys), tuple(names), tuple(texts)

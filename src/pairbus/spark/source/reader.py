@@ -1,0 +1,213 @@
+"""Reads entities by peek: nothing is locked, nothing is removed.
+
+Theory of operation
+1. The driver finds the first and the last number of each entity and cuts what lies between them into ranges
+   of about the same length. A range is a partition. What comes later is beyond the last: a read has an end.
+2. An executor looks through its range, page by page, and asks for the next page before it makes rows of the
+   one that it has: namespace and worker work at the same time, with two pages in memory.
+3. A range can be read again at any time. So a namespace that is busy or away is waited for, and a task that
+   fails is repeated by Spark, and neither is seen in the rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pairbus.amqp.message import MessageSections, scan
+from pairbus.pump import Side
+from pairbus.pump.amqp_transport import AmqpTransport
+from pairbus.pump.browsing import NO_END, PAGE, find_last
+from pairbus.pump.transport import Peeked
+
+from .annotations import read_annotations
+from .decoding import MessagePage, make_batch
+from .entities import find_entities
+from .options import SourceSettings
+from .patience import patiently
+
+# Who plans waits for the answer; an executor has more time.
+_PLAN_PATIENCE = 10.0
+# Less is not worth a task.
+_LEAST_RANGE = 1000
+# Rows of a batch: enough to share what a batch costs, and few enough to stay in memory if they are large.
+_BATCH_ROWS, _BATCH_BYTES = 4 * PAGE, 8 << 20
+
+
+class MessageRange(InputPartition):
+    """Messages of an entity from `first` on and below `until`; at most `limit` of them."""
+
+    def __init__(self, entity: str, first: int, until: int, limit: int | None = None) -> None:
+        super().__init__(None)
+        self.entity = entity
+        self.first = first
+        self.until = until
+        self.limit = limit
+
+
+class PatientSource:
+    """An entity of a namespace that is waited for."""
+
+    def __init__(self, transport: AmqpTransport, entity: str, *, timeout: float) -> None:
+        self.source = transport.source(entity)
+        self.entity = entity
+        self._timeout = timeout
+
+    async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]:
+        return await patiently(
+            lambda: self.source.peek(from_sequence_number, limit), timeout=self._timeout, what=self.entity
+        )
+
+    async def peek_sections(self, from_sequence_number: int, limit: int) -> list[MessageSections]:
+        payloads = await patiently(
+            lambda: self.source.peek_payloads(from_sequence_number, limit),
+            timeout=self._timeout,
+            what=self.entity,
+        )
+        return [scan(payload) for payload in payloads]
+
+    async def find_bounds(self, first: int) -> tuple[Peeked, Peeked] | None:
+        """The first message from a number on, and the last one; None if there is none."""
+        found = await self.peek(first, 1)
+        return (found[0], await find_last(self, found[0])) if found else None
+
+
+def open_line(side: Side) -> AmqpTransport:
+    """The namespace. Does no I/O."""
+    resolved = side.resolve()
+    return AmqpTransport(resolved.place(), resolved.tokens(), container_id="pairbus-spark")
+
+
+@asynccontextmanager
+async def open_namespace(side: Side) -> AsyncIterator[AmqpTransport]:
+    """The namespace, for the time of a call."""
+    transport = open_line(side)
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+def cut(entity: str, first: int, until: int, *, parts: int) -> list[MessageRange]:
+    """A range as several of about the same length; they are few if it is short."""
+    size = until - first
+    parts = max(1, min(parts, size // _LEAST_RANGE))
+    edges = [first + size * index // parts for index in range(parts + 1)]
+    return [MessageRange(entity, low, high) for low, high in pairwise(edges)]
+
+
+class MessageReader(DataSourceReader):
+    """Of `spark.read`."""
+
+    def __init__(self, settings: SourceSettings, schema: StructType) -> None:
+        self._settings = settings
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    # -- on the driver
+
+    def partitions(self) -> list[InputPartition]:
+        return asyncio.run(self._plan())
+
+    async def _plan(self) -> list[InputPartition]:
+        settings = self._settings
+        names = await find_entities(settings.side, settings["entity"], dead_letters=settings["deadLetters"])
+        planned: list[InputPartition] = []
+        async with open_namespace(settings.side) as transport:
+            for name in names:
+                planned += await self._plan_one(PatientSource(transport, name, timeout=_PLAN_PATIENCE))
+        # Spark would take an empty list for one partition that nobody has planned.
+        return planned or [MessageRange(names[0], 0, 0)]
+
+    async def _plan_one(self, source: PatientSource) -> Sequence[InputPartition]:
+        settings = self._settings
+        bounds = await source.find_bounds(settings["fromSequenceNumber"])
+        if bounds is None:
+            return []
+        first, until = bounds[0].sequence_number, bounds[1].sequence_number + 1
+        limit = settings["maxMessages"]
+        if limit is not None:
+            return [MessageRange(source.entity, first, until, limit)]
+        return cut(source.entity, first, until, parts=settings["partitions"])
+
+    # -- on an executor
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, MessageRange)
+        return read_range(self._settings, self._schema, partition)
+
+
+def read_range(settings: SourceSettings, schema: pa.Schema, wanted: MessageRange) -> Iterator[pa.RecordBatch]:
+    """The messages of a range as batches."""
+    now = time.time()
+    for messages in _whole_batches(_pages(settings, wanted)):
+        page = MessagePage(wanted.entity, messages, is_wrapped=settings.is_wrapped, now=now)
+        yield make_batch(page, schema)
+
+
+def _whole_batches(pages: Iterator[list[MessageSections]]) -> Iterator[list[MessageSections]]:
+    held: list[MessageSections] = []
+    size = 0
+    for page in pages:
+        held += page
+        size += sum(len(one.payload) for one in page)
+        if len(held) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
+
+
+def _pages(settings: SourceSettings, wanted: MessageRange) -> Iterator[list[MessageSections]]:
+    """The messages of a range, page by page; rule 2."""
+    left = NO_END if wanted.limit is None else wanted.limit
+    with asyncio.Runner() as runner:
+        transport = open_line(settings.side)
+        source = PatientSource(transport, wanted.entity, timeout=settings["timeout"])
+        loop = runner.get_loop()
+
+        def ask(number: int) -> asyncio.Task[list[MessageSections]]:
+            task = loop.create_task(source.peek_sections(number, min(PAGE, left)))
+            runner.run(_let_go())
+            return task
+
+        try:
+            asked = ask(wanted.first) if wanted.first < wanted.until else None
+            while asked is not None:
+                page = runner.run(_wait(asked))
+                following = _number(page[-1]) + 1 if page else wanted.until
+                if following > wanted.until:
+                    page = [one for one in page if _number(one) < wanted.until]
+                if not settings.with_scheduled:
+                    page = [one for one in page if not _is_scheduled(one)]
+                left -= len(page)
+                asked = ask(following) if following < wanted.until and left > 0 else None
+                if page:
+                    yield page
+        finally:
+            runner.run(transport.close())
+
+
+async def _wait(task: asyncio.Task[list[MessageSections]]) -> list[MessageSections]:
+    return await task
+
+
+async def _let_go() -> None:
+    """Turns of the loop that a request needs until it is on its way."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+def _number(one: MessageSections) -> int:
+    return read_annotations(one.annotations_bytes)[0][0] or 0
+
+
+def _is_scheduled(one: MessageSections) -> bool:
+    return read_annotations(one.annotations_bytes)[1].state == "scheduled"
