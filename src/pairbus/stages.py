@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Literal, Self, get_args
 
-#: Who does what is recorded: a client, or the pump of a syphon.
-Role = Literal["client", "pump"]
+#: Who does what is recorded: a client, the pump of a syphon, or whoever keeps the lease of one.
+Role = Literal["client", "pump", "lease"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 _SENDS = frozenset({"send", "send_refused"})
@@ -39,13 +39,16 @@ class StageLook(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Traits:
-    """What is true of a stage. `by_client`, `by_pump`: the kinds of operations by which they do it."""
+    """What is true of a stage. `by_client`, `by_pump`, `by_lease`: the kinds of operations by which they do
+    it.
+    """
 
     words: str
     meaning: str
     look: StageLook
     by_client: frozenset[str] = frozenset()
     by_pump: frozenset[str] = frozenset()
+    by_lease: frozenset[str] = frozenset()
     #: Each operation carries a message, and is billed by its size.
     carries: bool = False
     #: What it carries goes from one region to the other.
@@ -76,6 +79,11 @@ class Stage(StrEnum):
     IDLE = "idle", _Traits(
         words="idle receives of the syphon", look=StageLook.OVERHEAD,
         meaning="receives that end empty", by_pump=frozenset({"empty_receive"}),
+    )
+    LEASE = "lease", _Traits(
+        words="lease of the syphon", look=StageLook.OVERHEAD,
+        meaning="renewals of the lock by which one syphon works on a pair at a time, and who has it",
+        by_lease=frozenset({"management", "empty_receive", "delivery"}) | _SENDS | _SETTLEMENTS,
     )
     BACKLOG_SEND = "backlog_send", _Traits(
         words="send to the backlog", look=StageLook.BACKLOG,
@@ -118,11 +126,12 @@ class Stage(StrEnum):
     @property
     def is_derived(self) -> bool:
         """What nobody records, since the application's own receivers do it."""
-        return not self.traits.by_client and not self.traits.by_pump
+        return not any(self.kinds_of(role) for role in ROLES)
 
     def kinds_of(self, role: Role) -> frozenset[str]:
         """The kinds of operations by which a role does this."""
-        return self.traits.by_client if role == "client" else self.traits.by_pump
+        kinds: frozenset[str] = getattr(self.traits, f"by_{role}")
+        return kinds
 
 
 def stages_by_kind(role: Role) -> dict[str, Stage]:

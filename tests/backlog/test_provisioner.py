@@ -13,6 +13,7 @@ from azure.servicebus.aio import ServiceBusClient
 from pairbus.backlog.provisioner import Provisioner, ProvisioningReport
 from pairbus.broker import Broker
 from pairbus.broker.engine.settings import STANDARD, EntityStatus, QueueSettings
+from pairbus.pairing.names import lease_queue_name
 from tests.waiting import PATIENCE
 
 from .bench import SteppedTimers, provisioner, queue_names, queue_properties
@@ -34,7 +35,10 @@ async def test_missing_queues_are_created_with_the_settings_of_a_backlog_queue(b
     assert all(
         not queue.existed and queue.error is None and queue.differences == () for queue in report.queues
     )
-    assert queue_names(broker) == sorted(NAMES)
+    lease = lease_queue_name("contoso")
+    assert queue_names(broker) == sorted([*NAMES, lease])
+    held = queue_properties(broker, lease)
+    assert (held.requires_session, held.lock_duration) == (True, timedelta(minutes=1))
     found = queue_properties(broker, NAMES[9])
     assert found.max_size_in_megabytes == 5120
     assert found.max_delivery_count == INT32_MAX
@@ -149,7 +153,7 @@ async def test_a_service_that_refuses_another_setting_is_quoted() -> None:
         assert report.state == "pending"
         assert all("max_size_in_megabytes" in str(queue.error) for queue in report.queues)
         assert all("<" not in str(queue.error) for queue in report.queues), "its words, not its markup"
-        assert queue_names(broker) == []
+        assert queue_names(broker) == [lease_queue_name("contoso")]
 
 
 @pytest.mark.parametrize("policy", ["send", "listen"])
@@ -206,7 +210,7 @@ async def test_keep_trying_pauses_longer_and_longer_until_the_secondary_is_back(
     assert [report.state for report in reports] == ["unreachable"] * 9 + ["ready"]
     assert last is reports[-1]
     assert timers.waits == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0]
-    assert len(queue_names(broker)) == 3
+    assert len(queue_names(broker)) == 3 + 1
 
 
 async def test_keep_trying_has_a_deadline_and_jitter(broker: Broker) -> None:

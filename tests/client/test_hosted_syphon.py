@@ -119,7 +119,7 @@ async def test_closing_does_not_wait_for_ever_for_a_silent_peer(scene: Scene, si
             lambda: any(message.lock_token is not None for message in scene.backlog()), what="a delivery"
         )
     else:
-        await eventually(lambda: syphon_state(client) == "running")
+        await eventually(lambda: syphon_state(client) == "waiting", what="the question for the lease")
     await asyncio.wait_for(client.close(), 1000)  # of the hurried loop
     namespace.faults.clear()
     assert not [message for message in scene.backlog() if message.lock_token is not None]

@@ -194,7 +194,10 @@ def shares_of(rows: Iterable[tuple[Stage, int]]) -> list[Share]:
 def test_a_forecast_is_for_the_days_that_have_records() -> None:
     hours = [NOON, NOON + HOUR, NOON + DAY]
     rows = forecast_stages(System(), SHEET, by_stage=shares_of([(Stage.IDLE, 2000)]), hours=hours)
-    assert [(row.stage, row.expected, row.billed) for row in rows] == [(Stage.IDLE, 2 * 960, 2000)]
+    assert [(row.stage, row.expected, row.billed) for row in rows] == [
+        (Stage.IDLE, 2 * 960, 2000),
+        (Stage.LEASE, 2 * 2880, 0),
+    ]
 
 
 def test_a_time_line_has_minutes_hours_or_days() -> None:

@@ -21,7 +21,7 @@ ROWS = (
     {"pairing", "amqp", "ledger"},
     {"sdk", "cost"},
     {"pump", "broker"},
-    {"backlog"},
+    {"backlog", "lease"},
     {"client"},
     {"aio"},  # the asynchronous client under its public name
     {"spark"},

@@ -129,7 +129,8 @@ async def test_client_and_pump_record_what_the_broker_counts(scene: Scene, tmp_p
     assert of_kind["delivery"] == of_kind["complete"] == 31
     assert of_kind["empty_receive"] >= 3
     assert of_kind["ping"] >= 1
-    assert of_kind["admin"] == len(BACKLOG) + 1  # each queue was looked for, and then others
+    # Each queue was looked for, and then others; that of the lease was looked for, and made.
+    assert of_kind["admin"] == len(BACKLOG) + 1 + 2
     assert {mark.role for mark in ledger.writers} == {"client", "pump"}
     assert ledger.bad == 0
 
@@ -201,10 +202,11 @@ async def test_the_requests_of_the_provisioner_are_recorded(scene: Scene, tmp_pa
     found = recorded(read(tmp_path).operations)
     assert found == counted(scene.primary, scene.secondary)
     of_entity = {entity: amount for (_, entity, _, what), amount in found.items() if what == "count"}
-    # Two queues were not there, so that nobody's account was asked; each was then made.
+    # Two queues and that of the lease were not there, so that nobody's account was asked; each was then made.
     assert of_entity == {
         **{f"contoso/x-servicebus-transfer/{index}": 1 for index in range(5)},
-        "$namespace": 3,
+        "contoso/x-pairbus-syphon": 1,
+        "$namespace": 4,
     }
 
 

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from pairbus.broker.engine.settings import QueueSettings
 from pairbus.ledger import closed_segments
+from pairbus.pairing.names import lease_queue_name
 from pairbus.spark import PumpOptions, PumpPair, Syphon, SyphonError, SyphonSummary
 from tests.cli.process import call
 from tests.ledger.receipts import read_receipts
@@ -225,3 +227,66 @@ def test_what_waits_is_told_with_its_reason_and_its_age(shop: Bus, pair: PumpPai
 def test_patience_is_for_a_drain(shop: Bus, tmp_path: Path) -> None:
     done = call(*RUN, "--state", str(tmp_path), "--patience", "5")
     assert (done.returncode, "--patience is for --once" in done.stderr) == (2, True)
+
+
+# -- the lease
+
+
+def make_lease(bus: Bus, *, lock: float = 5.0) -> None:
+    settings = QueueSettings(requires_session=True, lock_duration=lock)
+    bus.secondary.create_queue(lease_queue_name("contoso"), settings)
+
+
+def test_a_second_syphon_waits_for_the_first_and_then_does_the_rest(
+    shop: Bus, pair: PumpPair, tmp_path: Path
+) -> None:
+    make_lease(shop)
+    fill(shop, 600)
+    first = Syphon(None, pair, state=tmp_path / "one", options=PumpOptions(max_rate=50))
+    second = Syphon(None, pair, state=tmp_path / "two")
+    with running(first) as done:
+        until(lambda: len(shop.ids("orders")) > 10)
+        with running(second, once=True) as rest:
+            until(lambda: "is held by a syphon (local) on" in (second.progress().trouble or ""))
+            before = len(shop.pumps())
+            call("syphon", "pause", *PAIR, "--state", str(tmp_path / "one"))
+            assert len(shop.pumps()) == before, "a paused one keeps its lease"
+            first.stop()
+    assert done[0].moved + rest[0].moved == 600
+    assert rest[0].moved > 0
+    assert sorted(shop.ids("orders")) == sorted(f"orders-{n}" for n in range(600))
+
+
+def test_once_does_not_wait_for_ever(
+    shop: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_lease(shop)
+    monkeypatch.setattr("pairbus.spark.syphon.ONCE_PATIENCE", 1.0)
+    first = Syphon(None, pair, state=tmp_path / "one")
+    with running(first):
+        until(lambda: first.progress().pumps == 1 and first.progress().trouble is None)
+        done = call(*RUN, "--once", "--state", str(tmp_path / "two"))
+        assert (done.returncode, "the lease of contoso is held by a syphon" in done.stderr) == (3, True)
+
+
+def test_without_the_queue_of_the_lease_it_works_and_warns(shop: Bus, tmp_path: Path) -> None:
+    fill(shop, 5)
+    done = call(*RUN, "--once", "--state", str(tmp_path))
+    assert (done.returncode, "`pairbus provision` makes the queue" in done.stdout) == (0, True)
+
+
+def test_pumps_end_before_a_lease_that_cannot_be_renewed_and_go_on_when_it_is_back(
+    shop: Bus, pair: PumpPair, tmp_path: Path
+) -> None:
+    make_lease(shop)
+    fill(shop, 2000)
+    syphon = Syphon(None, pair, state=tmp_path, options=PumpOptions(max_rate=200))
+    with running(syphon):
+        until(lambda: len(shop.ids("orders")) > 10)
+        shop.secondary.faults.set("refuse", entity=lease_queue_name("contoso"))
+        until(lambda: syphon.progress().trouble is not None)
+        until(lambda: syphon.progress().resting == syphon.progress().pumps == 1)
+        assert shop.locked() == 0
+        shop.secondary.faults.clear()
+        before = len(shop.ids("orders"))
+        until(lambda: len(shop.ids("orders")) > before)

@@ -10,6 +10,8 @@
    namespace itself, and is one request for each page.
 5. The service may not take the highest delivery count there is. Then the highest one that it takes is looked
    for, once, on the first queue that is created, and used for all.
+6. With them goes a queue with sessions, by which syphons see to it that one of them works at a time. Where it
+   cannot be had, that is told, and all else works.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import asyncio
 import logging
 import random as randomness
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
@@ -34,7 +36,7 @@ from azure.servicebus.management import QueueProperties
 
 from pairbus.metering import NAMESPACE
 from pairbus.pairing.failures import Fate
-from pairbus.pairing.names import backlog_queue_names, parse_backlog_queue_name
+from pairbus.pairing.names import backlog_queue_names, lease_queue_name, parse_backlog_queue_name
 from pairbus.sdk.administration import (
     REQUEST_LIMIT,
     OpenAdministration,
@@ -72,6 +74,13 @@ WANTED: dict[str, Any] = {
     "lock_duration": timedelta(minutes=1),
     "dead_lettering_on_message_expiration": True,
     "enable_batched_operations": True,
+}
+# Rule 6. What holders say of themselves is taken away by the next one, whatever became of it.
+_LEASE: dict[str, Any] = {
+    "requires_session": True,
+    "lock_duration": WANTED["lock_duration"],
+    "default_message_time_to_live": _FOR_EVER,
+    "auto_delete_on_idle": _FOR_EVER,
 }
 # What is left at the service's default, and would change what a backlog queue does.
 _DEFAULTS: dict[str, Any] = {
@@ -180,7 +189,7 @@ class Provisioner:
                     return outcome.report(self._names)
                 queues.append(outcome)
             extra, warnings = await self._look_for_extra(admin)
-            return self._sum_up(queues, extra, warnings)
+            return self._sum_up(queues, extra, warnings + await self._see_to_lease(admin))
 
     async def keep_trying(
         self, on_report: Callable[[ProvisioningReport], object], *, deadline: float | None = None
@@ -281,6 +290,25 @@ class Provisioner:
         if found is None:
             return BacklogQueueReport(name=name, error="it does not exist")
         return BacklogQueueReport(name=name, existed=True, differences=self._compare(found))
+
+    async def _see_to_lease(self, admin: ServiceBusAdministrationClient) -> list[str]:
+        """Rule 6: what is wrong with the queue of the lease, in words."""
+        name = lease_queue_name(self._primary)
+        try:
+            found = await self._look(admin, name)
+            if found is None and self._create_missing:
+                with suppress(ResourceExistsError):  # somebody else was quicker
+                    await self._ask(name, admin.create_queue(name, **_LEASE))
+                return []
+        except Exception as error:
+            if judge_trouble(error) is None and not isinstance(error, AttributeError):
+                raise
+            return [f"the queue of the syphon's lease, {name}, cannot be made: {describe_trouble(error)}"]
+        if found is None:
+            return [f"there is no queue {name}: two syphons may work on this pair at a time"]
+        if not found.requires_session:
+            return [f"{name} has no sessions: two syphons may work on this pair at a time; delete it"]
+        return []
 
     async def _look(self, admin: ServiceBusAdministrationClient, name: str) -> QueueProperties | None:
         try:

@@ -62,16 +62,20 @@ class SessionsStatus:
     last_error: str | None
 
 
+SyphonState = Literal["pending", "waiting", "running", "resting", "stopped"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonStatus:
     """The hosted syphon, and what it has done since the client began.
 
-    `state`: pending before its first pump, resting between one that failed and the next. `waiting` were put
+    `state`: pending before its first pump, waiting while another syphon has the lease of the pair, resting
+    between a pump that failed and the next. `waiting` were put
     aside because their path is down; `unknown` were sent without an answer, and may arrive twice.
     `last_error` is what ended the last pump that failed; `queue_errors` names queues that cannot be read now.
     """
 
-    state: Literal["pending", "running", "resting", "stopped"]
+    state: SyphonState
     moved: int
     waiting: int
     dead_lettered: int

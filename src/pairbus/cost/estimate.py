@@ -7,10 +7,11 @@ Rules
    backlog it costs these too, and before them a send to the backlog, a delivery and a completion there.
 3. Idle, the syphon's receives end empty: one each `poll` seconds for each backlog queue. An empty receive is
    one.
-4. In an outage each client pings each entity once an interval, beginning at once. A ping is a message.
-5. Operations are priced by the month and graduated, over all namespaces of the subscription together. A stage
+4. The syphon of a pair renews its lease every half minute: an operation each.
+5. In an outage each client pings each entity once an interval, beginning at once. A ping is a message.
+6. Operations are priced by the month and graduated, over all namespaces of the subscription together. A stage
    bears its share of that sum by its operations: no stage has the free ones for itself.
-6. What crosses from the secondary's region to the primary's is priced by the gigabyte, as is what goes the
+7. What crosses from the secondary's region to the primary's is priced by the gigabyte, as is what goes the
    other way.
 """
 
@@ -29,6 +30,8 @@ from .system import System
 
 # The aliases and the path around a message in the backlog; about what they take for ordinary names.
 ENVELOPE_BYTES = 200
+# A lock of a minute is renewed when half of it is over.
+RENEWAL_SECONDS = 30
 _GB = Decimal(10**9)
 _MILLION = Decimal(10**6)
 _CENT = Decimal("0.01")
@@ -66,6 +69,7 @@ class Estimate:
     bandwidth_cost: Decimal
     healthy_total: Decimal
     idle_per_hour: int
+    renewals_per_hour: int
     days: int
     alternatives: tuple[Alternative, ...]
 
@@ -96,6 +100,11 @@ class Estimate:
                 "per_hour": self.idle_per_hour,
                 "per_day": self.idle_per_hour * 24,
                 "per_30_days": self.idle_per_hour * 24 * 30,
+            },
+            "lease_renewals": {
+                "per_hour": self.renewals_per_hour,
+                "per_day": self.renewals_per_hour * 24,
+                "per_30_days": self.renewals_per_hour * 24 * 30,
             },
             "stages": [
                 {
@@ -140,6 +149,7 @@ def estimate(system: System, sheet: PriceSheet) -> Estimate:
         bandwidth_cost=_bandwidth(counted, system, sheet),
         healthy_total=_total(system.without_outages(), sheet),
         idle_per_hour=_idle_per_hour(system),
+        renewals_per_hour=_renewals_per_hour(system),
         days=system.days,
         alternatives=_alternatives(system, sheet),
     )
@@ -172,6 +182,7 @@ def _count(system: System) -> dict[Stage, tuple[int, int]]:
     return {
         **_count_normal_way(_messages(system), system),
         Stage.IDLE: (idle, 0),
+        Stage.LEASE: (_renewals_per_hour(system) * 24 * system.days, 0),
         Stage.BACKLOG_SEND: (_sends(redirected, units(wrapped), system), redirected * wrapped),
         Stage.BACKLOG_RECEIVE: (redirected * units(wrapped), redirected * wrapped),
         Stage.BACKLOG_COMPLETE: (redirected, 0),
@@ -212,6 +223,10 @@ def _pings(system: System) -> int:
 
 def _idle_per_hour(system: System) -> int:
     return round(system.pairs * system.backlog_queues * 3600 / system.poll)
+
+
+def _renewals_per_hour(system: System) -> int:
+    return round(system.pairs * 3600 / RENEWAL_SECONDS)
 
 
 def _connections(system: System) -> int:

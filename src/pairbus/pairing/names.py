@@ -27,6 +27,8 @@ from .errors import SamePairError
 
 #: The segment between the primary's name and the index, as the original feature has it.
 TRANSFER_SEGMENT = "x-servicebus-transfer"
+#: What the queue of the syphon's lease is called, behind the primary's name.
+LEASE_SEGMENT = "x-pairbus-syphon"
 
 # AMQP over TLS, and without it for embedded namespaces and emulators.
 _TLS_PORT = 5671
@@ -181,6 +183,11 @@ def backlog_queue_name(primary: str, index: int) -> str:
 def backlog_queue_names(primary: str, count: int) -> list[str]:
     """The names of the backlog queues below `count`, in order."""
     return [backlog_queue_name(primary, index) for index in range(count)]
+
+
+def lease_queue_name(primary: str) -> str:
+    """`contoso/x-pairbus-syphon`: a session of it is what a syphon holds while it works on the pair."""
+    return f"{primary}/{LEASE_SEGMENT}"
 
 
 def parse_backlog_queue_name(name: str) -> BacklogQueueName | None:

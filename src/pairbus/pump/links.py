@@ -20,6 +20,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
+from typing import Any, Self
 
 from pairbus import conditions
 from pairbus.amqp.errors import UsageError
@@ -259,7 +260,9 @@ class SenderLink(LinkEnd):
 class ReceiverLink(LinkEnd):
     """Receives under peek-lock."""
 
-    def __init__(self, line: AmqpLine, address: str, meter: Meter) -> None:
+    def __init__(
+        self, line: AmqpLine, address: str, meter: Meter, *, filters: dict[Any, Any] | None = None
+    ) -> None:
         super().__init__(line)
         self._address = address
         self._meter = meter
@@ -271,14 +274,12 @@ class ReceiverLink(LinkEnd):
         self._waves: dict[int, tuple[Wave, int]] = {}
 
         def make(session: Session, name: str) -> Link:
-            return attach_link(session, name, sends=False, address=address, other=name)
+            return attach_link(session, name, sends=False, address=address, other=name, filters=filters)
 
         self.link = line.attach(self, make)
 
     @classmethod
-    async def open(
-        cls, line: AmqpLine, address: str, *, timeout: float, meter: Meter | None = None
-    ) -> ReceiverLink:
+    async def open(cls, line: AmqpLine, address: str, *, timeout: float, meter: Meter | None = None) -> Self:
         """A link that is attached; it has no credit yet."""
         receiver = cls(line, address, meter or Meter())
         await receiver.await_attached(timeout)
@@ -385,7 +386,14 @@ def encode_batch(payloads: Iterable[bytes], *, session_id: str | None) -> bytes:
 
 
 def attach_link(
-    session: Session, name: str, *, sends: bool, address: str, other: str, mode: int = RECEIVER_SECOND
+    session: Session,
+    name: str,
+    *,
+    sends: bool,
+    address: str,
+    other: str,
+    mode: int = RECEIVER_SECOND,
+    filters: dict[Any, Any] | None = None,
 ) -> Link:
     """Ask for a link to an address; `other` is our own end of it."""
     source, target = (other, address) if sends else (address, other)
@@ -393,7 +401,7 @@ def attach_link(
         return session.attach(
             name=name,
             role_sender=sends,
-            source=Source(address=source),
+            source=Source(address=source, filter=filters),
             target=Target(address=target),
             snd_settle_mode=SENDER_UNSETTLED,
             rcv_settle_mode=0 if sends else mode,

@@ -52,6 +52,8 @@ _QUERY = "pairbus-syphon"
 class ClusterEngine(SyphonEngine):
     """Pumps in the tasks of Spark."""
 
+    kind = "Spark"
+
     def __init__(self, spark: SparkSession, *, shards: int | None = None) -> None:
         check_spark_version(spark.version, is_server=is_remote(spark))
         self.is_remote = is_remote(spark)

@@ -30,6 +30,8 @@ class SyphonError(PairbusError):
 class SyphonEngine(ABC):
     """Runs shards. `watch` is called again and again by whoever waits for them."""
 
+    #: What it is called where people see it.
+    kind: str
     #: Whether the driver is another process, so that pumps cannot reach this one.
     is_remote = False
 

@@ -23,6 +23,8 @@ from .shard import ShardJob, ShardRun
 class LocalEngine(SyphonEngine):
     """Pumps in this process."""
 
+    kind = "local"
+
     def drain(
         self, job: ShardJob, queues: Sequence[ServedQueue], leash: Leash, watch: Callable[[], None]
     ) -> None:

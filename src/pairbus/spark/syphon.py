@@ -7,6 +7,8 @@ Theory of operation
    pumps are adopted, and all are put into one table. What pumps tell by the leash is for the summary only,
    and counts there if every pump has told what it did.
 3. To stop is to tell the pumps by the leash and to wait until they have come back.
+4. One syphon works on a pair at a time (`pairbus.lease`). Without the lease pumps are barred by the leash,
+   also in the middle of the work; it is given back when they have ended.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from pairbus.stores.places import RecordPlace, StoreUri, parse_place
 
 from .engine import SyphonEngine
 from .housekeeping import Chore, describe_failure
+from .leases import ONCE_PATIENCE, SyphonLeases
 from .leash.epochs import BUSY_EPOCH, LONGEST_EPOCH, Epochs
 from .leash.file_leash import FileLeash
 from .leash.leash import Leash, Progress, PumpSeen, WaitingPath
@@ -177,22 +180,27 @@ class Syphon:
         for place in self._places:
             if not isinstance(place, StoreUri):
                 make_directory(place, follows=True)
-        with self._leash:
+        with self._leash, self._leases() as leases:
             if control is not None:
                 control.write(self._leash.address)
+            reporter = _Reporter(self, on_progress)
+            leases.wait(ONCE_PATIENCE if once else None, reporter.tick)
             begun = time.monotonic()
             # Whoever was told to stop before all this has nothing to do.
             if discovery.queues and self._leash.order != "stop":
-                self._work(discovery, once=once, on_progress=on_progress)
+                self._work(discovery, once=once, reporter=reporter)
             self._was_stopped = once and self._leash.order == "stop"
             self._leash.settle()
             moving = time.monotonic() - begun
+            discovery = replace(discovery, notes=(*discovery.notes, *leases.notes))
         return self._sum_up(discovery, moving=moving)
 
-    def _work(
-        self, discovery: Discovery, *, once: bool, on_progress: Callable[[SyphonProgress], None] | None
-    ) -> None:
-        reporter = _Reporter(self, on_progress)
+    def _leases(self) -> SyphonLeases:
+        return SyphonLeases(
+            self._backlogs, self._leash, run=self._run_id, kind=self._engine.kind, records=self.records
+        )
+
+    def _work(self, discovery: Discovery, *, once: bool, reporter: _Reporter) -> None:
         chores: list[Chore] = []
         self._pumped_at = time.monotonic()
 

@@ -9,8 +9,10 @@
    begins, a pump's disk is tried: one that cannot keep receipts would move the same messages at each try.
 4. The end is the pump's own: what is on the way arrives and is completed, all else is given back. One that
    does not come to its end in time is cut off; then locks end by themselves, and a message may come twice.
-5. Pumps of several clients, or processes, share the queues and lose nothing. The order of a session is kept
-   by one pump alone.
+5. One syphon works on a pair at a time: a pump runs only while the client holds the lease of the pair, and is
+   stopped before that ends. Others wait for it. Where no lease can be had (`pairbus.lease`), or only the SDK
+   knows the way to the secondary, pumps of several clients share the queues and lose nothing, but the order
+   of a session is kept by one pump alone.
 """
 
 from __future__ import annotations
@@ -19,20 +21,27 @@ import asyncio
 import logging
 import os
 import tempfile
-from collections.abc import Sequence
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pairbus.client.status import SyphonStatus
+from pairbus.client.status import SyphonState, SyphonStatus
 from pairbus.clock import Clock
+from pairbus.lease import Holder, PairLease
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import Receipt, ReceiptLog, Receipts
 from pairbus.options import SendAvailabilityOptions
+from pairbus.pairing.names import primary_name
 from pairbus.plumbing.files import make_directory
 from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
+from pairbus.pump.amqp_transport import AmqpTransport
+from pairbus.pump.meter import Meter
 from pairbus.pump.pair import ResolvedSide
 from pairbus.pump.transport import Transport
 from pairbus.sdk.side import SdkSide
+from pairbus.stages import Role
 from pairbus.timers import Timers
 
 from .transport import open_transport, pump_side
@@ -77,8 +86,11 @@ class HostedSyphon:
         self._records = records
         self._clock = clock
         self._stop = asyncio.Event()
+        # Of the pump that runs, and whether one may.
+        self._halt = asyncio.Event()
+        self._allowed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._state: Literal["pending", "running", "resting", "stopped"] = "pending"
+        self._state: SyphonState = "pending"
         self._failures = 0
         self._restarts = 0
         self._last_error: str | None = None
@@ -95,10 +107,11 @@ class HostedSyphon:
     def stop(self) -> None:
         """Come to an end, in the background."""
         self._stop.set()
+        self._halt.set()
 
     async def close(self) -> None:
         """Rule 4: come to an end. The limits are real time: whoever closes a client waits for it."""
-        self._stop.set()
+        self.stop()
         if self._task is None:
             self._state = "stopped"
             return
@@ -128,18 +141,72 @@ class HostedSyphon:
     async def _run(self, ready: asyncio.Event, timers: Timers) -> None:
         try:
             await self._first_of(ready.wait(), self._stop.wait())
-            while not self._stop.is_set():
-                begun = timers.now()
-                self._state = "running"
-                try:
-                    await asyncio.get_running_loop().run_in_executor(None, self._try_disk)
-                    await self._pump().run()
-                except Exception as error:  # noqa: BLE001 - rule 3: whatever it is, the next pump may do better
-                    self._note_failure(error, lasted=timers.now() - begun)
-                    await self._rest(timers)
-                self._count()
+            async with self._leased():
+                while not self._stop.is_set():
+                    await self._await_lease()
+                    if not self._stop.is_set():
+                        await self._run_pump(timers)
         finally:
             self._state = "stopped"
+
+    async def _run_pump(self, timers: Timers) -> None:
+        begun = timers.now()
+        self._state = "running"
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, self._try_disk)
+            await self._pump().run()
+        except Exception as error:  # noqa: BLE001 - rule 3: whatever it is, the next pump may do better
+            self._note_failure(error, lasted=timers.now() - begun)
+            await self._rest(timers)
+        self._count()
+
+    # -- rule 5
+
+    @asynccontextmanager
+    async def _leased(self) -> AsyncIterator[None]:
+        """Ask for the lease meanwhile, and give it back at the end."""
+        transport = open_transport(self._secondary, timeout=_ANSWER_LIMIT)
+        if not isinstance(transport, AmqpTransport):
+            await transport.close()
+            self._allowed.set()
+            yield
+            return
+        ledger = self._ledger("lease")
+        if ledger is not None:
+            ledger.start()
+        holder = Holder.of_this_process(uuid.uuid4().hex, kind="hosted", now=self._clock.now())
+        lease = PairLease(
+            lambda: self._open_for_lease(ledger), self._name, holder=holder, on_change=self._note_lease
+        )
+        keeping = asyncio.get_running_loop().create_task(lease.run())
+        try:
+            yield
+        finally:
+            lease.stop()
+            await asyncio.wait({keeping}, timeout=_CUT_LIMIT)
+            keeping.cancel()
+            if ledger is not None:
+                await asyncio.get_running_loop().run_in_executor(None, ledger.close)
+
+    def _open_for_lease(self, ledger: OperationLog | None) -> AmqpTransport:
+        transport = open_transport(self._secondary, timeout=_ANSWER_LIMIT)
+        assert isinstance(transport, AmqpTransport)
+        transport.meter = Meter(primary_name(self._secondary.parsed or self._secondary.endpoint), ledger)
+        return transport
+
+    def _note_lease(self, lease: PairLease) -> None:
+        if lease.may_work:
+            self._allowed.set()
+        else:
+            self._allowed.clear()
+            self._halt.set()
+
+    async def _await_lease(self) -> None:
+        if not self._allowed.is_set():
+            self._state = "waiting"
+            await self._first_of(self._allowed.wait(), self._stop.wait())
+        if not self._stop.is_set():
+            self._halt.clear()
 
     def _try_disk(self) -> None:
         if self._records is None:
@@ -157,9 +224,9 @@ class HostedSyphon:
             transport=self._open,
             options=self._options,
             receipts=self._receipts(),
-            ledger=self._ledger(),
+            ledger=self._ledger("pump"),
             on_progress=self._progressed,
-            stop=self._stop,
+            stop=self._halt,
             clock=self._clock,
         )
 
@@ -171,10 +238,10 @@ class HostedSyphon:
     def _receipts(self) -> Receipts:
         return _NoReceipts() if self._records is None else ReceiptLog(self._records, clock=self._clock)
 
-    def _ledger(self) -> OperationLog | None:
+    def _ledger(self, role: Role) -> OperationLog | None:
         if self._records is None:
             return None
-        return OperationLog(self._records, role="pump", pair=self._name, clock=self._clock)
+        return OperationLog(self._records, role=role, pair=self._name, clock=self._clock)
 
     def _progressed(self, summary: PumpSummary) -> None:
         self._now = summary

@@ -34,7 +34,7 @@ from pairbus.plumbing.files import make_directory, publish
 from pairbus.plumbing.json_text import parse_json
 
 from .epochs import Epochs
-from .leash import HeldPump, Leash, LeashDirectory, Order, PumpNews
+from .leash import HeldPump, Leash, LeashDirectory, PumpNews
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -141,8 +141,8 @@ class FileLeash(Leash):
                         shutil.rmtree(left)
             make_directory(mark, follows=True)
 
-    def _give(self, order: Order) -> None:
-        super()._give(order)
+    def _pass_on(self) -> None:
+        super()._pass_on()
         self._pulled.set()
 
     async def _watch(self) -> None:
@@ -210,7 +210,7 @@ class FileLeash(Leash):
         now = time.monotonic()
         document = {
             "beat": self._beat,
-            "order": self._order,
+            "order": self._for_pumps,
             "queues": self.queues,
             "held": {
                 mark: None if filed.ends is None else max(0.0, filed.ends - now)

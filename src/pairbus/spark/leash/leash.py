@@ -190,6 +190,7 @@ class Leash:
         self._portal: Portal | None = None
         self._server: asyncio.Server | None = None
         self._order: Order = "run"
+        self._bar: str | None = None
         self._held: set[HeldPump] = set()
         self._past: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self._waiting: dict[int, int] = {}
@@ -255,8 +256,13 @@ class Leash:
         """Let pumps go on."""
         self._call(lambda: self._give("run"))
 
+    def bar(self, reason: str | None) -> None:
+        """Let no pump work, whatever the order is, for this reason; None lets them."""
+        self._call(lambda: self._set_bar(reason))
+
     @property
     def order(self) -> Order:
+        """What was asked for."""
         return self._order
 
     @property
@@ -291,7 +297,7 @@ class Leash:
             for name, count in held.counts.items():
                 counts[name] += count
         stalls = sorted({held.stall for held in self._held if held.stall})
-        trouble = "; ".join(filter(None, [self.trouble, *stalls])) or None
+        trouble = "; ".join(filter(None, [self._bar, self.trouble, *stalls])) or None
         resting = sum(held.is_resting for held in self._held)
         return Progress(counts, len(self._held), self._order, trouble, resting, self._waiting_paths())
 
@@ -306,10 +312,23 @@ class Leash:
         if self._order == "stop":
             return  # there is no way back
         self._order = order
+        self._pass_on()
+
+    def _set_bar(self, reason: str | None) -> None:
+        self._bar = reason
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Tell pumps what they are to do."""
+        order = self._for_pumps
         for held in self._held:
             held.is_resting = held.is_resting and order == "pause"
             if held.writer is not None:
                 write_line(held.writer, {"order": order})
+
+    @property
+    def _for_pumps(self) -> Order:
+        return "pause" if self._bar is not None and self._order == "run" else self._order
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.CancelledError):  # asyncio complains of handlers that were cancelled
@@ -353,7 +372,7 @@ class Leash:
         held = self._take_hold(hello, writer)
         try:
             left = self._left(held) if hello["timed"] else None
-            write_line(writer, {"order": self._order, "left": left, "share": self._shares.part(held)})
+            write_line(writer, {"order": self._for_pumps, "left": left, "share": self._shares.part(held)})
             while (said := await read_line(reader)) is not None:
                 self._listen(held, said)
         finally:
@@ -361,7 +380,7 @@ class Leash:
 
     def _take_hold(self, hello: Mapping[str, Any], writer: asyncio.StreamWriter | None = None) -> HeldPump:
         held = HeldPump(PumpSeen(*(hello[name] for name in PumpSeen._fields)), writer)
-        held.is_resting = self._order == "pause"  # it begins with that
+        held.is_resting = self._for_pumps == "pause"  # it begins with that
         self._held.add(held)
         self._shares.deal(held, active=0, queues=held.seen.queues)
         return held
@@ -387,7 +406,7 @@ class Leash:
             self._waiting[held.seen.shard] = counts.pop("waiting")
             held.counts = counts
             held.stall = said.get("stall")
-            held.is_resting = bool(said.get("is_resting")) and self._order == "pause"
+            held.is_resting = bool(said.get("is_resting")) and self._for_pumps == "pause"
             self._paths[held.seen.shard] = {
                 path: WaitingPath(**told) for path, told in said.get("paths", {}).items()
             }

@@ -25,6 +25,8 @@ from pairbus.stores.store import open_store
 from .leash import LINE_LIMIT, LeashAddress, Order, PumpNews, PumpSeen, read_line, write_line
 
 log = logging.getLogger(__name__)
+#: Without an answer for so long, though it was told something, the driver is taken for dead.
+STALE = 15.0
 # The driver is near; a connection takes milliseconds.
 _DEADLINE = 15.0
 
@@ -91,6 +93,8 @@ class SocketTether(Tether):
         super().__init__()
         self._reader = reader
         self._writer = writer
+        # News that the driver has not answered yet.
+        self._asked = 0
 
     @classmethod
     async def connect(
@@ -142,12 +146,29 @@ class SocketTether(Tether):
         self._start_listening()
 
     async def _listen(self) -> None:
-        while (said := await read_line(self._reader)) is not None:
+        while (said := await self._hear()) is not None:
             self.share = said.get("share", self.share)
             self._obey(said.get("order", self.order))
         self._cut()
 
+    async def _hear(self) -> dict[str, Any] | None:
+        """The next line. A driver that answers nothing any more is gone, also if nobody has cut the line: by
+        the time that its lease ends no pump of it may work.
+        """
+        while True:
+            asked = self._asked
+            try:
+                async with asyncio.timeout(STALE):
+                    found = await read_line(self._reader)
+            except TimeoutError:
+                if asked and self._asked > asked:  # it was told something, and something after that
+                    return None
+                continue
+            self._asked = 0
+            return found
+
     def tell(self, news: PumpNews) -> None:
+        self._asked += 1
         self._write(asdict(news))
 
     def complain(self, fault: str) -> None:

@@ -1,0 +1,199 @@
+"""The lease of a pair: while a syphon works on it, no other does.
+
+Theory of operation
+1. The lease is the lock of the session `lease` of the queue `PRIMARY/x-pairbus-syphon` on the secondary. The
+   service sees to it that one has it; nothing else is needed, and clocks of two machines are not compared.
+2. It lasts for as long as the service says, counted from before it was asked for, and is renewed when half of
+   that is over. Whoever could not renew it is told so when a quarter is left: its pumps end before another
+   can have it. How long a lock lasts is believed up to what provisioning gives it.
+3. A link that is lost takes the lock with it. It is taken again at once. If another was quicker, or nobody
+   answers, the holder is told.
+4. Whoever does not have it asks again every few seconds: that is a link that is refused, and costs nothing.
+5. Where there is no such queue, no right to it or no session (Basic tier), there is no lease to be had. Then
+   the work goes on without one, which is told, and now and then it is tried again.
+6. The holder leaves word of itself as a message in that session, which anybody may peek at. That is for
+   people, and where it may not be sent nothing else is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Literal
+
+from pairbus import conditions
+from pairbus.pairing.names import lease_queue_name
+from pairbus.pump.amqp_transport import AmqpTransport
+from pairbus.pump.errors import TransportError
+
+from .holding import SessionHold, peek_announcement
+from .view import Holder, parse_holder
+
+log = logging.getLogger(__name__)
+LeaseState = Literal["asking", "held", "taken", "unreachable", "unavailable", "released"]
+# Rule 2: parts of the lock's duration.
+_RENEWED_AFTER = 0.5
+_TOLD_BEFORE = 0.25
+# Rule 4, with jitter, so that two that wait do not ask together.
+_ASK_AGAIN = 3.0
+_RETRY = 1.0
+_TAKEN_AGAIN = 3.0
+# Rule 5.
+_TRY_AGAIN = 900.0
+# These stay as they are, whoever asks.
+_NEVER = {
+    conditions.NOT_FOUND,
+    conditions.UNAUTHORIZED,
+    conditions.NOT_ALLOWED,
+    conditions.NOT_IMPLEMENTED,
+    conditions.ENTITY_DISABLED,
+    conditions.INVALID_FIELD,
+}
+
+
+def _now() -> float:
+    """By the loop's own clock: what is waited for and what is measured must not differ."""
+    return asyncio.get_running_loop().time()
+
+
+class PairLease:
+    """Asks for the lease, keeps it, and says whenever it may be worked or not. Run it once."""
+
+    def __init__(
+        self,
+        open_transport: Callable[[], AmqpTransport],
+        primary: str,
+        *,
+        holder: Holder,
+        on_change: Callable[[PairLease], None],
+    ) -> None:
+        """`open_transport` makes a transport to the secondary; `primary` begins the name of the queue;
+        `on_change` is called on the loop whenever `state` has changed. Does no I/O.
+        """
+        self.queue = lease_queue_name(primary)
+        self.primary = primary
+        self.state: LeaseState = "asking"
+        #: Why it is not held, in words.
+        self.why: str | None = None
+        self._open = open_transport
+        self._holder = holder
+        self._on_change = on_change
+        self._stop = asyncio.Event()
+        self._ends = 0.0
+
+    @property
+    def may_work(self) -> bool:
+        """Whether pumps may run: it is held, or there is none."""
+        return self.state in ("held", "unavailable")
+
+    def stop(self) -> None:
+        """Give it back, and end; call it on the loop."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Until stopped. By then no pump of ours may run any more."""
+        transport: AmqpTransport | None = None
+        try:
+            while not self._stop.is_set():
+                # A connection of its own each time: a lock that was lost belonged to the one before.
+                transport = self._open()
+                await self._try(transport)
+                await transport.close()
+        finally:
+            if transport is not None:
+                await transport.close()
+            self._change("released")
+
+    async def _try(self, transport: AmqpTransport) -> None:
+        begun = _now()
+        try:
+            # Rule 3: who believes to hold it may not believe so for long.
+            async with asyncio.timeout(_TAKEN_AGAIN if self.state == "held" else None):
+                hold = await SessionHold.take(transport, self.queue)
+        except TimeoutError:
+            self._change("unreachable", f"the lease of {self.primary} was lost, and nobody answers")
+            return
+        except TransportError as error:
+            await self._note_refusal(transport, error)
+            return
+        try:
+            self._ends = begun + hold.duration
+            await self._keep(hold)
+        finally:
+            hold.release()
+
+    async def _note_refusal(self, transport: AmqpTransport, error: TransportError) -> None:
+        if error.condition in _NEVER:
+            self._change(
+                "unavailable",
+                f"no lease can be had on {self.queue} ({error.description or error.condition}): nothing "
+                "keeps a second syphon from working on this pair; `pairbus provision` makes the queue",
+            )
+            await self._sleep(_TRY_AGAIN)
+        elif error.condition == conditions.SESSION_CANNOT_BE_LOCKED:
+            self._change(
+                "taken", f"the lease of {self.primary} is held by {await self._describe_holder(transport)}"
+            )
+            await self._sleep(_ASK_AGAIN * random.uniform(0.7, 1.3))
+        else:
+            self._change("unreachable", f"the lease of {self.primary} cannot be asked for: {error}")
+            await self._sleep(_ASK_AGAIN)
+
+    async def _describe_holder(self, transport: AmqpTransport) -> str:
+        try:
+            found = parse_holder(await peek_announcement(transport, self.queue))
+        except TransportError:
+            found = None
+        return "another syphon, which left no word of itself" if found is None else str(found)
+
+    async def _keep(self, hold: SessionHold) -> None:
+        """Rule 2, as long as it goes."""
+        self._change("held")
+        with suppress(TransportError):  # rule 6; whatever is wrong with the line shows below
+            await hold.announce(json.dumps(asdict(self._holder)), message_id=self._holder.run)
+        due = self._ends - (1 - _RENEWED_AFTER) * hold.duration
+        while not self._stop.is_set():
+            last = self._ends - _TOLD_BEFORE * hold.duration
+            now = _now()
+            if hold.lost is not None:
+                return  # rule 3: `run` asks at once, and tells if that is refused
+            if now >= last:
+                self._change("unreachable", f"the lease of {self.primary} could not be renewed in time")
+                return
+            if now < due:
+                await self._sleep(min(due - now, _RETRY))
+                continue
+            try:
+                async with asyncio.timeout(max(0.1, last - now)):
+                    await hold.renew()
+                self._ends = now + hold.duration
+                due = self._ends - (1 - _RENEWED_AFTER) * hold.duration
+            except (TransportError, TimeoutError) as error:
+                log.warning("the lease of %s could not be renewed: %s", self.primary, error)
+                if isinstance(error, TransportError) and error.condition == conditions.SESSION_LOCK_LOST:
+                    return
+                await self._sleep(_RETRY)
+        with suppress(TransportError):
+            await hold.clear()
+
+    def _change(self, state: LeaseState, why: str | None = None) -> None:
+        is_news = state != self.state or why != self.why
+        self.state, self.why = state, why
+        if is_news:
+            log.log(
+                logging.INFO if state in ("held", "released") else logging.WARNING,
+                "the lease of %s: %s",
+                self.primary,
+                why or state,
+            )
+            self._on_change(self)
+
+    async def _sleep(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()

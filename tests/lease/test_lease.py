@@ -1,0 +1,181 @@
+"""The lease of a pair: one has it, the others wait, and whoever loses it knows before another can have it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from pairbus.broker import Broker
+from pairbus.broker.counters import OperationKind
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.lease import Holder, PairLease, read_lease
+from pairbus.lease.holding import SessionHold
+from pairbus.ledger.operation_log import OperationSums
+from pairbus.pairing.names import lease_queue_name
+from pairbus.pump import PumpPair
+from pairbus.pump.amqp_transport import AmqpTransport
+from pairbus.pump.meter import Meter
+from tests.waiting import eventually
+
+QUEUE = lease_queue_name("contoso")
+# The shortest that a lock may last.
+LOCK = 5.0
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        broker["contoso-dr"].create_queue(QUEUE, QueueSettings(requires_session=True, lock_duration=LOCK))
+        yield broker
+
+
+@dataclass
+class Rival:
+    """Somebody who wants the lease, and when it was allowed to work."""
+
+    broker: Broker
+    name: str
+    times: list[tuple[float, bool]] = field(default_factory=list)
+    recorder: OperationSums = field(default_factory=lambda: OperationSums(role="lease"))
+
+    def open(self) -> AmqpTransport:
+        sides = [self.broker[one].connection_string for one in ("contoso", "contoso-dr")]
+        side = PumpPair.from_connection_strings(*sides).secondary.resolve()
+        transport = AmqpTransport(side.place(), side.tokens(), timeout=2.0, container_id=self.name)
+        transport.meter = Meter("contoso-dr", self.recorder)
+        return transport
+
+    def note(self, lease: PairLease) -> None:
+        self.times.append((time.monotonic(), lease.may_work))
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[PairLease]:
+        holder = Holder.of_this_process(self.name, kind="test", now=time.time())
+        lease = PairLease(self.open, "contoso", holder=holder, on_change=self.note)
+        task = asyncio.create_task(lease.run())
+        try:
+            yield lease
+        finally:
+            lease.stop()
+            await asyncio.wait_for(task, 60)
+
+    def spans(self) -> list[tuple[float, float]]:
+        """From when to when it could work."""
+        times = [*self.times, (time.monotonic(), False)]
+        return [(begun, end) for (begun, may_work), (end, _) in pairwise(times) if may_work]
+
+
+def overlap(one: Rival, other: Rival) -> bool:
+    return any(a < d and c < b for a, b in one.spans() for c, d in other.spans())
+
+
+async def test_one_has_it_and_the_other_gets_it_when_it_is_given_back(broker: Broker) -> None:
+    first, second = Rival(broker, "first"), Rival(broker, "second")
+    async with second.asking() as waiting:
+        await eventually(lambda: waiting.state == "held")
+        async with first.asking() as lease:
+            await eventually(lambda: lease.state == "taken")
+            waiting.stop()
+            await eventually(lambda: lease.state == "held")
+    assert not overlap(first, second)
+
+
+async def test_the_holder_is_named_and_leaves_nothing_behind(broker: Broker) -> None:
+    first, second = Rival(broker, "first"), Rival(broker, "second")
+    looking = first.open()
+    async with first.asking() as lease:
+        await eventually(lambda: lease.state == "held")
+        async with second.asking() as other:
+            await eventually(lambda: "a syphon (test) on" in (other.why or ""))
+            view = await read_lease(looking, "contoso")
+        assert (view.is_held, view.holder and view.holder.run) == (True, "first")
+    assert (await read_lease(looking, "contoso")).is_held is False
+    await looking.close()
+    assert broker["contoso-dr"].message_count(QUEUE) == 0
+
+
+async def test_it_is_renewed_and_all_of_it_is_in_the_ledger(broker: Broker) -> None:
+    first, second = Rival(broker, "first"), Rival(broker, "second")
+    async with first.asking() as lease, second.asking() as other:
+        await eventually(lambda: "held" in (lease.state, other.state))
+        holder = first if lease.state == "held" else second
+        begun = time.monotonic()
+        await eventually(lambda: time.monotonic() - begun > 1.5 * LOCK)
+        if len(holder.times) == 1:  # or the machine was so late that it was lost, which is as it should be
+            assert lease.state != other.state
+    assert not overlap(first, second)
+    counted: dict[str, int] = {}
+    for one in (first, second):
+        for key, sums in one.recorder.take().items():
+            assert key[2] == "lease"
+            counted[key[3]] = counted.get(key[3], 0) + sums[0]
+    assert counted["management"] >= 2
+    told = {kind.value: broker["contoso-dr"].count(kind, entity=QUEUE) for kind in OperationKind}
+    assert counted == {kind: count for kind, count in told.items() if count}
+
+
+async def test_a_holder_that_is_cut_off_is_told_before_another_has_it(broker: Broker) -> None:
+    first, second = Rival(broker, "first"), Rival(broker, "second")
+    async with first.asking() as lease:
+        await eventually(lambda: lease.state == "held")
+        broker["contoso-dr"].faults.set("blackhole")  # nothing of it is read any more
+        await eventually(lambda: not lease.may_work)
+        broker["contoso-dr"].faults.clear()
+        async with second.asking() as other:  # and now the first one comes back, and asks again
+            await eventually(lambda: "held" in (lease.state, other.state))
+    assert not overlap(first, second)
+
+
+async def test_a_holder_whose_link_is_lost_takes_it_again_at_once(broker: Broker) -> None:
+    first = Rival(broker, "first")
+    async with first.asking() as lease:
+        await eventually(lambda: lease.state == "held")
+        broker["contoso-dr"].faults.set("reset")
+        await eventually(lambda: any(one.closed_at for one in broker["contoso-dr"].connections()))
+        broker["contoso-dr"].faults.clear()
+        await eventually(lambda: lease.state == "held" and is_connected(broker, "first"))
+
+
+def is_connected(broker: Broker, name: str) -> bool:
+    connections = broker["contoso-dr"].connections()
+    return any(one.container_id == name and one.closed_at is None for one in connections)
+
+
+async def test_a_killed_holder_is_replaced(broker: Broker) -> None:
+    transport = Rival(broker, "first").open()
+    await SessionHold.take(transport, QUEUE)
+    async with Rival(broker, "second").asking() as other:
+        await eventually(lambda: other.state == "taken")
+        assert other.why == "the lease of contoso is held by another syphon, which left no word of itself"
+        await transport.close()  # as the end of its process does
+        await eventually(lambda: other.state == "held")
+
+
+@pytest.mark.parametrize(
+    "settings", [None, QueueSettings()], ids=["there is no queue", "the queue has no sessions"]
+)
+async def test_where_there_is_none_the_work_goes_on_and_that_is_told(
+    broker: Broker, settings: QueueSettings | None
+) -> None:
+    broker["contoso-dr"].delete_queue(QUEUE)
+    if settings is not None:
+        broker["contoso-dr"].create_queue(QUEUE, settings)
+    async with Rival(broker, "first").asking() as lease:
+        await eventually(lambda: lease.state == "unavailable")
+        assert lease.may_work
+        assert "`pairbus provision` makes the queue" in (lease.why or "")
+
+
+async def test_a_secondary_that_is_down_gives_no_lease(broker: Broker) -> None:
+    broker["contoso-dr"].faults.set("refuse")
+    async with Rival(broker, "first").asking() as lease:
+        await eventually(lambda: lease.state == "unreachable")
+        assert not lease.may_work
+        broker["contoso-dr"].faults.clear()
+        await eventually(lambda: lease.state == "held")
