@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -19,7 +21,10 @@ from pairbus.broker.engine.settings import QueueSettings
 from pairbus.ledger import closed_segments
 from pairbus.pairing.names import lease_queue_name
 from pairbus.spark import PumpOptions, PumpPair, Syphon, SyphonError, SyphonSummary
+from pairbus.spark.metrics import serve_metrics
+from pairbus.spark.onlookers import read_statuses
 from tests.cli.process import call
+from tests.guards.sources import ROOT
 from tests.ledger.receipts import read_receipts
 
 from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter, until
@@ -290,3 +295,53 @@ def test_pumps_end_before_a_lease_that_cannot_be_renewed_and_go_on_when_it_is_ba
         shop.secondary.faults.clear()
         before = len(shop.ids("orders"))
         until(lambda: len(shop.ids("orders")) > before)
+
+
+# -- looking on
+
+
+def test_status_tells_who_works_and_what_waits(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    make_lease(shop)
+    fill(shop, 20)
+    fill(shop, 10, path="returns")
+    shop.primary.faults.set("refuse", entity="returns")
+    state, place = tmp_path / "state", ["--state", str(tmp_path / "state")]
+    syphon = Syphon(None, pair, state=state)
+    with running(syphon):
+        until(lambda: "returns" in syphon.progress().paths and syphon.progress().moved == 20)
+        until(lambda: any(one["moved"] == 20 for one in read_statuses(state / "records")))
+        told = json.loads(call("syphon", "status", *PAIR, *place, "--json").stdout)
+        assert (told["lease"]["is_held"], told["lease"]["holder"]["pid"]) == (True, os.getpid())
+        assert told["syphon"]["moved"] == 20
+        assert told["syphon"]["paths"]["returns"]["waiting"] == told["backlog"]["active"] == 10
+        assert told["syphon"]["leases"] == {"contoso": "held"}
+        shown = call("syphon", "status", *PAIR, *place).stdout
+        assert "held by a syphon (local) on" in shown
+        assert "returns  10       " in shown
+        # Who reaches the records alone sees the syphon, and nobody's namespaces.
+        afar = call("syphon", "status", "--records", str(state / "records"), "--json")
+        assert json.loads(afar.stdout)["syphon"]["moved"] == 20
+        assert json.loads(afar.stdout)["lease"] is None
+    done = call("syphon", "status", *PAIR, *place)
+    assert (done.returncode, "lease    held by nobody" in done.stdout) == (0, True)
+    assert "syphon   none runs with this state or these records" in done.stdout
+    assert call("syphon", "status", *place).returncode == 3
+
+
+def test_metrics_tell_the_same(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    make_lease(shop)
+    fill(shop, 20)
+    fill(shop, 10, path="returns")
+    shop.primary.faults.set("refuse", entity="returns")
+    syphon = Syphon(None, pair, state=tmp_path)
+    with running(syphon):
+        port = serve_metrics(syphon, 0)
+        until(lambda: syphon.progress().moved == 20 and "returns" in syphon.progress().paths)
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+    assert "pairbus_syphon_moved_total 20.0" in lines
+    assert 'pairbus_syphon_waiting{path="returns"} 10.0' in lines
+    assert 'pairbus_syphon_has_lease{pair="contoso"} 1.0' in lines
+    page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+    told = {line.split()[2] for line in lines if line.startswith("# TYPE pairbus_syphon")}
+    assert told <= set(re.findall(r"`(pairbus_syphon_\w+)`", page))

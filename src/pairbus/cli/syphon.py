@@ -14,6 +14,7 @@ from .pairs import PairChoice, pair_options
 from .syphon_options import all_pairs_option, state_of, state_option
 from .syphon_plan import plan_command
 from .syphon_run import run_command
+from .syphon_status import status_command
 from .tables import json_option, print_json
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def syphon() -> None:
 
 syphon.add_command(run_command)
 syphon.add_command(plan_command)
+syphon.add_command(status_command)
 
 
 def _order(choice: PairChoice, state: Path | None, order: Order, *, all_pairs: bool, as_json: bool) -> int:

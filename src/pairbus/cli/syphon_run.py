@@ -118,6 +118,12 @@ _INCOMPLETE = 4
     help="Where receipts go: a directory that executors share, or an object store. [default: STATE/records]",
 )
 @state_option
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve Prometheus metrics on this port of this machine; 0 picks a free one.",
+)
 @json_option
 def run_command(
     *,
@@ -139,6 +145,7 @@ def run_command(
     max_rate: float | None,
     records: RecordPlace | None,
     state: Path | None,
+    metrics_port: int | None,
     as_json: bool,
 ) -> int:
     """Move backlog messages to their entities, until stopped or, with --once, until none is left.
@@ -183,6 +190,8 @@ def run_command(
             leash=leash,
         )
         signals.obeyed_by(runner)
+        if metrics_port is not None:
+            _serve_metrics(runner, metrics_port)
         summary = _run(runner, once=once, as_json=as_json)
     summary = dataclasses.replace(summary, seconds=time.monotonic() - began)
     if as_json:
@@ -208,6 +217,13 @@ def _refuse_for_local(**given: object) -> None:
     for name, value in given.items():
         if value:
             raise ConfigurationError(f"--{name.replace('_', '-')} is for Spark, and --engine local has none")
+
+
+def _serve_metrics(runner: Syphon, port: int) -> None:
+    from pairbus.spark.metrics import serve_metrics  # late: needed by few
+
+    served = serve_metrics(runner, port)
+    click.echo(f"metrics on http://127.0.0.1:{served}/metrics", err=True)
 
 
 @contextmanager
@@ -282,18 +298,11 @@ class _ProgressLine:
     def __init__(self, *, draws: bool, as_json: bool) -> None:
         self._draws = draws
         self._as_json = as_json
-        self._seen: tuple[float, int] | None = None
-        self._rate = 0.0
         self._told_at = 0.0
         self._trouble: str | None = None
 
     def __call__(self, progress: SyphonProgress) -> None:
-        now, handled = time.monotonic(), progress.moved + progress.dead_lettered
-        if self._seen is not None:
-            passed = max(0.001, now - self._seen[0])
-            measured = (handled - self._seen[1]) / passed
-            self._rate = measured if self._rate == 0 else 0.7 * self._rate + 0.3 * measured
-        self._seen = now, handled
+        now = time.monotonic()
         # Its numbers change every second; that is no news.
         trouble = None if progress.trouble is None else re.sub(r"\d+", "", progress.trouble)
         is_news, self._trouble = trouble not in (None, self._trouble), trouble
@@ -303,23 +312,13 @@ class _ProgressLine:
             click.echo(f"{CLEAR_LINE}{self._line(progress)}", err=True, nl=False)
         elif is_news or now - self._told_at >= _PLAIN_PAUSE:
             self._told_at = now
-            click.echo(self._document(progress) if self._as_json else self._line(progress), err=True)
-
-    def _seconds_left(self, progress: SyphonProgress) -> float | None:
-        if progress.total is None or self._rate <= 1:
-            return None
-        return max(0, progress.total - progress.moved - progress.dead_lettered) / self._rate
-
-    def _document(self, progress: SyphonProgress) -> str:
-        left = self._seconds_left(progress)
-        more = {"rate": round(self._rate, 1), "seconds_left": None if left is None else round(left, 1)}
-        paths = {path: one._asdict() for path, one in progress.paths.items()}
-        return json.dumps({**dataclasses.asdict(progress), **more, "paths": paths})
+            told = json.dumps(progress.to_dict()) if self._as_json else self._line(progress)
+            click.echo(told, err=True)
 
     def _line(self, progress: SyphonProgress) -> str:
-        handled, left = progress.moved + progress.dead_lettered, self._seconds_left(progress)
+        handled, left = progress.moved + progress.dead_lettered, progress.seconds_left
         of = "" if progress.total is None else f" of {max(progress.total, handled):,}"
-        parts = [f"moved {progress.moved:,}{of}", f"{self._rate:,.0f}/s"]
+        parts = [f"moved {progress.moved:,}{of}", f"{progress.rate:,.0f}/s"]
         if left is not None:
             parts.append(f"{left:,.0f} s left")
         if progress.dead_lettered:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +20,7 @@ from pairbus.pairing.names import primary_name
 from pairbus.portal import Portal
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.meter import Meter
+from pairbus.stores.places import RecordPlace
 
 from .engine import TICK
 from .leash.leash import Leash
@@ -34,7 +34,13 @@ class SyphonLeases:
     """Use it with `with`, around all that pumps do."""
 
     def __init__(
-        self, backlogs: Sequence[Backlog], leash: Leash, *, run: str, kind: str, records: Sequence[Path]
+        self,
+        backlogs: Sequence[Backlog],
+        leash: Leash,
+        *,
+        run: str,
+        kind: str,
+        records: Sequence[RecordPlace],
     ) -> None:
         """`records` are for what is billed, one for each backlog. Does no I/O."""
         self._leash = leash

@@ -18,13 +18,14 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pairbus.backlog.discovery import Backlog, Discovery, discover
 from pairbus.client.state.directory import records_dir
 from pairbus.errors import ConfigurationError
+from pairbus.lease import Holder
 from pairbus.plumbing.files import make_directory
 from pairbus.portal import Portal
 from pairbus.pump import PumpOptions, PumpPair
@@ -38,6 +39,7 @@ from .leash.file_leash import FileLeash
 from .leash.leash import Leash, Progress, PumpSeen, WaitingPath
 from .leash.tether import ControlFile
 from .local_engine import LocalEngine
+from .onlookers import Speed, remove_status, write_status
 from .shard import ShardJob
 from .summary import ReceiptCounts, RunTally, SyphonSummary
 
@@ -48,6 +50,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 LeashKind = Literal["socket", "file"]
 _COMPACTION = "the compaction of receipts"
+# What the leash counts is newer.
+_TOLD_BY_LEASH = {"order", "pumps", "resting", "trouble", "paths"}
 # So long no task may run before that is told: a busy cluster takes its time.
 _PUMPLESS = 30.0
 
@@ -72,6 +76,22 @@ class SyphonProgress:
     retries: int = 0
     lost_locks: int = 0
     paths: Mapping[str, WaitingPath] = field(default_factory=dict)
+    #: Messages a second, of late.
+    rate: float = 0.0
+    #: The state of the lease of each pair: held, taken by another, unavailable …
+    leases: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long it will take at this rate; None if nobody knows."""
+        if self.total is None or self.rate <= 1:
+            return None
+        return max(0, self.total - self.moved - self.dead_lettered) / self.rate
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for JSON."""
+        paths = {path: one._asdict() for path, one in self.paths.items()}
+        return {**asdict(self), "seconds_left": self.seconds_left, "paths": paths}
 
 
 class Syphon:
@@ -117,6 +137,8 @@ class Syphon:
         self._leash = self._make_leash(kind, driver_host, epochs)
         self._begun = 0.0
         self._pumped_at = 0.0
+        self._speed = Speed()
+        self._leases: SyphonLeases | None = None
         self._was_stopped = False
         self._total: int | None = None
 
@@ -125,11 +147,15 @@ class Syphon:
             self._tally.add([row])
 
         if kind == "file":
-            directories = [place for place in self._places if not isinstance(place, StoreUri)]
-            if len(directories) < len(self._places):
+            if len(self._directories) < len(self._places):
                 raise ConfigurationError("a leash of files needs --records in a directory, not in a store")
-            return FileLeash(directories, epochs=epochs, on_row=add)
+            return FileLeash(self._directories, epochs=epochs, on_row=add)
         return Leash(self._places, host=driver_host, epochs=epochs, on_row=add)
+
+    @property
+    def _directories(self) -> list[Path]:
+        """The places that are not in a store."""
+        return [place for place in self._places if not isinstance(place, StoreUri)]
 
     # -- control, from any thread
 
@@ -177,13 +203,13 @@ class Syphon:
         self._begun = time.monotonic()
         discovery = _discover(self._backlogs)
         self._total = discovery.active
-        for place in self._places:
-            if not isinstance(place, StoreUri):
-                make_directory(place, follows=True)
-        with self._leash, self._leases() as leases:
+        for directory in self._directories:
+            make_directory(directory, follows=True)
+        with self._leash, self._ask_for_leases() as leases:
+            self._leases = leases
             if control is not None:
                 control.write(self._leash.address)
-            reporter = _Reporter(self, on_progress)
+            reporter = _Reporter(self, on_progress, self._tell_onlookers)
             leases.wait(ONCE_PATIENCE if once else None, reporter.tick)
             begun = time.monotonic()
             # Whoever was told to stop before all this has nothing to do.
@@ -192,10 +218,12 @@ class Syphon:
             self._was_stopped = once and self._leash.order == "stop"
             self._leash.settle()
             moving = time.monotonic() - begun
+            for directory in self._directories:
+                remove_status(directory, self._run_id)
             discovery = replace(discovery, notes=(*discovery.notes, *leases.notes))
         return self._sum_up(discovery, moving=moving)
 
-    def _leases(self) -> SyphonLeases:
+    def _ask_for_leases(self) -> SyphonLeases:
         return SyphonLeases(
             self._backlogs, self._leash, run=self._run_id, kind=self._engine.kind, records=self.records
         )
@@ -270,7 +298,19 @@ class Syphon:
             retries=counts["retries"],
             lost_locks=counts["lost_locks"],
             paths=progress.paths,
+            rate=self._speed.rate,
+            leases={} if self._leases is None else self._leases.describe(),
         )
+
+    def _tell_onlookers(self, progress: SyphonProgress) -> None:
+        """For `pairbus syphon status`, by the leash and by a file beside the receipts."""
+        handled = progress.moved + progress.dead_lettered
+        self._speed.note(handled, time.monotonic())
+        holder = Holder.of_this_process(self._run_id, kind=self._engine.kind, now=time.time())
+        told = {**progress.to_dict(), "rate": self._speed.rate, "at": holder.since, "who": asdict(holder)}
+        self._leash.facts = {name: told[name] for name in told if name not in _TOLD_BY_LEASH}
+        for directory in self._directories:
+            write_status(directory, self._run_id, told)
 
     def _count(self) -> ReceiptCounts:
         """What the pumps have said, if each has spoken and none sent anything twice; else what is written."""
@@ -359,12 +399,14 @@ def _records_for(
 class _Reporter:
     """Calls back about every second."""
 
-    def __init__(self, syphon: Syphon, on_progress: Callable[[SyphonProgress], None] | None) -> None:
+    def __init__(self, syphon: Syphon, *listeners: Callable[[SyphonProgress], None] | None) -> None:
         self._syphon = syphon
-        self._on_progress = on_progress
+        self._listeners = [one for one in listeners if one is not None]
         self._next = time.monotonic() + 1.0
 
     def tick(self) -> None:
-        if self._on_progress is not None and time.monotonic() >= self._next:
+        if time.monotonic() >= self._next:
             self._next = time.monotonic() + 1.0
-            self._on_progress(self._syphon.progress())
+            progress = self._syphon.progress()
+            for tell in self._listeners:
+                tell(progress)
