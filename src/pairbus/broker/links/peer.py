@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pairbus import conditions
-from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import (
     Closed,
     LinkAttached,
@@ -35,7 +34,7 @@ from pairbus.amqp.events import (
     TransferReceived,
 )
 from pairbus.amqp.link import Link
-from pairbus.amqp.performatives import AmqpError, Target
+from pairbus.amqp.performatives import AmqpError
 from pairbus.broker.access.connection_rights import Access
 from pairbus.broker.access.tokens import Grant, TokenRejected, check_plain
 from pairbus.broker.bounded_log import BoundedLog
@@ -47,6 +46,7 @@ from pairbus.fault_kinds import LineState
 
 from .attach import attach_link
 from .endpoint import LinkEndpoint
+from .machine import make_machine, target_of
 from .pace import MEMBER_SLICE, MOST_OUTPUT, STRANGER_READ, STRANGER_SLICE
 from .requests import AnswerEndpoint, FindAnswers
 
@@ -55,9 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 bounded = BoundedLog(log)
-# Azure closes a connection on which nothing was heard for four minutes.
-IDLE_TIMEOUT = 240.0
-MAX_FRAME_SIZE = 65536
 # Seconds that a client has to answer our close before the socket goes, and what its answer begins with.
 CLOSE_WAIT = 1.0
 _CLOSE_MARK = b"\x00\x53\x18"
@@ -75,18 +72,7 @@ class Peer(Direct):
         self.access = Access()
         self.endpoints: dict[Link, LinkEndpoint] = {}
         self._answers: dict[Link, AnswerEndpoint] = {}
-        self.machine = Connection(
-            server=True,
-            container_id=host.name,
-            # The npm client of a connection string with a signature instead of a key does without SASL. Such
-            # a peer may do no more than one that came as ANONYMOUS: nothing before it has put a token.
-            sasl_optional=True,
-            max_frame_size=MAX_FRAME_SIZE,
-            idle_timeout=IDLE_TIMEOUT,
-            limits=host.amqp_limits,
-            trusted=False,
-            now=time.monotonic(),
-        )
+        self.machine = make_machine(host.name, host.amqp_limits, now=time.monotonic())
         self.buffer = host.read_buffer[:STRANGER_READ]
         #: Enough for one turn waits to be written. Who was to get more of it is in `starved`.
         self.is_full = False
@@ -550,7 +536,7 @@ class Peer(Direct):
 
         def find(reply_to: str | None) -> AnswerEndpoint | None:
             links = self._answers.values()
-            named = [endpoint for endpoint in links if reply_to and _target(endpoint.link) == reply_to]
+            named = [endpoint for endpoint in links if reply_to and target_of(endpoint.link) == reply_to]
             here = [endpoint for endpoint in links if endpoint.address == address]
             return next(reversed(named or here), None)
 
@@ -597,11 +583,6 @@ class Peer(Direct):
 
     def _fields(self) -> dict[str, Any]:
         return {"namespace": self.host.name, "connection": self.name}
-
-
-def _target(link: Link) -> str | None:
-    target = link.remote_attach.target if link.remote_attach else None
-    return target.address if isinstance(target, Target) else None
 
 
 _HANDLERS: dict[type[ProtocolEvent], Callable[[Peer, Any], None]] = {
