@@ -452,3 +452,26 @@ async def test_a_plan_tells_what_a_drain_would_do(bus: Bus, pair: PumpPair) -> N
     assert float(plan.cost) > 0
     assert bus.left() == 7
     assert bus.locked() == 0
+
+
+def test_records_that_were_copied_count_once(spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    """Under other names, in other places, a part of them, all of them in one file: none of it is a loss."""
+    letters = [Letter(path="orders", id=f"m{n}") for n in range(6)]
+    bus.put(letters)
+    records, elsewhere = tmp_path / "records", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for group in (letters[:2], letters[2:4], letters[4:]):
+        record(records, bus, group)
+    first, second, third = closed_segments(records, "redirects")
+    both = first.read_bytes() + second.read_bytes()
+    (records / "redirects-1 (copy).jsonl").write_bytes(first.read_bytes())
+    (elsewhere / "redirects-all.jsonl").write_bytes(both + both)
+    (elsewhere / f"redirects-{third.name}").write_bytes(third.read_bytes())
+    third.write_bytes(2 * third.read_bytes())
+    for head in records.glob("*.head"):
+        shutil.copy(head, elsewhere)
+    verdict = verify(spark, [Backlog(pair=pair)], records=[records, elsewhere])
+    assert (verdict.redirected, verdict.waiting, verdict.lost) == (6, 6, 0)
+    assert (verdict.gaps, verdict.is_clean) == ((), True)
+    assert [note for note in verdict.notes if "stand elsewhere too" in note]
+    assert not [note for note in verdict.notes if "0.1.0" in note]

@@ -17,6 +17,8 @@
    another number if it can (receipts).
 6. What a table has taken over is *covered*: the chain goes on from there, and the table answers for it.
 7. Who ends and has written nothing leaves one sign with all others like it, so that they do not heap up.
+8. A commit counts once, however often it stands there: files are copied, under any name. What it is it says
+   by itself, not by the name of its file; but a file that has the name of another one was put in its place.
 """
 
 from __future__ import annotations
@@ -217,6 +219,10 @@ def anchor_adopted(directory: Path, kind: str, name: str, data: bytes) -> None:
         replace(head, is_adopted=True).publish(directory, kind)
 
 
+#: What tells a commit from all others: its writer, number and hash.
+CommitKey = tuple[str, int, str]
+
+
 class ChainCommit(NamedTuple):
     """A commit that was found, or, with number 0, something else in its place."""
 
@@ -229,6 +235,11 @@ class ChainCommit(NamedTuple):
     complaint: str = ""
 
     @property
+    def key(self) -> CommitKey:
+        """What it is told by; by its place, if it is none."""
+        return (self.writer, self.number, self.own) if self.number else (self.place, 0, self.complaint)
+
+    @property
     def is_sound(self) -> bool:
         """Whether it is as it was written."""
         return not self.complaint
@@ -236,19 +247,29 @@ class ChainCommit(NamedTuple):
 
 def read_commits(place: str, data: bytes) -> Iterator[ChainCommit]:
     """The commits of a segment with links."""
+    return (commit for commit, _ in split_commits(place, data))
+
+
+def is_unchained(key: CommitKey) -> bool:
+    """Whether it stands for a whole segment without links."""
+    return key[:2] == ("", 0)
+
+
+def split_commits(place: str, data: bytes) -> Iterator[tuple[ChainCommit, bytes]]:
+    """The same, each with its rows."""
     name = _NAME.match(Path(place).name)
-    writer, first = (name[1], int(name[2])) if name else ("", 0)
     end = 0
     for match in _LINK.finditer(data):
-        found = _read_commit(match.group(), data[end : match.start()], place)
-        if found.is_sound and (found.writer != writer or found.number < first):
+        rows = data[end : match.start()]
+        found = _read_commit(match.group(), rows, place)
+        if name and found.is_sound and (found.writer != name[1] or found.number < int(name[2])):
             misplaced = f"commit {found.number} of {found.writer} does not belong there,"
             found = found._replace(complaint=misplaced)
-        yield found
+        yield found, rows
         end = match.end()
     if end < len(data):
         loose = data.count(b"\n", end) + (not data.endswith(b"\n"))
-        yield ChainCommit(0, "", 0, "", "", place, f"{loose:,} lines without a link are")
+        yield ChainCommit(0, "", 0, "", "", place, f"{loose:,} lines without a link are"), data[end:]
 
 
 def _read_commit(line: bytes, rows: bytes, place: str) -> ChainCommit:
@@ -333,8 +354,8 @@ class SegmentData(NamedTuple):
 
 
 class ChainAudit(NamedTuple):
-    """What is wrong with chains, what is worth knowing, how far each one goes, how many rows have none, and
-    which segments were edited.
+    """What is wrong with chains, what is worth knowing, how far each one goes, how many rows have none, which
+    segments were edited, and the commits that stand in each.
     """
 
     gaps: list[str]
@@ -342,6 +363,7 @@ class ChainAudit(NamedTuple):
     ends: dict[str, ChainCover]
     unchained: int
     damaged: set[str]
+    contents: dict[str, list[CommitKey]]
 
 
 def audit_chains(
@@ -360,11 +382,15 @@ def audit_chains(
     chains: dict[str, dict[int, ChainCommit]] = {}
     unchained = 0
     closed: dict[str, int] = {}
+    contents: dict[str, list[CommitKey]] = {}
     for segment in segments:
-        if not is_chained(Path(segment.place).name):
+        keys = contents[segment.place] = []
+        if not is_chained(Path(segment.place).name) and _LINK.search(segment.data) is None:
             unchained += segment.data.count(b"\n")
+            keys.append(("", 0, seal_of(segment.data)))  # see `is_unchained`
             continue
         for commit in read_commits(segment.place, segment.data):
+            keys.append(commit.key)
             if not commit.is_sound:
                 gaps.append(f"{commit.complaint} in {commit.place}")
                 damaged.add(commit.place)
@@ -394,7 +420,7 @@ def audit_chains(
             notes.append(chain.describe_open(chain.own))
     if len(notes) > _NAMED:
         notes[_NAMED:] = [f"and {len(notes) - _NAMED:,} more chains are open"]
-    return ChainAudit(gaps, notes, ends, unchained, damaged)
+    return ChainAudit(gaps, notes, ends, unchained, damaged, contents)
 
 
 class _Chain:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .chain import ChainAudit, HeadFile, SegmentData, audit_chains, read_heads
+from .chain import ChainAudit, HeadFile, SegmentData, audit_chains, is_chained, read_heads
 from .generation import TableRead, newest_table, read_table, uncovered
+from .seal import seal_of_file
 from .segment import SegmentRead, closed_segments, read_open_segments
 
 
@@ -34,7 +36,8 @@ class RecordFiles(NamedTuple):
             opened.pop(path.name, None)
         table = read_table(directory, kind, is_audited=is_audited)
         later = read_heads(directory, kind)
-        return cls(directory, kind, heads, opened, uncovered(closed, table), table, later)
+        fresh = _without_copies(uncovered(closed, table))
+        return cls(directory, kind, heads, opened, fresh, table, later)
 
     def are_there(self) -> bool:
         """Whether nothing of it has been removed, or replaced."""
@@ -58,3 +61,13 @@ class RecordFiles(NamedTuple):
             yield SegmentData(str(path), path.read_bytes(), is_closed=True)
         for name, one in self.opened.items():
             yield SegmentData(str(self.directory / name), one.data, is_closed=False)
+
+
+def _without_copies(paths: list[Path]) -> list[Path]:
+    """Files that are the same under several names count once, by the first that tells its writer."""
+    sizes = Counter(path.stat().st_size for path in paths)
+    kept: dict[str, Path] = {}
+    for path in sorted(paths, key=lambda path: not is_chained(path.name)):
+        is_alone = sizes[path.stat().st_size] == 1
+        kept.setdefault(path.name if is_alone else seal_of_file(path), path)
+    return sorted(kept.values())

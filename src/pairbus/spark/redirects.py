@@ -17,9 +17,20 @@ from pyspark.sql import functions as F
 
 from pairbus.client.state.records import KIND, RedirectRecord
 from pairbus.ledger import SegmentRead, adopt_segments
-from pairbus.ledger.chain import LINK_MARK, ChainAudit, HeadFile, host_of, is_silent, moment
+from pairbus.ledger.chain import (
+    LINK_MARK,
+    ChainAudit,
+    CommitKey,
+    HeadFile,
+    host_of,
+    is_silent,
+    is_unchained,
+    moment,
+    split_commits,
+)
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.record_files import RecordFiles
+from pairbus.ledger.segment import parse_lines
 from pairbus.ledger.store_files import StoreFiles, begin_anew
 from pairbus.pairing.names import TRANSFER_SEGMENT
 from pairbus.stores.places import RecordPlace, StoreUri
@@ -65,7 +76,9 @@ def read_redirects(
     gaps, notes = found.gaps, found.notes
     if found.unchained:
         notes.append(f"{found.unchained:,} redirect records are of version 0.1.0, and not chained")
-    if not (found.closed or found.stored or found.opened or found.has_heads):
+    if copies := found.choose():
+        notes.append(f"{copies:,} files hold redirect records that stand elsewhere too: each counts once")
+    if not (found.sources or found.has_heads):
         gaps.append("there are no redirect records: a client writes them if it has a state_dir")
     rows = found.load(spark)
     rows = rows.withColumn("pair", pair_of(F.col("queue"))).localCheckpoint(eager=True)
@@ -81,36 +94,54 @@ def read_redirects(
     return RedirectsRead(whole.where(is_ours), tuple(gaps), tuple(notes))
 
 
+class _Source(NamedTuple):
+    """A segment: in a directory, being written there if it was `read`; or in a store."""
+
+    file: Path
+    size: int
+    keys: list[CommitKey]
+    is_damaged: bool
+    read: SegmentRead | None = None
+    store: StoreUri | None = None
+
+    @property
+    def rank(self) -> tuple[bool, bool, int]:
+        """Which of several counts: what is whole, what is in a store and so closed, the largest."""
+        return self.is_damaged, self.store is None, -self.size
+
+    @property
+    def data(self) -> bytes:
+        if self.read is not None:
+            return self.read.data
+        return self.file.read_bytes() if self.store is None else open_store(self.store).read(self.file.name)
+
+
 class _Found:
-    """What there is in all places. A segment that is in two of them counts once."""
+    """What there is in all places. Copies may be anywhere, older than the original, and under other names:
+    every commit counts once.
+    """
 
     def __init__(self) -> None:
         self.gaps: list[str] = []
         self.notes: list[str] = []
-        self.closed: dict[str, Path] = {}
-        self.stored: dict[str, StoreUri] = {}
-        self.opened: dict[str, SegmentRead] = {}
         self.has_heads = False
         self.unchained = 0
-        self._sizes: dict[str, int] = {}
+        self.sources: list[_Source] = []
+        # Of those: what counts as it is, and the rows that count of the others.
+        self._whole: list[_Source] = []
+        self._rows: list[dict[str, Any]] = []
 
     def add_directory(self, directory: Path) -> None:
         adopt_segments(directory, KIND)
         files = RecordFiles.list(directory, KIND)
+        audit = files.audit(must_succeed=True)
         self.gaps += _missing(directory)
-        self._add_audit(files.audit(must_succeed=True), files.heads)
-        # One that was copied is in two directories; the larger one is the newer.
+        self._add_audit(audit, files.heads)
         for name, one in files.opened.items():
             self.gaps += _tell_bad({f"{directory / name}, which is being written": one.bad})
-            if len(one.data) > self._sizes.get(name, -1) and name not in self.stored:
-                self._sizes[name], self.opened[name] = len(one.data), one
-                self.closed.pop(name, None)
+            self._add(directory / name, str(directory / name), audit, size=len(one.data), read=one)
         for path in files.closed:
-            if (size := path.stat().st_size) > self._sizes.get(
-                path.name, -1
-            ) and path.name not in self.stored:
-                self._sizes[path.name], self.closed[path.name] = size, path
-                self.opened.pop(path.name, None)
+            self._add(path, str(path), audit, size=path.stat().st_size)
 
     def add_store(self, place: StoreUri, *, now: float) -> None:
         files = StoreFiles.list(open_store(place), KIND)
@@ -122,11 +153,8 @@ class _Found:
             for _, head in files.later
             if head is not None and is_silent(head, now=now)
         ]
-        # What is in a store is closed, and so as large as it will ever be.
         for name in files.fresh:
-            self.stored[name] = place
-            self.closed.pop(name, None)
-            self.opened.pop(name, None)
+            self._add(Path(name), f"{files.store.place}/{name}", audit, store=place)
 
     def _add_audit(self, audit: ChainAudit, heads: Sequence[HeadFile]) -> None:
         self.gaps += audit.gaps
@@ -134,24 +162,71 @@ class _Found:
         self.unchained += audit.unchained
         self.has_heads |= bool(heads)
 
+    def _add(
+        self,
+        file: Path,
+        place: str,
+        audit: ChainAudit,
+        *,
+        size: int = 0,
+        read: SegmentRead | None = None,
+        store: StoreUri | None = None,
+    ) -> None:
+        keys, is_damaged = audit.contents[place], place in audit.damaged
+        self.sources.append(_Source(file, size, keys, is_damaged, read, store))
+
+    def choose(self) -> int:
+        """Have every commit once; how many files repeat what stands elsewhere."""
+        seen: set[CommitKey] = set()
+        copies = 0
+        for source in sorted(self.sources, key=lambda source: source.rank):
+            keys = source.keys
+            if any(is_unchained(key) for key in keys):
+                # Those of version 0.1.0 have a name each: a smaller one of that name is older.
+                named = ("", 0, source.file.name)
+                keys = [] if named in seen else keys
+                seen.add(named)
+            fresh = set(keys) - seen
+            seen |= fresh
+            is_copy = len(fresh) < len(source.keys)
+            copies += is_copy
+            if is_copy:
+                self._rows += _rows_of(source, fresh)
+            elif source.read is not None:
+                self._rows += source.read.rows
+            else:
+                self._whole.append(source)
+        return copies
+
     def load(self, spark: SparkSession) -> DataFrame:
-        """All rows, each with the file that it is in."""
-        fresh: list[dict[str, Any]] = [row for one in self.opened.values() for row in one.rows]
-        cells = [tuple(row.get(name) for name in _COLUMNS) for row in fresh]
+        """All rows that were chosen, each with the file that it is in."""
+        cells = [tuple(row.get(name) for name in _COLUMNS) for row in self._rows]
         rows = spark.createDataFrame(cells, _DDL).withColumn("file", F.lit("a file that is being written"))
         # As text first: every line has to be a record, and a reader of JSON passes over some that are none.
         lines: list[DataFrame] = []
-        if self.closed:
-            text = spark.read.text([literal(path) for path in self.closed.values()])
+        if paths := [source.file for source in self._whole if source.store is None]:
+            text = spark.read.text([literal(path) for path in paths])
             lines.append(text.select("value", F.input_file_name().alias("file")))
-        for place in dict.fromkeys(self.stored.values()):
-            names = [name for name, of in self.stored.items() if of == place]
-            lines.append(object_lines(spark, place, names))
+        stores = dict.fromkeys(source.store for source in self._whole)
+        for place in stores:
+            if place is not None:
+                names = [source.file.name for source in self._whole if source.store == place]
+                lines.append(object_lines(spark, place, names))
         for some in lines:
             told = some.where(~F.col("value").startswith(LINK_MARK))
             parsed = told.select(F.from_json("value", _DDL).alias("row"), "file")
             rows = rows.unionByName(parsed.select("row.*", "file"))
         return rows
+
+
+def _rows_of(source: _Source, wanted: set[CommitKey]) -> list[dict[str, Any]]:
+    """The rows of some commits, each once."""
+    found: list[dict[str, Any]] = []
+    for commit, part in split_commits(str(source.file), source.data) if wanted else ():
+        if commit.key in wanted:
+            wanted = wanted - {commit.key}
+            found += parse_lines(part).rows
+    return found
 
 
 def _missing(directory: Path) -> list[str]:
