@@ -7,6 +7,8 @@ Theory of operation
    completed. A crash in between sends a message twice at worst.
 3. A message whose completion fails (its lock was lost) comes again, or is fetched if it was put aside. Its
    number is remembered from when the primary has it, so that it is completed then and not sent a second time.
+   Where it fails for another reason it is tried again while the lock lasts, which outlives its link: who ends
+   with such messages leaves them to the next pump, which knows nothing of them and sends them again.
 4. When the link to the queue opens, the queue is looked through (see `intake`).
 5. The end: credit is taken back, what waits is given back, what is on the way is awaited and completed.
 6. A queue that cannot be read is tried again after a pause, and disturbs nobody else.
@@ -42,6 +44,9 @@ log = logging.getLogger(__name__)
 _LONGEST_QUIET = 1.0
 # And so soon while a drain waits for paths that are down.
 _PATIENT_QUIET = 30.0
+# Rule 3: a completion that ends like this is not tried again. And the longest pause before another try.
+_NO_LOCK = {conditions.MESSAGE_LOCK_LOST, conditions.SESSION_LOCK_LOST, conditions.MESSAGE_NOT_FOUND}
+_LONGEST_PAUSE = 5.0
 
 
 def _end_of_lock(held: Parcel) -> float:
@@ -351,18 +356,40 @@ class QueuePump:
         """Rule 2: receipts, then completion."""
         try:
             await self._station.receipts.append([self._book.moved(parcel, now) for parcel in moved])
-            outcomes = await self._source.complete([parcel.delivery for parcel in moved])
+            lost = await self._complete_all(moved)
             tally = self._station.tally.of(path)
-            for held, error in zip(moved, outcomes, strict=True):
-                if error is None:
-                    self._intake.unsettled.discard(held.number)
-                else:
-                    self._station.tally.lost_locks += 1
-                    self._note_unsettled(held.number, is_deferred=held.was_deferred)
-                tally.bytes += held.size
+            for held in lost:
+                self._station.tally.lost_locks += 1
+                self._note_unsettled(held.number, is_deferred=held.was_deferred)
+            tally.bytes += sum(held.size for held in moved)
             tally.moved += len(moved)
         finally:
             self._finishing -= len(moved)
+
+    async def _complete_all(self, moved: list[Parcel]) -> list[Parcel]:
+        """Rule 3: those that are not known to be completed."""
+        lost: list[Parcel] = []
+        left, pause = moved, self._options.first_back_off
+        while True:
+            outcomes = await self._outcomes(
+                self._source.complete([parcel.delivery for parcel in left]), len(left)
+            )
+            is_last, now = self._is_stopping, self._station.now()
+            again: list[Parcel] = []
+            for held, error in zip(left, outcomes, strict=True):
+                if error is None:
+                    self._intake.unsettled.discard(held.number)
+                elif is_last or error.condition in _NO_LOCK or held.locked_until < now + pause:
+                    lost.append(held)
+                else:
+                    again.append(held)
+            if again:
+                await self._nap(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            # What has come again meanwhile was completed as a stray.
+            left = [held for held in again if held.number in self._intake.unsettled]
+            if not left:
+                return lost
 
     async def _defer(self, step: Defer[Parcel]) -> None:
         deliveries = deliveries_of(step.messages)
