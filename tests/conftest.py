@@ -1,8 +1,8 @@
 """Tests that need a tool beyond Python, and what happens where the tool is missing.
 
-A test asks for the tool by its fixture (`node`, `java`, `chromium`, `connect`). Where it is not
-installed the test is left out at collection and listed at the end of the run, so that a machine with Python
-alone still checks all it can and nothing goes missing silently. With PAIRBUS_REQUIRE_ALL=1, as in CI, a
+A test asks for the tool by its fixture (`node`, `java`, `chromium`, `promtool_program`, `connect`). Where it
+is not installed the test is left out at collection and listed at the end of the run, so that a machine with
+Python alone still checks all it can and nothing goes missing silently. With PAIRBUS_REQUIRE_ALL=1 (CI), a
 missing tool is an error. The rights of root (`lines`, `small_disk`) nobody can install: without them tests
 are left out and listed in either case.
 
@@ -89,6 +89,7 @@ TOOLS = {
     "azurite": Tool("Node", ("node", "npm")),
     "java": Tool("Java", ("java",)),
     "chromium": Tool("Chromium", ("chromium",)),
+    "promtool_program": Tool("Prometheus", ("promtool",)),
     "connect": Tool("Spark Connect", ("java",), ("grpc",)),
     "lines": ROOT_RIGHTS,
     "small_disk": ROOT_RIGHTS,
@@ -114,6 +115,7 @@ LONGEST_FIRST = (
     *dict.fromkeys(PARCELS.values()),
     *(
         "drill",
+        "dashboard",
         "simulation",
         "ordeal",
         "crash",
@@ -288,6 +290,14 @@ def java() -> Path:
 def chromium() -> Path:
     """The Chromium binary, in which pages are looked at."""
     found = shutil.which("chromium")
+    assert found is not None
+    return Path(found)
+
+
+@pytest.fixture(scope="session")
+def promtool_program() -> Path:
+    """Prometheus' own checker of rules."""
+    found = shutil.which("promtool")
     assert found is not None
     return Path(found)
 

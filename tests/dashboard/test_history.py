@@ -51,6 +51,24 @@ def test_an_entity_that_was_always_healthy_has_no_changes() -> None:
     assert history.changes("shop") == []
 
 
+def test_a_chart_knows_the_state_that_it_begins_with() -> None:
+    history = History(None, now=0.0)
+    for at in range(500):  # another path that flaps must not push it out
+        flapping = {"state": "suspect" if at % 2 else "failed_over", "since": float(at), "reason": ""}
+        steady = {"state": "failed_over", "since": 0.0, "reason": ""}
+        history.note_states("shop", {"orders": steady, "payments": flapping}, now=float(at))
+    found = history.changes("shop", since=495.0)
+    assert [one["new"] for one in found if one["path"] == "orders"] == ["failed_over"]
+    assert [one["at"] for one in found if one["path"] == "payments"] == [
+        494.0,
+        495.0,
+        496.0,
+        497.0,
+        498.0,
+        499.0,
+    ]
+
+
 def test_samples_keep_their_distance_and_the_peak() -> None:
     history = History(None, now=0.0)
     depths = [5, *range(2000), 7]

@@ -171,7 +171,7 @@ class Collector:
             "at": now,
             "pairs": {
                 pair.name: {
-                    "changes": self._history.changes(pair.name)[-200:],
+                    "changes": self._history.changes(pair.name, since=now - _CHART_SPAN),
                     "samples": self._history.samples(pair.name, since=now - _CHART_SPAN),
                 }
                 for pair in self._watched.pairs

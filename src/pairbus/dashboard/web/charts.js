@@ -35,8 +35,10 @@ export function timeline(pair, history, now) {
   const lanes = paths.map(path => {
     const changes = history.changes.filter(one => one.path === path);
     const spans = changes.map((one, index) => ({ ...one, ends: changes[index + 1]?.at ?? now }));
-    const first = changes[0];
-    if (!first || first.at > from) spans.unshift({ new: first ? first.old : "healthy", at: from, ends: first?.at ?? now, reason: "" });
+    const first = changes[0], entity = pair.entities.find(one => one.path === path);
+    if (!first || first.at > from) {
+      spans.unshift({ new: first ? first.old : entity?.state ?? "healthy", at: from, ends: first?.at ?? now, reason: "" });
+    }
     const seen = spans.filter(one => one.ends >= from);
     const told = seen.map(one => `${stateWords(one.new)} from ${clock(Math.max(one.at, from))} for ${duration(one.ends - Math.max(one.at, from))}`);
     return h("div", { class: "lane" }, h("span", {}, h("bdi", {}, path)),

@@ -1,0 +1,212 @@
+"""The page in a real browser: each view, each action, live, reconnecting, read-only, by keyboard, on a phone.
+
+One browser goes through it all once (`tests/node/dashboard.js`); a test looks at what each check has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from pairbus.aio import PairedServiceBusClient
+from pairbus.broker import Broker
+from pairbus.dashboard.server import Serving, serving
+from pairbus.dashboard.watched import Watched
+from tests.guards.sources import ROOT
+from tests.node.script import Report
+
+from .scene import TOKEN, open_client, send, watch
+
+# A quarter of a minute on a machine that has nothing else to do.
+DEADLINE = 280.0
+pytestmark = pytest.mark.timeout(DEADLINE + 20)
+
+
+class Stage:
+    """Two dashboards of one pair whose client sends all the time; one of them can be restarted."""
+
+    def __init__(self, broker: Broker, watched: Watched, client: PairedServiceBusClient, place: Path) -> None:
+        self._broker = broker
+        self._watched = watched
+        self._client = client
+        self._history = place / "history.jsonl"
+        self._stack = AsyncExitStack()
+        self._port = 0
+        self.address = ""
+
+    async def start(self) -> None:
+        how = Serving(port=self._port, token=TOKEN, control=True, history=self._history)
+        address = await self._stack.enter_async_context(serving(self._watched, how))
+        self.address = address.partition("#")[0]
+        self._port = int(self.address.rstrip("/").rpartition(":")[2])
+
+    async def stop(self) -> None:
+        await self._stack.aclose()
+
+    async def hold(self) -> None:
+        """Have something in the backlog that cannot be moved."""
+        for path in ("orders", "payments"):
+            self._client.fail_over(path, reason="to hold it")
+            await send(self._client, path, [f"{path}-held"])
+        await asyncio.to_thread(self._broker["contoso"].faults.set, "silence")
+
+    async def release(self) -> None:
+        await asyncio.to_thread(self._broker["contoso"].faults.clear)
+
+
+@asynccontextmanager
+async def sending(client: PairedServiceBusClient) -> AsyncIterator[None]:
+    """Orders and payments, all the time."""
+
+    async def keep_sending(path: str) -> None:
+        async with client.get_queue_sender(path) as sender:
+            while True:
+                await sender.send_messages(ServiceBusMessage(f"<b>{path}</b>"))
+                await asyncio.sleep(0.1)
+
+    tasks = [asyncio.create_task(keep_sending(path)) for path in ("orders", "payments")]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def browse(node: Path, chromium: Path, stage: Stage, read_only: str) -> Report:
+    process = await asyncio.create_subprocess_exec(
+        str(node),
+        str(ROOT / "tests" / "node" / "dashboard.js"),
+        *(stage.address, TOKEN, read_only, str(chromium)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    errors: list[str] = []
+
+    async def obey(asked: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
+        async for raw in asked:
+            line = raw.decode().strip()
+            if line.startswith("please "):
+                await getattr(stage, line.removeprefix("please "))()
+                answer.write(b"done\n")
+            else:
+                errors.append(line)
+
+    obeying = asyncio.create_task(obey(process.stderr, process.stdin))
+    lines: list[str] = []
+    try:
+        with suppress(TimeoutError):  # what it has seen until then is told
+            async with asyncio.timeout(DEADLINE):
+                async for line in process.stdout:
+                    lines.append(line.decode())
+                await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        obeying.cancel()
+        with suppress(asyncio.CancelledError):
+            await obeying
+    return Report(lines, f"the script ended with {process.returncode}: {errors}")
+
+
+async def play(node: Path, chromium: Path, place: Path) -> Report:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        for path in ("orders", "payments"):
+            broker["contoso"].create_queue(path)
+        watched = watch(broker, place)
+        async with open_client(broker, watched) as client:
+            await send(client, "orders", ["first"])
+            broker["contoso"].create_queue("gone")
+            client.fail_over("gone", reason="to make a dead letter of it")
+            await send(client, "gone", ["dead"])
+            broker["contoso"].delete_queue("gone")
+            client.mark_path_healthy("gone")
+            stage = Stage(broker, watched, client, place)
+            async with sending(client), serving(watched, Serving()) as read_only:
+                await stage.start()
+                try:
+                    return await browse(node, chromium, stage, read_only)
+                finally:
+                    await stage.stop()
+
+
+@pytest.fixture(scope="module")
+def report(node: Path, chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return asyncio.run(play(node, chromium, tmp_path_factory.mktemp("browser")))
+
+
+@pytest.fixture
+def seen(request: pytest.FixtureRequest, report: Report) -> Any:
+    """What the check with the name of this test has seen."""
+    return report[request.node.name.removeprefix("test_").replace("_", " ")]
+
+
+def test_sign_in(seen: str) -> None:
+    assert seen.endswith("/#/overview")
+    assert TOKEN not in seen
+
+
+def test_all_is_well(seen: Any) -> None:
+    assert seen == ["Overview – Pairbus", 1]
+
+
+def test_an_outage_is_seen(seen: str) -> None:
+    assert seen == "▲ Overview – Pairbus"
+
+
+def test_nothing_sticks_out(seen: Any) -> None:
+    assert seen == []
+
+
+def test_names_for_a_screen_reader(seen: Any) -> None:
+    assert seen == []
+
+
+def test_by_keyboard(seen: list[str]) -> None:
+    assert seen[0] == "Skip to content"
+    assert seen[-1] == "Backlog"
+
+
+def test_a_look_into_a_queue(seen: Any) -> None:
+    assert seen == ["body of first", 0]
+
+
+def test_heal_and_drain(seen: bool) -> None:
+    assert seen
+
+
+def test_redrive(seen: None) -> None:
+    assert seen is None
+
+
+def test_pause_resume_and_stop(report: Report) -> None:
+    assert report["pause, resume and stop"] is None
+
+
+def test_one_path_only(seen: None) -> None:
+    assert seen is None
+
+
+def test_reconnect_after_a_restart(seen: int) -> None:
+    assert seen == 1, "the history is there again"
+
+
+def test_read_only(report: Report) -> None:
+    buttons, words = report["read-only"]
+    assert buttons == ["Look"]
+    assert words == 1
+
+
+def test_nothing_to_complain_about(seen: Any) -> None:
+    assert seen == []

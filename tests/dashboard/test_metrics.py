@@ -1,0 +1,237 @@
+"""Metrics, rules, runbook and Grafana dashboard agree; each alert is raised by what it is for."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pairbus.broker import Broker
+from pairbus.dashboard.metrics import FAMILIES
+from pairbus.dashboard.picture import headline, picture_pair
+from tests.guards.sources import ROOT
+
+from .scene import PAIR, open_client, send, served, watch
+from .test_pages import pair_of, seen
+
+RULES = ROOT / "deploy" / "prometheus" / "pairbus.rules.yml"
+PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+GRAFANA = json.loads((ROOT / "deploy" / "grafana" / "pairbus.json").read_text(encoding="utf-8"))
+NAMES = {family.name for family in FAMILIES}
+ALERTS = dict(re.findall(r"- alert: (\w+)\n +expr: (.+)", RULES.read_text(encoding="utf-8")))
+CLIENT = 'pair="shop",client="host:1"'
+# For each alert, series that raise it and series that do not.
+TRIALS: dict[str, tuple[dict[str, float], dict[str, float]]] = {
+    "PairFaulted": ({f"pairbus_client_fault{{{CLIENT}}}": 1}, {f"pairbus_client_fault{{{CLIENT}}}": 0}),
+    "EntityFaulted": (
+        {'pairbus_entity_worst_state{pair="shop",path="orders",state="faulted"}': 1},
+        {'pairbus_entity_worst_state{pair="shop",path="orders",state="suspect"}': 1},
+    ),
+    "EntityFailedOver": (
+        {'pairbus_entity_worst_state{pair="shop",path="orders",state="failed_over"}': 1},
+        {'pairbus_entity_worst_state{pair="shop",path="orders",state="healthy"}': 1},
+    ),
+    "NoRotationLeft": (
+        {
+            f"pairbus_client_rotation_usable{{{CLIENT}}}": 0,
+            f"pairbus_client_rotation_queues{{{CLIENT}}}": 10,
+        },
+        {f"pairbus_client_rotation_usable{{{CLIENT}}}": 0, f"pairbus_client_rotation_queues{{{CLIENT}}}": 0},
+    ),
+    "BacklogOld": (
+        {'pairbus_backlog_path_oldest_seconds{pair="shop",path="orders"}': 3600},
+        {'pairbus_backlog_path_oldest_seconds{pair="shop",path="orders"}': 60},
+    ),
+    "NobodyDrains": (
+        {
+            'pairbus_backlog_messages{pair="shop",queue="q/0"}': 1,
+            'pairbus_drain_running{pair="shop"}': 0,
+        },
+        {
+            'pairbus_backlog_messages{pair="shop",queue="q/0"}': 1,
+            'pairbus_drain_running{pair="shop"}': 1,
+        },
+    ),
+    "PathsWaiting": ({'pairbus_drain_waiting{pair="shop"}': 3}, {'pairbus_drain_waiting{pair="shop"}': 0}),
+    "DeadLetters": (
+        {'pairbus_backlog_dead_letters{pair="shop",queue="q/0"}': 1},
+        {'pairbus_backlog_dead_letters{pair="shop",queue="q/0"}': 0},
+    ),
+    "BacklogQueuesMissing": (
+        {'pairbus_backlog_missing_queues{pair="shop"}': 2},
+        {'pairbus_backlog_missing_queues{pair="shop"}': 0},
+    ),
+    "SpoolFilling": (
+        {
+            f"pairbus_client_spool_bytes{{{CLIENT}}}": 60,
+            f"pairbus_client_spool_limit_bytes{{{CLIENT}}}": 100,
+        },
+        {f"pairbus_client_spool_bytes{{{CLIENT}}}": 0, f"pairbus_client_spool_limit_bytes{{{CLIENT}}}": 0},
+    ),
+    "SpoolKeepsRefused": (
+        {'pairbus_spool_refused{pair="shop"}': 0, 'pairbus_spool_damaged{pair="shop"}': 1},
+        {'pairbus_spool_refused{pair="shop"}': 0, 'pairbus_spool_damaged{pair="shop"}': 0},
+    ),
+    "RecordsNotWritten": (
+        {f"pairbus_client_records_lost{{{CLIENT}}}": 1},
+        {f"pairbus_client_records_lost{{{CLIENT}}}": 0},
+    ),
+    "RecordsNotShipped": (
+        {f"pairbus_client_records_unshipped{{{CLIENT}}}": 1},
+        {f"pairbus_client_records_unshipped{{{CLIENT}}}": 0},
+    ),
+    "VerdictNotClean": (
+        {'pairbus_verdict_clean{pair="shop"}': 0},
+        {'pairbus_verdict_clean{pair="shop"}': 1},
+    ),
+    "ClientGone": ({f"pairbus_client_up{{{CLIENT}}}": 0}, {f"pairbus_client_up{{{CLIENT}}}": 1}),
+    "BudgetSpent": (
+        {'pairbus_cost_total{pair="shop",currency="USD"}': 11, "pairbus_budget": 10},
+        {'pairbus_cost_total{pair="shop",currency="USD"}': 11},  # without a budget there is none to spend
+    ),
+    "SourceBlind": (
+        {'pairbus_source_up{pair="shop",source="backlog"}': 0},
+        {'pairbus_source_up{pair="shop",source="backlog"}': 1},
+    ),
+    "DashboardGone": ({}, {'pairbus_source_up{pair="shop",source="clients"}': 1}),
+}
+
+
+def promtool(program: Path, *arguments: str) -> None:
+    done = subprocess.run([str(program), *arguments], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def trial(series: dict[str, float], *, expression: str, expected: list[str]) -> dict[str, Any]:
+    """A test as promtool reads it: these series, constant for an hour, and which alerts are firing then."""
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": f"{value}+0x60"} for name, value in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": f"count by (alertname) ({expression})",
+                "eval_time": "1h",
+                "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in expected],
+            }
+        ],
+    }
+
+
+def run_trials(program: Path, place: Path, trials: list[dict[str, Any]]) -> None:
+    file = place / "trials.yml"  # JSON is YAML
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "tests": trials}), encoding="utf-8")
+    promtool(program, "test", "rules", str(file))
+
+
+def test_rules_and_configuration_can_be_read(promtool_program: Path) -> None:
+    promtool(promtool_program, "check", "rules", str(RULES))
+    promtool(promtool_program, "check", "config", "--syntax-only", str(RULES.parent / "prometheus.yml"))
+
+
+def test_each_alert_is_raised_by_what_it_is_for_and_by_nothing_else(
+    promtool_program: Path, tmp_path: Path
+) -> None:
+    assert TRIALS.keys() == ALERTS.keys()
+    trials = []
+    for alert, (raising, harmless) in TRIALS.items():
+        firing = f'ALERTS{{alertname="{alert}",alertstate="firing"}}'
+        trials.append(trial(raising, expression=firing, expected=[alert]))
+        trials.append(trial(harmless, expression=firing, expected=[]))
+    run_trials(promtool_program, tmp_path, trials)
+
+
+async def test_an_outage_raises_the_alerts_that_it_should(promtool_program: Path, tmp_path: Path) -> None:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        broker["contoso"].create_queue("orders")
+        watched = watch(broker, tmp_path)
+        async with served(watched) as visitor, open_client(broker, watched) as client:
+            await send(client, "orders", ["one"])
+            calm = (await visitor.ask("metrics"))[1]
+            broker["contoso"].faults.set("refuse")
+            await send(client, "orders", ["two"])
+            await seen(
+                visitor,
+                lambda one: (
+                    pair_of(one)["backlog"]
+                    and pair_of(one)["backlog"]["active"]
+                    and pair_of(one)["entities"][0]["state"] == "failed_over"
+                ),
+            )
+            outage = (await visitor.ask("metrics"))[1]
+    firing = 'ALERTS{alertstate="firing",alertname!="SourceBlind"}'
+    run_trials(
+        promtool_program,
+        tmp_path,
+        [
+            trial(series_of(calm), expression=firing, expected=[]),
+            trial(series_of(outage), expression=firing, expected=["EntityFailedOver", "NobodyDrains"]),
+        ],
+    )
+
+
+def series_of(text: str) -> dict[str, float]:
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={json.dumps(value)}" for name, value in sample.labels.items())
+            found[f"{sample.name}{{{labels}}}"] = sample.value
+    return found
+
+
+def test_what_rules_and_panels_ask_for_is_there() -> None:
+    panels = [
+        target["expr"]
+        for panel in GRAFANA["panels"]
+        for target in panel.get("targets", ())
+        if "expr" in target
+    ]
+    assert len(panels) >= 10
+    for expression in [*ALERTS.values(), *panels]:
+        named = set(re.findall(r"\bpairbus_\w+", expression))
+        assert named, expression
+        assert named <= NAMES, expression
+
+
+def test_every_metric_is_documented_and_every_documented_one_is_there() -> None:
+    rows = [
+        f"| `{one.name}` | {one.kind} | {' '.join(f'`{label}`' for label in one.labels)} | {one.meaning} |"
+        for one in FAMILIES
+    ]
+    found = [line for line in PAGE.splitlines() if line.startswith("| `pairbus_")]
+    assert found == rows, "docs/metrics.md should have:\n" + "\n".join(rows)
+
+
+def test_every_alert_has_a_page_of_the_runbook_and_every_page_an_alert() -> None:
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", RUNBOOK, flags=re.MULTILINE | re.DOTALL))
+    assert sections.keys() == ALERTS.keys()
+    for alert, text in sections.items():
+        for row in ("it means", "look at", "do", "it is over"):
+            assert f"| {row} | " in text, alert
+        assert f"docs/runbook.md#{alert.lower()}" in RULES.read_text(encoding="utf-8")
+
+
+def test_what_the_page_begins_with_is_in_the_runbook() -> None:
+    source = (ROOT / "src" / "pairbus" / "dashboard" / "picture.py").read_text(encoding="utf-8")
+    named = set(re.findall(r'"([A-Z]\w+)"', source.partition("def _troubles")[2]))
+    assert len(named) > 10
+    assert named <= ALERTS.keys()
+
+
+def test_a_pair_that_nobody_has_seen_yet_is_no_alarm() -> None:
+    own = {"state": "idle", "path": None, "moved": 0, "dead_lettered": 0, "waiting": 0, "trouble": None}
+    pair = picture_pair(PAIR, {}, own=own)
+    assert headline([pair], budget=None, now=0.0) == {"level": "good", "said": []}
+
+
+@pytest.mark.parametrize("view", ["overview", "backlog"])
+def test_pictures_of_the_page_are_in_the_documents(view: str) -> None:
+    page = (ROOT / "docs" / "dashboard.md").read_text(encoding="utf-8")
+    picture = f"dashboard-{view}.png"
+    assert picture in page
+    assert (ROOT / "docs" / picture).read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,221 @@
+// The dashboard in a real browser. Each check prints a line of JSON with what it has seen; what has to happen outside of the
+// browser is asked for with a line `please …` on standard error, and answered with a line on standard input.
+
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+
+import { chromium } from "playwright-core";
+
+const [address, token, readOnly, program] = process.argv.slice(2);
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const VIEWS = ["overview", "backlog", "money", "namespaces"];
+// Far longer than anything takes that is waited for here.
+const PATIENCE = 60_000;
+
+const browser = await chromium.launch({ executablePath: program, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+const complaints = [];
+
+async function open(url, settings = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...settings });
+  context.setDefaultTimeout(PATIENCE);
+  const page = await context.newPage();
+  page.on("pageerror", error => complaints.push(error.message));
+  page.on("console", said => {
+    // A server that is restarted does not answer for a moment, and the browser says so.
+    if (said.type() === "error" && !/ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY|401/.test(said.text())) complaints.push(said.text());
+  });
+  page.on("request", asked => { if (new URL(asked.url()).hostname !== "127.0.0.1") complaints.push(`asked ${asked.url()}`); });
+  await page.goto(url);
+  return page;
+}
+
+const live = page => page.getByText("live", { exact: true }).waitFor();
+const show = async (page, view) => {
+  await page.getByRole("navigation").getByRole("link", { name: view, exact: false }).click();
+  await page.locator(`main[data-view=${view}] h1`).waitFor();
+};
+const told = (page, words) => page.locator("#toast").getByText(words).waitFor();
+async function please(what) {
+  process.stderr.write(`please ${what}\n`);
+  await answers.next();
+}
+
+async function check(name, scenario) {
+  const started = performance.now();
+  let outcome;
+  try {
+    outcome = { seen: (await scenario()) ?? null };
+  } catch (error) {
+    outcome = { failure: String(error?.stack ?? error) };
+  }
+  const seconds = Number(((performance.now() - started) / 1000).toFixed(3));
+  console.log(JSON.stringify({ check: name, seconds, ...outcome }));
+}
+
+let page = null;
+
+await check("sign in", async () => {
+  page = await open(address);
+  await page.getByRole("heading", { name: "Sign in" }).waitFor();
+  await page.getByLabel("Token").fill("not the token");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("The token is not the right one").waitFor();
+  await page.getByLabel("Token").fill(token);
+  await page.keyboard.press("Enter");
+  await live(page);
+  await page.reload();
+  await live(page);
+  await page.close();
+  page = await open(`${address}#token=${token}`);
+  await live(page);
+  return page.url();
+});
+
+await check("all is well", async () => {
+  await page.getByRole("heading", { name: "All is well" }).waitFor();
+  const row = page.getByRole("row").filter({ hasText: "orders" });
+  return [await page.title(), await row.getByText("healthy").count()];
+});
+
+await check("an outage is seen", async () => {
+  await show(page, "namespaces");
+  const form = page.locator("form[data-namespace=contoso]");
+  await form.getByLabel("Entity").selectOption("orders");
+  await form.getByRole("button", { name: "Break it" }).click();
+  await told(page, "contoso: refuse");
+  await show(page, "overview");
+  await page.getByRole("heading", { name: "orders is failed over" }).waitFor();
+  await page.getByRole("img", { name: /orders: .*failed over/ }).waitFor();
+  await page.getByText("The last").first().click();
+  await page.getByRole("region", { name: /Changes of state/ }).getByRole("row").nth(1).waitFor();
+  return page.title();
+});
+
+await check("nothing sticks out", async () => {
+  const found = [];
+  for (const width of [390, 700, 1280, 1920]) {
+    await page.setViewportSize({ width, height: 900 });
+    for (const view of VIEWS) {
+      await show(page, view);
+      const wide = await page.evaluate(() => [document.documentElement.scrollWidth - document.documentElement.clientWidth,
+        ...[...document.querySelectorAll("main *")].filter(one => !one.closest(".wide, svg, dialog") && one.getBoundingClientRect().right > innerWidth + 1)
+          .map(one => `${one.tagName} ${one.textContent.slice(0, 30)}`)]);
+      if (wide[0] > 0 || wide.length > 1) found.push({ width, view, wide });
+    }
+  }
+  await page.setViewportSize({ width: 1280, height: 900 });
+  return found;
+});
+
+await check("names for a screen reader", async () => {
+  const found = [];
+  // The colours of the dark are the same in all views, and the names do not depend on it.
+  for (const [colorScheme, views] of [["light", VIEWS], ["dark", ["overview", "backlog"]]]) {
+    await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+    for (const view of views) {
+      await show(page, view);
+      await page.evaluate(axe);
+      const result = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+      found.push(...result.violations.filter(one => ["serious", "critical"].includes(one.impact))
+        .map(one => `${colorScheme} ${view}: ${one.id} ${one.nodes.map(node => node.html).slice(0, 3).join(" ")}`));
+    }
+  }
+  await page.emulateMedia({ colorScheme: null, reducedMotion: null });
+  return found;
+});
+
+await check("by keyboard", async () => {
+  await show(page, "overview");
+  await page.reload();
+  await page.locator("main[data-view=overview] h1").waitFor();
+  const met = [];
+  for (let step = 0; step < 6; step += 1) {
+    await page.keyboard.press("Tab");
+    met.push(await page.evaluate(() => document.activeElement.textContent.trim()));
+    if (met.at(-1) === "Backlog") break;
+  }
+  await page.keyboard.press("Enter");
+  await page.locator("main[data-view=backlog] h1").waitFor();
+  return met;
+});
+
+await check("heal and drain", async () => {
+  await show(page, "namespaces");
+  await page.locator("form[data-namespace=contoso]").getByRole("button", { name: "Heal" }).click();
+  await told(page, "contoso is healed");
+  await show(page, "backlog");
+  await page.getByRole("row").filter({ hasText: "orders" }).first().waitFor();
+  await page.getByRole("button", { name: "Drain now" }).click();
+  await told(page, "draining everything");
+  await page.locator(".card .chip.ended").waitFor();
+  return Number((await page.locator(".card dd").first().textContent()).replace(",", "")) > 0;
+});
+
+await check("a look into a queue", async () => {
+  await show(page, "namespaces");
+  await page.getByRole("button", { name: "Look into orders" }).click();
+  const dialog = page.getByRole("dialog", { name: "orders" });
+  await dialog.waitFor();
+  const body = await dialog.locator("pre").first().textContent();
+  const marked = await dialog.locator("pre b").count();
+  await page.keyboard.press("Escape");
+  await dialog.waitFor({ state: "hidden" });
+  return [body, marked];
+});
+
+await check("redrive", async () => {
+  await show(page, "backlog");
+  await page.getByRole("button", { name: "Redrive" }).click();
+  await told(page, "1 dead letters are back");
+  await page.getByRole("button", { name: "Redrive" }).waitFor({ state: "hidden" });
+});
+
+await check("pause, resume and stop", async () => {
+  await please("hold");
+  await page.getByRole("button", { name: "Drain now" }).click();
+  await page.getByRole("button", { name: "Pause" }).click();
+  await page.locator(".card .chip.paused").waitFor();
+  await page.getByRole("button", { name: "Resume" }).click();
+  await page.locator(".card .chip.running").waitFor();
+  await page.getByRole("button", { name: "Stop" }).click();
+  await page.locator(".card .chip.ended").waitFor();
+  await please("release");
+});
+
+await check("one path only", async () => {
+  const row = page.getByRole("row").filter({ has: page.getByRole("button", { name: "Drain only this" }) }).filter({ hasText: "payments" });
+  await row.getByRole("button").click();
+  await told(page, "draining payments");
+  await page.getByText("only for payments").waitFor();
+  await page.locator(".card .chip.ended").waitFor();
+});
+
+await check("reconnect after a restart", async () => {
+  await show(page, "overview");
+  await please("stop");
+  await page.getByText("no answer, trying again").waitFor();
+  await please("start");
+  await live(page);
+  await page.getByRole("row").filter({ hasText: "orders" }).first().waitFor();
+  return page.getByText("The last").count();
+});
+
+await check("read-only", async () => {
+  const visitor = await open(readOnly);
+  await live(visitor);
+  const buttons = [];
+  for (const view of VIEWS) {
+    await show(visitor, view);
+    buttons.push(...await visitor.locator("main button, main form").evaluateAll(found => found.map(one => one.textContent)));
+  }
+  await show(visitor, "backlog");
+  const words = await visitor.getByText("Read-only").count();
+  await visitor.close();
+  return [[...new Set(buttons)], words];
+});
+
+await check("nothing to complain about", async () => complaints);
+await browser.close();
+process.exit(0);
