@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from .client.observers.metrics import PrometheusObserver
     from .client.observers.observer import Observer, Sending, SendNote, Undertaking
     from .client.observers.tracing import TracingObserver
-    from .client.status import PairStatus, PathStatus, SessionsStatus, SpoolStatus, SyphonStatus
+    from .client.status import (
+        PairStatus,
+        PathStatus,
+        SessionsStatus,
+        ShippingStatus,
+        SpoolStatus,
+        SyphonStatus,
+    )
     from .client.sync import PairedSender, PairedServiceBusClient
     from .options import EntityState, SendAvailabilityOptions, StateChange
     from .pairing.errors import (
@@ -69,6 +76,7 @@ __all__ = [
     "SendNote",
     "Sending",
     "SessionsStatus",
+    "ShippingStatus",
     "SpoolError",
     "SpoolFullError",
     "SpoolStatus",
@@ -111,6 +119,7 @@ _HOMES = {
         "PairStatus",
         "PathStatus",
         "SessionsStatus",
+        "ShippingStatus",
         "SpoolStatus",
         "SyphonStatus",
     ),

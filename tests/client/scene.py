@@ -83,7 +83,7 @@ class Scene:
         self, *, primary: str | None = None, secondary: str | None = None, **settings: Any
     ) -> PairedServiceBusClient:
         """A paired client. Options of the pair and keywords of the client are told apart by name."""
-        known = {"state_dir", "on_state_change", "primary_name", "observers", "clock"}
+        known = {"state_dir", "records", "on_state_change", "primary_name", "observers", "clock"}
         known |= {"sdk_options", "primary_options", "secondary_options"}
         keywords = {name: settings.pop(name) for name in known & settings.keys()}
         options = SendAvailabilityOptions(**{"backlog_queue_count": 3, **settings})

@@ -27,6 +27,7 @@ ENTRY_POINTS = {"pairbus.cli.main": {"main"}}
 # turns them into an answer, a dead letter or one of the public errors.
 INNER = {
     "AdminRefused",
+    "CallHungError",
     "ClaimMissing",
     "DecodeError",
     "EncodeError",

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from pairbus.clock import SystemClock
 from pairbus.ledger.receipts import KIND, ReceiptLog
 from pairbus.ledger.segment import parse_lines
 from pairbus.ledger.store_files import StoreFiles, read_side_by_side
-from pairbus.stores.errors import RecordStoreError
+from pairbus.stores.errors import CallHungError, RecordStoreError
 from pairbus.stores.object_store import ObjectStore
 from pairbus.stores.places import StoreUri
 from pairbus.stores.store import RecordStore, open_store
@@ -144,6 +145,41 @@ async def test_a_store_out_of_reach_takes_no_receipt_and_says_so(
     setattr(line, fault, False)
     await asyncio.to_thread(store.put, "receipts-2.jsonl", b"{}\n")
     assert "receipts-2.jsonl" in store.list(KIND)
+
+
+async def test_a_put_that_hangs_is_made_again_under_another_name(
+    place: StoreUri, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that hangs may still be done, and would empty the object first."""
+    store = open_store(place)
+    names: list[str] = []
+    put = store.put
+
+    def hang_once(name: str, data: bytes) -> None:
+        names.append(name)
+        if len(names) == 2:  # after the head
+            raise CallHungError("it hangs")
+        put(name, data)
+
+    monkeypatch.setattr(store, "put", hang_once)
+    log = ReceiptLog(place, clock=TickingClock())
+    await log.append([receipt(1)])
+    put(names[1], store.read(names[2]))  # and so it is done, late
+    await log.close()
+    assert names[1] != names[2]
+    assert messages(store) == ["m1"]
+    assert complaints(store) == []
+
+
+class TickingClock(SystemClock):
+    """No two moments are the same."""
+
+    def __init__(self) -> None:
+        self._ticks = 0.0
+
+    def now(self) -> float:
+        self._ticks += 1.0
+        return super().now() + self._ticks
 
 
 async def test_a_writer_goes_on_when_its_store_is_back(

@@ -44,6 +44,13 @@ def print_client(client: ClientPicture, *, now: float) -> None:
         click.echo(
             f"  {lost:,} redirect records could not be written: `pairbus verify` cannot tell everything"
         )
+    if shipping := status.get("shipping"):
+        click.echo(
+            f"  records older than {shipping['lag']:,.0f} s are in {shipping['to']}, "
+            f"{shipping['waiting']:,} segments wait"
+        )
+        if shipping["last_error"]:
+            click.echo(f"  the last failure of shipping: {shipping['last_error']}")
     for warning in status.get("warnings", ()):
         click.echo(f"  {warning}")
     rows = [_entity_row(entity) for entity in status["entities"]]

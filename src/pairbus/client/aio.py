@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from os import getpid
 from pathlib import Path
 from types import TracebackType
@@ -15,12 +18,15 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from pairbus.clock import Clock, SystemClock
 from pairbus.errors import ConfigurationError
+from pairbus.ledger.operation_log import MAX_AGE as OPERATIONS_AGE
+from pairbus.ledger.segment import MAX_AGE
 from pairbus.options import RecordsSync, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import ForkedClientError
 from pairbus.pairing.names import backlog_queue_names, check_distinct
 from pairbus.pairing.names import primary_name as name_primary
 from pairbus.plumbing.endings import take_each
 from pairbus.sdk.side import SdkSide, SideName, side_keywords
+from pairbus.stores.places import RecordPlace, parse_place
 from pairbus.timers import Timers
 
 from .errors import ClientClosedError
@@ -33,8 +39,9 @@ from .sending.spool import Spool
 from .state.directory import records_dir, spool_dir, status_dir
 from .state.landmark import Landmark
 from .state.records import NoRecords, Records, SegmentRecords
+from .state.shipping import LEDGER_AGE, SHIP_EVERY, RecordShipper
 from .state.status_file import StatusFile
-from .status import PairStatus
+from .status import PairStatus, ShippingStatus
 
 if TYPE_CHECKING:
     from .hosted.backlog_view import BacklogView
@@ -62,6 +69,7 @@ class PairedServiceBusClient:
         on_state_change: Callable[[StateChange], object] | None = None,
         primary_name: str | None = None,
         state_dir: Path | str | None = None,
+        records: Path | str | None = None,
         observers: Iterable[Observer] = (),
         clock: Clock | None = None,
         timers: Timers | None = None,
@@ -83,6 +91,7 @@ class PairedServiceBusClient:
             on_state_change=on_state_change,
             primary_name=primary_name,
             state_dir=state_dir,
+            records=records,
             observers=observers,
             clock=clock,
             timers=timers,
@@ -98,6 +107,7 @@ class PairedServiceBusClient:
         on_state_change: Callable[[StateChange], object] | None = None,
         primary_name: str | None = None,
         state_dir: Path | str | None = None,
+        records: Path | str | None = None,
         observers: Iterable[Observer] = (),
         clock: Clock | None = None,
         timers: Timers | None = None,
@@ -114,6 +124,7 @@ class PairedServiceBusClient:
             on_state_change=on_state_change,
             primary_name=primary_name,
             state_dir=state_dir,
+            records=records,
             observers=observers,
             clock=clock,
             timers=timers,
@@ -129,12 +140,14 @@ class PairedServiceBusClient:
         on_state_change: Callable[[StateChange], object] | None,
         primary_name: str | None,
         state_dir: Path | str | None,
+        records: Path | str | None,
         observers: Iterable[Observer],
         clock: Clock | None,
         timers: Timers | None,
     ) -> None:
         chosen = options or SendAvailabilityOptions()
         directory = None if state_dir is None else Path(state_dir)
+        shared = _parse_records(records, directory)
         check_distinct(primary.endpoint, secondary.endpoint)
         _check_options(chosen, directory)
         _check_hosting(chosen, primary)
@@ -148,6 +161,7 @@ class PairedServiceBusClient:
         self._pair: Pair | None = None
         self._status_file: StatusFile | None = None
         self._ledger: ClientLedger | None = None
+        self._shipper: RecordShipper | None = None
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
 
@@ -161,15 +175,16 @@ class PairedServiceBusClient:
                     primary=name,
                     secondary=name_primary(secondary.parsed or secondary.endpoint),
                     clock=wall,
+                    max_age=OPERATIONS_AGE if shared is None else LEDGER_AGE,
                 )
                 heard.append(self._ledger)
-            return Pair(
+            pair = Pair(
                 primary,
                 secondary,
                 name=name,
                 options=chosen,
                 clock=wall,
-                records=_open_records(directory, wall, chosen.records_sync),
+                records=_open_records(directory, wall, chosen.records_sync, is_shipped=shared is not None),
                 spool=_open_spool(directory, chosen, wall),
                 syphon=_make_syphon(
                     primary, secondary, name=name, options=chosen, state_dir=directory, clock=wall
@@ -180,6 +195,10 @@ class PairedServiceBusClient:
                 observers=heard,
                 timers=timers,
             )
+            if directory is not None and shared is not None:
+                tell = partial(_tell_shipped, pair)
+                self._shipper = RecordShipper(records_dir(directory), shared, clock=wall, on_round=tell)
+            return pair
 
         self._make_pair = make_pair
 
@@ -199,6 +218,8 @@ class PairedServiceBusClient:
         pair.start()
         if self._status_file is not None:
             self._status_file.start()
+        if self._shipper is not None:
+            self._shipper.start()
         return pair
 
     async def close(self) -> None:
@@ -221,7 +242,12 @@ class PairedServiceBusClient:
         pair, self._pair = self._pair, None
         receiving, self._receiving = self._receiving, None
         parts = (self._status_file, pair, self._ledger, receiving)
-        await take_each(*(part.close for part in parts if part is not None))
+        await take_each(*(part.close for part in parts if part is not None), self._end_shipping)
+
+    async def _end_shipping(self) -> None:
+        """Last, when all that there is to ship has been written."""
+        if self._shipper is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._shipper.close)
 
     async def close_side(self, side: SideName) -> None:
         """Close one side alone: all links to the primary, receivers included, or all to the secondary.
@@ -345,7 +371,8 @@ class PairedServiceBusClient:
 
     def status(self) -> PairStatus:
         """A picture of this moment: states, rotation, provisioning."""
-        return self.pair.status()
+        shipping = None if self._shipper is None else self._shipper.status()
+        return replace(self.pair.status(), shipping=shipping)
 
     def mark_path_healthy(self, path: str) -> None:
         """Send to an entity of the primary again, at once, whatever the pings say."""
@@ -385,10 +412,31 @@ def _check_secondary(secondary: SdkSide) -> None:
         )
 
 
-def _open_records(state_dir: Path | None, clock: Clock, sync: RecordsSync) -> Records:
+def _open_records(state_dir: Path | None, clock: Clock, sync: RecordsSync, *, is_shipped: bool) -> Records:
     if state_dir is None:
         return NoRecords()
-    return SegmentRecords(records_dir(state_dir), sync=sync, clock=clock)
+    age = SHIP_EVERY if is_shipped else MAX_AGE
+    return SegmentRecords(records_dir(state_dir), sync=sync, clock=clock, max_age=age, is_shipped=is_shipped)
+
+
+def _parse_records(given: Path | str | None, state_dir: Path | None) -> RecordPlace | None:
+    """Where records are shipped to; None if they stay where they are."""
+    if given is None:
+        return None
+    if state_dir is None:
+        raise ConfigurationError(
+            "records= needs a state_dir: records are written there first, and then shipped"
+        )
+    place = parse_place(given)
+    return None if place == records_dir(state_dir).absolute() else place
+
+
+def _tell_shipped(pair: Pair, status: ShippingStatus) -> None:
+    """On the thread of the shipper."""
+    with suppress(RuntimeError):  # the loop has been closed
+        pair.loop.call_soon_threadsafe(
+            pair.observers.tell, lambda observer: observer.shipped(status.lag, status.waiting)
+        )
 
 
 def _make_syphon(

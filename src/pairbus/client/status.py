@@ -86,6 +86,19 @@ class SyphonStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShippingStatus:
+    """How far records have come to the shared place: all that is older than `lag` seconds is there.
+    `waiting` segments are to be put; `last_error` is why the last round did not come to its end.
+    """
+
+    to: str
+    lag: float
+    waiting: int
+    shipped: int
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairStatus:
     """Everything that an operator wants to know of one client. `sides`: open, closed or faulted.
     `records_lost` are redirect records that could not be written.
@@ -106,6 +119,7 @@ class PairStatus:
     sessions: SessionsStatus | None = None
     spool: SpoolStatus | None = None
     records_lost: int = 0
+    shipping: ShippingStatus | None = None
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> str:

@@ -100,7 +100,7 @@ class ChainWriter:
     """The end of a chain that grows."""
 
     def __init__(self, writer: str, *, since: float) -> None:
-        self._writer = writer
+        self.writer = writer
         self._since = since
         #: The number of the last commit that is sure.
         self.commits = 0
@@ -117,12 +117,12 @@ class ChainWriter:
     @property
     def segment_name(self) -> str:
         """What the name of a segment says of its chain, if it begins now."""
-        return f"{self._writer}-{self._tried + 1:08d}"
+        return f"{self.writer}-{self._tried + 1:08d}"
 
     def link(self, data: bytes, rows: int) -> bytes:
         """The line that follows these rows. The chain has grown when `keep` is called."""
         self._tried += 1
-        told = _tell_link(self._writer, self._tried, self.commits, rows, self._hash)
+        told = _tell_link(self.writer, self._tried, self.commits, rows, self._hash)
         own = seal_of(told + data)
         self._growth = (self._tried, own, self._rows + rows)
         return _write_link(told, own)
@@ -134,7 +134,7 @@ class ChainWriter:
     def head(self, *, at: float, is_open: bool, lost: int) -> ChainHead:
         """What is to be said of it now."""
         return ChainHead(
-            writer=self._writer,
+            writer=self.writer,
             since=self._since,
             at=at,
             commits=self.commits,
@@ -195,6 +195,12 @@ def is_covered_by_name(name: str, covered: Mapping[str, ChainCover]) -> bool:
     found = _NAME.match(name)
     cover = covered.get(found[1]) if found else None
     return found is not None and cover is not None and int(found[2]) <= cover.commits
+
+
+def is_told_by(name: str, head: ChainHead) -> bool:
+    """Whether a head tells of something that is in a segment of this name."""
+    found = _NAME.match(name)
+    return found is not None and found[1] == head.writer and int(found[2]) <= head.commits
 
 
 def writer_of(name: str) -> str | None:

@@ -4,8 +4,10 @@
    has written it. So whoever reads segments reads these, and there is nothing that a dead writer leaves open.
 2. Puts cost money and time. All who come while one is on its way share the next, and between the beginnings
    of two there are `GATHER` seconds at least.
-3. A put that failed uses its number up, see rule 5 of `chain`: it may be there or not.
-4. The head is put under a name with its time, then the one before is deleted. Of several the newest counts.
+3. A put that hangs may still be done, some time. So the same commit is put under another name, that of a
+   later time; whoever reads both has the same commit twice.
+4. A commit that failed uses its number up, see rule 5 of `chain`: it may be there or not.
+5. The head is put under a name with its time, then the one before is deleted. Of several the newest counts.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pairbus.clock import Clock, SystemClock
+from pairbus.stores.errors import CallHungError
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import RecordStore, open_store
 
@@ -27,6 +30,7 @@ from .segment_log import RowWriter
 log = logging.getLogger(__name__)
 #: At full rate a few puts a second; a message waits no longer than that for its completion.
 GATHER = 0.2
+_PUTS = 3
 
 
 def open_writer(
@@ -91,11 +95,16 @@ class CommitWriter:
         data = b"".join(lines)
         self.begin()
         rest = uuid.uuid4().hex if self._chain is None else self._chain.segment_name
-        name = f"{self.kind}-{int(self._clock.now() * 1000):013d}-{rest}.jsonl"
         if self._chain is not None:
             data += self._chain.link(data, len(lines))
         self._last_put = time.monotonic()
-        self._store.put(name, data)
+        for left in reversed(range(_PUTS)):
+            try:
+                self._store.put(f"{self.kind}-{int(self._clock.now() * 1000):013d}-{rest}.jsonl", data)
+                break
+            except CallHungError:  # rule 3
+                if not left:
+                    raise
         if self._chain is not None:
             self._chain.keep()
 

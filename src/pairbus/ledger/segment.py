@@ -78,6 +78,11 @@ class SegmentWriter:
         #: How many rows could not be written; the head of the chain tells it.
         self.lost = 0
 
+    @property
+    def writer(self) -> str | None:
+        """The name of the chain, if there is one."""
+        return None if self._chain is None else self._chain.writer
+
     def begin(self) -> None:
         """Leave a sign that there is a writer, for the case that nothing is ever written."""
         if self._chain is not None and self._anchored != self._chain.commits:
@@ -326,6 +331,11 @@ def closed_segments(directory: Path, kind: str) -> list[Path]:
     while found != (again := sorted(directory.glob(f"{kind}-*{_SUFFIX}"))):
         found = again
     return again
+
+
+def open_segments(directory: Path, kind: str) -> list[str]:
+    """Those that are being written now, by the names that they will have."""
+    return [_final(path).name for path in sorted(directory.glob(f".{kind}-*{_SUFFIX}{_OPEN}"))]
 
 
 def read_segment(path: Path) -> SegmentRead:

@@ -4,8 +4,8 @@
    the table has not taken over.
 2. A compaction deletes what it has taken over one generation later, so that whoever has listed before it
    finds all of it. Who meets two of them finds something gone, and begins anew.
-3. Segments that applications have shipped are closed, and an anchor goes before them. A commit that is an
-   object by itself needs none: it is like the end of an open segment.
+3. No anchor goes before an object, be it a commit or a segment that an application has shipped: it is like
+   the end of an open segment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from .chain import (
     is_covered_by_name,
     is_head,
     parse_head,
-    read_commits,
 )
 from .generation import Manifest, parse_manifest
 from .seal import seal_of
@@ -93,8 +92,7 @@ class StoreFiles(NamedTuple):
         for begin in range(0, len(self.fresh), _AT_A_TIME):
             some = self.fresh[begin : begin + _AT_A_TIME]
             for name, data in read_side_by_side(self.store, some).items():
-                is_single = sum(1 for _ in read_commits(name, data)) == 1
-                yield SegmentData(f"{self.store.place}/{name}", data, is_closed=not is_single)
+                yield SegmentData(f"{self.store.place}/{name}", data, is_closed=False)
 
 
 def begin_anew(store: RecordStore, read: Callable[[], T]) -> T:

@@ -31,6 +31,7 @@ from pairbus.ledger.chain import (
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.segment import parse_lines
+from pairbus.ledger.shipped import shipped_to
 from pairbus.ledger.store_files import StoreFiles, begin_anew
 from pairbus.pairing.names import TRANSFER_SEGMENT
 from pairbus.stores.places import RecordPlace, StoreUri
@@ -136,6 +137,8 @@ class _Found:
         files = RecordFiles.list(directory, KIND)
         audit = files.audit(must_succeed=True)
         self.gaps += _missing(directory)
+        if place := shipped_to(directory):
+            self.gaps.append(f"records of {directory} are shipped to {place}: give that as --records")
         self._add_audit(audit, files.heads)
         for name, one in files.opened.items():
             self.gaps += _tell_bad({f"{directory / name}, which is being written": one.bad})

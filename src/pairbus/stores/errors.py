@@ -11,3 +11,7 @@ class RecordStoreError(UnreachableError, OSError):
     # An OSError of two arguments takes them for a number and a text; these have one.
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
+
+
+class CallHungError(RecordStoreError):
+    """It did not answer in time, and may still do what it was asked to."""

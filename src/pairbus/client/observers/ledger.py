@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pairbus.clock import Clock, SystemClock
-from pairbus.ledger.operation_log import OperationLog
+from pairbus.ledger.operation_log import MAX_AGE, OperationLog
 from pairbus.metering import units
 from pairbus.options import EntityState, StateChange
 from pairbus.pairing.failures import Fate
@@ -50,10 +50,16 @@ class ClientLedger(Observer):
 
     @classmethod
     def open(
-        cls, directory: Path, *, primary: str, secondary: str, clock: Clock | None = None
+        cls,
+        directory: Path,
+        *,
+        primary: str,
+        secondary: str,
+        clock: Clock | None = None,
+        max_age: float = MAX_AGE,
     ) -> ClientLedger:
         """A ledger in segments of a directory. Does no I/O."""
-        log = OperationLog(directory, role="client", pair=primary, clock=clock)
+        log = OperationLog(directory, role="client", pair=primary, clock=clock, max_age=max_age)
         return cls(log, primary=primary, secondary=secondary, clock=clock)
 
     async def close(self) -> None:

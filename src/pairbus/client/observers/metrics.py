@@ -51,6 +51,8 @@ FAMILIES = (
     ),
     Family(Gauge, "pairbus_rotation_usable", "Backlog queues in the rotation."),
     Family(Gauge, "pairbus_rotation_queues", "Backlog queues that the pair has."),
+    Family(Gauge, "pairbus_records_lag_seconds", "Records that are older have been shipped."),
+    Family(Gauge, "pairbus_records_waiting", "Segments of records that wait to be shipped."),
     Family(
         Counter,
         "pairbus_headroom_lacked_total",
@@ -96,6 +98,8 @@ class PrometheusObserver(Observer):
         self._late: Counter = metrics["pairbus_late_answers_total"]
         self._usable: Gauge = metrics["pairbus_rotation_usable"]
         self._queues: Gauge = metrics["pairbus_rotation_queues"]
+        self._lag: Gauge = metrics["pairbus_records_lag_seconds"]
+        self._waiting: Gauge = metrics["pairbus_records_waiting"]
         self._headroom: Counter = metrics["pairbus_headroom_lacked_total"]
         self._states: dict[str, EntityState] = {}
         self._children: dict[tuple[str, str, str], tuple[Counter, Counter, Histogram]] = {}
@@ -142,6 +146,10 @@ class PrometheusObserver(Observer):
     def rotation_changed(self, usable: int, total: int) -> None:
         self._usable.labels(self._pair).set(usable)
         self._queues.labels(self._pair).set(total)
+
+    def shipped(self, lag: float, waiting: int) -> None:
+        self._lag.labels(self._pair).set(lag)
+        self._waiting.labels(self._pair).set(waiting)
 
     def oversized(self, path: str, messages: int) -> None:
         self._headroom.labels(self._pair, path).inc(messages)

@@ -108,6 +108,11 @@ class Observer:
     def rotation_changed(self, usable: int, total: int) -> None:
         """A backlog queue has left the rotation or come back."""
 
+    def shipped(self, lag: float, waiting: int) -> None:
+        """A round of shipping has ended: records that are older than `lag` seconds are in the shared place,
+        and so many segments wait.
+        """
+
     def headroom_lacked(self, notice: HeadroomNotice) -> None:
         """A message was sent that would not fit a backlog queue as it is; told once an entity."""
 

@@ -15,6 +15,7 @@ from pairbus.clock import Clock
 from pairbus.ledger.segment import MAX_AGE, SegmentWriter, adopt_segments, encode_row
 from pairbus.ledger.segment_log import SegmentLog
 from pairbus.options import RecordsSync
+from pairbus.plumbing.files import FileLock, make_directory
 
 #: The kind of segment that holds redirect records.
 KIND = "redirects"
@@ -39,6 +40,11 @@ class RedirectRecord:
     queue: str
     at: float
     outcome: str | None = None
+
+
+def lock_of_writer(directory: Path, writer: str) -> Path:
+    """Locked while that writer lives, if its records are shipped."""
+    return directory / f".{KIND}-{writer}.lock"
 
 
 class Records(Protocol):
@@ -92,13 +98,16 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
         sync: RecordsSync = "background",
         clock: Clock | None = None,
         max_age: float = MAX_AGE,
+        is_shipped: bool = False,
     ) -> None:
-        """Does no I/O."""
+        """Does no I/O. `is_shipped`: a lock tells whoever ships them that this writer lives."""
         self._disk = SegmentWriter(
             directory, KIND, max_age=max_age, clock=clock, encode=_encode, is_chained=True
         )
         super().__init__(self._disk, is_synced=sync == "always")
         self._has_adopted = False
+        self._is_shipped = is_shipped
+        self._life: FileLock | None = None
 
     @property
     def lost(self) -> int:
@@ -111,11 +120,30 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
             await super().close()
         except OSError as error:
             log.warning("cannot close a segment of redirect records: %s", error)
+        life, self._life = self._life, None
+        if life is not None:
+            life.release()
 
     # -- on the thread
 
+    def _begin(self) -> None:
+        self._show_life()
+        super()._begin()
+
+    def _show_life(self) -> None:
+        """Before there is a head, or it would be taken for that of a dead one."""
+        writer = self._disk.writer
+        if not self._is_shipped or self._life is not None or writer is None:
+            return
+        try:
+            make_directory(self._disk.directory, follows=True)
+            self._life = FileLock.take(lock_of_writer(self._disk.directory, writer))
+        except OSError as error:
+            log.warning("cannot lock the chain of redirect records: %s", error)
+
     def _write(self, rows: list[RedirectRecord]) -> None:
         try:
+            self._show_life()
             if not self._has_adopted:
                 self._adopt()
             super()._write(rows)

@@ -1,0 +1,179 @@
+"""Shipping: what a client has recorded on its own disk is brought to the place that a fleet shares.
+
+1. No send waits for it. Records and ledger are written to segments of the `state_dir` as ever. A thread puts
+   those that are closed, each as one object with the name that it has, and removes them here.
+2. Heads are read first and put last: what a head tells of is then there. Where a segment is just being closed
+   that its head tells of already, all of that writer is left to the next round. Of one that runs, the head is
+   told anew now and then, though nothing was written, so that its silence says that it has died; see
+   `SILENCE` in `ledger.chain`.
+3. Whoever has the state directory next adopts what a dead process left open, ships it, and tells the end of
+   its chain. That a writer of redirect records runs is known by a lock, which ends with it.
+4. A put that fails is made again with the next round, from the same segment. Nothing is removed before that.
+5. A file, `.shipped`, says where the records have gone to: beside it, those that are here are not all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from pairbus.client.status import ShippingStatus
+from pairbus.clock import Clock
+from pairbus.ledger.chain import ChainHead, is_told_by, read_heads, writer_of
+from pairbus.ledger.operations import KIND as OPERATIONS
+from pairbus.ledger.receipts import KIND as RECEIPTS
+from pairbus.ledger.segment import adopt_segments, closed_segments, open_segments
+from pairbus.ledger.shipped import mark_shipped
+from pairbus.plumbing.files import hold_alone
+from pairbus.stores.places import RecordPlace, StoreUri
+from pairbus.stores.store import open_store
+
+from .records import KIND as REDIRECTS
+from .records import lock_of_writer
+
+log = logging.getLogger(__name__)
+#: So often there is a round; segments are closed as often.
+SHIP_EVERY = 10.0
+#: The ledger's are larger and wanted less soon.
+LEDGER_AGE = 60.0
+_BEAT = 60.0
+_IDLE_BEAT = 300.0
+# A chain of a process that had no lock, and was not heard of for so long, has ended.
+_FORGOTTEN = 900.0
+# What has been written at the end is put within so long, or by whoever comes next.
+_LAST_ROUND = 10.0
+
+
+class RecordShipper:
+    """Ships the records of a directory, on a thread."""
+
+    def __init__(
+        self,
+        directory: Path,
+        place: RecordPlace,
+        *,
+        clock: Clock,
+        every: float = SHIP_EVERY,
+        on_round: Callable[[ShippingStatus], None] = lambda status: None,
+    ) -> None:
+        """Does no I/O. `on_round` is called on the thread."""
+        self._directory = directory
+        self._place = place
+        self._clock = clock
+        self._every = every
+        self._on_round = on_round
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+        # By the name of each head: what was put, and under which name.
+        self._told: dict[str, tuple[ChainHead, str]] = {}
+        self._up_to = clock.now()
+        self._waiting = 0
+        self._shipped = 0
+        self._last_error: str | None = None
+
+    def start(self) -> None:
+        """Begin, in the background."""
+        if self._thread is None and not self._ending.is_set():
+            self._thread = threading.Thread(target=self._run, name="pairbus-shipping", daemon=True)
+            self._thread.start()
+
+    def status(self) -> ShippingStatus:
+        """A picture of this moment."""
+        return ShippingStatus(
+            to=str(self._place),
+            lag=max(0.0, self._clock.now() - self._up_to),
+            waiting=self._waiting,
+            shipped=self._shipped,
+            last_error=self._last_error,
+        )
+
+    def close(self) -> None:
+        """Ship what there is, and end. Waits, but not for ever: what is left is shipped after a restart."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(_LAST_ROUND)
+
+    # -- on the thread
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._every):
+            self.ship()
+        self.ship()
+
+    def ship(self) -> None:
+        """One round."""
+        began = self._clock.now()
+        try:
+            self._ship(began)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next round tries again
+            if self._last_error is None:
+                log.warning("records cannot be shipped to %s: %s", self._place, error)
+            self._last_error = f"{type(error).__name__}: {error}"
+        else:
+            if self._last_error is not None:
+                log.info("records are shipped to %s again", self._place)
+            self._last_error, self._up_to = None, began
+        self._on_round(self.status())
+
+    def _ship(self, now: float) -> None:
+        if not self._directory.is_dir():
+            return
+        mark_shipped(self._directory, self._place)
+        for kind in (REDIRECTS, RECEIPTS, OPERATIONS):
+            adopt_segments(self._directory, kind)
+        heads = [(kind, one) for kind in (REDIRECTS, RECEIPTS) for one in read_heads(self._directory, kind)]
+        dead = {one.path for kind, one in heads if one.head and self._is_dead(kind, one.head, now)}
+        opened = [name for kind in (REDIRECTS, RECEIPTS) for name in open_segments(self._directory, kind)]
+        closing = {
+            one.head.writer
+            for _, one in heads
+            if one.head is not None and any(is_told_by(name, one.head) for name in opened)
+        }
+        segments = [
+            path
+            for kind in (REDIRECTS, RECEIPTS, OPERATIONS)
+            for path in closed_segments(self._directory, kind)
+            if writer_of(path.name) not in closing
+        ]
+        self._waiting = len(segments)
+        store = open_store(self._place)
+        for path in segments:
+            store.put(path.name, path.read_bytes())
+            path.unlink()
+            self._waiting -= 1
+            self._shipped += 1
+        for kind, (path, head) in heads:
+            if head is not None and head.writer not in closing:
+                self._tell(kind, path, replace(head, is_open=False) if path in dead else head, now)
+
+    def _is_dead(self, kind: str, head: ChainHead, now: float) -> bool:
+        """Rule 3. Asked before segments are listed: what it had written is among them then."""
+        if not head.is_open or head.is_adopted:
+            return False
+        lock = lock_of_writer(self._directory, head.writer)
+        if kind == REDIRECTS and lock.exists():
+            with hold_alone(lock, create=False) as held:
+                return held is not None
+        return now - head.at > _FORGOTTEN
+
+    def _tell(self, kind: str, path: Path, head: ChainHead, now: float) -> None:
+        name = head.name(kind)
+        known = self._told.get(name)
+        if known is not None and replace(known[0], at=head.at) == head:
+            beat = _BEAT if head.commits else _IDLE_BEAT
+            if not head.is_open or now - known[0].at < beat:
+                return
+        if head.is_open:
+            head = replace(head, at=max(head.at, now))
+        told = head.object_name(kind) if isinstance(self._place, StoreUri) else name
+        store = open_store(self._place)
+        store.put(told, head.to_bytes())
+        if known is not None and known[1] != told:
+            store.delete(known[1])
+        self._told[name] = head, told
+        if not head.is_open or head.is_adopted:  # nothing more will be said of it
+            path.unlink(missing_ok=True)
+            lock_of_writer(self._directory, head.writer).unlink(missing_ok=True)

@@ -1,0 +1,236 @@
+"""Records of applications come to the shared place by themselves; what a dead host has kept is told."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pairbus import ConfigurationError, Observer, PairedServiceBusClient
+from pairbus.client.state.records import KIND, RedirectRecord, SegmentRecords
+from pairbus.client.state.shipping import RecordShipper
+from pairbus.clock import SystemClock
+from pairbus.ledger import OperationLog
+from pairbus.ledger.chain import IDLE_SILENCE, SILENCE, is_silent
+from pairbus.ledger.record_files import RecordFiles
+from pairbus.ledger.segment import parse_lines, read_segment
+from pairbus.ledger.shipped import shipped_to
+from pairbus.ledger.store_files import StoreFiles, read_side_by_side
+from pairbus.stores.places import StoreUri
+from pairbus.stores.store import open_store
+from tests.object_places import credentials, make_azure_container, place_of
+from tests.tcp_proxy import proxied
+from tests.waiting import eventually
+
+from .scene import Scene, text
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    with credentials():
+        yield
+
+
+@pytest.fixture
+def place(azurite: str) -> StoreUri:
+    return place_of(make_azure_container(azurite))
+
+
+class SetClock(SystemClock):
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+def record(number: int) -> RedirectRecord:
+    queue = "contoso/x-servicebus-transfer/0"
+    return RedirectRecord(message_id=f"m{number}", path="orders", session_id=None, queue=queue, at=1.0)
+
+
+def shipped(place: StoreUri) -> list[str]:
+    files = StoreFiles.list(open_store(place), KIND)
+    data = read_side_by_side(files.store, files.fresh)
+    return sorted(row["message_id"] for one in data.values() for row in parse_lines(one).rows)
+
+
+def gaps(place: StoreUri) -> list[str]:
+    return StoreFiles.list(open_store(place), KIND).audit(must_succeed=True).gaps
+
+
+def has_shipped(shipper: RecordShipper) -> bool:
+    shipper.ship()
+    told = shipper.status()
+    return told.last_error is None and not told.waiting
+
+
+def silent(place: StoreUri, *, after: float) -> list[str]:
+    heads = StoreFiles.list(open_store(place), KIND).later
+    now = SystemClock().now() + after
+    return [head.writer for _, head in heads if head is not None and is_silent(head, now=now)]
+
+
+async def test_what_was_recorded_comes_to_the_store_and_leaves_the_disk(
+    place: StoreUri, tmp_path: Path
+) -> None:
+    records = SegmentRecords(tmp_path, max_age=3600.0, is_shipped=True)
+    shipper = RecordShipper(tmp_path, place, clock=SystemClock())
+    await records.append([record(1), record(2)])
+    shipper.ship()
+    assert shipped(place) == [], "a segment that is open is not shipped"
+    assert gaps(place) == []
+    await records.close()
+    shipper.ship()
+    assert shipped(place) == ["m1", "m2"]
+    assert gaps(place) == []
+    assert RecordFiles.list(tmp_path, KIND).closed == []
+    assert shipped_to(tmp_path) == str(place)
+    assert silent(place, after=10 * IDLE_SILENCE) == [], "it has ended"
+    told = shipper.status()
+    assert (told.waiting, told.shipped, told.last_error) == (0, 1, None)
+
+
+async def test_the_ledger_is_shipped_too(place: StoreUri, tmp_path: Path) -> None:
+    ledger = OperationLog(tmp_path, role="client", pair="contoso")
+    ledger.start()
+    ledger.close()
+    RecordShipper(tmp_path, place, clock=SystemClock()).ship()
+    assert len(open_store(place).list("operations")) == 1
+
+
+async def test_a_store_that_is_down_delays_shipping_and_nothing_else(
+    azurite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbus.stores.object_store.DEADLINE", 0.5)
+    uri = make_azure_container(azurite)
+    clock = SetClock()
+    with proxied(azurite) as line:
+        line.refuses = True
+        shipper = RecordShipper(tmp_path, place_of(uri.replace(azurite, line.address)), clock=clock)
+        records = SegmentRecords(tmp_path, is_shipped=True)
+        await records.append([record(1)])
+        await records.close()
+        shipper.ship()
+        clock.ahead = 120.0
+        told = shipper.status()
+        assert told.waiting == 1
+        assert told.lag >= 120.0
+        assert told.last_error is not None
+        assert len(RecordFiles.list(tmp_path, KIND).closed) == 1, "nothing is removed before it is there"
+        line.refuses = False
+        await eventually(lambda: has_shipped(shipper))
+        assert shipper.status().lag < 60.0
+    assert shipped(place_of(uri)) == ["m1"]
+
+
+DYING = """
+import asyncio, os, sys
+from pathlib import Path
+from pairbus.client.state.records import SegmentRecords
+from pairbus.client.state.shipping import RecordShipper
+from pairbus.clock import SystemClock
+from pairbus.stores.places import parse_place
+from tests.client.test_shipping import record
+
+async def live():
+    directory = Path(sys.argv[1])
+    records = SegmentRecords(directory, max_age=0.0, is_shipped=True)
+    shipper = RecordShipper(directory, parse_place(sys.argv[2]), clock=SystemClock())
+    await records.append([record(1)])
+    await records.append([record(2)])
+    while not shipper.status().shipped:
+        shipper.ship()
+        await asyncio.sleep(0.05)
+    records._disk.max_age = 3600.0
+    await records.append([record(3)])
+    os._exit(9)
+
+asyncio.run(live())
+"""
+
+
+async def test_what_a_dead_process_had_not_shipped_is_told_and_shipped_after_a_restart(
+    azurite: str, tmp_path: Path
+) -> None:
+    uri = make_azure_container(azurite)
+    place = place_of(uri)
+    command = [sys.executable, "-c", DYING, str(tmp_path), uri]
+    process = await asyncio.create_subprocess_exec(*command, cwd=Path(__file__).parents[2])
+    assert await process.wait() == 9
+    assert "m3" not in shipped(place)
+    assert gaps(place) == []
+    assert silent(place, after=0.0) == []
+    assert len(silent(place, after=2 * SILENCE)) == 1
+    shipper = RecordShipper(tmp_path, place, clock=SystemClock())
+    records = SegmentRecords(tmp_path, is_shipped=True)  # of the new process, which lives on
+    records.begin()
+    await eventually(lambda: any(tmp_path.glob("*.head")))
+    await eventually(lambda: has_shipped(shipper) and shipped(place) == ["m1", "m2", "m3"])
+    assert gaps(place) == []
+    (alive,) = silent(place, after=2 * IDLE_SILENCE)
+    assert alive == records._disk.writer
+    await records.close()
+
+
+async def test_a_writer_that_lives_is_heard_of_though_it_writes_nothing(
+    place: StoreUri, tmp_path: Path
+) -> None:
+    clock = SetClock()
+    shipper = RecordShipper(tmp_path, place, clock=clock)
+    records = SegmentRecords(tmp_path, is_shipped=True)
+    records.begin()
+    await eventually(lambda: any(tmp_path.glob("*.head")))
+    shipper.ship()
+    for _ in range(4):
+        clock.ahead += IDLE_SILENCE / 2
+        shipper.ship()
+    assert silent(place, after=clock.ahead) == []
+    assert len(StoreFiles.list(open_store(place), KIND).names) == 1, "heads do not heap up"
+    await records.close()
+
+
+async def test_a_shared_directory_can_be_shipped_to(tmp_path: Path) -> None:
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    records = SegmentRecords(own, is_shipped=True)
+    await records.append([record(1)])
+    await records.close()
+    RecordShipper(own, shared, clock=SystemClock()).ship()
+    files = RecordFiles.list(shared, KIND)
+    assert [row["message_id"] for path in files.closed for row in read_segment(path).rows] == ["m1"]
+    assert files.audit(must_succeed=True).gaps == []
+
+
+def test_records_need_a_state_directory() -> None:
+    strings = [f"Endpoint=sb://{name}.example/;SharedAccessKeyName=a;SharedAccessKey=YQ==" for name in "ab"]
+    with pytest.raises(ConfigurationError, match="state_dir"):
+        PairedServiceBusClient.from_connection_strings(*strings, records="s3://records/fleet")
+
+
+async def test_a_client_ships_what_it_redirects_and_tells_the_lag(
+    still: Scene, place: StoreUri, azurite: str, tmp_path: Path
+) -> None:
+    heard: list[tuple[float, int]] = []
+
+    class Listener(Observer):
+        def shipped(self, lag: float, waiting: int) -> None:
+            heard.append((lag, waiting))
+
+    uri = f"{place}?key_env=RECORDS_KEY&endpoint=http://{azurite}"
+    client = still.client(state_dir=tmp_path, records=uri, failover_interval=0.0, observers=[Listener()])
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(text("0"))
+    still.primary.faults.set("refuse")
+    await sender.send_messages(text("1"))
+    told = client.status().shipping
+    assert told is not None
+    assert (told.to, told.last_error) == (str(place), None)
+    assert "shipping" in client.status().to_json()
+    await client.close()
+    assert set(shipped(place)) == {"1"}
+    assert gaps(place) == []
+    assert len(open_store(place).list("operations")) >= 1
+    await eventually(lambda: heard)
