@@ -8,8 +8,11 @@ again and again, and are then given back.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
 
 from pairbus import words
 from pairbus.amqp.errors import DecodeError
@@ -27,6 +30,8 @@ from pairbus.pump import PumpOptions, PumpPair, TransportError
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import BacklogSource, Delivery, Destination, Transport, Unit
 
+from .survey import survey_queues
+
 _AT_ONCE = 200
 # Most queues have no dead letters: all that they take is the wait.
 _QUEUES_AT_ONCE = 16
@@ -37,40 +42,128 @@ _ADDED = {words.REASON, words.DESCRIPTION}
 _KEPT = {words.PARTITION_KEY, words.VIA_PARTITION_KEY}
 
 
+class _ChosenLetter(NamedTuple):
+    """A dead letter that goes back, as it was."""
+
+    delivery: Delivery
+    payload: bytes
+    reason: str
+    path: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterChoice:
-    """Which dead letters are meant: all, or those for these paths, or with these reasons, or both."""
+    """Which dead letters are meant: all, or those for these paths, with these reasons, of these ages in
+    seconds, or whatever of that is given.
+    """
 
     paths: Sequence[str] = ()
     reasons: Sequence[str] = ()
+    older_than: float = 0.0
+    newer_than: float = inf
 
-    def includes(self, path: str, reason: str) -> bool:
+    def includes(self, path: str, reason: str, age: float) -> bool:
         """Whether such a dead letter is meant."""
         wanted = {path_key(one) for one in self.paths}
         if wanted and path_key(path) not in wanted:
             return False
-        return not self.reasons or reason.lower() in {one.lower() for one in self.reasons}
+        if self.reasons and reason.lower() not in {one.lower() for one in self.reasons}:
+            return False
+        # Clocks of two machines differ a little: what is of no age at all is as old as it must be.
+        return self.older_than <= max(0.0, age) < self.newer_than
 
 
 @dataclass(slots=True)
 class Redriven:
-    """How many went back into play, and how many stayed, by their reasons."""
+    """How many went back into play, and how many stayed, by reason and path."""
 
-    redriven: dict[str, int] = field(default_factory=dict)
-    left: dict[str, int] = field(default_factory=dict)
+    by_path: dict[tuple[str, str], int] = field(default_factory=dict)
+    left_by_path: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: Age in seconds of the oldest of both.
+    oldest: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def redriven(self) -> dict[str, int]:
+        """By reason."""
+        return _by_reason(self.by_path)
+
+    @property
+    def left(self) -> dict[str, int]:
+        """By reason."""
+        return _by_reason(self.left_by_path)
+
+    def see(self, reason: str, path: str, age: float) -> None:
+        """One of that age was met."""
+        key = reason, path
+        self.oldest[key] = max(self.oldest.get(key, 0.0), age)
+
+
+def _by_reason(counts: dict[tuple[str, str], int]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for (reason, _), count in counts.items():
+        found[reason] = found.get(reason, 0) + count
+    return found
+
+
+def _add(counts: dict[tuple[str, str], int], reason: str, path: str) -> None:
+    counts[reason, path] = counts.get((reason, path), 0) + 1
+
+
+class _Metronome:
+    """Lets so many a second go, over all queues."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate = rate
+        self._next = 0.0
+
+    @property
+    def most(self) -> int:
+        """How many may be taken at a time: of a slow pace, a second's worth."""
+        return _AT_ONCE if self._rate is None else max(1, min(_AT_ONCE, int(self._rate)))
+
+    async def wait(self, count: int) -> None:
+        """Wait until so many more may go."""
+        if self._rate is None:
+            return
+        now = asyncio.get_running_loop().time()
+        begin = max(now, self._next)
+        self._next = begin + count / self._rate
+        await asyncio.sleep(begin - now)
+
+
+async def survey_dead_letters(
+    pair: PumpPair, queues: Sequence[str], choice: DeadLetterChoice, *, options: PumpOptions, now: float
+) -> Redriven:
+    """What `redrive` would do; nothing is locked."""
+    done = Redriven()
+    async for one in survey_queues(pair, queues, options, now=now, active=False):
+        reason, path, age = one.reason or "unknown", path_key(one.path), now - one.enqueued
+        done.see(reason, path, age)
+        _add(done.by_path if choice.includes(path, reason, age) else done.left_by_path, reason, path)
+    return done
 
 
 async def redrive(
-    pair: PumpPair, queues: Sequence[str], choice: DeadLetterChoice, *, options: PumpOptions | None = None
+    pair: PumpPair,
+    queues: Sequence[str],
+    choice: DeadLetterChoice,
+    *,
+    options: PumpOptions | None = None,
+    max_rate: float | None = None,
+    done: Redriven | None = None,
 ) -> Redriven:
-    """Put the chosen dead letters of these backlog queues back into them."""
+    """Put the chosen dead letters of these backlog queues back into them, so many a second at most.
+
+    What was done so far can be seen in `done` meanwhile.
+    """
     transport = open_transport(pair.secondary.resolve(), options or PumpOptions())
-    done = Redriven()
+    done = Redriven() if done is None else done
+    pace = _Metronome(max_rate)
     turns = asyncio.Semaphore(_QUEUES_AT_ONCE)
 
     async def take_turn(queue: str) -> None:
         async with turns:
-            await _redrive_queue(transport, queue, choice, done)
+            await _redrive_queue(transport, queue, choice, done, pace)
 
     try:
         # One that fails does not call the others off in the middle of a message.
@@ -83,15 +176,18 @@ async def redrive(
     return done
 
 
-async def _redrive_queue(transport: Transport, queue: str, choice: DeadLetterChoice, done: Redriven) -> None:
+async def _redrive_queue(
+    transport: Transport, queue: str, choice: DeadLetterChoice, done: Redriven, pace: _Metronome
+) -> None:
     source = transport.source(f"{queue}/{words.DEAD_LETTER_QUEUE}")
     destination = transport.destination(queue)
     held: dict[bytes, Delivery] = {}
     seen: set[int] = set()
     try:
-        while deliveries := await source.receive(_AT_ONCE, _WAIT):
+        while deliveries := await source.receive(pace.most, _WAIT):
             before = len(seen)
             chosen = _sort(deliveries, choice, done, held=held, seen=seen)
+            await pace.wait(len(chosen))
             await _move(source, destination, chosen, done)
             if len(seen) == before:  # the locks of the first ones have ended, and they come again
                 break
@@ -111,50 +207,59 @@ def _sort(
     *,
     held: dict[bytes, Delivery],
     seen: set[int],
-) -> list[tuple[Delivery, bytes, str]]:
-    """Those that are meant, with what to send and their reason; the others are held."""
+) -> list[_ChosenLetter]:
+    """Those that are meant, with what to send; the others are held."""
     chosen = []
+    now = time.time()
     for delivery in deliveries:
-        number, path, reason, payload = _read(delivery)
-        is_new = number not in seen
+        number, path, reason, enqueued, payload = _read(delivery)
+        path, age, is_new = path_key(path), now - enqueued, number not in seen
         seen.add(number)
-        if payload is not None and choice.includes(path, reason):
-            chosen.append((delivery, payload, reason))
+        if is_new:
+            done.see(reason, path, age)
+        if payload is not None and choice.includes(path, reason, age):
+            chosen.append(_ChosenLetter(delivery, payload, reason, path))
             continue
         held[delivery.lock_token] = delivery
         if is_new:
-            done.left[reason] = done.left.get(reason, 0) + 1
+            _add(done.left_by_path, reason, path)
     return chosen
 
 
 async def _move(
     source: BacklogSource,
     destination: Destination,
-    chosen: Sequence[tuple[Delivery, bytes, str]],
+    chosen: Sequence[_ChosenLetter],
     done: Redriven,
 ) -> None:
-    outcomes = await destination.send([Unit([payload]) for _, payload, _ in chosen]) if chosen else []
+    outcomes = await destination.send([Unit([one.payload]) for one in chosen]) if chosen else []
     taken = [one for one, outcome in zip(chosen, outcomes, strict=True) if outcome is None]
-    await source.complete([delivery for delivery, _, _ in taken])
-    for _, _, reason in taken:
-        done.redriven[reason] = done.redriven.get(reason, 0) + 1
-    failed = [(one[0], outcome) for one, outcome in zip(chosen, outcomes, strict=True) if outcome is not None]
+    await source.complete([one.delivery for one in taken])
+    for one in taken:
+        _add(done.by_path, one.reason, one.path)
+    failed = [
+        (one.delivery, outcome) for one, outcome in zip(chosen, outcomes, strict=True) if outcome is not None
+    ]
     if failed:
         await source.release([delivery for delivery, _ in failed])
         raise failed[0][1]
 
 
-def _read(delivery: Delivery) -> tuple[int, str, str, bytes | None]:
-    """Its number, its path, why it is here, and the message as it was; None if nobody can read it."""
+def _read(delivery: Delivery) -> tuple[int, str, str, float, bytes | None]:
+    """Its number, its path, why it is here, since when (Unix seconds), and the message as it was; None if
+    nobody can read it.
+    """
     try:
         sections = scan(delivery.payload)
         properties = dict(sections.application_properties)
         annotations = {str(key): value for key, value in sections.annotations.items()}
         payload = _as_it_was(sections)
     except DecodeError:
-        return 0, "", "unreadable", None
+        return 0, "", "unreadable", time.time(), None
     number = int(annotations.get(words.SEQUENCE_NUMBER, 0))
-    return number, str(properties.get("x-ms-path", "")), str(properties.get(words.REASON, "unknown")), payload
+    enqueued = float(annotations.get(words.ENQUEUED_TIME, 0)) / 1000
+    path, reason = str(properties.get("x-ms-path", "")), str(properties.get(words.REASON, "unknown"))
+    return number, path, reason, enqueued, payload
 
 
 def _as_it_was(sections: MessageSections) -> bytes:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import math
+import sys
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .backlogs import ChosenBacklog, choose_backlog
 from .candidates import offer_entities
 from .examples import examples
-from .numbers import AT_LEAST_ONE
+from .numbers import AT_LEAST_ONE, DURATION, POSITIVE
 from .pairs import PairChoice, pair_options
-from .progress import working
+from .progress import CLEAR_LINE, working
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.backlog.redrive import DeadLetterChoice, Redriven
 
+_DRAWN_EVERY = 0.2
+
 
 @click.command(
     epilog=examples(
         "pairbus redrive --pair shop",
-        "pairbus redrive --pair shop --path orders --reason EntityNotFound",
+        "pairbus redrive --pair shop --path orders --reason EntityNotFound --dry-run",
     )
 )
 @pair_options
@@ -39,6 +44,12 @@ if TYPE_CHECKING:
 @click.option(
     "--reason", "reasons", multiple=True, metavar="REASON", help="Only those with this reason. Repeatable."
 )
+@click.option(
+    "--older-than", type=DURATION, default=0.0, metavar="DURATION", help="Only older ones, such as 2h."
+)
+@click.option("--newer-than", type=DURATION, metavar="DURATION", help="Only newer ones.")
+@click.option("--max-rate", type=POSITIVE, metavar="N", help="Messages a second, at most.")
+@click.option("--dry-run", is_flag=True, help="Only say which it would be; nothing is locked or moved.")
 @json_option
 def redrive(
     *,
@@ -47,31 +58,115 @@ def redrive(
     include_extra: bool,
     paths: tuple[str, ...],
     reasons: tuple[str, ...],
+    older_than: float,
+    newer_than: float | None,
+    max_rate: float | None,
+    dry_run: bool,
     as_json: bool,
 ) -> int:
     """Put dead letters of the backlog queues back into play.
 
     They go back to their backlog queue as they were, and the next run of the syphon moves them. Mend first
-    what made them dead letters.
+    what made them dead letters, and look with --dry-run which they are.
     """
+    began = time.monotonic()
     chosen = choose_backlog(choice, count=count, include_extra=include_extra)
     from pairbus.backlog.redrive import DeadLetterChoice
 
-    with working("putting dead letters back"):
-        done = asyncio.run(_redrive(chosen, DeadLetterChoice(paths=paths, reasons=reasons)))
-    if as_json:
-        print_json({"redriven": done.redriven, "left": done.left})
+    meant = DeadLetterChoice(
+        paths=paths,
+        reasons=reasons,
+        older_than=older_than,
+        newer_than=math.inf if newer_than is None else newer_than,
+    )
+    if dry_run:
+        with working("looking at dead letters"):
+            done = asyncio.run(_survey(chosen, meant))
     else:
-        rows = [(reason, "redriven", f"{count:,}") for reason, count in sorted(done.redriven.items())]
-        rows += [(reason, "left", f"{count:,}") for reason, count in sorted(done.left.items())]
-        print_table(("REASON", "", "DEAD LETTERS"), rows or [("none", "", "0")])
+        done = asyncio.run(_redrive(chosen, meant, max_rate))
+    seconds = time.monotonic() - began
+    if as_json:
+        print_json({**_described(done), "seconds": round(seconds, 3), "dry_run": dry_run})
+    else:
+        _print(done, seconds, dry_run=dry_run)
     return 0
 
 
-async def _redrive(chosen: ChosenBacklog, dead_letters: DeadLetterChoice) -> Redriven:
+def _described(done: Redriven) -> dict[str, Any]:
+    rows = [
+        {
+            "reason": reason,
+            "path": path,
+            "redriven": done.by_path.get((reason, path), 0),
+            "left": done.left_by_path.get((reason, path), 0),
+            "oldest": round(oldest, 3),
+        }
+        for (reason, path), oldest in sorted(done.oldest.items())
+    ]
+    return {"redriven": done.redriven, "left": done.left, "rows": rows}
+
+
+def _print(done: Redriven, seconds: float, *, dry_run: bool) -> None:
+    rows = [
+        (
+            reason,
+            path or "(none)",
+            f"{done.by_path.get((reason, path), 0):,}",
+            f"{done.left_by_path.get((reason, path), 0):,}",
+            f"{oldest:,.0f} s",
+        )
+        for (reason, path), oldest in sorted(done.oldest.items())
+    ]
+    word = "TO REDRIVE" if dry_run else "REDRIVEN"
+    if rows:
+        print_table(("REASON", "PATH", word, "LEFT", "OLDEST"), rows, numbers=(2, 3, 4))
+    moved, left = sum(done.by_path.values()), sum(done.left_by_path.values())
+    verb = "would go back" if dry_run else "went back"
+    click.echo(f"{moved:,} dead letters {verb} into play, {left:,} stay; {seconds:.1f} s")
+
+
+async def _queues(chosen: ChosenBacklog) -> list[str]:
     from pairbus.backlog.discovery import discover
+
+    return [queue.name for queue in (await discover([chosen.backlog])).queues]
+
+
+async def _survey(chosen: ChosenBacklog, meant: DeadLetterChoice) -> Redriven:
+    from pairbus.backlog.redrive import survey_dead_letters
+
+    queues = await _queues(chosen)
+    return await survey_dead_letters(
+        chosen.backlog.pair, queues, meant, options=chosen.options, now=time.time()
+    )
+
+
+async def _redrive(chosen: ChosenBacklog, meant: DeadLetterChoice, max_rate: float | None) -> Redriven:
+    from pairbus.backlog.redrive import Redriven
     from pairbus.backlog.redrive import redrive as put_back
 
-    found = await discover([chosen.backlog])
-    queues = [queue.name for queue in found.queues]
-    return await put_back(chosen.backlog.pair, queues, dead_letters, options=chosen.options)
+    done = Redriven()
+    telling = asyncio.create_task(_tell(done))
+    try:
+        return await put_back(
+            chosen.backlog.pair,
+            await _queues(chosen),
+            meant,
+            options=chosen.options,
+            max_rate=max_rate,
+            done=done,
+        )
+    finally:
+        telling.cancel()
+
+
+async def _tell(done: Redriven) -> None:
+    """A line that is drawn anew, on a terminal."""
+    if not sys.stderr.isatty():
+        return
+    try:
+        while True:
+            moved = sum(done.by_path.values())
+            click.echo(f"{CLEAR_LINE}{moved:,} dead letters put back …", err=True, nl=False)
+            await asyncio.sleep(_DRAWN_EVERY)
+    finally:
+        click.echo(CLEAR_LINE, err=True, nl=False)

@@ -1,0 +1,92 @@
+"""Dead letters back into play: those that are meant, at the pace that was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pairbus.backlog.redrive import DeadLetterChoice, redrive, survey_dead_letters
+from pairbus.broker import Broker
+from pairbus.pump import PumpOptions, PumpPair
+from tests.cli.process import call
+from tests.spark.bus import Bus
+from tests.spark.test_local import fill
+
+COUNT = 12
+
+
+@pytest.fixture
+def bus() -> Iterator[Bus]:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        yield Bus(broker, queues=3)
+
+
+def pair_of(bus: Bus) -> PumpPair:
+    return PumpPair.from_connection_strings(bus.primary.connection_string, bus.secondary.connection_string)
+
+
+def bury(bus: Bus, tmp_path: Path) -> dict[str, str]:
+    """Dead letters for two entities that are not there; the variables by which commands find the pair."""
+    fill(bus, COUNT, path="gone")
+    fill(bus, COUNT // 2, path="lost")
+    variables = {"P": bus.primary.connection_string, "S": bus.secondary.connection_string}
+    done = call(
+        "syphon", "run", "--engine", "local", "--once", "--state", str(tmp_path),
+        "--primary-env", "P", "--secondary-env", "S", "--count", "3",
+        variables=variables,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(bus.dead_letters()) == COUNT + COUNT // 2
+    return variables
+
+
+def test_a_dry_run_tells_and_touches_nothing_and_the_rest_goes_back(bus: Bus, tmp_path: Path) -> None:
+    variables = bury(bus, tmp_path)
+    words = ["redrive", "--primary-env", "P", "--secondary-env", "S", "--count", "3", "--path", "Gone"]
+    dry = json.loads(call(*words, "--dry-run", "--json", variables=variables).stdout)
+    assert dry["redriven"] == {"EntityNotFound": COUNT}
+    assert dry["left"] == {"EntityNotFound": COUNT // 2}
+    assert len(bus.dead_letters()) == COUNT + COUNT // 2
+    assert bus.left() == 0
+    shown = call(*words, variables=variables).stdout
+    assert f"{COUNT} dead letters went back into play, {COUNT // 2} stay" in shown
+    assert bus.left() == COUNT
+    rest = json.loads(call(*words[:-2], "--older-than", "1d", "--json", variables=variables).stdout)
+    assert rest["redriven"] == {}
+    assert [(row["path"], row["left"]) for row in rest["rows"]] == [("lost", COUNT // 2)]
+    newer = json.loads(call(*words[:-2], "--newer-than", "1d", "--json", variables=variables).stdout)
+    assert newer["redriven"] == {"EntityNotFound": COUNT // 2}
+    assert bus.dead_letters() == {}
+
+
+def test_a_survey_tells_what_a_redrive_does(bus: Bus, tmp_path: Path) -> None:
+    bury(bus, tmp_path)
+    for choice in (DeadLetterChoice(paths=["lost"]), DeadLetterChoice(reasons=["entitynotfound"])):
+        now = max(
+            one.enqueued_at for one in bus.found(f"{bus.backlog[0]}/$DeadLetterQueue", on_secondary=True)
+        )
+        before = asyncio.run(
+            survey_dead_letters(pair_of(bus), bus.backlog, choice, options=PumpOptions(), now=now)
+        )
+        done = asyncio.run(redrive(pair_of(bus), bus.backlog, choice))
+        assert (before.by_path, before.left_by_path) == (done.by_path, done.left_by_path)
+
+
+def test_the_pace_is_that_of_all_queues_together(bus: Bus, tmp_path: Path) -> None:
+    bury(bus, tmp_path)
+    begun = time.monotonic()
+    done = asyncio.run(redrive(pair_of(bus), bus.backlog, DeadLetterChoice(), max_rate=9.0))
+    assert sum(done.redriven.values()) == COUNT + COUNT // 2
+    # The first ones go at once, a second's worth of them at most; the others never sooner.
+    assert time.monotonic() - begun >= (COUNT + COUNT // 2 - 9) / 9.0
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "1w", ""])
+def test_a_duration_that_is_none_is_refused(text: str) -> None:
+    done = call("redrive", "--primary-env", "P", "--secondary-env", "S", "--older-than", text)
+    assert (done.returncode, "is not a duration such as 90, 15m, 2h or 1d" in done.stderr) == (2, True)
