@@ -96,14 +96,22 @@ def test_ids_are_forgotten_together_and_told_once() -> None:
     assert space.next_deadline() is None
 
 
-def test_a_new_window_is_for_new_messages() -> None:
-    space, orders = queue(**WINDOW)
+@pytest.mark.parametrize(
+    ("window", "again_at", "kept"),
+    [(5.0, 4, 2), (5.0, 6, 4), (120.0, 61, 2), (120.0, 119, 2), (120.0, 121, 4)],
+)
+def test_a_new_window_holds_for_all_ids(window: float, again_at: float, kept: int) -> None:
+    """Whether the id was seen before the change or after it, and also for who begins anew from the store."""
+    space, _ = queue(**WINDOW)
     space.send("orders", [message(message_id="old")], START)
-    shorter = QueueSettings(requires_duplicate_detection=True, duplicate_detection_history_time_window=5.0)
-    space.update_queue("orders", shorter, START)
+    changed = QueueSettings(requires_duplicate_detection=True, duplicate_detection_history_time_window=window)
+    space.update_queue("orders", changed, START)
     space.send("orders", [message(message_id="new")], START)
-    space.send("orders", [message(message_id="old"), message(message_id="new")], START + 6)
-    assert [each.message.message_id for each in orders.receive(9, START + 6)] == ["old", "new", "new"]
+    again = namespace()
+    again.replay(space.take_events())
+    for each in (space, again):
+        each.send("orders", [message(message_id="old"), message(message_id="new")], START + again_at)
+        assert each.get_queue("orders").counts().active == kept
 
 
 def test_a_history_does_not_outgrow_what_it_knows() -> None:

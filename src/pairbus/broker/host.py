@@ -36,7 +36,8 @@ from pairbus.amqp.performatives import AmqpError
 from pairbus.clock import Clock, WatchedClock
 from pairbus.fault_kinds import LineState
 
-from .access.policies import Policies
+from .access.entity_rules import entity_policies
+from .access.policies import Policies, Policy
 from .access.tokens import Grant, JwtKey, check_token
 from .admin.administration import Administration, AdminLine
 from .appointments import Appointments
@@ -46,7 +47,7 @@ from .contents import Contents
 from .counters import Counters
 from .engine.errors import Refused
 from .engine.namespace import Namespace
-from .engine.settings import NamespaceLimits
+from .engine.settings import NamespaceLimits, QueueSettings, TopicSettings
 from .errors import StoreError
 from .faults.board import FaultBoard
 from .faults.desk import FaultDesk
@@ -570,7 +571,26 @@ class NamespaceHost:
 
     def check_token(self, token: str, path: str) -> Grant:
         """The grant that a token gives on `path`; raises TokenRejected."""
-        return check_token(token, entity=path, now=self.now(), policies=self.policies, jwt_key=self.jwt_key)
+        return check_token(
+            token,
+            entity=path,
+            now=self.now(),
+            policies=self.policies,
+            jwt_key=self.jwt_key,
+            rules=self.entity_rules,
+        )
+
+    def entity_rules(self, path: str) -> tuple[Policy, ...]:
+        """The policies that a queue or topic has of its own."""
+        try:
+            settings = self.engine.node(path).settings
+        except Refused:
+            return ()
+        return (
+            entity_policies(settings.authorization_rules)
+            if isinstance(settings, QueueSettings | TopicSettings)
+            else ()
+        )
 
 
 @contextmanager

@@ -37,6 +37,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
         "pairbus broker --data ./data --policy app=c2VjcmV0:send,listen",
         "pairbus broker --data ./data --salvage",
         "pairbus broker --entities Config.json",
+        "pairbus broker --tier premium",
     )
 )
 @click.option(
@@ -51,6 +52,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=_FILE,
     multiple=True,
     help="Queues and topics to have: TOML, or the emulator's Config.json; followed on change. Repeatable.",
+)
+@click.option(
+    "--tier",
+    type=click.Choice(["standard", "premium"]),
+    default="standard",
+    show_default=True,
+    help="The quotas of all namespaces.",
 )
 @click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep everything in this directory."
@@ -119,6 +127,7 @@ def broker(
     *,
     namespaces: tuple[str, ...],
     entities: tuple[Path, ...],
+    tier: str,
     data: Path | None,
     memory: bool,
     salvage: bool,
@@ -166,6 +175,7 @@ def broker(
         ConnectionLimits,
         Policy,
     )
+    from pairbus.broker.engine.settings import TIERS
 
     given = [*map(_read_file, policy_files), *map(_read_variable, policy_variables)]
     embedded = Broker(
@@ -182,6 +192,7 @@ def broker(
         jwt_issuers=jwt_issuers,
         fault_plan=fault_plan,
         entities=entities,
+        limits=TIERS[tier],
         connection_limits=ConnectionLimits(
             connections=max_connections,
             strangers=max_strangers,

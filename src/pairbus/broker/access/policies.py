@@ -43,6 +43,11 @@ ALL_CLAIMS: Final = frozenset(Claim)
 _CLAIMS_BY_WORD: Final = {claim.lower(): claim for claim in Claim}
 
 
+def make_key() -> str:
+    """A random key, in the form that the service gives them."""
+    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
+
+
 @dataclass(frozen=True)
 class Policy:
     """One policy. Manage implies Send and Listen."""
@@ -104,8 +109,7 @@ class Policy:
     @classmethod
     def generate(cls, name: str, *claims: Claim) -> Policy:
         """Make a policy with a random key."""
-        key = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
-        return cls(name, key, frozenset(claims))
+        return cls(name, make_key(), frozenset(claims))
 
 
 class Policies:

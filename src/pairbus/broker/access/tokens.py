@@ -4,8 +4,9 @@ Theory of operation:
 1. Three things give a grant: a shared access signature, made with the key of a policy; a JSON web token, if a
    key to verify it is configured; name and key of a policy by SASL PLAIN. Anything else raises
    `TokenRejected`, and nothing that a peer sends raises anything but that.
-2. A signature covers `sr` exactly as it stands in the token, quoted, then a newline, then `se`. Clients
-   quote differently, so the raw text is signed and only then decoded.
+2. A policy is the namespace's, or one that a queue or topic has of its own: that one signs for its entity
+   alone. A signature covers `sr` exactly as it stands in the token, quoted, then a newline, then `se`.
+   Clients quote differently, so the raw text is signed and only then decoded.
 3. `sr` names the resource; `grants` says how it is compared with an entity.
 4. Secrets are compared in constant time, and a policy that does not exist takes as long as a wrong key.
 5. Time is an argument. A grant ends at its `expires_at`, which is infinite after SASL PLAIN.
@@ -19,11 +20,11 @@ import hmac
 import math
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import unquote, unquote_plus
 
-from pairbus.broker.engine.names import fold
+from pairbus.broker.engine.names import entity_of, fold
 
 from .grants import ClaimMissing, Grant, TokenRejected, expired, resource_path
 from .policies import Claim, Policies, Policy
@@ -56,15 +57,32 @@ _HEADERS: Final = ("authorization", "servicebusauthorization")
 _NO_POLICY: Final = Policy("none", secrets.token_urlsafe(32), frozenset({Claim.SEND}))
 
 
+# The policies that the entity at a folded path has of its own.
+EntityRules = Callable[[str], Iterable[Policy]]
+
+
+def _no_rules(path: str) -> Iterable[Policy]:
+    del path
+    return ()
+
+
 def check_token(
-    token: object, *, entity: str, now: float, policies: Policies, jwt_key: JwtKey | None = None
+    token: object,
+    *,
+    entity: str,
+    now: float,
+    policies: Policies,
+    jwt_key: JwtKey | None = None,
+    rules: EntityRules = _no_rules,
 ) -> Grant:
-    """Check a token that a client puts for the path of an entity; empty is the namespace itself."""
+    """Check a token that a client puts for the path of an entity; empty is the namespace itself. `rules` are
+    the policies that an entity has of its own.
+    """
     if not isinstance(token, str) or not token.isascii() or not 0 < len(token) <= MAX_TOKEN:
         raise TokenRejected(f"MalformedToken: A token is ASCII text of at most {MAX_TOKEN} characters.")
     text = token.strip()
     if text[: len(_SCHEME)].lower() == _SCHEME:
-        grant = _check_signature(text[len(_SCHEME) :], now, policies)
+        grant = _check_signature(text[len(_SCHEME) :], now, policies, rules)
     elif jwt_key is not None:
         grant = jwt_key.verify(text.removeprefix("Bearer "), now=now)
     else:
@@ -87,6 +105,7 @@ def check_authorization(
     policies: Policies,
     jwt_key: JwtKey | None = None,
     claim: Claim = Claim.MANAGE,
+    rules: EntityRules = _no_rules,
 ) -> Grant:
     """Check the token of an HTTP request, which must give a claim; the names of headers are of any case."""
     lowered = {name.lower(): value for name, value in headers.items()}
@@ -96,7 +115,7 @@ def check_authorization(
     token = value.strip()
     if token[: len(_BEARER)].lower() == _BEARER:
         token = token[len(_BEARER) :]
-    grant = check_token(token, entity=entity, now=now, policies=policies, jwt_key=jwt_key)
+    grant = check_token(token, entity=entity, now=now, policies=policies, jwt_key=jwt_key, rules=rules)
     if claim not in grant.claims:
         raise ClaimMissing(
             f"InvalidClaim: '{claim}' is required for this operation. Use a policy that has it."
@@ -124,23 +143,29 @@ def _find_policy(policies: Policies, name: str) -> Policy:
     return found if found is not None else _NO_POLICY
 
 
-def _check_signature(text: str, now: float, policies: Policies) -> Grant:
+def _check_signature(text: str, now: float, policies: Policies, rules: EntityRules) -> Grant:
     fields = _parse_fields(text)
     if not _EXPIRY.fullmatch(fields["se"]):
         raise TokenRejected("MalformedToken: The token's 'se' must be Unix seconds.")
-    policy = _find_policy(policies, unquote_plus(fields["skn"]))
+    name, resource = unquote_plus(fields["skn"]), resource_path(unquote_plus(fields["sr"]))
+    own = [each for each in rules(entity_of(resource)) if each.name == name] if resource else []
     signed = f"{fields['sr']}\n{fields['se']}".encode("ascii")
-    expected = base64.b64encode(hmac.digest(policy.key.encode("utf-8"), signed, hashlib.sha256))
     # Not unquote_plus: a plus sign belongs to base64.
     given = unquote(fields["sig"]).encode("utf-8")
-    if not hmac.compare_digest(expected, given):
+    signers = [each for each in (*own, _find_policy(policies, name)) if _signs(each, signed, given)]
+    if not signers:
         raise TokenRejected(
             "InvalidSignature: The token has an invalid signature, or its policy does not exist."
         )
     expires_at = float(fields["se"])
     if expires_at <= now:
         raise expired(expires_at)
-    return Grant(policy.claims, expires_at, resource_path(unquote_plus(fields["sr"])), policy.name)
+    return Grant(signers[0].claims, expires_at, resource, name)
+
+
+def _signs(policy: Policy, signed: bytes, given: bytes) -> bool:
+    expected = base64.b64encode(hmac.digest(policy.key.encode("utf-8"), signed, hashlib.sha256))
+    return hmac.compare_digest(expected, given)
 
 
 def _parse_fields(text: str) -> dict[str, str]:

@@ -82,6 +82,7 @@ class Administration:
             now=host.now(),
             policies=host.policies,
             jwt_key=host.jwt_key,
+            rules=host.entity_rules,
         )
 
     def _known_entity(self, request: HttpRequest) -> str | None:

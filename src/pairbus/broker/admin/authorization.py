@@ -1,8 +1,8 @@
-"""Authorization rules of single entities: kept and given back as they came.
+"""Authorization rules of single entities: the policies of a queue or topic alone.
 
-They are a record, not a lock: tokens are checked against the policies of the namespace alone. Azure fills in
-keys and times that were left out; here they stay out. The engine has no use for them: to it they are a text
-among the settings of an entity, which a store keeps with the others.
+The engine has no use for them: to it they are a text among the settings of an entity, which a store keeps
+with the others; `access.entity_rules` reads it when a token is to be checked. Keys that are left out are
+made, as Azure does; times that are left out stay so.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from pairbus.broker.access.policies import make_key
 from pairbus.plumbing.json_text import parse_json
 
 from .markup import XmlNode, branch, leaf
 
 _HEAD: Final = ("ClaimType", "ClaimValue")
-_TAIL: Final = ("CreatedTime", "ModifiedTime", "KeyName", "PrimaryKey", "SecondaryKey")
+_KEYS: Final = ("PrimaryKey", "SecondaryKey")
+_TAIL: Final = ("CreatedTime", "ModifiedTime", "KeyName", *_KEYS)
 
 
 def read_authorization(description: XmlNode) -> str:
@@ -36,6 +38,8 @@ def _read_rule(rule: XmlNode) -> dict[str, str | list[str]]:
     """The known elements alone."""
     rights = rule.find("Rights")
     texts = {name: text for name in (*_HEAD, *_TAIL) if (text := rule.text_of(name)) is not None}
+    for key in _KEYS:
+        texts.setdefault(key, make_key())
     return {
         **texts,
         "type": rule.attributes.get("type", "SharedAccessAuthorizationRule"),

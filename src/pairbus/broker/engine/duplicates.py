@@ -39,6 +39,14 @@ class DuplicateHistory:
         self._until[key] = until
         self._ends.add(until, key)
 
+    def change_window(self, window: float) -> None:
+        """Let ids be remembered for another time, those that are known already too: from when they were
+        seen, as if the window had been so then.
+        """
+        longer, self.window = window - self.window, window
+        for key, until in list(self._until.items()):
+            self.keep(key, until + longer)
+
     def forget(self, now: float) -> bool:
         """Drop the ids whose time is over; whether there were any."""
         gone = list(self._ends.pop_due(now))

@@ -237,8 +237,13 @@ class Entity(ABC):
             self.duplicates = None
         elif self.duplicates is None:
             self.duplicates = DuplicateHistory(settings.duplicate_detection_history_time_window)
-        else:
-            self.duplicates.window = settings.duplicate_detection_history_time_window
+        elif self.duplicates.window != settings.duplicate_detection_history_time_window:
+            self.duplicates.change_window(settings.duplicate_detection_history_time_window)
+
+    def retell_duplicates(self) -> None:
+        """Tell anew until when ids are remembered: the window has changed."""
+        for key, until in () if self.duplicates is None else self.duplicates.entries():
+            self._emit(DuplicateSeen(self.path, key, until))
 
     def remove(self) -> None:
         """Be gone: whoever still holds this entity is refused from now on."""

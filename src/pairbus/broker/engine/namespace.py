@@ -322,8 +322,11 @@ class Namespace:
         check_update(entity.settings, settings)
         self._check_settings(entity.path, settings)
         entity.spare(now)
+        window = entity.duplicates and entity.duplicates.window
         entity.configure(settings, now)
         self._context.events.append(describe(entity))
+        if entity.duplicates is not None and entity.duplicates.window != window:
+            entity.retell_duplicates()
 
     def _retire(self, entity: Entity) -> None:
         if isinstance(entity, Topic):

@@ -133,6 +133,8 @@ PREMIUM = NamespaceLimits(
     partitions=1,
     sku="Premium",
 )
+# By the names that the command line has for them.
+TIERS = {"standard": STANDARD, "premium": PREMIUM}
 # For tests of applications: short locks, windows and idle times, which Azure refuses.
 RELAXED = NamespaceLimits(
     min_lock_duration=0.001,
