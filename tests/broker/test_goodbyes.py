@@ -34,7 +34,7 @@ def client(bus_without_client: Bus) -> Iterator[RawClient]:
 
 def lingering(bus: Bus) -> int:
     peers = bus.broker._hosts["contoso"]._peers
-    return bus.broker.call(lambda: sum(peer._is_lingering for peer in peers))
+    return bus.broker.call(lambda: sum(peer.farewell.has_begun for peer in peers))
 
 
 def read_close(client: RawClient) -> None:
@@ -50,7 +50,7 @@ def read_close(client: RawClient) -> None:
 def test_the_clients_close_is_waited_for(
     client: RawClient, bus_without_client: Bus, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("pairbus.broker.links.peer.CLOSE_WAIT", 3600.0)
+    monkeypatch.setattr("pairbus.broker.links.farewell.CLOSE_WAIT", 3600.0)
     client.socket.sendall(ERRANT)
     read_close(client)
     assert lingering(bus_without_client) == 1

@@ -11,9 +11,10 @@
 """
 
 import asyncio
+import gc
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from pairbus.broker.engine.events import EngineEvent, MessageStored
@@ -162,3 +163,15 @@ class StoreThread:
 
 def _fixed(event: MessageStored) -> MessageStored:
     return MessageStored(event.queue, event.message.copy(event.message.sequence_number))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """All that is made meanwhile stays: the collector of garbage would walk over it again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -21,13 +21,11 @@ The turn
 """
 
 import asyncio
-import gc
 import logging
 import math
 import ssl
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TypeVar
 
 from pairbus import conditions
@@ -36,7 +34,7 @@ from pairbus.amqp.performatives import AmqpError
 from pairbus.clock import Clock, WatchedClock
 from pairbus.fault_kinds import LineState
 
-from .access.entity_rules import entity_policies
+from .access.entity_rules import rules_at
 from .access.policies import Policies, Policy
 from .access.tokens import Grant, JwtKey, check_token
 from .admin.administration import Administration, AdminLine
@@ -47,11 +45,11 @@ from .contents import Contents
 from .counters import Counters
 from .engine.errors import Refused
 from .engine.namespace import Namespace
-from .engine.settings import NamespaceLimits, QueueSettings, TopicSettings
+from .engine.settings import NamespaceLimits
 from .errors import StoreError
 from .faults.board import FaultBoard
 from .faults.desk import FaultDesk
-from .flights import Flight, HeldAnswers, StoreThread
+from .flights import Flight, HeldAnswers, StoreThread, uncollected
 from .gate import ConnectionLimits, Visitor
 from .links.consumers import Consumers
 from .links.objections import Objections
@@ -206,7 +204,7 @@ class NamespaceHost:
     def _load(self, now: float) -> Namespace:
         engine = Namespace(self.name, limits=self.limits)
         try:
-            with _uncollected():
+            with uncollected():
                 engine.replay(self._store.load(), now=now)
         except StoreError:
             raise
@@ -582,27 +580,7 @@ class NamespaceHost:
 
     def entity_rules(self, path: str) -> tuple[Policy, ...]:
         """The policies that a queue or topic has of its own."""
-        try:
-            settings = self.engine.node(path).settings
-        except Refused:
-            return ()
-        return (
-            entity_policies(settings.authorization_rules)
-            if isinstance(settings, QueueSettings | TopicSettings)
-            else ()
-        )
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """All that is made meanwhile stays: the collector of garbage would walk over it again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+        return rules_at(self.engine, path)
 
 
 def _failed_in_engine(error: Exception) -> bool:

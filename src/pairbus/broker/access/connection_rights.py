@@ -19,11 +19,19 @@ class Access:
     at times too early, never too late.
     """
 
-    __slots__ = ("_grants", "next_expiry")
+    __slots__ = ("_grants", "known_as", "next_expiry")
 
-    def __init__(self) -> None:
+    def __init__(self, known_as: str = "") -> None:
+        """`known_as` is the host, and perhaps port, by which the client calls this namespace."""
         self._grants: dict[str, Grant] = {}
+        self.known_as = known_as
         self.next_expiry = math.inf
+
+    def meet(self, address: str) -> str:
+        """Find out from an address what the client calls this namespace."""
+        if "://" in address:
+            self.known_as = address.partition("://")[2].partition("/")[0] or self.known_as
+        return self.known_as
 
     def add(self, grant: Grant, audience: str) -> bool:
         """Take in what a token, or SASL PLAIN, gives on a path. Whether that is less than it was."""
@@ -54,14 +62,14 @@ class Access:
                 return False
             resource = resource.rpartition("/")[0]
 
-    def require(self, path: str, claims: Iterable[str], *, now: float, host: str) -> None:
-        """Refuse unless one of `claims` is granted on `path`, which the client knows below `host`."""
+    def require(self, path: str, claims: Iterable[str], *, now: float) -> None:
+        """Refuse unless one of `claims` is granted on `path`."""
         wanted = list(claims)
         if not self.allows(path, wanted, now=now):
             raise Refused(
                 conditions.UNAUTHORIZED,
                 f"Unauthorized access. '{','.join(wanted)}' claim(s) are required to perform this operation. "
-                f"Resource: 'sb://{host}/{path}'. Use a policy or a token that carries the claim.",
+                f"Resource: 'sb://{self.known_as}/{path}'. Use a policy or a token that carries the claim.",
             )
 
     def expire(self, now: float) -> None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.namespace import Namespace
+from pairbus.broker.engine.settings import QueueSettings, TopicSettings
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.json_text import parse_json
 
@@ -15,6 +18,17 @@ from .policies import Claim, Policy
 
 _KEYS = ("PrimaryKey", "SecondaryKey")
 _CLAIMS = {claim.value: claim for claim in Claim}
+
+
+def rules_at(engine: Namespace, path: str) -> tuple[Policy, ...]:
+    """The policies that the queue or topic at a path has of its own."""
+    try:
+        settings = engine.node(path).settings
+    except Refused:
+        return ()
+    if not isinstance(settings, QueueSettings | TopicSettings):
+        return ()
+    return entity_policies(settings.authorization_rules)
 
 
 @lru_cache(maxsize=1024)

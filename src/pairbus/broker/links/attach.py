@@ -57,7 +57,7 @@ def attach_link(peer: "Peer", event: LinkAttached) -> None:
     except Refused as refused:
         fields = {"namespace": peer.host.name, "connection": peer.name, "condition": refused.condition}
         refusals.tell(logging.INFO, "link refused", {**fields, "reason": refused.description})
-        event.link.refuse(AmqpError(refused.condition, refused.told_to(peer.known_as), {}))
+        event.link.refuse(AmqpError(refused.condition, refused.told_to(peer.access.known_as), {}))
 
 
 def _address(peer: "Peer", event: LinkAttached) -> LinkAddress:
@@ -71,7 +71,7 @@ def _address(peer: "Peer", event: LinkAttached) -> LinkAddress:
         )
     if len(raw) > MOST_ADDRESS:
         raise Refused(conditions.INVALID_FIELD, f"An address has at most {MOST_ADDRESS} characters.")
-    peer.meet(raw)
+    peer.access.meet(raw)
     return parse_address(raw)
 
 
@@ -96,7 +96,7 @@ def _check_dynamic(terminus: object) -> None:
 def _attach_node(peer: "Peer", link: Link, address: LinkAddress) -> None:
     name = f"{address.kind.value}:{address.path.lower()}"
     if address.kind is NodeKind.MANAGEMENT:
-        peer.require(address.resource, "Send", "Listen", "Manage")
+        peer.access.require(address.resource, ("Send", "Listen", "Manage"), now=peer.host.now())
         path = peer.host.engine.node(address.path).path
         if _leave_unanswered(peer, link, path):
             return
@@ -148,7 +148,7 @@ def _token_node(peer: "Peer") -> Node:
         exists=exists,
         is_down=lambda path: host.faults.refuses_tokens(path, host.now()),
         accept=peer.take_grant,
-        meet=peer.meet,
+        meet=peer.access.meet,
     )
 
 
@@ -175,12 +175,12 @@ def _management_node(peer: "Peer", address: LinkAddress, path: str) -> Node:
         path=path,
         engine=host.engine,
         now=host.now,
-        require=lambda claim: peer.require(address.resource, claim),
+        require=lambda claim: peer.access.require(address.resource, (claim,), now=host.now()),
         check_faults=lambda operation: _check_faults(peer, operation, path),
         delay=lambda: peer.delay_of_answer(path),
         session_lock=lambda queue, session_id: _held_session(peer, queue, session_id),
         count=lambda kind, size: host.counters.count(path, peer.name, kind=kind, size=size),
-        host=lambda: peer.known_as,
+        host=lambda: peer.access.known_as,
     )
 
 
@@ -203,7 +203,7 @@ def _attach_entity(peer: "Peer", event: LinkAttached, path: str) -> None:
     claim, operation = (
         ("Listen", ClientAction.ATTACH_RECEIVER) if link.is_sender else ("Send", ClientAction.ATTACH_SENDER)
     )
-    peer.require(path, claim)
+    peer.access.require(path, (claim,), now=peer.host.now())
     if _leave_unanswered(peer, link, path):
         return
     _check_faults(peer, operation, path)

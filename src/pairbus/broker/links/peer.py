@@ -46,6 +46,7 @@ from pairbus.fault_kinds import LineState
 
 from .attach import attach_link
 from .endpoint import LinkEndpoint
+from .farewell import Farewell
 from .machine import make_machine, target_of
 from .pace import MEMBER_SLICE, MOST_OUTPUT, STRANGER_READ, STRANGER_SLICE
 from .requests import AnswerEndpoint, FindAnswers
@@ -55,9 +56,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 bounded = BoundedLog(log)
-# Seconds that a client has to answer our close before the socket goes, and what its answer begins with.
-CLOSE_WAIT = 1.0
-_CLOSE_MARK = b"\x00\x53\x18"
 # While its namespace is being read again, how often a connection looks whether that is done.
 LOADING_PAUSE = 0.02
 
@@ -69,7 +67,7 @@ class Peer(Direct):
         self.host = host
         self.name = name
         self._visitor = visitor
-        self.access = Access()
+        self.access = Access(host.name)
         self.endpoints: dict[Link, LinkEndpoint] = {}
         self._answers: dict[Link, AnswerEndpoint] = {}
         self.machine = make_machine(host.name, host.amqp_limits, now=time.monotonic())
@@ -90,12 +88,8 @@ class Peer(Direct):
         self._mute = False
         self._is_stopped = False  # as a black hole does
         self._closing = False
-        # Our close has been said, and only the client's is listened for.
-        self._awaits_close = False
-        self._is_lingering = False
+        self.farewell = Farewell(self._hang_up)
         self._is_crowded_out = False
-        #: The host, and perhaps port, by which the client calls this namespace.
-        self.known_as = host.name
         # What is to be said when the turn is committed, and whether the line is then cut or closed.
         self._staged = b""
         self._is_cut = False
@@ -114,10 +108,8 @@ class Peer(Direct):
     def data_received(self, data: bytes) -> None:
         if self.is_deaf:
             return
-        if self._is_lingering:
-            self._input = self._input[-2:] + data
-            if _CLOSE_MARK in self._input:
-                self._hang_up()
+        if self._closing:
+            self.farewell.listen(data)
             return
         self._input = self._input + data if self._input else data
         if not self._is_busy:
@@ -126,7 +118,7 @@ class Peer(Direct):
     @property
     def is_deaf(self) -> bool:
         """Whether nothing is listened to."""
-        return self._mute or (self._closing and not self._is_lingering)
+        return self._mute or (self._closing and not self.farewell.has_begun)
 
     def charge(self, seconds: float) -> None:
         """So much time was spent on its bytes before it got them."""
@@ -319,15 +311,13 @@ class Peer(Direct):
         self._arm_timer()
 
     def _end(self, transport: asyncio.Transport) -> None:
-        """Our last word is said. A client that is told to go may want to say its own."""
-        if not self._awaits_close:
+        """Our last word is said."""
+        if not self.farewell.is_due:
             self._close_transport(transport)
-        elif not self._is_lingering:
-            self._is_lingering = True
-            self._input = b""
-            self._is_busy = False
-            self._adjust_reading()
-            asyncio.get_running_loop().call_later(CLOSE_WAIT, self._hang_up)
+            return
+        self.farewell.begin()
+        self._input, self._is_busy = b"", False
+        self._adjust_reading()
 
     def _hang_up(self) -> None:
         if self._transport is not None:
@@ -391,7 +381,7 @@ class Peer(Direct):
         self.machine.data_to_send()
         self._staged = b""
         self.machine.close(error)
-        self._awaits_close = lingers and self.machine.remote_open is not None
+        self.farewell.is_due = lingers and self.machine.remote_open is not None
         self._closing = True
         self._todo.clear()
         self._drop_endpoints()
@@ -454,7 +444,7 @@ class Peer(Direct):
         info = self.host.connections.introduce(
             self.name, container_id=event.open.container_id, client=event.open.properties
         )
-        self.known_as = event.open.hostname or self.known_as
+        self.access.known_as = event.open.hostname or self.access.known_as
         if info is not None:
             facts = {**self._fields(), "container": info.container_id, "address": info.address}
             bounded.tell(logging.INFO, "connection opened", facts)
@@ -504,7 +494,7 @@ class Peer(Direct):
         if event.local and error is not None:
             fields = {**self._fields(), "condition": error.condition, "reason": error.description}
             bounded.tell(logging.WARNING, "connection ended by a protocol error", fields)
-            self._awaits_close = self.machine.remote_open is not None
+            self.farewell.is_due = self.machine.remote_open is not None
         self._closing = True
         self._drop_endpoints()
 
@@ -541,16 +531,6 @@ class Peer(Direct):
             return next(reversed(named or here), None)
 
         return find
-
-    def meet(self, address: str) -> str:
-        """Find out from an address what the client calls this namespace."""
-        if "://" in address:
-            self.known_as = address.partition("://")[2].partition("/")[0] or self.known_as
-        return self.known_as
-
-    def require(self, path: str, *claims: str) -> None:
-        """Refuse unless a token gives one of `claims` on `path`."""
-        self.access.require(path, claims, now=self.host.now(), host=self.known_as)
 
     def take_grant(self, grant: Grant, audience: str) -> None:
         """A token was shown: the client is no stranger any more. If it gives less than the one before, links
