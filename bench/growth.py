@@ -105,7 +105,9 @@ def _measure_messages(options: argparse.Namespace, scratch: Path, report: Report
         Target(ratio(f"receive {name}", rates[many.name], rates[few.name]), 0.8, at_least=True),
         Target(ratio(f"processor time {name}", costs[many.name], costs[few.name]), 1.25, at_least=False),
         Target(Figure("processor time to start with many", "s", (start,)), 10.0, at_least=False),
-        Target(Figure("memory of a message, its body included", "bytes", (taken,)), 300.0, at_least=False),
+        Target(
+            Figure("memory of a message whose content is on disk", "bytes", (taken,)), 300.0, at_least=False
+        ),
     ]
 
 

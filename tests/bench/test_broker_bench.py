@@ -90,5 +90,5 @@ def test_a_small_run_of_growth(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     targets = {target["name"]: target for target in json.loads(output.read_text())["targets"]}
-    assert {"receive of 1,000 / of 200", "memory of a message, its body included"} <= set(targets)
+    assert {"receive of 1,000 / of 200", "memory of a message whose content is on disk"} <= set(targets)
     assert all(name in done.stdout for name in targets)

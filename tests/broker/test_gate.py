@@ -18,7 +18,7 @@ from pairbus.amqp import Closed, SaslClient
 from pairbus.amqp.frames import AMQP_HEADER, SASL_HEADER, encode_frame
 from pairbus.amqp.performatives import Open
 from pairbus.broker import Broker, ConnectionLimits
-from pairbus.broker.gate import GRACE, Gate, raise_descriptor_limit
+from pairbus.broker.gate import GRACE, SILENT_GRACE, Gate, raise_descriptor_limit
 from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
 from tests.cli.process import COMMAND
@@ -175,6 +175,25 @@ def test_who_has_just_come_is_not_pushed_out(
     wait_until(lambda: second.recv(8).startswith(b"HTTP/1.1"))
     first.close()
     second.close()
+
+
+def test_who_says_nothing_goes_before_who_speaks(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent sockets are let go so quickly that a thousand of them keep nobody out for long."""
+    cut: list[int] = []
+    gate = Gate(ConnectionLimits(strangers=4), monotonic=clock.monotonic, is_held=lambda: True)
+    monkeypatch.setattr(gate, "_arm", lambda: None)  # there is no event loop
+    visitors = [gate.enter(lambda _, number=number: cut.append(number)) for number in range(4)]  # type: ignore[misc]
+    visitors[0].speak()
+    assert not gate.make_room()
+    clock.advance(SILENT_GRACE)
+    for number in range(4, 7):
+        assert gate.make_room()
+        gate.enter(lambda _, number=number: cut.append(number)).speak()  # type: ignore[misc]
+    assert cut == [1, 2, 3]
+    assert not gate.make_room()
+    clock.advance(GRACE - SILENT_GRACE)
+    assert gate.make_room()
+    assert cut == [1, 2, 3, 0], "and then the oldest"
 
 
 def test_one_member_too_many_is_refused(make_broker: Callable[[ConnectionLimits], Broker]) -> None:

@@ -6,7 +6,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
-from pairbus.broker import OperationKind
+from pairbus.broker import Broker, OperationKind
+from pairbus.errors import ConfigurationError
 
 from .bus import Bus, bodies, opened, receive, receive_nothing
 
@@ -44,3 +45,8 @@ async def test_an_entity_of_one_namespace_is_not_in_the_other(aio_bus: Bus) -> N
         async with client, client.get_queue_sender("orders"):
             raise AssertionError("it was let in")
     assert sorted(aio_bus.broker) == ["contoso", "contoso-dr"]
+
+
+def test_names_that_differ_in_case_alone_are_one() -> None:
+    with pytest.raises(ConfigurationError, match="one namespace"):
+        Broker({"Contoso": 0, "contoso": 0})

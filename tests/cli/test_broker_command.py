@@ -97,7 +97,8 @@ def test_keys_and_certificate_outlive_a_restart(tmp_path: Path) -> None:
 
 def test_policies_of_a_file_and_of_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "policies"
-    file.write_text("# of the shop\n\n  app=c2VjcmV0PT0=:send,listen\nops=b3Bz:manage\n")
+    text = "app=c2VjcmV0PT0=:send,listen\n\n  # of the shop\nops=b3Bz:manage\n"
+    file.write_text(text, encoding="utf-8-sig")  # as editors of Windows write it
     monkeypatch.setenv("SHOP_POLICIES", "web=d2Vi:send;job=am9i:listen\nops=bmV3:send")
     options = ["--policy-file", str(file), "--policy-env", "SHOP_POLICIES", "--policy", "job=bGFzdA:send"]
     with running_broker(tmp_path / "ready.json", *NAMESPACES, *options) as (_, described):

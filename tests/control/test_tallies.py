@@ -123,3 +123,14 @@ def test_only_so_many_that_are_gone_are_remembered() -> None:
         connections.close(name, 1.0)
     assert forgotten == names[:2]
     assert [info.name for info in connections] == [*names[2:], lasting]
+
+
+def test_what_strangers_say_of_themselves_is_not_remembered() -> None:
+    connections = Connections(forget=lambda name: None)
+    for is_stranger in (True, False):
+        name = connections.add("amqp", ("127.0.0.1", 1), 1.0).name
+        connections.introduce(name, container_id="c", client={"product": "p" * 1000})
+        told = connections.close(name, 2.0, is_stranger=is_stranger)
+        assert told is not None
+        assert told.container_id == "c", "it is in the log"
+    assert [(each.container_id, len(each.client)) for each in connections] == [(None, 0), ("c", 1)]

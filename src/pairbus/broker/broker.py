@@ -17,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -41,6 +42,7 @@ from .faults.plan import FaultPlan
 from .gate import ConnectionLimits, Visitor, raise_descriptor_limit
 from .handle import NamespaceHandle
 from .host import NamespaceHost
+from .links.unfinished import Unfinished
 from .listener import Listener
 from .store.sqlite import SqliteStore
 from .store.store import MemoryStore, Store
@@ -85,6 +87,11 @@ class Broker:
                 raise ConfigurationError(
                     f"{name!r} is no name of a namespace: a letter, then letters, digits, dashes, 50 at most"
                 )
+        for name, other in combinations(namespaces, 2):
+            if name.lower() == other.lower():
+                raise ConfigurationError(
+                    f"{name!r} and {other!r} are one namespace: their names know no case; leave one out"
+                )
         if not host:
             raise ConfigurationError("host is empty: name the address to listen on, such as 127.0.0.1")
         if not namespaces:
@@ -107,6 +114,7 @@ class Broker:
         self._undeclared: set[str] = set()
         self._clock = clock or SystemClock()
         self._limits = limits
+        self._unfinished = Unfinished(limits.largest_message_size)
         self._connection_limits = connection_limits or ConnectionLimits()
         self._control_token = secrets.token_urlsafe(24)
         self._hosts: dict[str, NamespaceHost] = {}
@@ -230,6 +238,7 @@ class Broker:
             limits=self._limits,
             jwt_key=self._jwt_key,
             is_alone=len(self._ports) == 1,
+            unfinished=self._unfinished,
         )
 
     def _declare_entities(self, host: NamespaceHost) -> None:

@@ -79,13 +79,15 @@ class Connections:
         self._open[name] = info = replace(info, container_id=identity, client=said)
         return info
 
-    def close(self, name: str, now: float) -> ConnectionInfo | None:
-        """A connection has gone; what is known of it, unless that was told before."""
+    def close(self, name: str, now: float, *, is_stranger: bool = False) -> ConnectionInfo | None:
+        """A connection has gone; what is known of it, unless that was told before. What a stranger has said
+        of itself is not remembered.
+        """
         info = self._open.pop(name, None)
         if info is None:
             return None
         info = replace(info, closed_at=now)
-        self._former.append(info)
+        self._former.append(replace(info, container_id=None, client={}) if is_stranger else info)
         while len(self._former) > self._most_former:
             self._forget(self._former.popleft().name)
         return info

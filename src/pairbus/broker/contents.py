@@ -22,6 +22,7 @@ from pairbus.errors import PairbusError
 
 from .engine.events import EngineEvent, MessageChanged, MessageStored
 from .engine.message import Content, ContentSource, StoredMessage
+from .engine.namespace import Namespace
 from .engine.queue import MessageQueue
 from .engine.sessions import SessionLock
 from .errors import StoreError
@@ -143,8 +144,10 @@ class Contents:
         for then in self._waiting.pop((queue, session)):
             then()
 
-    def bring_absent(self, absent: NotAtHand, queue: MessageQueue, then: Callable[[], None]) -> None:
+    def bring_absent(self, absent: NotAtHand, engine: Namespace, then: Callable[[], None]) -> None:
         """Have at hand what was asked for, and then go on."""
+        queue = engine.node(absent.queue)
+        assert isinstance(queue, MessageQueue)
         found = (queue.table.get(number) for number in absent.sequence_numbers)
         self._bring(queue, [message for message in found if message is not None], then)
 

@@ -11,6 +11,7 @@ has them. `ControlClient` is the other end, for the command line.
 import hmac
 import http.client
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -142,15 +143,16 @@ _ROUTES: dict[str, dict[str, _Perform]] = {
 }
 
 
+# A name or an address, in brackets if it has colons, and a port: nothing else that a parser may pass over.
+_HOST = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 _OPEN_TO_ALL = ("health", "metrics")
 
 
 def _is_address(host: str) -> bool:
     """Whether a `Host` header has a name that no stranger can let lead here."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
+    if not _HOST.fullmatch(host):
         return False
+    name = (urlsplit(f"//{host}").hostname or "").lower()
     return name == "localhost" or numeric_address(name) is not None
 
 

@@ -5,12 +5,14 @@
 2. Strangers are few, because each may hold some memory. When all places are taken, the oldest has to go for
    whoever comes next, so that nobody is kept out by those who only sit there. One that has just come is given
    a moment first; until then the kernel keeps whoever knocks. A burst of honest clients then comes in one by
-   one instead of pushing each other out.
+   one instead of pushing each other out. Those who have said nothing go first, and their moment is short,
+   since clients speak as soon as they are connected: a thousand silent sockets keep nobody out for long.
 3. Members are counted apart, and one too many is refused with its token.
 """
 
 import asyncio
 import resource
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +20,8 @@ from pairbus.errors import ConfigurationError
 
 # How long a stranger may stay at least, when others wait: a handshake of the SDKs takes half a second.
 GRACE = 2.0
+# And one that has not said a single byte.
+SILENT_GRACE = 0.25
 # At the limit of descriptors so many make room at once.
 _CUT_AT_ONCE = 16
 # Descriptors that a broker needs beside those of connections.
@@ -70,6 +74,10 @@ class Visitor:
         """A token was shown. Whether there is room for another member."""
         return self.is_member or self._gate.admit(self)
 
+    def speak(self) -> None:
+        """Its first byte has come."""
+        self._gate.silent.pop(self, None)
+
     def leave(self) -> None:
         """The connection is gone."""
         self._gate.leave(self)
@@ -85,7 +93,9 @@ class Gate:
         self.limits = limits
         self._monotonic = monotonic
         self._is_held = is_held
-        self._strangers: dict[Visitor, None] = {}  # oldest first
+        # Oldest first. Not plain dictionaries: these are slow to find their first when many have gone before.
+        self._strangers: OrderedDict[Visitor, None] = OrderedDict()
+        self.silent: OrderedDict[Visitor, None] = OrderedDict()
         self.members = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -97,16 +107,18 @@ class Gate:
         """Whether another stranger may come; the oldest is cut for it if that has had its moment."""
         if self.strangers < self.limits.strangers:
             return True
-        oldest = next(iter(self._strangers))
-        if self._monotonic() - oldest.since < GRACE:
-            return False
-        self._expel(oldest, _CROWDED_OUT)
-        return True
+        now = self._monotonic()
+        for waiting, grace in ((self.silent, SILENT_GRACE), (self._strangers, GRACE)):
+            oldest = next(iter(waiting), None)
+            if oldest is not None and now - oldest.since >= grace:
+                self._expel(oldest, _CROWDED_OUT)
+                return True
+        return False
 
     def enter(self, cut: Callable[[str], None]) -> Visitor:
         """A connection was accepted."""
         visitor = Visitor(self, self._monotonic(), cut)
-        self._strangers[visitor] = None
+        self._strangers[visitor] = self.silent[visitor] = None
         self._arm()
         return visitor
 
@@ -114,7 +126,7 @@ class Gate:
         if self.members >= self.limits.connections:
             return False
         if visitor in self._strangers:  # it may have gone meanwhile
-            del self._strangers[visitor]
+            self._forget(visitor)
             self.members += 1
             visitor.is_member = True
         return True
@@ -124,7 +136,11 @@ class Gate:
             visitor.is_member = False
             self.members -= 1
         else:
-            self._strangers.pop(visitor, None)
+            self._forget(visitor)
+
+    def _forget(self, visitor: Visitor) -> None:
+        self._strangers.pop(visitor, None)
+        self.silent.pop(visitor, None)
 
     def relieve(self) -> bool:
         """There are no descriptors left: cut the oldest strangers. Whether there were any."""
@@ -154,7 +170,7 @@ class Gate:
             self._timer = None
 
     def _expel(self, visitor: Visitor, reason: str) -> None:
-        del self._strangers[visitor]
+        self._forget(visitor)
         visitor.cut(reason)
 
     def _arm(self) -> None:

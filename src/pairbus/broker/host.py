@@ -56,6 +56,7 @@ from .links.objections import Objections
 from .links.pace import MEMBER_READ, MOST_EFFORT, MOST_FRAMES, Allowance
 from .links.peer import Peer
 from .links.sending_endpoint import SendingEndpoint
+from .links.unfinished import Unfinished
 from .listener import Direct, Listener
 from .store.store import Store
 
@@ -90,8 +91,9 @@ class NamespaceHost:
         limits: NamespaceLimits,
         jwt_key: JwtKey | None = None,
         is_alone: bool = False,
+        unfinished: Unfinished | None = None,
     ) -> None:
-        """`is_alone`: there is no other namespace on the event loop."""
+        """`is_alone`: there is no other namespace on the event loop. `unfinished` is for all namespaces."""
         self.name = name
         self.policies = policies
         self.counters = Counters()
@@ -111,6 +113,7 @@ class NamespaceHost:
         self.limits = limits
         self.engine = Namespace(name, limits=limits)
         self._is_alone = is_alone
+        self.unfinished = unfinished or Unfinished(limits.largest_message_size)
         self._store = store
         self._thread = StoreThread(store, name)
         self.contents = Contents(store, self._thread, fail=self.refuse_turn)
@@ -236,7 +239,7 @@ class NamespaceHost:
         """A connection has gone."""
         self._peers.discard(peer)
         self._dirty.discard(peer)
-        info = self.connections.close(peer.name, self.now())
+        info = self.connections.close(peer.name, self.now(), is_stranger=not peer.machine.trusted)
         if info is not None:
             facts = {**self._fields(peer), "container": info.container_id}
             bounded.tell(logging.INFO, "connection closed", facts)

@@ -190,6 +190,7 @@ class Listener:
             self._forget(sock)
             return
         visitor = self._take(sock)
+        visitor.speak()
         task = self._loop.create_task(self._hand_on(sock, visitor, encrypted=first[0] == _TLS_HANDSHAKE))
 
         def cancel(reason: str) -> None:

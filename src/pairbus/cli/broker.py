@@ -16,6 +16,7 @@ from pairbus.plumbing.files import make_directory
 
 from .examples import examples
 from .logs import configure_logs, log_options
+from .numbers import POSITIVE
 from .ready_file import announced, remove_stale
 from .tables import json_option, print_json
 
@@ -108,14 +109,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--token-timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     default=60.0,
     show_default=True,
     help="Seconds from the connection to its first token.",
 )
 @click.option(
     "--read-timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     default=30.0,
     show_default=True,
     help="Seconds that a client may leave what is written to it unread.",
@@ -207,7 +208,7 @@ def broker(
 def _read_file(path: Path) -> tuple[str, str]:
     """Name and content of a file with policies."""
     try:
-        return f"--policy-file {path}", path.read_text(encoding="utf-8")
+        return f"--policy-file {path}", path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigurationError(f"--policy-file {path}: cannot be read: {reason}") from None

@@ -43,6 +43,7 @@ from pairbus.amqp.events import (
     Settled,
     TransferReceived,
 )
+from pairbus.amqp.limits import MIN_IDLE_TIMEOUT
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError
 from pairbus.amqp.session import Session
@@ -303,8 +304,9 @@ class AmqpLine(asyncio.Protocol):
         self._flush()
         if self.lost is None:
             opening = self._machine.remote_open
-            idle = (opening.idle_time_out or 0) / 1000 if opening is not None else 0
-            self._ticker = self._loop.call_later(min(_TICK, idle / 4) if idle else _TICK, self._tick)
+            idle = opening.idle_time_out if opening is not None else None
+            wait = _TICK if not idle else min(_TICK, max(idle, MIN_IDLE_TIMEOUT) / 4000)
+            self._ticker = self._loop.call_later(wait, self._tick)
 
     # -- the machine
 

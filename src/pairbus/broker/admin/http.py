@@ -39,7 +39,8 @@ logger = logging.getLogger(__name__)
 class HttpLimits:
     """What a client may ask of one connection."""
 
-    body_size: int = 1024 * 1024
+    # Read before a token is looked at: more than any description of an entity, or plan of faults, has.
+    body_size: int = 64 * 1024
     header_size: int = 64 * 1024
     request_timeout: float = 30.0
     idle_timeout: float = 120.0

@@ -39,7 +39,6 @@ from pairbus.broker.access.connection_rights import Access
 from pairbus.broker.access.tokens import Grant, TokenRejected, check_plain
 from pairbus.broker.bounded_log import BoundedLog
 from pairbus.broker.contents import NotAtHand
-from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.gate import CROWDED, Visitor
 from pairbus.broker.listener import Direct, cut
 from pairbus.fault_kinds import LineState
@@ -147,6 +146,7 @@ class Peer(Direct):
         self._read_and_do(now, now + (STRANGER_SLICE if is_stranger else MEMBER_SLICE))
         if is_stranger:
             self.host.allowance.spend(time.monotonic() - now)
+        self.host.unfinished.note(self, self.machine.partial_bytes)
         if self._todo or self._input or self.machine.has_more:
             self._go_on_later()
         elif not self._reads:
@@ -188,10 +188,8 @@ class Peer(Direct):
             self._is_waiting = False
             self._work()
 
-        queue = self.host.engine.node(absent.queue)
-        assert isinstance(queue, MessageQueue)
         self._is_waiting = True
-        self.host.contents.bring_absent(absent, queue, go_on)
+        self.host.contents.bring_absent(absent, self.host.engine, go_on)
 
     def _go_on_later(self, wait: float = 0.0) -> None:
         """In the next turn, or when what is to be said has left, to which `flush` sees, or what is to be read
@@ -268,6 +266,7 @@ class Peer(Direct):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.host.unfinished.note(self, 0)
         self._visitor.leave()
         self._todo.clear()
         self.starved.clear()

@@ -4,14 +4,18 @@ Rules:
 1. A pattern is cut at its `%` into pieces of fixed length. The first and the last are tied to the ends of
    the text; each of the others is taken at the leftmost place where it fits. Leftmost is never wrong, since
    what follows may start anywhere later: there is no backtracking.
-2. A piece without `_` is found by `str.find`; one with `_` by a regular expression without repetition.
-   The work is then at most length of text times length of pattern, done in C.
+2. A piece without `_` is found by `str.find`, which is linear. One with `_` is found by a regular expression
+   without repetition, which is as many steps a character of the text as the piece is long; so only if that
+   is short. A long one is found by numbers whose bits tell how much of it has been seen (`_LongPiece`): one
+   step a character, and a step is of as many machine words as the piece has times 64 characters.
+3. Pattern and text may both come with a message, as properties: whatever they are, the work is that of a few
+   reads of the text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -19,17 +23,20 @@ Matcher: TypeAlias = Callable[[str], bool]
 
 # Patterns that are not constants (a property, a parameter) are compiled when a message comes.
 CACHED_PATTERNS: Final = 256
+# Pieces with `_` that are longer are not left to a regular expression.
+LONG: Final = 32
 
 
 class _Piece:
     """Text between two `%`; None stands for `_`."""
 
-    __slots__ = ("_expression", "_plain", "length")
+    __slots__ = ("_expression", "_long", "_plain", "length")
 
     def __init__(self, characters: list[str | None]) -> None:
         self.length = len(characters)
         plain = [character for character in characters if character is not None]
         self._plain = "".join(plain) if len(plain) == len(characters) else None
+        self._long = _LongPiece(characters) if self._plain is None and self.length > LONG else None
         source = "".join("." if character is None else re.escape(character) for character in characters)
         self._expression = re.compile(source, re.DOTALL)
 
@@ -37,11 +44,42 @@ class _Piece:
         """Where the piece first fits between start and end; -1 if nowhere."""
         if self._plain is not None:
             return text.find(self._plain, start, end)
+        if self._long is not None:
+            return self._long.find(text[start:end], start)
         found = self._expression.search(text, start, end)
         return found.start() if found is not None else -1
 
     def fits(self, text: str, start: int) -> bool:
         return self._expression.match(text, start) is not None
+
+
+class _LongPiece:
+    """Finds a piece by bits: bit i of a number is set while the first i + 1 characters of the piece are those
+    that were read last.
+    """
+
+    __slots__ = ("_last", "_length", "_masks", "_others")
+
+    def __init__(self, characters: list[str | None]) -> None:
+        self._length = len(characters)
+        self._last = 1 << self._length - 1
+        # Where any character fits, and where each of those that the piece names does.
+        self._others = _bits(characters, None)
+        named = {character for character in characters if character is not None}
+        self._masks = {character: self._others | _bits(characters, character) for character in named}
+
+    def find(self, text: Iterable[str], offset: int) -> int:
+        """Where it first fits, counted from `offset`; -1 if nowhere. Each character is looked at once."""
+        seen, last, masks, others = 0, self._last, self._masks, self._others
+        for at, character in enumerate(text, offset + 1):
+            seen = (seen << 1 | 1) & masks.get(character, others)
+            if seen & last:
+                return at - self._length
+        return -1
+
+
+def _bits(characters: list[str | None], wanted: str | None) -> int:
+    return int("".join("01"[character == wanted] for character in reversed(characters)), 2)
 
 
 @lru_cache(maxsize=CACHED_PATTERNS)

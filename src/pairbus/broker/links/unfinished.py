@@ -1,0 +1,50 @@
+"""Messages that have begun to come and are not whole yet, over all connections of a broker.
+
+Each connection has a limit of its own, and there may be thousands. When all together hold too much, the one
+that holds the most is ended: to finish what it has begun would need even more.
+"""
+
+import logging
+from typing import Protocol
+
+from pairbus import conditions
+from pairbus.amqp.performatives import AmqpError
+from pairbus.broker.bounded_log import BoundedLog
+
+bounded = BoundedLog(logging.getLogger(__name__))
+#: Bytes over all connections of all namespaces of a broker.
+MOST_BYTES = 256 << 20
+_TOO_MUCH = "Too many large messages are under way at once. Send fewer at a time."
+
+
+class BusyLine(Protocol):
+    """A connection on which messages come."""
+
+    name: str
+
+    def close(self, error: AmqpError | None) -> None: ...
+
+
+class Unfinished:
+    """The account of unfinished messages."""
+
+    def __init__(self, largest: int) -> None:
+        """`largest` is the size of the largest message that there may be: three of these always fit."""
+        self._most = max(MOST_BYTES, 3 * largest)
+        self._held: dict[BusyLine, int] = {}
+        self._total = 0
+
+    def note(self, line: BusyLine, size: int) -> None:
+        """A connection holds so much now."""
+        before = self._held.get(line, 0)
+        if size == before:
+            return
+        self._total += size - before
+        self._held[line] = size
+        if not size:
+            del self._held[line]
+        elif size > before and self._total > self._most:
+            worst = max(self._held, key=lambda each: self._held[each])
+            self._total -= self._held.pop(worst)
+            bounded.tell(logging.WARNING, "unfinished messages are dropped", {"connection": worst.name})
+            worst.close(AmqpError(conditions.RESOURCE_LIMIT, _TOO_MUCH, {}))
