@@ -103,7 +103,11 @@ PARCELS = {
     f"tests/{room}/test_{file}.py": parcel
     for parcel, room, files in (
         ("first Spark", "spark", "syphon idle connect connect_loss cluster submit"),
-        ("second Spark", "spark", "bill kills mixture source_read trouble verdict"),
+        (
+            "second Spark",
+            "spark",
+            "bill kills mixture source_read source_streams source_write trouble verdict",
+        ),
         ("tutorial", "cli", "tutorial"),
         ("tutorial", "suite", "left_out soak"),
     )

@@ -22,9 +22,8 @@ NAMESPACES = {"contoso": PRIMARY_ENV, "contoso-dr": SECONDARY_ENV, "fabrikam": O
 SHORT_FORM = 10_000
 MESSAGES = int(os.environ.get("PAIRBUS_SYPHON_MESSAGES") or SHORT_FORM)
 # What needs Java processes of its own, or waits for long, is for the long form.
-collect_ignore = (
-    [] if MESSAGES > SHORT_FORM else ["test_cluster.py", "test_connect_loss.py", "test_submit.py"]
-)
+LONG_FORM = ("cluster", "connect_loss", "source_driver", "submit")
+collect_ignore = [] if MESSAGES > SHORT_FORM else [f"test_{name}.py" for name in LONG_FORM]
 
 
 @pytest.fixture(scope="session")

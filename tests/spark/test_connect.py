@@ -90,3 +90,37 @@ def test_the_stream_obeys_commands_and_leaves_nothing_behind(
     assert receipts_of(tmp_path / "records") == {letter.id for letter in [*first, *second]}
     assert "moved 140 " in log.read_text()
     assert {path.name for path in (tmp_path / "records").glob(".*")} == {".compaction.lock"}
+
+
+SOURCE = """
+import json, sys
+from pairbus.spark import open_session, register
+
+spark = open_session()
+register(spark)
+rows = spark.range(0, 40, 1, 2).selectExpr("cast(id as string) as body")
+rows.write.format("servicebus").option("connectionStringEnv", sys.argv[1]).mode("append").save("orders")
+orders = spark.read.format("servicebus").option("connectionStringEnv", sys.argv[1]).load("orders")
+found = sorted(int(row.body_text) for row in orders.collect())
+stream = spark.readStream.format("servicebus").options(connectionStringEnv=sys.argv[1], mode="consume")
+query = (
+    stream.load("orders").writeStream.format("parquet")
+    .options(path=f"{sys.argv[2]}/out", checkpointLocation=f"{sys.argv[2]}/checkpoint")
+    .trigger(availableNow=True).start()
+)
+query.awaitTermination()
+print(json.dumps([found, spark.read.parquet(f"{sys.argv[2]}/out").count()]))
+"""
+
+
+def test_service_bus_is_read_and_written(connect: str, full_bus: Bus, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SOURCE, PRIMARY_ENV, str(tmp_path)],
+        env={**os.environ, "SPARK_REMOTE": connect},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [list(range(40)), 40]
+    assert full_bus.primary.message_count("orders") == 0

@@ -172,6 +172,14 @@ class MessageSections:
             at = end
         return sections
 
+    def data(self) -> bytes:
+        """The binaries of the data sections in one piece."""
+        payload, at = self.payload, self._body
+        # One section that reaches to the end is what nearly every message has.
+        if payload[at : at + 4] == b"\x00\x53\x75\xb0" and at + 8 + _u32(payload, at + 4)[0] == len(payload):
+            return payload[at + 8 :]
+        return b"".join(self.data_sections())
+
     def value(self) -> Any:
         """The body of an amqp-value message, decoded."""
         if self.body_kind != "value":

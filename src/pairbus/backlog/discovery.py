@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.names import backlog_queue_names, parse_backlog_queue_name, primary_name
+from pairbus.portal import Portal
 from pairbus.pump import PumpPair, Side
 from pairbus.sdk.administration import describe_trouble, judge_trouble, open_administration
 
@@ -65,6 +66,15 @@ async def discover(backlogs: Sequence[Backlog]) -> Discovery:
     if len(set(queues)) < len(queues):
         raise ConfigurationError("the same backlog queue is named twice; give each pair once")
     return Discovery(queues=tuple(queues), active=active, notes=tuple(notes))
+
+
+def discover_now(backlogs: Sequence[Backlog]) -> Discovery:
+    """The same for who waits, also on the thread of an event loop, as in a notebook."""
+    portal = Portal("pairbus-discovery")
+    try:
+        return portal.run(discover, backlogs)
+    finally:
+        portal.close(timeout=10.0)
 
 
 async def _discover_one(index: int, backlog: Backlog) -> Discovery:

@@ -75,6 +75,12 @@ class _Commands(LazyGroup):
         "syphon": LazyCommand(
             "pairbus.cli.syphon", "syphon", "Drain the backlog of a pair to its entities, on Spark.", _DRAIN
         ),
+        "backlog": LazyCommand(
+            "pairbus.cli.backlog",
+            "backlog",
+            "Ask in SQL what lies in the backlog, and what became of it.",
+            _DRAIN,
+        ),
         "redrive": LazyCommand(
             "pairbus.cli.redrive", "redrive", "Put dead letters of the backlog queues back into play.", _DRAIN
         ),

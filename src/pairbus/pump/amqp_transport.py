@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pairbus import conditions, words
-from pairbus.amqp.message import scan
+from pairbus.amqp.message import MessageSections, scan
 from pairbus.amqp.performatives import ACCEPTED, RELEASED, AmqpError, DeliveryState, Modified, Rejected
 from pairbus.amqp.types import Array, Int, Symbol, UInt
 from pairbus.clock import Clock, SystemClock
@@ -19,6 +19,7 @@ from .amqp_line import AmqpLine, Place
 from .errors import UNANSWERED, TransportError
 from .links import BATCH_FORMAT, ReceiverLink, SenderLink, encode_batch
 from .meter import Meter
+from .peeked_page import read_page
 from .requests import RequestLink
 from .tokens import CredentialTokens, TokenSource
 from .transport import Delivery, Peeked, Refusal, Unit
@@ -185,6 +186,10 @@ class AmqpSource:
 
     # -- receiving
 
+    async def attach(self) -> None:
+        """Open the link that messages come over, which tells whether they may be received."""
+        await self._receiver.get()
+
     async def receive(self, limit: int, wait: float) -> list[Delivery]:
         held: ReceiverLink | None = self._receiver.present
         if held is not None and held.buffer:
@@ -310,10 +315,9 @@ class AmqpSource:
 
     async def peek_payloads(self, from_sequence_number: int, limit: int) -> list[bytes]:
         """The same messages as bytes, for whoever reads them in another way."""
-        answer = await self._ask(
-            "peek-message", {"from-sequence-number": from_sequence_number, "message-count": Int(limit)}
-        )
-        return [message["message"] for message in answer.get("messages", ())]
+        body = {"from-sequence-number": from_sequence_number, "message-count": Int(limit)}
+        payloads: list[bytes] = await self._ask_for("peek-message", body, read_page)
+        return payloads
 
     async def renew(self, deliveries: Sequence[Delivery]) -> list[float | TransportError]:
         renewed: list[float | TransportError] = []
@@ -332,16 +336,22 @@ class AmqpSource:
         return [float(until) / 1000 for until in answer.get("expirations", ())]
 
     async def _ask(self, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+        found = await self._ask_for(operation, body)
+        return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
+
+    async def _ask_for(
+        self, operation: str, body: dict[str, Any], read: Callable[[MessageSections], Any] | None = None
+    ) -> Any:
         link: RequestLink = await self._management.get()
         request = {"operation": f"{words.OPERATION_PREFIX}{operation}"}
         answer, found = await link.ask(
-            request, body, timeout=self._transport.timeout, on_fate=self._note_request
+            request, body, timeout=self._transport.timeout, on_fate=self._note_request, read=read
         )
         status = answer.get(words.STATUS)
         if not isinstance(status, int) or not 200 <= status < 300:
             condition = str(answer.get(words.STATUS_CONDITION) or conditions.INTERNAL_ERROR)
             raise TransportError(condition, f"{status}: {answer.get(words.STATUS_TEXT) or ''}")
-        return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
+        return found
 
     def _note_request(self, fate: Fate, size: int) -> None:
         self._transport.meter.note(

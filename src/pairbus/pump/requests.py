@@ -11,6 +11,7 @@ from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
+    MessageSections,
     Properties,
     encode_application_properties,
     encode_properties,
@@ -63,9 +64,10 @@ class RequestLink:
         *,
         timeout: float,
         on_fate: Callable[[Fate, int], None] | None = None,
+        read: Callable[[MessageSections], Any] | None = None,
     ) -> tuple[dict[str, Any], Any]:
         """Make a request; the answer's application properties and body. `on_fate` hears what became of the
-        request, and its size.
+        request, and its size; `read` reads the body, if it is not to be decoded as it is.
         """
         number = f"{next(self._ids)}"
         future: asyncio.Future[bytes] = self._line.loop.create_future()
@@ -88,6 +90,8 @@ class RequestLink:
                 raise TransportError(refusal.condition, refusal.description)
             answer = scan(await self._line.answer(future, timeout))
             found = {str(key): value for key, value in answer.application_properties.items()}
+            if read is not None:
+                return found, read(answer)
             return found, answer.value() if answer.body_kind == "value" else None
         except DecodeError as error:
             raise TransportError(error.condition, error.description) from error

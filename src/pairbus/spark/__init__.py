@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .summary import SyphonSummary
     from .syphon import Syphon, SyphonProgress
     from .verdict import MissingMessage, Verdict, verify
+    from .views import create_views
 
 __all__ = [
     "Backlog",
@@ -38,6 +39,7 @@ __all__ = [
     "TransportError",
     "Verdict",
     "compact_receipts",
+    "create_views",
     "load_receipts",
     "open_session",
     "register",
@@ -70,6 +72,7 @@ _HOMES = {
         "Verdict",
         "verify",
     ),
+    "pairbus.spark.views": ("create_views",),
     "pairbus.stores.errors": ("RecordStoreError",),
 }
 

@@ -96,6 +96,18 @@ def _load_objects(spark: SparkSession, place: StoreUri) -> DataFrame | None:
     return begin_anew(store, load)
 
 
+def read_operations(spark: SparkSession, records: RecordPlace, *, now: float) -> DataFrame:
+    """All rows of the table and of closed segments that no report has taken in yet, each once."""
+    rows = spark.createDataFrame([], _TABLE_DDL)
+    table = load_operations(spark, records, now=now)
+    if table is not None:
+        rows = rows.unionByName(table)
+    segments = [] if isinstance(records, StoreUri) else closed_segments(records, KIND)
+    if segments:
+        rows = rows.unionByName(_read_segments(spark, segments).drop("day"))
+    return rows.dropDuplicates(["id"])
+
+
 def take_segments(spark: SparkSession, records: RecordPlace) -> SegmentIntake:
     """Take all closed segments into the table."""
     if isinstance(records, StoreUri) or not records.is_dir():

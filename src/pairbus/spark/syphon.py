@@ -22,12 +22,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pairbus.backlog.discovery import Backlog, Discovery, discover
+from pairbus.backlog.discovery import Backlog, Discovery, discover_now
 from pairbus.client.state.directory import records_dir
 from pairbus.errors import ConfigurationError
 from pairbus.lease import Holder
 from pairbus.plumbing.files import make_directory
-from pairbus.portal import Portal
 from pairbus.pump import PumpOptions, PumpPair
 from pairbus.stores.places import RecordPlace, StoreUri, parse_place
 
@@ -201,7 +200,7 @@ class Syphon:
         on_progress: Callable[[SyphonProgress], None] | None,
     ) -> SyphonSummary:
         self._begun = time.monotonic()
-        discovery = _discover(self._backlogs)
+        discovery = discover_now(self._backlogs)
         self._total = discovery.active
         for directory in self._directories:
             make_directory(directory, follows=True)
@@ -273,7 +272,7 @@ class Syphon:
         )
 
     def _find_queues(self) -> None:
-        found = _discover(self._backlogs)
+        found = discover_now(self._backlogs)
         self._leash.queues = found.queues or self._leash.queues
 
     def _compact(self) -> tuple[str, ...]:
@@ -323,7 +322,7 @@ class Syphon:
         tally = self._tally
         # Before the compaction, which keeps one row of a message that two runs have handled.
         told = self._count()
-        left = _discover(self._backlogs).active if self._was_stopped else None
+        left = discover_now(self._backlogs).active if self._was_stopped else None
         tables: tuple[str, ...] = ()
         notes = discovery.notes
         try:
@@ -356,15 +355,6 @@ def _engine_for(spark: SparkSession | None, shards: int | None) -> SyphonEngine:
     from .cluster_engine import ClusterEngine  # late: without a session there need be no pyspark
 
     return ClusterEngine(spark, shards=shards)
-
-
-def _discover(backlogs: Sequence[Backlog]) -> Discovery:
-    """On a loop of its own: a notebook runs one already."""
-    portal = Portal("pairbus-discovery")
-    try:
-        return portal.run(discover, backlogs)
-    finally:
-        portal.close(timeout=10.0)
 
 
 def _options_for(given: PumpOptions | Sequence[PumpOptions] | None, count: int) -> tuple[PumpOptions, ...]:

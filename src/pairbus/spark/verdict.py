@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pairbus.backlog.discovery import Backlog, Discovery, ServedQueue, discover
+from pairbus.backlog.discovery import Backlog, Discovery, ServedQueue, discover_now
 from pairbus.client.state.records import UNANSWERED, UNKNOWN
 from pairbus.errors import ConfigurationError
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.reckoning import KeyCounts, Reckoning, place_copy, reckon
-from pairbus.portal import Portal
 from pairbus.pump import PumpOptions, PumpPair
 from pairbus.stores.places import RecordPlace, parse_place
 
@@ -126,7 +125,7 @@ def verify(
             "two of the pairs have the same name, and so have their backlog queues: verify one at a time"
         )
     places = [parse_place(one) for one in records]
-    found = _discover(backlogs)
+    found = discover_now(backlogs)
     spools = read_spools(states)
     redirects = read_redirects(spark, places, names)
     queues = _all_queues(found, redirects.rows, names)
@@ -143,14 +142,6 @@ def verify(
         finally:
             reckoned.unpersist()
     return min(verdicts, key=lambda verdict: verdict.lost)
-
-
-def _discover(backlogs: Sequence[Backlog]) -> Discovery:
-    portal = Portal("pairbus-discovery")
-    try:
-        return portal.run(discover, backlogs)
-    finally:
-        portal.close(timeout=10.0)
 
 
 def _all_queues(found: Discovery, redirects: DataFrame, names: Sequence[str]) -> list[ServedQueue]:

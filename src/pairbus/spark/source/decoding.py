@@ -367,10 +367,7 @@ def _id(value: Any) -> str | None:
 
 
 def _body(one: MessageSections) -> bytes:
-    if one.body_kind != "data":
-        return one.body_bytes
-    sections = one.data_sections()
-    return sections[0] if len(sections) == 1 else b"".join(sections)
+    return one.data() if one.body_kind == "data" else one.body_bytes
 
 
 def _data_text(data: bytes) -> str | None:

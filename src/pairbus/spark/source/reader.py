@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import pyarrow as pa
@@ -22,17 +21,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pairbus.amqp.message import MessageSections, scan
-from pairbus.pump import Side
-from pairbus.pump.amqp_transport import AmqpTransport
-from pairbus.pump.browsing import NO_END, PAGE, find_last
-from pairbus.pump.transport import Peeked
+from pairbus.amqp.message import MessageSections
+from pairbus.pump.browsing import NO_END, PAGE
 
 from .annotations import read_annotations
 from .decoding import MessagePage, make_batch
 from .entities import find_entities
 from .options import SourceSettings
-from .patience import patiently
+from .peeking import PatientSource, open_line, open_namespace
 
 # Who plans waits for the answer; an executor has more time.
 _PLAN_PATIENCE = 10.0
@@ -51,49 +47,6 @@ class MessageRange(InputPartition):
         self.first = first
         self.until = until
         self.limit = limit
-
-
-class PatientSource:
-    """An entity of a namespace that is waited for."""
-
-    def __init__(self, transport: AmqpTransport, entity: str, *, timeout: float) -> None:
-        self.source = transport.source(entity)
-        self.entity = entity
-        self._timeout = timeout
-
-    async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]:
-        return await patiently(
-            lambda: self.source.peek(from_sequence_number, limit), timeout=self._timeout, what=self.entity
-        )
-
-    async def peek_sections(self, from_sequence_number: int, limit: int) -> list[MessageSections]:
-        payloads = await patiently(
-            lambda: self.source.peek_payloads(from_sequence_number, limit),
-            timeout=self._timeout,
-            what=self.entity,
-        )
-        return [scan(payload) for payload in payloads]
-
-    async def find_bounds(self, first: int) -> tuple[Peeked, Peeked] | None:
-        """The first message from a number on, and the last one; None if there is none."""
-        found = await self.peek(first, 1)
-        return (found[0], await find_last(self, found[0])) if found else None
-
-
-def open_line(side: Side) -> AmqpTransport:
-    """The namespace. Does no I/O."""
-    resolved = side.resolve()
-    return AmqpTransport(resolved.place(), resolved.tokens(), container_id="pairbus-spark")
-
-
-@asynccontextmanager
-async def open_namespace(side: Side) -> AsyncIterator[AmqpTransport]:
-    """The namespace, for the time of a call."""
-    transport = open_line(side)
-    try:
-        yield transport
-    finally:
-        await transport.close()
 
 
 def cut(entity: str, first: int, until: int, *, parts: int) -> list[MessageRange]:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from pairbus.errors import ConfigurationError
@@ -29,6 +35,11 @@ class ServiceBusSource(DataSource):
         from .reader import MessageReader
 
         return MessageReader(SourceSettings(self.options, "read"), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from .stream_reader import MessageStreamReader
+
+        return MessageStreamReader(SourceSettings(self.options, "stream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from .writer import MessageWriter

@@ -128,6 +128,15 @@ _SCALARS: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {
     Decimal128: ("decimal128", *_hexadecimal(Decimal128)),
 }
 _READERS = {name: (kind, read) for kind, (name, _, read) in _SCALARS.items()}
+# What an array can be made of, by name.
+_ELEMENTS: dict[str, type] = {
+    **{name: kind for name, (kind, _) in _READERS.items()},
+    "null": type(None),
+    "list": list,
+    "map": dict,
+    "array": Array,
+}
+_ELEMENT_NAMES = {kind: name for name, kind in _ELEMENTS.items()}
 #: The names of all types.
 TYPE_NAMES = (*_READERS, *_DESCRIPTORS.values(), "null", "list", "map", "array", "described")
 
@@ -156,7 +165,7 @@ def _tree_of(value: Any) -> tuple[str, Any]:
         case dict():
             return "map", [[_node(key), _node(item)] for key, item in value.items()]
         case Array():
-            element = _SCALARS.get(value.element, (value.element.__name__,))[0]
+            element = _ELEMENT_NAMES[value.element]
             described = None if value.descriptor is None else _node(value.descriptor)
             return "array", {"of": element, "descriptor": described, "items": [_node(one) for one in value]}
         case Described():
@@ -199,8 +208,7 @@ def _grow(name: str, tree: Any) -> Any:
         return {_leaf(key): _leaf(item) for key, item in tree}
     if name == "array":
         of, items = tree["of"], [_leaf(node) for node in tree["items"]]
-        element = _READERS[of][0] if of in _READERS else {"list": list, "dict": dict}[of]
-        return Array(items, element, None if tree["descriptor"] is None else _leaf(tree["descriptor"]))
+        return Array(items, _ELEMENTS[of], None if tree["descriptor"] is None else _leaf(tree["descriptor"]))
     return Described(_leaf(tree["descriptor"]), _leaf(tree["value"]))
 
 

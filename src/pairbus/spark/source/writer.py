@@ -74,7 +74,7 @@ class TaskDone(WriterCommitMessage):
         self.file = file
 
 
-class _RowSender:
+class RowSender:
     """Sends the rows of one partition."""
 
     def __init__(
@@ -222,7 +222,7 @@ class _Writing:
         encoder = RowEncoder(entity=entities[0] if entities else None, new_id=new_id)
         errors = ErrorTable(settings["errorTable"])
         outlet = open_outlet(settings)
-        sender = _RowSender(settings, outlet, encoder, errors)
+        sender = RowSender(settings, outlet, encoder, errors)
         try:
             for batch in batches:
                 await sender.send(batch)

@@ -1,0 +1,109 @@
+"""`pairbus backlog sql`: the backlog, receipts, redirect records and the ledger, asked in SQL."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .backlogs import choose_backlog
+from .examples import examples
+from .group import CommandGroup
+from .numbers import AT_LEAST_ONE
+from .pairs import PairChoice, pair_options
+from .places import PLACE
+from .progress import working
+from .tables import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from pairbus.stores.places import RecordPlace
+
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+# What a cell of bytes or a long text shows of itself to people.
+_WIDEST = 60
+
+
+@click.group(cls=CommandGroup)
+def backlog() -> None:
+    """Ask in SQL what lies in the backlog, and what became of it."""
+
+
+@backlog.command(
+    epilog=examples(
+        'pairbus backlog sql --pair shop "select path, count(*), min(enqueued) from backlog group by path"',
+        'pairbus backlog sql --pair shop "select outcome, count(*) from receipts group by outcome" --json',
+    )
+)
+@click.argument("query")
+@pair_options
+@click.option("--count", type=AT_LEAST_ONE, help="How many backlog queues, above backlog_queue_count.")
+@click.option("--include-extra", is_flag=True, help="Look at backlog queues beyond the count too.")
+@click.option(
+    "--records",
+    multiple=True,
+    type=PLACE,
+    help="Where records lie: a directory or an object store. Repeatable. [default: STATE/records]",
+)
+@click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
+@click.option("--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]")
+@json_option
+def sql(
+    *,
+    query: str,
+    choice: PairChoice,
+    count: int | None,
+    include_extra: bool,
+    records: tuple[RecordPlace, ...],
+    state: Path | None,
+    master: str | None,
+    as_json: bool,
+) -> int:
+    """Ask QUERY of the views backlog, dead_letters, receipts, redirects and ledger.
+
+    Nothing is locked or removed: the queues are looked at by peek. docs/spark-source.md has the columns.
+    """
+    chosen = choose_backlog(choice, count=count, include_extra=include_extra, state=state)
+    from pairbus.client.state.directory import records_dir
+    from pairbus.spark import create_views, open_session
+    from pairbus.spark.views import VIEWS, ask
+
+    places = records or (records_dir(chosen.settings.state_dir).absolute(),)
+    names = [name for name in VIEWS if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
+    with working("starting Spark"):
+        spark = open_session(master=master, app_name="pairbus-backlog")
+    try:
+        with working("looking at " + (", ".join(names) or "nothing of the pair")):
+            create_views(spark, chosen.backlog, records=places, names=names)
+            answer = ask(spark, query)
+            rows = [row.asDict(recursive=True) for row in answer.collect()]
+    finally:
+        spark.stop()
+    if as_json:
+        print_json(json.loads(json.dumps(rows, default=_plain)))
+    else:
+        print_table(
+            [name.upper() for name in answer.columns],
+            [[_cell(row[name]) for name in answer.columns] for row in rows],
+        )
+    return 0
+
+
+def _plain(value: Any) -> str:
+    """A value that JSON does not know: bytes as hexadecimal digits, moments as ISO 8601, decimals."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).hex()
+    return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict | list):
+        text = json.dumps(value, default=_plain, ensure_ascii=False)
+    else:
+        text = value if isinstance(value, str) else _plain(value)
+    text = " ".join(text.split())
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
