@@ -16,12 +16,12 @@ PARALLEL := -n $(WORKERS)
 # What needs neither the SDK's time nor other programs.
 FAST := access amqp backlog cost engine filters guards ledger pairing store
 
-.PHONY: help setup demo check test coverage test-all bench soak lint format lock reference release clean
+.PHONY: help setup demo check test coverage test-all bench soak lint format lock reference release clean docs
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make setup    the virtual environment .venv with every extra"
-	@echo "make demo     set up, then an outage from beginning to end on two embedded namespaces"
+	@echo "make demo     set up, then an outage from beginning to end on two embedded namespaces; LIVE=1 in a browser too"
 	@echo "make check    set up, then ruff, mypy and the fast tests; under a minute"
 	@echo "make test     set up, then every check; what CI runs"
 	@echo "make test-all every test with each Python that runs here, and with the lowest dependencies all but Spark"
@@ -31,6 +31,7 @@ help:
 	@echo "make lint     ruff and mypy only"
 	@echo "make format   let ruff rewrite the sources in the house format"
 	@echo "make release  build wheel and sdist into dist, and try the wheel in an empty environment"
+	@echo "make docs     build the documents as a site into build/site, and check its links"
 	@echo "make reference  write docs/reference.md anew from the code"
 	@echo "make lock     resolve the dependencies of pyproject.toml anew into $(LOCK)"
 	@echo "make clean    remove .venv and the caches"
@@ -53,7 +54,7 @@ demo: $(READY)
 	@mkdir -p build
 	@if [ -n "$$JAVA_HOME" ] || command -v java >/dev/null; then engine=; else \
 		echo "demo: there is no Java here, so a pump drains in the place of Spark"; engine=--no-spark; fi; \
-	$(BIN)/pairbus drill $$engine --report build/pairbus-drill.html
+	$(BIN)/pairbus drill $$engine $(if $(LIVE),--live) --report build/pairbus-drill.html
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -100,6 +101,11 @@ soak: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Into build/site; every link is checked, and nothing of it comes from another machine.
+docs: $(READY)
+	env NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "docs: build/site/index.html"
 
 reference: $(READY)
 	$(BIN)/python scripts/reference

@@ -38,6 +38,7 @@ T = TypeVar("T")
         "pairbus drill silence --seed 7 --report silence.html",
         "pairbus drill --show topic-down",
         "pairbus drill my-outage.toml --no-spark --json",
+        "pairbus drill --live",
         "pairbus drill --app 'python shop.py'",
     )
 )
@@ -59,6 +60,14 @@ T = TypeVar("T")
 @click.option(
     "--state", type=_DIRECTORY, help="An empty directory for records and receipts. [default: none is kept]"
 )
+@click.option("--live", is_flag=True, help="Let the drill be watched in a browser: the dashboard.")
+@click.option(
+    "--live-port",
+    type=click.IntRange(0, 65535),
+    default=8400,
+    show_default=True,
+    help="--live: the port; 0 picks one.",
+)
 @prices_option
 @json_option
 def drill(
@@ -71,6 +80,8 @@ def drill(
     no_spark: bool,
     report: Path,
     state: Path | None,
+    live: bool,
+    live_port: int,
     prices: Path | None,
     as_json: bool,
 ) -> int:
@@ -92,6 +103,11 @@ def drill(
     _check_report(report)
     from pairbus.drill.play import play
 
+    onlooker = None
+    if live:
+        from .drill_live import watch_live  # late: it needs the dashboard
+
+        onlooker = watch_live(live_port, sheet)
     display = _open_display(is_quiet=as_json)
     try:
         result = _run(
@@ -103,6 +119,7 @@ def drill(
                 display=display,
                 sheet=sheet,
                 app=app,
+                onlooker=onlooker,
             )
         )
     finally:

@@ -90,7 +90,8 @@ def _show(settings: PairSettings | None, directory: Path, *, as_json: bool, in_o
             print_json(described)
     else:
         if not clients:
-            click.echo(f"no client has written its status to {status_dir(directory)}")
+            told = f"tells its status in {status_dir(directory)} until it is closed"
+            click.echo(f"no client is running: one that has this state directory {told}")
         for client in clients:
             print_client(client, now=now)
         if settings is not None and depth is not None:

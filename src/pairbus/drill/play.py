@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from pairbus.cost import PriceSheet, default_sheet
@@ -22,6 +22,9 @@ from .result import DrillResult
 from .scenario import Scenario
 from .stage import DrillStage
 
+#: Looks on while a drill is played: given its stage and its state directory.
+Onlooker = Callable[[DrillStage, Path], AbstractContextManager[object]]
+
 
 async def play(
     scenario: Scenario,
@@ -32,18 +35,24 @@ async def play(
     display: Display | None = None,
     sheet: PriceSheet | None = None,
     app: str | None = None,
+    onlooker: Onlooker | None = None,
 ) -> DrillResult:
     """Play a scenario from the first send to the verdict.
 
     `state` is where records, receipts and the spool go, an empty directory; by default one that is removed in
     the end. Without Spark (`on_spark=False`) a pump in this process drains. `app` is a command that sends in
-    the place of our producers.
+    the place of our producers. `onlooker` is let in once the stage is set, and goes before
+    it is taken down.
     """
     if app is not None:
         check_command(app)
     if on_spark:
         check_spark()
-    with _state_dir(state) as directory, DrillStage(scenario) as stage:
+    with (
+        _state_dir(state) as directory,
+        DrillStage(scenario) as stage,
+        nullcontext() if onlooker is None else onlooker(stage, directory),
+    ):
         primary, secondary = stage.primary.connection_string, stage.secondary.connection_string
 
         def make_applications(recorder: Recorder) -> Applications:

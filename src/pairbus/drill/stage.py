@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pairbus.broker import Broker, NamespaceHandle, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.engine.errors import Refused
@@ -50,6 +50,10 @@ class DrillStage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._broker.__exit__(kind, error, trace)
+
+    def describe(self) -> dict[str, Any]:
+        """How to reach the namespaces and their control address, as a ready file has it, with secrets."""
+        return self._broker.describe()
 
     @property
     def primary(self) -> NamespaceHandle:

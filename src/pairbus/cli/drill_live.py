@@ -1,0 +1,65 @@
+"""The dashboard of a running drill, on an event loop of its own, so that sends keep their times."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pairbus import __version__
+from pairbus.backlog.discovery import Backlog
+from pairbus.dashboard.server import Serving, serving
+from pairbus.dashboard.watched import LookPace, Watched, WatchedPair
+from pairbus.plumbing.files import SECRET, publish
+from pairbus.portal import Portal
+from pairbus.pump import PumpPair
+
+if TYPE_CHECKING:
+    from pairbus.cost import PriceSheet
+    from pairbus.drill.play import Onlooker
+    from pairbus.drill.stage import DrillStage
+
+_LIMIT = 30.0
+# A drill takes a minute; what it shows should not be older than a glance.
+_PACE = LookPace(glance=0.5, count=1.0, peek=2.0)
+_NAME = "drill"
+
+
+def watch_live(port: int, sheet: PriceSheet) -> Onlooker:
+    """Whoever looks on from a browser."""
+
+    @contextmanager
+    def look_on(stage: DrillStage, state: Path) -> Iterator[None]:
+        ready_file = state / "ready.json"
+        publish(ready_file, json.dumps(stage.describe()), mode=SECRET, durable=False)
+        server = serving(_watched(stage, state, ready_file, sheet), Serving(port=port, version=__version__))
+        portal = Portal("pairbus-live")
+        try:
+            address = portal.run_within(_LIMIT, server.__aenter__)
+            try:
+                click.echo(f"watch it: {address}", file=sys.stderr)
+                yield
+            finally:
+                portal.run_within(_LIMIT, lambda: server.__aexit__(None, None, None))
+        finally:
+            portal.close(timeout=_LIMIT)
+
+    return look_on
+
+
+def _watched(stage: DrillStage, state: Path, ready_file: Path, sheet: PriceSheet) -> Watched:
+    pair = PumpPair.from_connection_strings(
+        stage.primary.connection_string, stage.secondary.connection_string
+    )
+    backlog = Backlog(pair=pair, count=len(stage.backlog_queues))
+    return Watched(
+        pairs=[WatchedPair(name=_NAME, state_dir=state, backlog=backlog)],
+        ready_file=ready_file,
+        sheet=sheet,
+        pace=_PACE,
+    )

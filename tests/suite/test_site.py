@@ -1,0 +1,31 @@
+"""The documents as a site: every link leads somewhere, and nothing comes from another machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.guards.sources import ROOT
+
+
+def test_the_site_is_whole_and_needs_no_network(tmp_path: Path) -> None:
+    done = subprocess.run(
+        # Strict: a page without a place, or a link or an anchor that leads nowhere, is an error.
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    pages = [*(tmp_path / "site").rglob("*.html")]
+    assert len(pages) > 30
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert (
+            re.findall(r"<(?:script|img|iframe|link)[^>]+(?:src|href)=\"?(?:https?:)?//[^\" >]+", text) == []
+        ), page
