@@ -68,8 +68,8 @@ def test_the_examples_of_a_command_are_of_that_command_and_parse(path: str, comm
 
 
 def test_every_command_that_reports_takes_json() -> None:
-    # These print a text for another program to read, and nothing else.
-    printing = {"pairbus completion", "pairbus config schema", "pairbus config example"}
+    # These print a text for another program to read, and nothing else; the last tells its JSON by HTTP.
+    printing = {"pairbus completion", "pairbus config schema", "pairbus config example", "pairbus dashboard"}
     without = {
         path
         for path, command in commands()

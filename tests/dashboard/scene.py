@@ -19,7 +19,7 @@ from pairbus.backlog.discovery import Backlog
 from pairbus.broker import Broker
 from pairbus.dashboard.server import Serving, serving
 from pairbus.dashboard.watched import LookPace, Watched, WatchedPair
-from pairbus.pump import PumpPair
+from pairbus.pump import PumpOptions, PumpPair
 
 __all__ = ["QUEUES", "TOKEN", "Visitor", "open_client", "served", "watch"]
 
@@ -30,7 +30,7 @@ PAIR = "shop"
 PACE = LookPace(glance=0.1, count=0.2, peek=0.3)
 
 
-def watch(broker: Broker, place: Path, *, pace: LookPace = PACE) -> Watched:
+def watch(broker: Broker, place: Path, *, max_rate: float | None = None) -> Watched:
     """The pair of a broker, with its ready file."""
     primary, secondary = broker["contoso"], broker["contoso-dr"]
     ready_file = place / "ready.json"
@@ -38,10 +38,17 @@ def watch(broker: Broker, place: Path, *, pace: LookPace = PACE) -> Watched:
     pair = PumpPair.from_connection_strings(primary.connection_string, secondary.connection_string)
     backlog = Backlog(pair=pair, count=QUEUES, primary_name="contoso")
     return Watched(
-        pairs=[WatchedPair(name=PAIR, state_dir=place / "state", backlog=backlog)],
+        pairs=[
+            WatchedPair(
+                name=PAIR,
+                state_dir=place / "state",
+                backlog=backlog,
+                options=PumpOptions(max_rate=max_rate),
+            )
+        ],
         ready_file=ready_file,
         budget=Decimal(100),
-        pace=pace,
+        pace=PACE,
     )
 
 
@@ -61,6 +68,13 @@ async def send(client: PairedServiceBusClient, path: str, ids: Sequence[str]) ->
     async with client.get_queue_sender(path) as sender:
         for message_id in ids:
             await sender.send_messages(ServiceBusMessage(f"body of {message_id}", message_id=message_id))
+
+
+async def send_many(client: PairedServiceBusClient, path: str, lists: int) -> None:
+    """Hundreds of messages, so that a drain with a limit takes a while."""
+    async with client.get_queue_sender(path) as sender:
+        for _ in range(lists):
+            await sender.send_messages([ServiceBusMessage("one of many") for _ in range(200)])
 
 
 @dataclass

@@ -21,7 +21,7 @@ from pairbus.dashboard.watched import Watched
 from tests.guards.sources import ROOT
 from tests.node.script import Report
 
-from .scene import TOKEN, open_client, send, watch
+from .scene import TOKEN, open_client, send, send_many, watch
 
 # A quarter of a minute on a machine that has nothing else to do.
 DEADLINE = 280.0
@@ -31,8 +31,7 @@ pytestmark = pytest.mark.timeout(DEADLINE + 20)
 class Stage:
     """Two dashboards of one pair whose client sends all the time; one of them can be restarted."""
 
-    def __init__(self, broker: Broker, watched: Watched, client: PairedServiceBusClient, place: Path) -> None:
-        self._broker = broker
+    def __init__(self, watched: Watched, client: PairedServiceBusClient, place: Path) -> None:
         self._watched = watched
         self._client = client
         self._history = place / "history.jsonl"
@@ -50,14 +49,10 @@ class Stage:
         await self._stack.aclose()
 
     async def hold(self) -> None:
-        """Have something in the backlog that cannot be moved."""
-        for path in ("orders", "payments"):
+        """Have so much in the backlog that a drain takes its time."""
+        for path, lists in (("orders", 10), ("payments", 1)):
             self._client.fail_over(path, reason="to hold it")
-            await send(self._client, path, [f"{path}-held"])
-        await asyncio.to_thread(self._broker["contoso"].faults.set, "silence")
-
-    async def release(self) -> None:
-        await asyncio.to_thread(self._broker["contoso"].faults.clear)
+            await send_many(self._client, path, lists)
 
 
 @asynccontextmanager
@@ -124,7 +119,7 @@ async def play(node: Path, chromium: Path, place: Path) -> Report:
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         for path in ("orders", "payments"):
             broker["contoso"].create_queue(path)
-        watched = watch(broker, place)
+        watched = watch(broker, place, max_rate=40)
         async with open_client(broker, watched) as client:
             await send(client, "orders", ["first"])
             broker["contoso"].create_queue("gone")
@@ -132,7 +127,7 @@ async def play(node: Path, chromium: Path, place: Path) -> Report:
             await send(client, "gone", ["dead"])
             broker["contoso"].delete_queue("gone")
             client.mark_path_healthy("gone")
-            stage = Stage(broker, watched, client, place)
+            stage = Stage(watched, client, place)
             async with sending(client), serving(watched, Serving()) as read_only:
                 await stage.start()
                 try:

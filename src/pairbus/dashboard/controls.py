@@ -55,7 +55,7 @@ class Controls:
         pair = self._pair(given)
         own = self._collector.drains[pair.name]
         if own.is_active:
-            own.pause()
+            await own.pause()
         else:
             await self._order(pair, "pause")
         return self._told("the drain pauses: what is in hand is given back", "drain", "backlog")
@@ -64,7 +64,7 @@ class Controls:
         pair = self._pair(given)
         own = self._collector.drains[pair.name]
         if own.is_active:
-            own.resume()
+            await own.resume()
         else:
             await self._order(pair, "run")
         return self._told("the drain goes on", "drain")

@@ -115,7 +115,8 @@ def _rank(state: str) -> int:
 
 def _drain(syphon: Facts | None, running: Sequence[Facts], own: Facts) -> Facts:
     """Whoever drains: a syphon that is running, the dashboard itself, or clients that host one."""
-    if syphon is not None:
+    is_ours = own["state"] not in ("idle", "ended", "failed")
+    if syphon is not None and not is_ours:
         counts = syphon["counts"]
         words = {"run": "running", "pause": "paused", "stop": "stopping"}
         return {

@@ -5,6 +5,7 @@ import { bytes, clock, duration, h, moment, number, patch, table } from "./dom.j
 import { Line, Refused } from "./line.js";
 
 const VIEWS = { overview: ["Overview", overview], backlog: ["Backlog", backlog], money: ["Money", money], namespaces: ["Namespaces", namespaces] };
+const ACTIVE = ["starting", "running", "paused", "stopping"];
 const KEY = "pairbus-token";
 const main = document.getElementById("main");
 const lineState = document.getElementById("line");
@@ -112,7 +113,7 @@ function backlog() {
 
 function drain(pair) {
   const { drain } = pair, by = { syphon: "a syphon", dashboard: "this dashboard", clients: "clients that host a syphon" }[drain.by];
-  const is_ours = drain.by === "syphon" || drain.by === "dashboard", is_active = ["running", "paused"].includes(drain.state);
+  const is_ours = drain.by === "syphon" || drain.by === "dashboard", is_active = ACTIVE.includes(drain.state), is_held = ["running", "paused"].includes(drain.state);
   const paths = pair.waiting.paths.map(one => one.path);
   return h("div", { class: "card" },
     h("p", {}, h("span", { class: `chip ${drain.state}` }, drain.state), by ? `, by ${by}` : "",
@@ -122,7 +123,7 @@ function drain(pair) {
       ["Time left", drain.seconds_left === null ? "–" : duration(drain.seconds_left)], ["Put aside", number(drain.waiting)],
       ["Dead-lettered", number(drain.dead_lettered)]].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
     control ? h("form", { class: "controls", "data-form": "drain", "data-pair": pair.name },
-      is_ours && is_active ? [
+      is_ours && is_active ? is_held && [
         drain.state === "running" ? action("Pause", { action: "pause", pair: pair.name }, { slim: false }) : action("Resume", { action: "resume", pair: pair.name }, { slim: false, primary: true }),
         action("Stop", { action: "stop", pair: pair.name }, { slim: false }),
       ] : [
@@ -135,7 +136,7 @@ function destinations(pair) {
   return [table(`Messages in the backlog of ${pair.name}, by destination`, ["Destination", "Messages", "Bytes", "Oldest", "Put aside", "<Problems", ""],
     pair.waiting.paths.map(one => [one.path, number(one.messages), bytes(one.bytes), duration(now() - one.oldest), number(one.deferred),
       Object.entries(one.problems).map(([why, count]) => `${number(count)} ${why}`).join("; "),
-      action("Drain only this", { action: "drain", pair: pair.name, path: one.path }, { disabled: ["running", "paused"].includes(pair.drain.state) })]),
+      action("Drain only this", { action: "drain", pair: pair.name, path: one.path }, { disabled: ACTIVE.includes(pair.drain.state) })]),
     { empty: blind(pair, "waiting") ?? "Nothing waits." }),
     pair.waiting.is_partial && h("p", { class: "dim small" }, "The first messages of each queue alone were looked at; the queues below tell all.")];
 }
