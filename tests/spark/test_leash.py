@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ import pytest
 
 from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
-from pairbus.spark.leash import file_leash, file_tether
+from pairbus.spark.leash import documents, file_tether
 from pairbus.spark.leash import tether as tether_module
+from pairbus.spark.leash.documents import read_document, write_document
 from pairbus.spark.leash.ends import hold_leash, open_planner, read_place, write_place
 from pairbus.spark.leash.epochs import Epochs
-from pairbus.spark.leash.file_leash import ORDER_FILE, FileLeash, read_document, write_document
+from pairbus.spark.leash.file_leash import ORDER_FILE, FileLeash
 from pairbus.spark.leash.file_tether import FilePlannerTether, FileTether
 from pairbus.spark.leash.leash import Leash, LeashAddress, LeashDirectory, PumpNews, PumpSeen
 from pairbus.spark.leash.tether import (
@@ -32,6 +34,9 @@ from pairbus.spark.leash.tether import (
     Tether,
     ask_leash,
 )
+from pairbus.stores.places import name_of
+from pairbus.stores.store import open_store
+from tests.object_places import credentials, make_azure_container, place_of
 
 from .bus import until as until_now
 
@@ -42,11 +47,17 @@ STALE = 2.5
 MakeLeash = Callable[..., Leash]
 
 
+def directory_of(leash: FileLeash) -> Path:
+    assert isinstance(leash.directory, Path)
+    return leash.directory
+
+
 @pytest.fixture(autouse=True)
 def no_idling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are looked at more often, so that nobody has to wait for it."""
-    monkeypatch.setattr(file_leash, "_SLOWEST_LOOK", 0.1)
-    monkeypatch.setattr(file_leash, "_BEAT", 0.2)
+    quick = replace(documents.DIRECTORY_PACE, slowest_look=0.1, beat=0.2)
+    monkeypatch.setattr(documents, "DIRECTORY_PACE", quick)
+    monkeypatch.setattr(documents, "STORE_PACE", quick)
     monkeypatch.setattr(file_tether, "_LOOK", 0.05)
     monkeypatch.setattr(file_tether, "_APPEARS", 0.5)
 
@@ -164,13 +175,13 @@ async def test_one_directory_of_several_that_is_not_shared_is_refused(leash: Lea
 
 
 def test_a_leash_that_lives_is_not_taken_for_forgotten(tmp_path: Path) -> None:
-    long_ago = time.time() - 2 * file_leash._FORGOTTEN
+    long_ago = time.time() - 2 * documents._FORGOTTEN
     records = [tmp_path / "first", tmp_path / "second"]
     forgotten = records[1] / ".leash-of-the-past"
     forgotten.mkdir(parents=True)
     os.utime(forgotten, (long_ago, long_ago))
     with FileLeash(records) as leash:
-        mark = records[1] / leash.directory.name
+        mark = records[1] / directory_of(leash).name
         os.utime(mark, (long_ago, long_ago))
         leash.pause()
         until_now(lambda: mark.stat().st_mtime > long_ago + 1)
@@ -247,11 +258,11 @@ async def test_without_a_heartbeat_the_leash_is_cut(tmp_path: Path) -> None:
         )
         planner = FilePlannerTether(leash.place, stale=1.0)
         await until(lambda: planner.next_epoch() == leash.queues)
-        order = read_document(leash.directory / ORDER_FILE)
+        order = read_document(directory_of(leash) / ORDER_FILE)
         assert order is not None
-    assert not leash.directory.exists()
-    leash.directory.mkdir()
-    write_document(leash.directory / ORDER_FILE, {**order, "beat": order["beat"] + 100})
+    assert not directory_of(leash).exists()
+    directory_of(leash).mkdir()
+    write_document(directory_of(leash) / ORDER_FILE, {**order, "beat": order["beat"] + 100})
     if not tether.is_cut:  # it may have seen the moment when the directory was not there
         await expect(tether, "stop")
     assert tether.is_cut
@@ -275,7 +286,7 @@ async def test_a_pump_without_a_sign_of_life_is_let_go_and_not_heard_again(tmp_p
         await until(lambda: leash.progress().pumps == 0)
         tether.tell(PumpNews(counts={**COUNTS, "moved": 50}))
         await tether._write()
-        await until(lambda: list(leash.directory.glob("pump-*")) == [])
+        await until(lambda: list(directory_of(leash).glob("pump-*")) == [])
         assert leash.progress().counts["moved"] == 3
 
 
@@ -284,16 +295,16 @@ async def test_the_heart_beats_on_though_what_a_pump_says_cannot_be_heard(
 ) -> None:
     """Else one stray file would end every pump."""
     with FileLeash([tmp_path], stale=STALE) as leash:
-        write_document(leash.directory / "pump-stray.json", {"beat": 1})
+        write_document(directory_of(leash) / "pump-stray.json", {"beat": 1})
 
         def beat() -> int:
-            found = read_document(leash.directory / ORDER_FILE)
+            found = read_document(directory_of(leash) / ORDER_FILE)
             return found["beat"] if found is not None else 0
 
         begun = beat()
         await until(lambda: beat() > begun + 3)
         assert caplog.text.count("what pumps say cannot be heard") == 1
-        (leash.directory / "pump-stray.json").unlink()
+        (directory_of(leash) / "pump-stray.json").unlink()
         tether = await connect(leash)
         await tether.close()
 
@@ -360,3 +371,36 @@ async def test_who_lets_go_resets_nothing_though_the_driver_has_just_spoken(tmp_
             await tether.close()
             await asyncio.wrap_future(driver)
     assert json.loads(heard) == {"row": {"epoch": 0}}
+
+
+async def test_a_leash_of_objects_in_a_store(azurite: str, rows: list[Any]) -> None:
+    with credentials():
+        place = place_of(make_azure_container(azurite))
+        with FileLeash([place], on_row=rows.append, stale=30.0) as leash:
+            leash.queues = [ServedQueue(0, "a")]
+            tether = await hold_leash(leash.place, [place], pump=PumpSeen(0, 1, 7, "here", 1), timed=False)
+            planner = FilePlannerTether(leash.place)
+            await until(lambda: planner.next_epoch() == leash.queues)
+            assert [pump.host for pump in leash.pumps()] == ["here"]
+            leash.pause()
+            await expect(tether, "pause")
+            leash.stop()
+            await expect(tether, "stop")
+            assert not tether.is_cut
+            tether.report({"epoch": 1})
+            await tether.close()
+            await until(lambda: not leash.pumps())
+        assert rows == [{"epoch": 1}]
+        store = open_store(place / name_of(leash.directory))
+        assert store.list("pump") == store.list("order.json") == {}
+
+
+async def test_a_leash_in_a_store_whose_driver_was_killed_is_cut(azurite: str) -> None:
+    with credentials():
+        place = place_of(make_azure_container(azurite))
+        with FileLeash([place]) as leash:
+            pump = PumpSeen(0, 1, 7, "here", 1)
+            tether = await FileTether.connect(leash.place, [place], pump=pump, timed=False, stale=STALE)
+        await expect(tether, "stop")  # what it wrote last is there no more, or for ever
+        assert tether.is_cut
+        await tether.close()

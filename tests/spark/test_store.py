@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pairbus.client.state.records import RedirectRecord, SegmentRecords
+from pairbus.client.state.shipping import RecordShipper
+from pairbus.clock import SystemClock
 from pairbus.ledger.receipts import KIND, ReceiptLog
 from pairbus.ledger.store_compaction import compact_store
 from pairbus.ledger.store_files import StoreFiles, day_of
-from pairbus.spark import PumpOptions, PumpPair, Syphon
+from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon, verify
 from pairbus.spark import receipts as receipts_of_spark
+from pairbus.spark import redirects as redirects_of_spark
 from pairbus.spark.receipts import compact_receipts, read_receipts
 from pairbus.stores.places import StoreUri
 from pairbus.stores.store import open_store
@@ -172,3 +177,56 @@ def test_a_compaction_that_dies_before_its_manifest_changes_nothing(spark: Any, 
     with pytest.raises(KeyboardInterrupt):
         compact_store(store, KIND, die)
     assert read(spark, place) == {"m1": "moved", "m2": "moved"}
+
+
+class HourLater:
+    @staticmethod
+    def time() -> float:
+        return SystemClock().now() + 3600.0
+
+
+def redirect(bus: Bus, sent: list[Letter], state: Path, place: StoreUri, *, ends: bool) -> None:
+    """What clients have left on record of these, as it comes to the store."""
+
+    async def record() -> None:
+        records = SegmentRecords(state, max_age=0.0, is_shipped=True)
+        rows = [
+            RedirectRecord(message_id=one.id, path=one.path, session_id=None, queue=bus.backlog[0], at=1.0)
+            for one in sent
+        ]
+        await records.append(rows[:-1])
+        await records.close()
+        again = SegmentRecords(state, max_age=3600.0, is_shipped=True)
+        await again.append(rows[-1:])
+        if ends:
+            await again.close()
+        RecordShipper(state, place, clock=SystemClock()).ship()
+        if not ends:
+            await again.close()
+
+    asyncio.run(record())
+
+
+def test_a_verdict_from_the_store_alone(
+    spark: Any,
+    full_bus: Bus,
+    pair: PumpPair,
+    tmp_path: Path,
+    uri: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = letters(101)
+    full_bus.put(sent)
+    redirect(full_bus, sent, tmp_path / "app", place_of(uri), ends=False)
+    Syphon(spark, pair, state=tmp_path / "driver", records=uri, shards=2).run(once=True)
+    running = verify(spark, [Backlog(pair=pair)], records=[uri])
+    assert running.gaps == ()
+    assert (running.redirected, running.delivered, running.unexpected) == (100, 101, 1)
+    with monkeypatch.context() as later:
+        later.setattr(redirects_of_spark, "time", HourLater)
+        (gap,) = verify(spark, [Backlog(pair=pair)], records=[uri]).gaps
+    assert f"host {socket.gethostname()}: records up to 20" in gap
+    RecordShipper(tmp_path / "app", place_of(uri), clock=SystemClock()).ship()
+    verdict = verify(spark, [Backlog(pair=pair)], records=[uri])
+    assert verdict.is_spotless
+    assert verdict.redirected == 101

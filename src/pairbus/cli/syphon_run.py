@@ -90,9 +90,9 @@ _INCOMPLETE = 4
 @click.option("--driver-host", metavar="ADDRESS", help="An address of this machine that executors can reach.")
 @click.option(
     "--leash",
-    type=click.Choice(["socket", "file"]),
-    help="How the tasks are held: by a socket of this process, or by files below --records. "
-    "[default: file for Spark Connect, else socket]",
+    type=click.Choice(["socket", "file", "store"]),
+    help="How the tasks are held: by a socket of this process, or by files or objects below --records. "
+    "[default: file or store for Spark Connect, else socket]",
 )
 @count_option
 @extra_option

@@ -46,8 +46,6 @@ class Manifest:
     gaps: Sequence[str] = ()
     notes: Sequence[str] = ()
     unchained: int = 0
-    #: Rows of days before this one were dropped on purpose.
-    retired: str | None = None
     seal: str = ""
 
 

@@ -7,7 +7,6 @@
 3. What a generation has taken over, and the files that it has replaced, are deleted when the next one is
    visible. So whoever has begun to read beside a compaction finds all of it.
 4. A writer that has ended is forgotten when nothing of it is left; see rule 3 of `generation`.
-5. Files of days before `keep_from` are left out, and deleted like others; how far chains are covered stays.
 """
 
 from __future__ import annotations
@@ -42,23 +41,16 @@ def manifest_name(kind: str, number: int) -> str:
     return f"{kind}-{number:06d}.manifest.json"
 
 
-def compact_store(
-    store: RecordStore, kind: str, write: DayWriter, *, keep_from: str | None = None
-) -> Compaction:
+def compact_store(store: RecordStore, kind: str, write: DayWriter) -> Compaction:
     """Put the rows of all objects into the table."""
     files = StoreFiles.list(store, kind)
     before = files.table.manifest
-    expired = [name for name in files.table.files if keep_from is not None and day_of(name) < keep_from]
-    if not files.fresh and not expired:
+    if not files.fresh:
         return Compaction(manifest=_table(files, before.generation))
     audit = files.audit(must_succeed=False)
     number = before.generation + 1
     written = write(files, number)
-    kept = {
-        name: own
-        for name, own in before.files.items()
-        if day_of(name) not in written.days and name not in expired
-    }
+    kept = {name: own for name, own in before.files.items() if day_of(name) not in written.days}
     manifest = {
         "generation": number,
         "before": before.seal or None,
@@ -68,7 +60,6 @@ def compact_store(
         "gaps": list(dict.fromkeys(audit.gaps)),
         "notes": list(before.notes),
         "unchained": audit.unchained,
-        "retired": max(filter(None, (before.retired, keep_from if expired else None)), default=None),
     }
     store.put(manifest_name(kind, number), seal(manifest).data)
     _delete_old(files, before, heads=files.heads)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-LeashKind = Literal["socket", "file"]
+LeashKind = Literal["socket", "file", "store"]
 _COMPACTION = "the compaction of receipts"
 # What the leash counts is newer.
 _TOLD_BY_LEASH = {"order", "pumps", "resting", "trouble", "paths"}
@@ -131,7 +131,7 @@ class Syphon:
         self._places = tuple(dict.fromkeys(self.records))
         self._run_id = secrets.token_hex(8)
         self._tally = RunTally()
-        kind = leash or ("file" if self._engine.is_remote else "socket")
+        kind = leash or self._choose_leash()
         epochs = Epochs(busy=busy_epoch, longest=longest_epoch, poll=max(one.poll for one in self._options))
         self._leash = self._make_leash(kind, driver_host, epochs)
         self._begun = 0.0
@@ -141,14 +141,24 @@ class Syphon:
         self._was_stopped = False
         self._total: int | None = None
 
+    def _choose_leash(self) -> LeashKind:
+        if not self._engine.is_remote:
+            return "socket"
+        return "store" if isinstance(self.records[0], StoreUri) else "file"
+
     def _make_leash(self, kind: LeashKind, driver_host: str, epochs: Epochs) -> Leash:
         def add(row: Mapping[str, Any]) -> None:
             self._tally.add([row])
 
-        if kind == "file":
-            if len(self._directories) < len(self._places):
-                raise ConfigurationError("a leash of files needs --records in a directory, not in a store")
-            return FileLeash(self._directories, epochs=epochs, on_row=add)
+        in_directories = len(self._directories)
+        if kind == "store" and in_directories:
+            raise ConfigurationError("--leash store needs --records in an object store")
+        if kind == "file" and in_directories < len(self._places):
+            raise ConfigurationError(
+                "--leash file needs --records in a directory; with a store, --leash store"
+            )
+        if kind != "socket":
+            return FileLeash(self._places, epochs=epochs, on_row=add)
         return Leash(self._places, host=driver_host, epochs=epochs, on_row=add)
 
     @property

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from pairbus.errors import ConfigurationError
 
@@ -59,6 +59,25 @@ class StoreUri:
 
 #: Where records are kept.
 RecordPlace = Path | StoreUri
+
+
+def write_uri(place: RecordPlace) -> str:
+    """A place as text from which it can be parsed."""
+    if not isinstance(place, StoreUri):
+        return str(place)
+    options = dict(place.names)
+    if place.region:
+        options["region"] = place.region
+    if place.endpoint:
+        options["endpoint"] = f"http{'' if place.is_plain else 's'}://{place.endpoint}"
+    return f"{str(place).replace('%', '%25').replace('?', '%3F').replace('#', '%23')}" + (
+        f"?{urlencode(options)}" if options else ""
+    )
+
+
+def name_of(place: RecordPlace) -> str:
+    """The last part of it."""
+    return place.path.rpartition("/")[2] if isinstance(place, StoreUri) else place.name
 
 
 def parse_place(given: RecordPlace | str) -> RecordPlace:

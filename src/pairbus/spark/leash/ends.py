@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from pairbus.plumbing.json_text import parse_json
 from pairbus.stores.places import RecordPlace
@@ -19,8 +18,7 @@ async def hold_leash(
 ) -> Tether:
     """Take hold of the leash as a pump; refused if `records` are not what the driver means."""
     if isinstance(place, LeashDirectory):
-        directories = [one for one in records if isinstance(one, Path)]
-        return await FileTether.connect(place, directories, pump=pump, timed=timed)
+        return await FileTether.connect(place, records, pump=pump, timed=timed)
     return await SocketTether.connect(place, records, pump=pump, timed=timed)
 
 

@@ -1,10 +1,10 @@
 """The leash as files, for where executors cannot reach the driver: all of them share the records.
 
-1. The leash is a hidden directory below the records; where pairs have records of their own, below those of
-   the first, and the others have an empty one of that name. The driver writes one file there, the *order*:
-   run, pause or stop, the queues that the planner deals out, and the pumps that it has seen with the time
-   that each has left and its part of the job's limits. It writes it anew every second, with a number that
-   grows: its heartbeat.
+1. The leash is a hidden directory below the records, or objects with such names in a store; where pairs have
+   records of their own, below those of the first, and the others have an empty one of that name. The driver
+   writes one file there, the *order*: run, pause or stop, the queues that the planner deals out, and the
+   pumps that it has seen with the time that each has left and its part of the job's limits. It writes it anew
+   with every beat, with a number that grows; `documents` says how often that is.
 2. A pump writes one file of its own: who it is, what it has counted, what went wrong, and at its end what it
    has done. It begins when the order names it. That also proves that both mean the same directory.
 3. Files appear by rename, so that whoever reads one reads all of it. Nobody compares clocks of two machines:
@@ -18,21 +18,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 import secrets
-import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, TypeVar
 
-from pairbus.plumbing.files import make_directory, publish
-from pairbus.plumbing.json_text import parse_json
+from pairbus.stores.places import RecordPlace, write_uri
 
+from .documents import (
+    clear_leash,
+    list_documents,
+    pace_of,
+    prepare_leash,
+    read_document,
+    remove_document,
+    show_use,
+    write_document,
+)
 from .epochs import Epochs
 from .leash import HeldPump, Leash, LeashDirectory, PumpNews
 
@@ -41,31 +46,8 @@ T = TypeVar("T")
 
 ORDER_FILE = "order.json"
 PUMP_FILE = "pump-{mark}.json"
-#: Without a sign of life for so long the other end is taken for dead. Shared directories may show a change
-#: seconds late.
-STALE = 15.0
-_BEAT = 1.0
-# While nothing happens the directory is looked at less and less often.
-_QUICKEST_LOOK = 0.1
-_SLOWEST_LOOK = 0.5
-# What was not touched for so long belongs to nobody, whatever the clocks of two machines say.
-_FORGOTTEN = 86_400.0
 _PREFIX = ".leash-"
 _NEWS = tuple(one.name for one in fields(PumpNews))
-
-
-def write_document(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a file of JSON; it appears whole. Not durably: the next heartbeat replaces it."""
-    publish(path, json.dumps(document), durable=False)
-
-
-def read_document(path: Path) -> dict[str, Any] | None:
-    """What a file says; None if it is not there, or cannot be read now."""
-    try:
-        found = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 @dataclass(slots=True, eq=False)
@@ -85,18 +67,19 @@ class FileLeash(Leash):
 
     def __init__(
         self,
-        records: Sequence[Path],
+        records: Sequence[RecordPlace],
         *,
         epochs: Epochs | None = None,
         on_row: Callable[[Mapping[str, Any]], None] = lambda row: None,
-        stale: float = STALE,
+        stale: float | None = None,
     ) -> None:
-        """`records` are the directories that driver and executors share."""
+        """`records` are the places that driver and executors share."""
         super().__init__(records, epochs=epochs, on_row=on_row)
         name = f"{_PREFIX}{secrets.token_hex(8)}"
-        self._marks = [directory / name for directory in records]
+        self._marks: list[RecordPlace] = [place / name for place in records]
         self.directory = self._marks[0]
-        self._stale = stale
+        self._pace = pace_of(self.directory)
+        self._stale = stale or self._pace.stale
         self._filed: dict[str, _Filed] = {}
         # Those that were taken for dead; they are not heard again.
         self._gone: set[str] = set()
@@ -109,7 +92,7 @@ class FileLeash(Leash):
 
     @property
     def place(self) -> LeashDirectory:
-        return LeashDirectory(str(self.directory))
+        return LeashDirectory(write_uri(self.directory))
 
     def settle(self) -> None:
         if self._portal is not None:
@@ -129,31 +112,27 @@ class FileLeash(Leash):
         if self._watcher is not None:
             await self._watcher
         await super()._close()
+        names = [ORDER_FILE, *(PUMP_FILE.format(mark=mark) for mark in (*self._filed, *self._gone))]
         for mark in self._marks:
-            await asyncio.to_thread(shutil.rmtree, mark, ignore_errors=True)
+            await asyncio.to_thread(clear_leash, mark, names if mark == self.directory else [])
 
     def _prepare(self) -> None:
         for mark in self._marks:
-            make_directory(mark.parent, follows=True)
-            for left in mark.parent.glob(f"{_PREFIX}*"):
-                with suppress(OSError):
-                    if left.stat().st_mtime < time.time() - _FORGOTTEN:
-                        shutil.rmtree(left)
-            make_directory(mark, follows=True)
+            prepare_leash(mark, _PREFIX)
 
     def _pass_on(self) -> None:
         super()._pass_on()
         self._pulled.set()
 
     async def _watch(self) -> None:
-        pause, written = _QUICKEST_LOOK, time.monotonic()
+        pause, written = self._pace.quickest_look, time.monotonic()
         while not self._is_closing:
             has_news = await self._try(self._look) or self._pulled.is_set()
             self._pulled.clear()
-            if has_news or time.monotonic() - written >= _BEAT:
+            if has_news or time.monotonic() - written >= self._pace.beat:
                 await self._try(self._write_order)
                 written = time.monotonic()
-            pause = _QUICKEST_LOOK if has_news else min(_SLOWEST_LOOK, pause * 2)
+            pause = self._pace.quickest_look if has_news else min(self._pace.slowest_look, pause * 2)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._pulled.wait()
@@ -224,24 +203,20 @@ class FileLeash(Leash):
 
     def _publish(self, order: Mapping[str, Any]) -> None:
         write_document(self.directory / ORDER_FILE, order)
-        for mark in self._marks:  # or a later driver would take it for forgotten
-            os.utime(mark)
+        for mark in self._marks:
+            show_use(mark)
 
     def _read_pumps(self) -> dict[str, dict[str, Any]]:
         begin, end = PUMP_FILE.split("{mark}")
         found = {}
-        for path in sorted(self.directory.glob(f"{begin}*{end}")):
-            document = read_document(path)
+        for name in list_documents(self.directory, begin, end):
+            document = read_document(self.directory / name)
             if document is not None:
-                found[path.name.removeprefix(begin).removesuffix(end)] = document
+                found[name.removeprefix(begin).removesuffix(end)] = document
         return found
 
     def _remove(self, marks: set[str]) -> set[str]:
         """Remove the files of pumps that have gone; those whose file was there no more."""
-        gone = set()
-        for mark in set(marks):
-            try:
-                (self.directory / PUMP_FILE.format(mark=mark)).unlink()
-            except FileNotFoundError:
-                gone.add(mark)
-        return gone
+        return {
+            mark for mark in set(marks) if not remove_document(self.directory / PUMP_FILE.format(mark=mark))
+        }

@@ -9,19 +9,19 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from pairbus.backlog.discovery import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
+from pairbus.stores.places import RecordPlace, name_of, parse_place
 
-from .file_leash import ORDER_FILE, PUMP_FILE, STALE, read_document, write_document
+from .documents import is_cleared, is_marked, pace_of, read_document, remove_document, write_document
+from .file_leash import ORDER_FILE, PUMP_FILE
 from .leash import LeashDirectory, PumpNews, PumpSeen, not_shared
 from .tether import PlannerTether, Tether
 
 _LOOK = 0.5
 _FIRST_LOOK = 0.05
-_BEAT = 1.0
 # A shared directory may show what is new in it a little late.
 _APPEARS = 2.0
 
@@ -29,7 +29,7 @@ _APPEARS = 2.0
 class _OrderFile:
     """The driver's file, and whether its heart still beats."""
 
-    def __init__(self, directory: Path, *, stale: float) -> None:
+    def __init__(self, directory: RecordPlace, *, stale: float) -> None:
         self._directory = directory
         self._stale = stale
         self._beat: int | None = None
@@ -44,19 +44,20 @@ class _OrderFile:
 
     def is_dead(self) -> bool:
         """Whether the driver has gone, as far as can be seen from here."""
-        return time.monotonic() - self._beaten_at > self._stale or not self._directory.is_dir()
+        return time.monotonic() - self._beaten_at > self._stale or is_cleared(self._directory)
 
 
 class FileTether(Tether):
     """Holds on by a file of its own."""
 
-    def __init__(self, place: LeashDirectory, document: Mapping[str, Any], *, stale: float) -> None:
+    def __init__(self, place: LeashDirectory, document: Mapping[str, Any], *, stale: float | None) -> None:
         super().__init__()
-        self._directory = Path(place.directory)
+        self._directory = parse_place(place.directory)
+        self._pace = pace_of(self._directory)
         self._mark = secrets.token_hex(8)
         self._path = self._directory / PUMP_FILE.format(mark=self._mark)
-        self._orders = _OrderFile(self._directory, stale=stale)
-        self._stale = stale
+        self._stale = stale or self._pace.stale
+        self._orders = _OrderFile(self._directory, stale=self._stale)
         self._document = {**document, "beat": 0, "faults": [], "is_over": False}
         self._has_news = False
         self._closing = asyncio.Event()
@@ -65,31 +66,32 @@ class FileTether(Tether):
     async def connect(
         cls,
         place: LeashDirectory,
-        records: Sequence[Path],
+        records: Sequence[RecordPlace],
         *,
         pump: PumpSeen,
         timed: bool,
-        stale: float = STALE,
+        stale: float | None = None,
     ) -> FileTether:
         """Show oneself, and wait until the driver has seen it."""
         tether = cls(place, {**pump._asdict(), "timed": timed}, stale=stale)
         await tether._find_order()
         for directory in records:
-            if not await asyncio.to_thread((directory / tether._directory.name).is_dir):
+            mark = directory / name_of(tether._directory)
+            if not await asyncio.to_thread(is_marked, mark):
                 raise ConfigurationError(not_shared(directory, pump.host))
         try:
             await tether._write()
             await tether._await_welcome()
         except OSError as error:
             raise ConfigurationError(
-                f"{pump.host} cannot write to {place.directory} ({error.strerror}); give --records a path "
-                "that driver and executors share and may write to"
+                f"{pump.host} cannot write to {tether._directory} ({error.strerror or error}); give "
+                "--records a place that driver and executors share and may write to"
             ) from None
         tether._start_listening()
         return tether
 
     async def _find_order(self) -> None:
-        deadline, pause = time.monotonic() + _APPEARS, _FIRST_LOOK
+        deadline, pause = time.monotonic() + max(_APPEARS, self._pace.slowest_look), _FIRST_LOOK
         while await asyncio.to_thread(self._orders.read) is None:
             if time.monotonic() > deadline:
                 raise ConfigurationError(
@@ -108,7 +110,7 @@ class FileTether(Tether):
                 self.share = order["shares"][self._mark]
                 return
             if time.monotonic() > deadline:
-                await asyncio.to_thread(self._path.unlink, True)
+                await asyncio.to_thread(remove_document, self._path)
                 raise UnreachableError(f"the driver of the syphon does not answer in {self._directory}")
             await asyncio.sleep(pause)
             pause = min(_LOOK, pause * 2)
@@ -116,7 +118,8 @@ class FileTether(Tether):
     async def _listen(self) -> None:
         written = time.monotonic()
         while not self.is_cut and not await self._is_closing():
-            if self._has_news or time.monotonic() - written >= _BEAT:
+            has_news = self._has_news and self._pace.is_quick
+            if has_news or time.monotonic() - written >= self._pace.beat:
                 written = time.monotonic()
                 with suppress(OSError):  # it is written again; a driver that never sees it lets go of us
                     await self._write()
@@ -129,7 +132,7 @@ class FileTether(Tether):
 
     async def _is_closing(self) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK):
+            async with asyncio.timeout(self._pace.slowest_look):
                 await self._closing.wait()
         return self._closing.is_set()
 
@@ -162,8 +165,9 @@ class FileTether(Tether):
 class FilePlannerTether(PlannerTether):
     """Reads the order."""
 
-    def __init__(self, place: LeashDirectory, *, stale: float = STALE) -> None:
-        self._orders = _OrderFile(Path(place.directory), stale=stale)
+    def __init__(self, place: LeashDirectory, *, stale: float | None = None) -> None:
+        directory = parse_place(place.directory)
+        self._orders = _OrderFile(directory, stale=stale or pace_of(directory).stale)
 
     def next_epoch(self) -> list[ServedQueue] | None:
         while (order := self._orders.read()) is None or self._orders.is_dead():
