@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
-from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
 
-from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, until
+from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus
 from .test_source_read import client_of, refusal
 
 MANY = 12_000
@@ -79,21 +77,6 @@ def test_a_task_that_fails_loses_nothing_and_repeats_its_ids(spark: Any, bus: Bu
     write(rows, entity="orders")
     bodies = [message.body_bytes[5:].decode() for message in bus.found("orders")]
     assert sorted(map(int, bodies)) == list(range(MANY))
-
-
-def test_a_throttled_namespace_is_waited_for(spark: Any, bus: Bus) -> None:
-    bus.primary.create_queue("orders")
-    bus.primary.faults.set("busy", entity="orders")
-
-    def heal() -> None:
-        until(lambda: bus.primary.count(OperationKind.SEND_REFUSED) > 0)
-        bus.primary.faults.clear()
-
-    refused = threading.Thread(target=heal)
-    refused.start()
-    write(spark.range(20).selectExpr("cast(id as string) as body"), entity="orders", timeout=300)
-    refused.join()
-    assert bus.primary.message_count("orders") == 20
 
 
 def test_rows_that_nobody_takes_go_to_the_error_table_or_fail(spark: Any, bus: Bus, tmp_path: Path) -> None:

@@ -124,17 +124,17 @@ def _pages(settings: SourceSettings, wanted: MessageRange) -> Iterator[list[Mess
     with asyncio.Runner() as runner:
         transport = open_line(settings.side)
         source = PatientSource(transport, wanted.entity, timeout=settings["timeout"])
-        loop = runner.get_loop()
+        loop = runner.get_loop()  # `runner.run` would set signal handlers anew for each page
 
         def ask(number: int) -> asyncio.Task[list[MessageSections]]:
             task = loop.create_task(source.peek_sections(number, min(PAGE, left)))
-            runner.run(_let_go())
+            loop.run_until_complete(_let_go())
             return task
 
         try:
             asked = ask(wanted.first) if wanted.first < wanted.until else None
             while asked is not None:
-                page = runner.run(_wait(asked))
+                page = loop.run_until_complete(asked)
                 following = _number(page[-1]) + 1 if page else wanted.until
                 if following > wanted.until:
                     page = [one for one in page if _number(one) < wanted.until]
@@ -145,11 +145,7 @@ def _pages(settings: SourceSettings, wanted: MessageRange) -> Iterator[list[Mess
                 if page:
                     yield page
         finally:
-            runner.run(transport.close())
-
-
-async def _wait(task: asyncio.Task[list[MessageSections]]) -> list[MessageSections]:
-    return await task
+            loop.run_until_complete(transport.close())
 
 
 async def _let_go() -> None:
