@@ -26,6 +26,7 @@ from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.settings import RELAXED, QueueSettings
 from pairbus.broker.handle import NamespaceHandle
 from pairbus.broker.links.wire import render_peeked
+from pairbus.clock import Clock
 from pairbus.ledger.receipts import MemoryReceipts
 from pairbus.pairing.envelope import Aliases, Long, Natives, TimestampMs, wrap
 from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
@@ -179,6 +180,6 @@ class Bench:
 
 
 @contextmanager
-def opened() -> Iterator[Bench]:
-    with Broker({"contoso": 0, "contoso-dr": 0}, limits=RELAXED) as broker:
+def opened(*, clock: Clock | None = None) -> Iterator[Bench]:
+    with Broker({"contoso": 0, "contoso-dr": 0}, limits=RELAXED, clock=clock) as broker:
         yield Bench(broker)

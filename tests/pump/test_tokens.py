@@ -15,14 +15,17 @@ from azure.core.credentials import AccessToken
 
 from pairbus.broker import Broker
 from pairbus.broker.engine.settings import RELAXED
+from pairbus.clock import SystemClock
 from pairbus.pairing.names import parse_connection_string
 from pairbus.pump import Pump, PumpOptions, PumpPair, Side
 from pairbus.pump.amqp_line import AmqpLine
+from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.errors import CONNECTION_LOST, TransportError
 from pairbus.pump.tokens import CbsToken, SasTokens
+from pairbus.pump.transport import BacklogSource
 from tests.waiting import PATIENCE, eventually
 
-from .bench import Bench, envelope
+from .bench import Bench, envelope, opened
 
 SECRET = "a secret that the issuer shares with the namespaces"
 
@@ -92,6 +95,55 @@ async def feed(bench: Bench, queue: str, is_enough: Callable[[list[str]], bool])
 async def arrived(bench: Bench, names: list[str]) -> None:
     async with asyncio.timeout(40):
         await eventually(lambda: set(names) <= set(bench.ids("orders")))
+
+
+class SettableClock(SystemClock):
+    """A clock that can be set."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+async def test_a_token_that_ends_by_another_clock_is_put_anew() -> None:
+    """A lock outlives the link and the token: what was moved can be completed when the clocks agree again."""
+    clock = SettableClock()
+    with opened(clock=clock) as bench:
+        (queue,) = bench.create("orders")
+        bench.load(queue, [envelope("orders", "1")])
+        side = bench.pair().secondary.resolve()
+        transport = AmqpTransport(side.place(), side.tokens())
+        try:
+            source = transport.source(queue)
+            (delivery,) = await source.receive(1, 20.0)
+            clock.ahead = 3600.0
+            await eventually_denied(source)
+            clock.ahead = 0.0
+            await eventually_peeked(source)
+            assert await source.complete([delivery]) == [None]
+        finally:
+            await transport.close()
+
+
+async def eventually_denied(source: BacklogSource) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await source.peek(0, 1)
+            except TransportError:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def eventually_peeked(source: BacklogSource) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await source.peek(0, 1)
+                return
+            except TransportError:
+                await asyncio.sleep(0.05)
 
 
 async def test_tokens_are_renewed_before_they_end(bench: Bench) -> None:

@@ -15,7 +15,8 @@ Theory of operation
    opened again: its owner opens another.
 5. Before a link is attached, a token for its entity is put on `$cbs`. It is renewed when three quarters of
    its life are over, and again and again until that succeeds: links live only as long as their token. What
-   was refused because a token had ended is no word on a message or on its path.
+   was refused because a token had ended is no word on a message or on its path. A token may end before its
+   time, by the clock of the service: whoever is denied something has it put anew.
 6. Links are spread over sessions, since a session has room for a limited number of them.
 """
 
@@ -225,6 +226,10 @@ class AmqpLine(asyncio.Protocol):
             if self.lost is None or waiting is None or waiting.cancelling():
                 raise
             raise self._error() from None  # rule 4: it was the line's end that called the token off
+
+    def distrust(self, path: str) -> None:
+        """The token for this entity is not in force, whatever our clock says."""
+        self._expiries.pop(path, None)
 
     @property
     def has_grant(self) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from pairbus import conditions, words
@@ -33,6 +34,7 @@ SETTLE_AT_ONCE = 500
 LINKS_OPENING = 64
 # Azure detaches a link on which nothing happens for ten minutes; a minute less is safe.
 SERVICE_LINK_IDLE = 540.0
+_DENIALS = {conditions.UNAUTHORIZED, conditions.AUTH_FAILED}
 # What a bill calls a settlement that is asked for by this word.
 _KINDS = {"completed": "complete", "defered": "defer", "abandoned": "abandon", "suspended": "dead_letter"}
 
@@ -91,6 +93,12 @@ class AmqpTransport:
         await line.authorize(path)
         return line
 
+    def distrust(self, path: str) -> None:
+        """Have the token for an entity put anew before a link to it is opened again."""
+        task = self._connecting
+        if task is not None and task.done() and not _is_over(task):
+            task.result().distrust(path)
+
     async def _connect(self) -> AmqpLine:
         line = await AmqpLine.connect(
             self._place,
@@ -133,13 +141,19 @@ def _token_refusal(line: AmqpLine, status: Any, description: str) -> TransportEr
 class _Slot:
     """A link that is opened when needed, once for all who need it, and again after it was lost."""
 
-    def __init__(self, open_link: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    def __init__(
+        self, open_link: Callable[[], Coroutine[Any, Any, Any]], on_denied: Callable[[], None]
+    ) -> None:
+        """`on_denied` is called before it is opened again, if it was lost or refused for want of a claim."""
         self._open = open_link
+        self._on_denied = on_denied
         self._task: asyncio.Task[Any] | None = None
 
     async def get(self) -> Any:
         task = self._task
         if task is None or (task.done() and (_failed(task) or task.result().lost is not None)):
+            if task is not None and is_denial(_loss_of(task)):
+                self._on_denied()
             task = self._task = asyncio.get_running_loop().create_task(self._open())
         return await asyncio.shield(task)
 
@@ -157,6 +171,17 @@ class _Slot:
             task.result().abandon()
 
 
+def is_denial(error: BaseException | None) -> bool:
+    """Whether a token is missing, has ended, or does not have the claim."""
+    return isinstance(error, TransportError) and error.condition in _DENIALS
+
+
+def _loss_of(task: asyncio.Task[Any]) -> BaseException | None:
+    if task.cancelled():
+        return None
+    return task.exception() or task.result().lost
+
+
 def _failed(task: asyncio.Task[Any]) -> bool:
     return task.cancelled() or task.exception() is not None
 
@@ -167,8 +192,9 @@ class AmqpSource:
     def __init__(self, transport: AmqpTransport, queue: str) -> None:
         self._transport = transport
         self._queue = queue
-        self._receiver = _Slot(self._open_receiver)
-        self._management = _Slot(self._open_management)
+        distrust = partial(transport.distrust, queue)
+        self._receiver = _Slot(self._open_receiver, distrust)
+        self._management = _Slot(self._open_management, distrust)
 
     async def _open_receiver(self) -> ReceiverLink:
         async with self._transport.opening:
@@ -350,7 +376,11 @@ class AmqpSource:
         status = answer.get(words.STATUS)
         if not isinstance(status, int) or not 200 <= status < 300:
             condition = str(answer.get(words.STATUS_CONDITION) or conditions.INTERNAL_ERROR)
-            raise TransportError(condition, f"{status}: {answer.get(words.STATUS_TEXT) or ''}")
+            error = TransportError(condition, f"{status}: {answer.get(words.STATUS_TEXT) or ''}")
+            if is_denial(error):
+                self._transport.distrust(self._queue)
+                self._management.drop()
+            raise error
         return found
 
     def _note_request(self, fate: Fate, size: int) -> None:
@@ -369,7 +399,7 @@ class AmqpDestination:
     def __init__(self, transport: AmqpTransport, path: str) -> None:
         self._transport = transport
         self._path = path
-        self._sender = _Slot(self._open)
+        self._sender = _Slot(self._open, partial(transport.distrust, path))
         # Who comes when the link has just opened must not overtake those who waited for it.
         self._turn = asyncio.Lock()
         self._failures = 0  # times that it could not be opened, and why it was the last time
