@@ -83,8 +83,8 @@ TRIALS: dict[str, tuple[dict[str, float], dict[str, float]]] = {
         {f"pairbus_client_records_lost{{{CLIENT}}}": 0},
     ),
     "RecordsNotShipped": (
-        {f"pairbus_client_records_unshipped{{{CLIENT}}}": 1},
-        {f"pairbus_client_records_unshipped{{{CLIENT}}}": 0},
+        {f"pairbus_client_records_lag_seconds{{{CLIENT}}}": 3600},
+        {f"pairbus_client_records_lag_seconds{{{CLIENT}}}": 30},
     ),
     "VerdictNotClean": (
         {'pairbus_verdict_clean{pair="shop"}': 0},

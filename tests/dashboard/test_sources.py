@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 
+from pairbus.cli.verify import _leave
 from pairbus.clock import ManualClock
+from pairbus.dashboard.pair_sources import read_verdict
 from pairbus.dashboard.source import Aside, LookSource, Watch
 
 
@@ -64,3 +67,20 @@ async def test_a_poke_is_a_look_at_once() -> None:
         await looks.acquire()
     running.cancel()
     await asyncio.wait({running})
+
+
+def test_the_verdict_that_verify_leaves_is_found(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert read_verdict(state) is None
+    _leave(
+        {"is_clean": False, "lost": 500, "missing": [{"message_id": str(one)} for one in range(500)]}, state
+    )
+    found = read_verdict(state)
+    assert found is not None
+    assert (found["is_clean"], found["lost"], len(found["missing"])) == (False, 500, 100)
+
+
+def test_a_verdict_that_cannot_be_left_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file", encoding="utf-8")
+    _leave({"missing": []}, tmp_path / "state")
+    assert (tmp_path / "state").read_text(encoding="utf-8") == "a file"

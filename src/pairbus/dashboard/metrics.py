@@ -54,7 +54,10 @@ FAMILIES = (
         "gauge", "pairbus_client_records_lost", "Redirect records that could not be written.", _CLIENT
     ),
     PageFamily(
-        "gauge", "pairbus_client_records_unshipped", "Records that have not been shipped yet.", _CLIENT
+        "gauge", "pairbus_client_records_unshipped", "Segments of records that are to be shipped.", _CLIENT
+    ),
+    PageFamily(
+        "gauge", "pairbus_client_records_lag_seconds", "Records older than this are at their place.", _CLIENT
     ),
     PageFamily("gauge", "pairbus_client_spool_messages", "Messages in the local spool.", _CLIENT),
     PageFamily("gauge", "pairbus_client_spool_bytes", "Bytes in the local spool.", _CLIENT),
@@ -222,7 +225,9 @@ def _of_client(client: Facts) -> Iterator[MetricRow]:
     yield "client_warnings", labels, len(client["warnings"])
     yield "client_sessions_staying", labels, sessions.get("staying", 0)
     yield "client_records_lost", labels, client["records_lost"]
-    yield "client_records_unshipped", labels, client["records_unshipped"]
+    if client["shipping"] is not None:
+        yield "client_records_unshipped", labels, client["shipping"]["waiting"]
+        yield "client_records_lag_seconds", labels, client["shipping"]["lag"]
     yield "client_spool_messages", labels, spool.get("messages", 0)
     yield "client_spool_bytes", labels, spool.get("bytes", 0)
     yield "client_spool_limit_bytes", labels, spool.get("limit", 0)

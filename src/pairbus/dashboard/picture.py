@@ -63,7 +63,7 @@ def _client(one: Facts) -> Facts:
         "spool": status.get("spool"),
         "sessions": status.get("sessions"),
         "records_lost": status.get("records_lost", 0),
-        "records_unshipped": status.get("records_unshipped", 0),
+        "shipping": status.get("shipping"),
         "warnings": list(status.get("warnings", ())),
     }
 
@@ -182,9 +182,9 @@ def _troubles(pair: Facts, *, budget: Decimal | None, now: float) -> Iterable[Fa
         if client["records_lost"]:
             text = f"{client['id']} could not write {client['records_lost']:,} redirect records"
             yield say("bad", text, "RecordsNotWritten")
-        if client["records_unshipped"]:
-            text = f"{client['id']} has {client['records_unshipped']:,} records to ship"
-            yield say("warn", text, "RecordsNotShipped")
+        if client["shipping"] and client["shipping"]["last_error"]:
+            text = f"{client['id']} cannot ship its records"
+            yield say("warn", text, "RecordsNotShipped", client["shipping"]["last_error"])
     for entity in pair["entities"]:
         why = entity["last_failure"] or entity["reason"]
         if entity["state"] == "faulted":

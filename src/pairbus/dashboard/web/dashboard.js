@@ -94,6 +94,7 @@ function clientTable(pair) {
     one.id, one.is_gone ? h("span", { class: "chip bad" }, "gone") : `${duration(now() - one.written_at)} ago`,
     `${one.usable} of ${one.queues}`, one.spool ? `${number(one.spool.messages)} (${bytes(one.spool.bytes)})` : "off",
     [one.fault, one.syphon && `hosts a syphon (${one.syphon.state})`, one.records_lost ? `${number(one.records_lost)} records lost` : null,
+      one.shipping && `records are shipped, ${duration(one.shipping.lag)} behind`,
       one.provisioning !== "ready" ? `provisioning: ${one.provisioning}` : null, ...one.warnings].filter(Boolean).join("; ")]),
     { empty: "No client has written its status here. Clients do so while they run and have a state_dir." });
 }
