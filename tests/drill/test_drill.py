@@ -317,6 +317,22 @@ def test_an_application_outlives_an_outage_of_both_sides(tmp_path: Path, example
     assert orders["to_spool"] > 0
 
 
+@pytest.mark.timeout(120)  # as above
+def test_seeds_are_played_in_a_row_and_told_in_a_table(tmp_path: Path) -> None:
+    (tmp_path / "calm.toml").write_text(
+        'title = "Calm"\nsend_for = 1\n[[entity]]\npath = "orders"\n', encoding="utf-8"
+    )
+    words = ["calm.toml", "--no-spark", "--prove", "2"]
+    done = command(*words, "--json", "--seed", "7", cwd=tmp_path, timeout=110)
+    told = json.loads(done.stdout)
+    assert [row["seed"] for row in told["seeds"]] == [7, 8]
+    assert {row["verdict"] for row in told["seeds"]} <= {"passed", "inconclusive"}, told
+    assert done.returncode in (0, 4)
+    assert (tmp_path / "pairbus-drill.html").exists()
+    refused = command(*words, "--state", "state", cwd=tmp_path, timeout=110)
+    assert (refused.returncode, "--prove plays several drills" in refused.stderr) == (2, True)
+
+
 LIAR = """
 import asyncio, os, signal
 from azure.servicebus import ServiceBusMessage

@@ -48,6 +48,7 @@ class PathPlan:
 class BacklogPlan:
     """What a drain would do. The cost is reckoned with the dearest step of the price sheet."""
 
+    #: Messages a second: what was asked for, or what the tier leaves for a drain if that is less.
     rate: float
     paths: dict[str, PathPlan] = field(default_factory=dict)
     dead_letters: int = 0

@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,12 +18,15 @@ from pairbus.errors import ConfigurationError
 
 from .config import find_config
 from .examples import examples
+from .numbers import AT_LEAST_ONE
 from .prices import choose_sheet, prices_option
+from .progress import working
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.drill.picture import Display
     from pairbus.drill.result import DrillResult
+    from pairbus.drill.scenario import Scenario
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
@@ -40,12 +43,19 @@ T = TypeVar("T")
         "pairbus drill my-outage.toml --no-spark --json",
         "pairbus drill --live",
         "pairbus drill --app 'python shop.py'",
+        "pairbus drill silence --no-spark --prove 5",
     )
 )
 @click.argument("scenario", default="namespace-down")
 @click.option("--list", "lists", is_flag=True, help="Name the scenarios that come with Pairbus, and end.")
 @click.option("--show", metavar="NAME", help="Print the TOML of a scenario to start your own from, and end.")
 @click.option("--seed", type=click.IntRange(min=0), help="The seed. [default: that of the scenario]")
+@click.option(
+    "--prove",
+    type=AT_LEAST_ONE,
+    metavar="N",
+    help="Play it with so many seeds in a row, beginning with --seed, and end with their table.",
+)
 @click.option(
     "--app", metavar="COMMAND", help="Drill your own application: a command that sends, run without a shell."
 )
@@ -76,6 +86,7 @@ def drill(
     lists: bool,
     show: str | None,
     seed: int | None,
+    prove: int | None,
     app: str | None,
     no_spark: bool,
     report: Path,
@@ -105,33 +116,97 @@ def drill(
 
     onlooker = None
     if live:
+        if prove is not None:
+            raise ConfigurationError(
+                "--live shows one drill, and --prove plays several: leave out one of them"
+            )
         from .drill_live import watch_live  # late: it needs the dashboard
 
         onlooker = watch_live(live_port, sheet)
-    display = _open_display(is_quiet=as_json)
-    try:
-        result = _run(
-            play(
-                chosen,
-                version=__version__,
-                on_spark=not no_spark,
-                state=state,
-                display=display,
-                sheet=sheet,
-                app=app,
-                onlooker=onlooker,
+
+    def play_one(one: Scenario, *, is_quiet: bool) -> DrillResult:
+        display = _open_display(is_quiet=is_quiet)
+        try:
+            return _run(
+                play(
+                    one,
+                    version=__version__,
+                    on_spark=not no_spark,
+                    state=state,
+                    display=display,
+                    sheet=sheet,
+                    app=app,
+                    onlooker=onlooker,
+                )
             )
-        )
-    finally:
-        display.close()
+        finally:
+            display.close()
+
+    if prove is not None:
+        if state is not None:
+            raise ConfigurationError("--prove plays several drills, and --state is for one: leave it out")
+        return _prove(scenario, chosen.seed, prove, play_one, report, as_json=as_json)
+    result = play_one(chosen, is_quiet=as_json)
     _write_report(result, report)
     if as_json:
         print_json(result.describe())
     else:
         click.echo(f"{report}")
+    return _exit_code(result)
+
+
+def _exit_code(result: DrillResult) -> int:
     if result.inconclusive:
         return _INCONCLUSIVE
     return 0 if result.passed else _FOUND
+
+
+def _prove(
+    name: str,
+    first: int,
+    count: int,
+    play_one: Callable[..., DrillResult],
+    report: Path,
+    *,
+    as_json: bool,
+) -> int:
+    """Seed after seed. The report is that of the first drill that did not pass, or else of the last."""
+    from pairbus.drill.scenario import find_scenario
+
+    words = {0: "passed", _FOUND: "failed", _INCONCLUSIVE: "inconclusive"}
+    codes: dict[int, int] = {}
+    shown: DrillResult | None = None
+    rows: list[dict[str, Any]] = []
+    for seed in range(first, first + count):
+        began = time.monotonic()
+        with working(f"seed {seed}, {len(codes)} of {count} played"):
+            result = play_one(find_scenario(name, seed=seed), is_quiet=True)
+        codes[seed] = _exit_code(result)
+        if shown is None or not any(code for one, code in codes.items() if one != seed):
+            shown = result
+        rows.append(
+            {
+                "seed": seed,
+                "verdict": words[codes[seed]],
+                "seconds": round(time.monotonic() - began, 1),
+                "failed": [check.name for check in result.checks if not check.passed],
+            }
+        )
+    assert shown is not None
+    _write_report(shown, report)
+    if as_json:
+        print_json({"scenario": name, "seeds": rows})
+    else:
+        print_table(
+            ("SEED", "VERDICT", "SECONDS", "WHAT DID NOT COME TRUE"),
+            [
+                (row["seed"], row["verdict"], f"{row['seconds']:.1f}", "; ".join(row["failed"]))
+                for row in rows
+            ],
+        )
+        click.echo(f"{report}")
+    # What failed counts before what nobody could tell.
+    return _FOUND if _FOUND in codes.values() else max(codes.values())
 
 
 def _list(*, as_json: bool) -> int:

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pairbus.errors import ConfigurationError
+
 from .backlogs import choose_backlog
 from .examples import examples
-from .numbers import POSITIVE
+from .numbers import DURATION, POSITIVE
 from .pairs import PairChoice, pair_options
 from .syphon_options import count_option, extra_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.backlog.plan import BacklogPlan
+    from pairbus.backlog.schedule import PlanTier
 
 _FOUND = 1
+_USUAL_RATE = 2000.0
 
 
 @click.command(
@@ -26,6 +30,7 @@ _FOUND = 1
     epilog=examples(
         "pairbus syphon plan --pair shop",
         "pairbus syphon plan --pair shop --rate 500 --json",
+        "pairbus syphon plan --pair shop --within 1h --app-rate 200",
     ),
 )
 @pair_options
@@ -34,27 +39,68 @@ _FOUND = 1
 @click.option(
     "--rate",
     type=POSITIVE,
-    default=2000.0,
+    help="Messages a second that the time is reckoned with. [default: 2000, or what the tier leaves]",
+)
+@click.option(
+    "--within", type=DURATION, metavar="DURATION", help="Say which rate and how many shards that takes."
+)
+@click.option(
+    "--tier",
+    type=click.Choice(["standard", "premium"]),
+    default="standard",
     show_default=True,
-    help="Messages a second that the time is reckoned with.",
+    help="Of the namespaces: Standard ones have 1,000 credits a second for everybody.",
+)
+@click.option(
+    "--app-rate",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    metavar="N",
+    help="Messages a second that the application itself sends and receives meanwhile.",
 )
 @json_option
 def plan_command(
-    *, choice: PairChoice, count: int | None, include_extra: bool, rate: float, as_json: bool
+    *,
+    choice: PairChoice,
+    count: int | None,
+    include_extra: bool,
+    rate: float | None,
+    within: float | None,
+    tier: PlanTier,
+    app_rate: float,
+    as_json: bool,
 ) -> int:
     """Say what a drain would do: how much, for whom, how long, at what cost, and what cannot be sent.
 
-    It only looks; nothing is moved or locked. Exit code 1: some messages would end in the dead letters.
+    It only looks; nothing is moved or locked. Exit code 1: some messages would end in the dead letters, or it
+    cannot be done --within that time.
     """
+    if within is not None and within <= 0:
+        raise ConfigurationError("--within takes a time above 0, such as 1h")
     chosen = choose_backlog(choice, count=count, include_extra=include_extra)
     from pairbus.backlog.plan import plan_backlog
+    from pairbus.backlog.schedule import most_rate, schedule
 
-    plan = asyncio.run(plan_backlog(chosen.backlog, chosen.options, rate=rate, now=time.time()))
+    most = most_rate(tier, app_rate)
+    # An application that takes all credits leaves the drain next to nothing.
+    reckoned = max(1.0, min(rate or _USUAL_RATE, most))
+    plan = asyncio.run(plan_backlog(chosen.backlog, chosen.options, rate=reckoned, now=time.time()))
+    if rate is not None and rate > most:
+        plan.notes += (
+            f"the Standard tier leaves {most:,.0f} messages a second for a drain, not {rate:,.0f}",
+        )
+    needed = None
+    if within is not None:
+        needed = schedule(plan.messages, within=within, tier=tier, app_rate=app_rate)
     if as_json:
-        print_json(plan.to_dict())
+        print_json({**plan.to_dict(), "schedule": None if needed is None else needed.to_dict()})
     else:
         _print_plan(plan)
-    return _FOUND if plan.poison else 0
+        if needed is not None:
+            takes = f"{needed.rate:,.1f} a second, {needed.shards} shards"
+            click.echo(f"within {within:,.0f} s: {takes}; {needed.advice}")
+    return _FOUND if plan.poison or (needed is not None and not needed.is_possible) else 0
 
 
 def _print_plan(plan: BacklogPlan) -> None:

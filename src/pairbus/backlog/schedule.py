@@ -1,0 +1,75 @@
+"""How fast a backlog may be moved, and how fast it must be. Pure.
+
+1. A Standard namespace has 1,000 credits a second for everything that touches it, the application's own sends
+   and receives included; beyond that it throttles everybody. A message that is moved takes one on either
+   side, to be received there and to be sent here; a message of the application takes one to be sent and one
+   to be received.
+2. Of what the application leaves, a drain uses a part: credits come second by second, and so does load.
+3. Premium has no credits; its units are the limit, which nobody can tell from outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import ceil, inf
+from typing import Any, Literal
+
+PlanTier = Literal["standard", "premium"]
+#: Of the Standard tier, a second and namespace.
+CREDITS = 1000.0
+#: Rule 2.
+USED = 0.9
+#: What one shard, a core of its own, moves a second: about half of what a quiet machine was measured to do.
+SHARD_RATE = 5000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainSchedule:
+    """What a drain within a time takes; `most` is what the tier leaves for it, None for no limit."""
+
+    within: float
+    rate: float
+    shards: int
+    most: float | None
+    is_possible: bool
+    advice: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def most_rate(tier: PlanTier, app_rate: float) -> float:
+    """Messages a second that a drain may move, beside an application that sends and receives so many."""
+    if tier == "premium":
+        return inf
+    return max(0.0, USED * (CREDITS - 2 * app_rate))
+
+
+def schedule(messages: int, *, within: float, tier: PlanTier, app_rate: float) -> DrainSchedule:
+    """Which rate and how many shards it takes, or why it cannot be."""
+    rate, most = messages / within, most_rate(tier, app_rate)
+    is_possible = rate <= most
+    return DrainSchedule(
+        within=within,
+        rate=rate,
+        shards=max(1, ceil(rate / SHARD_RATE)),
+        most=None if most == inf else most,
+        is_possible=is_possible,
+        advice=_advise(messages, rate, most),
+    )
+
+
+def _advise(messages: int, rate: float, most: float) -> str:
+    if rate <= most:
+        shards = max(1, ceil(rate / SHARD_RATE))
+        return f"pairbus syphon run --once --max-rate {max(1, ceil(rate))} --shards {shards}"
+    if most <= 0:
+        return (
+            "the application alone takes all credits of the Standard tier: drain when it rests, or move the "
+            "primary to Premium"
+        )
+    return (
+        f"the Standard tier leaves {most:,.0f} messages a second beside the application, which takes "
+        f"{messages / most / 3600:,.1f} h: give it that time, spread the entities over several pairs, or "
+        "move the primary to Premium"
+    )
