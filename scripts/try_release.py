@@ -60,9 +60,8 @@ def faults_of_wheel(path: Path, version: str) -> list[str]:
         information = f"pairbus-{version}.dist-info"
         metadata = wheel.read(f"{information}/METADATA").decode()
     faults = [f"{name} is not in the wheel" for name in sorted(packaged() - names)]
-    faults += [
-        f"{name} is in the wheel" for name in sorted(names) if not name.startswith(("pairbus/", information))
-    ]
+    others = [name for name in sorted(names - packaged()) if not name.startswith(("pairbus/", information))]
+    faults += [f"{name} is in the wheel" for name in others]
     if f"{information}/licenses/LICENSE" not in names:
         faults.append("LICENSE is not in the wheel")
     for line in (f"Version: {version}", "Requires-Python: >=3.11", "License-Expression: MIT"):
