@@ -74,7 +74,7 @@ class Crowd:
         return self.bus.broker.call(count)
 
     def detach_bystander(self) -> None:
-        [peer] = [peer for peer in self.host._peers if len(peer.endpoints) == 1]
+        [peer] = [peer for peer in self.host.peers if len(peer.endpoints) == 1]
         for link in list(peer.endpoints):
             peer.forget(link)
 

@@ -33,7 +33,7 @@ def client(bus_without_client: Bus) -> Iterator[RawClient]:
 
 
 def lingering(bus: Bus) -> int:
-    peers = bus.broker._hosts["contoso"]._peers
+    peers = bus.broker._hosts["contoso"].peers
     return bus.broker.call(lambda: sum(peer.farewell.has_begun for peer in peers))
 
 

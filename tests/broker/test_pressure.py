@@ -48,7 +48,7 @@ def fill(client: RawClient, messages: int, size: int) -> None:
 
 
 def peer_of(bus: Bus) -> Peer:
-    (peer,) = bus.broker._hosts["contoso"]._peers
+    (peer,) = bus.broker._hosts["contoso"].peers
     return peer
 
 
@@ -62,7 +62,7 @@ def held(peer: Peer) -> int:
 def is_cut_after(bus: Bus, seconds: float) -> bool:
     """Whether nobody is connected any more. It may have read something into its kernel's buffers just now."""
     bus.pass_time(seconds)
-    return not bus.broker._hosts["contoso"]._peers
+    return not bus.broker._hosts["contoso"].peers
 
 
 def ask_to_peek(client: RawClient, requests: Link, times: int) -> None:

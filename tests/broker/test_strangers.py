@@ -97,7 +97,7 @@ async def test_credit_of_one_that_vanished_takes_no_message(aio_bus: Bus) -> Non
             client.vanish()
 
     await asyncio.to_thread(ask_and_vanish)
-    peers = aio_bus.broker._hosts["contoso"]._peers
+    peers = aio_bus.broker._hosts["contoso"].peers
     await eventually(lambda: not peers)
     async with aio_bus.queue("orders") as (sender, receiver):
         await sender.send_messages(ServiceBusMessage("1"))

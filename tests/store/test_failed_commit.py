@@ -82,7 +82,7 @@ async def test_everybody_of_the_turn_is_refused_and_every_connection_closed(fail
         store.refuses_commits = True
         outcomes = await asyncio.gather(try_to_send(one), try_to_send(two))
     assert all(isinstance(outcome, ServiceBusError) for outcome in outcomes)
-    assert not broker.call(lambda: [peer for peer in host_of(broker)._peers if peer.is_open])
+    assert not broker.call(lambda: [peer for peer in host_of(broker).peers if peer.is_open])
     assert broker["contoso"].message_count("orders") == 2
 
 

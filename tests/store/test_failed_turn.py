@@ -71,7 +71,7 @@ async def test_what_is_acknowledged_is_there_and_nothing_else(
         namespace = broker["contoso"]
         namespace.create_queue("orders")
         await send(broker, "orders", "first")
-        await eventually(lambda: not host_of(broker)._peers, what="the end of the first connection")
+        await eventually(lambda: not host_of(broker).peers, what="the end of the first connection")
         with breaking(step, error, after=after) as failures:
             sending = asyncio.create_task(send(broker, "orders", "lost"))
             await eventually(lambda: failures() > 0)

@@ -13,6 +13,7 @@ from .faults.fault import Fault
 from .faults.plan import FaultPlan
 from .gate import ConnectionLimits
 from .handle import Faults, NamespaceHandle
+from .links.idleness import IdleTimeouts
 
 __all__ = [
     "Broker",
@@ -25,6 +26,7 @@ __all__ = [
     "FaultKind",
     "FaultPlan",
     "Faults",
+    "IdleTimeouts",
     "NamespaceHandle",
     "OperationKind",
     "OperationTally",

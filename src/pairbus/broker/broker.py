@@ -42,6 +42,7 @@ from .faults.plan import FaultPlan
 from .gate import ConnectionLimits, Visitor, raise_descriptor_limit
 from .handle import NamespaceHandle
 from .host import NamespaceHost
+from .links.idleness import IdleTimeouts, IdleWatch
 from .links.unfinished import Unfinished
 from .listener import Listener
 from .store.sqlite import SqliteStore
@@ -72,6 +73,7 @@ class Broker:
         clock: Clock | None = None,
         limits: NamespaceLimits = STANDARD,
         connection_limits: ConnectionLimits | None = None,
+        idle_timeouts: IdleTimeouts | None = None,
         entities: Sequence[Path | str] = (),
     ) -> None:
         """`namespaces` maps names to ports (0: any free one). Without `data_dir` everything is in memory.
@@ -79,8 +81,8 @@ class Broker:
         `certificate` is a PEM certificate and its key; one is made when it is not given. `jwt_key` is a file
         with the public key, or the shared secret, that verifies JSON web tokens; without it they are refused.
         With `jwt_issuers` their issuer (`iss`) must be one of these. `connection_limits` count for each
-        namespace. `entities` are files that declare queues and topics: TOML, or the official emulator's
-        `Config.json`.
+        namespace. Without `idle_timeouts` links and connections that nobody uses stay as they are. `entities`
+        are files that declare queues and topics: TOML, or the official emulator's `Config.json`.
         """
         for name in namespaces:
             if not _NAME.fullmatch(name):
@@ -116,6 +118,7 @@ class Broker:
         self._limits = limits
         self._unfinished = Unfinished(limits.largest_message_size)
         self._connection_limits = connection_limits or ConnectionLimits()
+        self._idle_timeouts = idle_timeouts
         self._control_token = secrets.token_urlsafe(24)
         self._hosts: dict[str, NamespaceHost] = {}
         self._control: Listener | None = None
@@ -189,6 +192,8 @@ class Broker:
                 host = self._make_host(name)
                 self._hosts[name] = host
                 host.start(self.address, port, tls=self._tls, limits=limits)
+                if self._idle_timeouts is not None:
+                    IdleWatch(self._idle_timeouts, host).start()
                 self._declare_entities(host)
             self._start_control()
             self._start_plan()

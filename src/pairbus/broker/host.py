@@ -130,7 +130,7 @@ class NamespaceHost:
         self.consumers = Consumers()
         self.read_buffer = memoryview(bytearray(MEMBER_READ))
         self.allowance = Allowance()
-        self._peers: set[Peer] = set()
+        self.peers: set[Peer] = set()
         self._dirty: set[Peer] = set()
         # What the thread of the store does; who speaks when it has committed; whether the next turn waits.
         self._flight: Flight | None = None
@@ -178,7 +178,7 @@ class NamespaceHost:
         self._settle()
         self._end_turn()
         self._settle()
-        for peer in list(self._peers):
+        for peer in list(self.peers):
             goodbye = AmqpError(conditions.CONNECTION_FORCED, "The namespace is shutting down.", {})
             peer.close(goodbye, lingers=False)
         self._rest()
@@ -188,7 +188,7 @@ class NamespaceHost:
         self._stop_listening()
         self._dirty.clear()
         self._flight = None
-        for peer in list(self._peers):
+        for peer in list(self.peers):
             peer.reset()
         self._rest()
 
@@ -233,11 +233,11 @@ class NamespaceHost:
 
     def join(self, peer: Peer) -> None:
         """A connection has been made."""
-        self._peers.add(peer)
+        self.peers.add(peer)
 
     def part(self, peer: Peer) -> None:
         """A connection has gone."""
-        self._peers.discard(peer)
+        self.peers.discard(peer)
         self._dirty.discard(peer)
         info = self.connections.close(peer.name, self.now(), is_stranger=not peer.machine.trusted)
         if info is not None:
@@ -436,7 +436,7 @@ class NamespaceHost:
         refusal = AmqpError(
             conditions.INTERNAL_ERROR, f"The namespace could not store the request: {reason}", {}
         )
-        for peer in list(self._peers):
+        for peer in list(self.peers):
             self._dismiss(peer, refusal)
         self.consumers = Consumers()
         self.answers.refuse(error)
@@ -496,11 +496,11 @@ class NamespaceHost:
         self._end_waits()
 
     def _end_tokens(self, now: float) -> None:
-        for peer in list(self._peers):
+        for peer in list(self.peers):
             if peer.access.next_expiry <= now:
                 peer.access.expire(now)
                 peer.detach_unauthorized(now)
-        self._tokens_end = min((peer.access.next_expiry for peer in self._peers), default=math.inf)
+        self._tokens_end = min((peer.access.next_expiry for peer in self.peers), default=math.inf)
 
     def _end_waits(self) -> None:
         monotonic = self.monotonic()
@@ -535,7 +535,7 @@ class NamespaceHost:
         """Let the port and all connections behave as the line does from now on."""
         if self._listener is not None:
             self._listener.set_line(line)
-        for peer in list(self._peers):
+        for peer in list(self.peers):
             peer.follow(line)
 
     def review(self, *, has_changes: bool = True) -> None:
@@ -547,7 +547,7 @@ class NamespaceHost:
     def _review_links(self) -> None:
         """After a change of entities or faults: links that would be refused now are detached."""
         now = self.now()
-        for peer in list(self._peers):
+        for peer in list(self.peers):
             for endpoint in list(peer.endpoints.values()):
                 error = self._objections.to_link(endpoint, self.engine, now)
                 if error is not None:

@@ -121,6 +121,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Seconds that a client may leave what is written to it unread.",
 )
+@click.option(
+    "--idle-timeouts",
+    is_flag=True,
+    help="End links after 10 idle minutes, and connections after 5 without a link, as Azure does.",
+)
 @click.option("--fault-plan", type=_FILE, help="A script of faults to run (TOML).")
 @log_options
 @json_option
@@ -147,6 +152,7 @@ def broker(
     max_strangers: int,
     token_timeout: float,
     read_timeout: float,
+    idle_timeouts: bool,
     fault_plan: Path | None,
     log_level: str,
     log_format: str,
@@ -174,6 +180,7 @@ def broker(
     from pairbus.broker import (  # late: the help of this command needs neither TLS nor an engine
         Broker,
         ConnectionLimits,
+        IdleTimeouts,
         Policy,
     )
     from pairbus.broker.engine.settings import TIERS
@@ -194,6 +201,7 @@ def broker(
         fault_plan=fault_plan,
         entities=entities,
         limits=TIERS[tier],
+        idle_timeouts=IdleTimeouts() if idle_timeouts else None,
         connection_limits=ConnectionLimits(
             connections=max_connections,
             strangers=max_strangers,

@@ -37,6 +37,16 @@ class ReceivingEndpoint(LinkEndpoint):
         self._host = peer.host
         self._since_flow = 0
 
+    @property
+    def state(self) -> tuple[int, ...]:
+        """What is another one after each use of the link."""
+        return (self.link.delivery_count,)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client waits for something on this link."""
+        return False
+
     def on_received(self, event: TransferReceived) -> None:
         """Take a message or a batch, whole or not at all."""
         host, now = self._host, self._host.now()

@@ -82,6 +82,16 @@ class SendingEndpoint(LinkEndpoint):
         self._is_waiting = False
 
     @property
+    def state(self) -> tuple[int, ...]:
+        """What is another one after each use of the link."""
+        return self.link.delivery_count, self.link.credit, len(self._unsettled)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client waits for something on this link."""
+        return self.link.credit > 0
+
+    @property
     def is_hungry(self) -> bool:
         """Whether there is credit for another message, and nothing keeps it from leaving. If it is only that
         enough of others waits to be written, it is called again when that has left.
