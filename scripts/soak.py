@@ -60,6 +60,7 @@ def histories(world: str, count: int) -> tuple[str, ...]:
 
 FORMS = (
     Form("pump", "50,000 histories", histories("pump", 50_000)),
+    Form("spool", "20,000 histories", histories("spool", 20_000)),
     Form("client", "50,000 histories", histories("client", 50_000)),
     Form(
         "mutants",
