@@ -102,7 +102,7 @@ TOOLS = {
 PARCELS = {
     f"tests/{room}/test_{file}.py": parcel
     for parcel, room, files in (
-        ("first Spark", "spark", "syphon idle connect connect_loss cluster submit"),
+        ("first Spark", "spark", "syphon idle connect connect_loss cluster store store_kills submit"),
         (
             "second Spark",
             "spark",

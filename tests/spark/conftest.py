@@ -22,7 +22,7 @@ NAMESPACES = {"contoso": PRIMARY_ENV, "contoso-dr": SECONDARY_ENV, "fabrikam": O
 SHORT_FORM = 10_000
 MESSAGES = int(os.environ.get("PAIRBUS_SYPHON_MESSAGES") or SHORT_FORM)
 # What needs Java processes of its own, or waits for long, is for the long form.
-LONG_FORM = ("cluster", "connect_loss", "source_driver", "submit")
+LONG_FORM = ("cluster", "connect_loss", "source_driver", "store_kills", "submit")
 collect_ignore = [] if MESSAGES > SHORT_FORM else [f"test_{name}.py" for name in LONG_FORM]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -17,17 +15,17 @@ from pairbus.clock import SystemClock
 from pairbus.ledger.receipts import KIND, ReceiptLog
 from pairbus.ledger.store_compaction import compact_store
 from pairbus.ledger.store_files import StoreFiles, day_of
-from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon, verify
+from pairbus.spark import Backlog, PumpPair, Syphon, verify
 from pairbus.spark import receipts as receipts_of_spark
 from pairbus.spark import redirects as redirects_of_spark
 from pairbus.spark.receipts import compact_receipts, read_receipts
 from pairbus.stores.places import StoreUri
 from pairbus.stores.store import open_store
 from tests.ledger.test_receipts import receipt
-from tests.object_places import make_azure_container, make_s3_bucket, place_of
+from tests.object_places import make_azure_container, place_of
 
-from .bus import Bus, Letter, until
-from .traffic import assert_whole, drain_in_background, letters
+from .bus import Bus, Letter
+from .traffic import assert_whole, letters
 
 pytestmark = pytest.mark.timeout(900)
 DAY = 86_400.0
@@ -74,22 +72,6 @@ def test_a_drain_leaves_its_receipts_in_the_store(
     told = read(spark, place_of(uri))
     assert told == {**{one.id: "moved" for one in sent}, "stray": "dead-lettered"}
     assert [path.name for path in tmp_path.iterdir()] == ["syphon.lock"], "nothing of it is on the disk"
-
-
-def test_a_worker_killed_in_the_middle_leaves_a_receipt_for_all_that_left_the_backlog(
-    spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path, uri: str
-) -> None:
-    full_bus.shorten_locks(6.0)
-    sent = letters(4_000)
-    full_bus.put(sent)
-    syphon = Syphon(spark, pair, state=tmp_path, records=uri, options=PumpOptions(max_rate=1500), shards=2)
-    thread, done = drain_in_background(syphon)
-    until(lambda: syphon.progress().moved > 300)
-    os.kill(syphon.pumps()[0].pid, signal.SIGKILL)
-    thread.join(240)
-    assert done, "the run has ended"
-    assert_whole(full_bus, sent)
-    assert read(spark, place_of(uri)) == {one.id: "moved" for one in sent}
 
 
 def test_receipts_become_tables_by_day_and_are_counted_once_all_the_way(spark: Any, place: StoreUri) -> None:
@@ -157,14 +139,6 @@ def test_damage_in_tables_is_told(spark: Any, place: StoreUri) -> None:
     for name in [name for name in store.list(KIND) if name.endswith(".manifest.json")]:
         store.delete(name)
     assert any("manifest" in gap and "gone" in gap for gap in read_receipts(spark, place).gaps)
-
-
-def test_tables_in_s3(spark: Any, moto: str) -> None:
-    place = place_of(make_s3_bucket(moto))
-    for number in range(3):
-        write(place, number, number + 1)
-        compact_receipts(spark, place)
-    assert read(spark, place) == {f"m{number}": "moved" for number in range(4)}
 
 
 def test_a_compaction_that_dies_before_its_manifest_changes_nothing(spark: Any, place: StoreUri) -> None:
