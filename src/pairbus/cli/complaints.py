@@ -31,6 +31,7 @@ EXTRAS = {
     "rich": "drill",
     "starlette": "dashboard",
     "uvicorn": "dashboard",
+    "wsproto": "broker",
 }
 # How the traceback of a worker ends: with the error itself.
 _WORKER_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
