@@ -27,6 +27,8 @@ from pairbus.spark.source.values import from_text
 
 from .strategies import annotated_messages, plain_messages
 
+pytestmark = pytest.mark.timeout(600)
+
 VARIABLE = "PAIRBUS_TEST_SOURCE"
 NUMBERS = itertools.count()
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -21,6 +21,8 @@ from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter
 from .strategies import plain_messages
 from .test_source_messages import assert_plain
 
+pytestmark = pytest.mark.timeout(600)
+
 # A burial, and what a filter of a subscription lets through, need no more.
 FEW = 5
 SOME = 2500

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from hypothesis import given, settings
@@ -31,6 +32,7 @@ from .test_source_messages import (
 )
 
 __all__ = ["client", "namespace"]
+pytestmark = pytest.mark.timeout(600)
 
 moments = st.datetimes(datetime(2090, 1, 1), datetime(2200, 1, 1)).map(
     lambda moment: moment.replace(microsecond=moment.microsecond // 1000 * 1000)

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark import TaskContext
 
 from pairbus.broker.engine.settings import QueueSettings
 
 from .bus import PRIMARY_ENV, Bus
 from .test_source_read import refusal, send
+
+pytestmark = pytest.mark.timeout(600)
 
 BATCH = 400
 

@@ -14,6 +14,8 @@ from pairbus.spark import PumpPair, create_views
 from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter
 from .traffic import letters
 
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.fixture
 def kept_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> Any:

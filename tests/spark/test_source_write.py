@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
@@ -14,6 +15,8 @@ from pairbus.broker.engine.settings import QueueSettings
 
 from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus
 from .test_source_read import client_of, refusal
+
+pytestmark = pytest.mark.timeout(600)
 
 MANY = 12_000
 
