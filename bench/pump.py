@@ -100,7 +100,8 @@ def running_broker(queues: list[str]) -> Iterator[Strings]:
 
 def serve(told: Connection, queues: list[str]) -> None:
     """What the other process does."""
-    from pairbus.broker.engine.settings import RELAXED, QueueSettings
+    from pairbus.broker.engine.settings import QueueSettings
+    from pairbus.broker.engine.tiers import RELAXED
 
     with Broker({"contoso": 0, "contoso-dr": 0}, limits=RELAXED) as broker:
         broker["contoso"].create_queue(

@@ -28,7 +28,8 @@ from bench.figures import Figure, Target, ratio
 from bench.report import Report
 from pairbus import PairedServiceBusClient
 from pairbus.broker import Broker
-from pairbus.broker.engine.settings import RELAXED, QueueSettings
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.broker.engine.tiers import RELAXED
 
 __all__ = ["main"]
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pairbus.broker.admin import AdminApi, HttpRequest, Response, Unauthorized
 from pairbus.broker.engine.namespace import Namespace
-from pairbus.broker.engine.settings import PREMIUM, QueueSettings
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.broker.engine.tiers import PREMIUM
 from pairbus.errors import PairbusError
 
 ATOM = "{http://www.w3.org/2005/Atom}"

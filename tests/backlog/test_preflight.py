@@ -19,14 +19,8 @@ from pairbus.backlog.depth import read_depth
 from pairbus.backlog.findings import Plan
 from pairbus.backlog.preflight import Preflight, PreflightReport
 from pairbus.broker import Broker
-from pairbus.broker.engine.settings import (
-    PREMIUM,
-    STANDARD,
-    EntityStatus,
-    NamespaceLimits,
-    QueueSettings,
-    TopicSettings,
-)
+from pairbus.broker.engine.settings import EntityStatus, NamespaceLimits, QueueSettings, TopicSettings
+from pairbus.broker.engine.tiers import PREMIUM, STANDARD
 from pairbus.options import SendAvailabilityOptions
 from pairbus.sdk.side import SdkSide
 

@@ -12,7 +12,8 @@ from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.backlog.provisioner import Provisioner, ProvisioningReport
 from pairbus.broker import Broker
-from pairbus.broker.engine.settings import STANDARD, EntityStatus, QueueSettings
+from pairbus.broker.engine.settings import EntityStatus, QueueSettings
+from pairbus.broker.engine.tiers import STANDARD
 from pairbus.pairing.names import lease_queue_name
 from tests.waiting import PATIENCE
 

@@ -7,7 +7,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from pairbus.broker import Broker, OperationKind
-from pairbus.broker.engine.settings import PREMIUM, QueueSettings
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.broker.engine.tiers import PREMIUM
 from pairbus.clock import ManualClock
 
 from .bus import Bus, bodies, receive

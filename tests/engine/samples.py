@@ -23,7 +23,8 @@ from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming, StoredMessage
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
-from pairbus.broker.engine.settings import RELAXED, NamespaceLimits, QueueSettings
+from pairbus.broker.engine.settings import NamespaceLimits, QueueSettings
+from pairbus.broker.engine.tiers import RELAXED
 from pairbus.words import PING_CONTENT_TYPE
 
 START = 1_000_000.0

@@ -10,15 +10,13 @@ from pairbus import conditions
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import (
-    PREMIUM,
-    RELAXED,
-    STANDARD,
     EntityStatus,
     NamespaceLimits,
     QueueSettings,
     SubscriptionSettings,
     TopicSettings,
 )
+from pairbus.broker.engine.tiers import PREMIUM, RELAXED, STANDARD
 from tests.engine.samples import (
     START,
     application_properties,

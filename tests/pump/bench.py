@@ -23,7 +23,8 @@ from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
-from pairbus.broker.engine.settings import RELAXED, QueueSettings
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.broker.engine.tiers import RELAXED
 from pairbus.broker.handle import NamespaceHandle
 from pairbus.broker.links.wire import render_peeked
 from pairbus.clock import Clock

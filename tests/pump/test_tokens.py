@@ -14,7 +14,7 @@ import pytest
 from azure.core.credentials import AccessToken
 
 from pairbus.broker import Broker
-from pairbus.broker.engine.settings import RELAXED
+from pairbus.broker.engine.tiers import RELAXED
 from pairbus.clock import SystemClock
 from pairbus.pairing.names import parse_connection_string
 from pairbus.pump import Pump, PumpOptions, PumpPair, Side

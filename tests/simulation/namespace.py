@@ -30,7 +30,8 @@ from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.results import Handout
-from pairbus.broker.engine.settings import RELAXED, NamespaceLimits
+from pairbus.broker.engine.settings import NamespaceLimits
+from pairbus.broker.engine.tiers import RELAXED
 from pairbus.broker.links.wire import render_delivery
 from pairbus.clock import Clock
 

@@ -8,6 +8,7 @@ from .connections import ConnectionInfo
 from .counters import OperationKind, OperationTally
 from .engine.errors import Refused
 from .engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
+from .engine.tiers import Strictness, Tier
 from .errors import BrokerError, ControlError, StoreDamaged, StoreError
 from .faults.fault import Fault
 from .faults.plan import FaultPlan
@@ -35,6 +36,8 @@ __all__ = [
     "Refused",
     "StoreDamaged",
     "StoreError",
+    "Strictness",
     "SubscriptionSettings",
+    "Tier",
     "TopicSettings",
 ]

@@ -33,8 +33,10 @@ from .access.policies import Policies, Policy
 from .access.web_tokens import JwtKey
 from .admin import AdminHttp
 from .control import ControlApi
+from .credits import limit_credits
 from .engine.namespace import Namespace
-from .engine.settings import STANDARD, NamespaceLimits
+from .engine.settings import NamespaceLimits
+from .engine.tiers import Strictness, Tier, limits_of
 from .entities.applying import AppliedEntities, apply_entities
 from .entities.files import EntityFiles
 from .errors import BrokerError, StoreError
@@ -55,6 +57,17 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
 _DEADLINE = 30.0
 
 
+_Choice = TypeVar("_Choice", Tier, Strictness)
+
+
+def _choose(kind: type[_Choice], word: str) -> _Choice:
+    try:
+        return kind(word)
+    except ValueError:
+        known = ", ".join(kind)
+        raise ConfigurationError(f"there is no {kind.__name__.lower()} {word!r}; there are {known}") from None
+
+
 class Broker:
     """Namespaces, one port each, and a control address. Use it with `with` or `async with`, once."""
 
@@ -71,7 +84,10 @@ class Broker:
         jwt_issuers: Sequence[str] = (),
         fault_plan: FaultPlan | Path | None = None,
         clock: Clock | None = None,
-        limits: NamespaceLimits = STANDARD,
+        tier: Tier | str = Tier.STANDARD,
+        strictness: Strictness | str = Strictness.STRICT,
+        limits: NamespaceLimits | None = None,
+        credits: int | None = None,
         connection_limits: ConnectionLimits | None = None,
         idle_timeouts: IdleTimeouts | None = None,
         entities: Sequence[Path | str] = (),
@@ -82,7 +98,9 @@ class Broker:
         with the public key, or the shared secret, that verifies JSON web tokens; without it they are refused.
         With `jwt_issuers` their issuer (`iss`) must be one of these. `connection_limits` count for each
         namespace. Without `idle_timeouts` links and connections that nobody uses stay as they are. `entities`
-        are files that declare queues and topics: TOML, or the official emulator's `Config.json`.
+        are files that declare queues and topics: TOML, or the official emulator's `Config.json`. `tier` and
+        `strictness` choose the quotas, unless `limits` gives them one by one; `credits` are those of the
+        Standard tier, so many a second and namespace, 1,000 in Azure.
         """
         for name in namespaces:
             if not _NAME.fullmatch(name):
@@ -115,8 +133,13 @@ class Broker:
         # Namespaces that do not have yet what the files say.
         self._undeclared: set[str] = set()
         self._clock = clock or SystemClock()
-        self._limits = limits
-        self._unfinished = Unfinished(limits.largest_message_size)
+        self._limits = limits or limits_of(_choose(Tier, tier), _choose(Strictness, strictness))
+        if credits is not None and credits < 1:
+            raise ConfigurationError(f"credits are at least 1 a second, not {credits}; None is without limit")
+        if credits is not None and self._limits.sku == "Premium":
+            raise ConfigurationError("the Premium tier has no credits; they are those of Basic and Standard")
+        self._credits = credits
+        self._unfinished = Unfinished(self._limits.largest_message_size)
         self._connection_limits = connection_limits or ConnectionLimits()
         self._idle_timeouts = idle_timeouts
         self._control_token = secrets.token_urlsafe(24)
@@ -235,7 +258,7 @@ class Broker:
             make_directory(directory)
             store = SqliteStore(directory / "store.db")
             policies = Policies.load_or_create(directory / "policies.json", given=self._policies)
-        return NamespaceHost(
+        host = NamespaceHost(
             name,
             store=store,
             policies=policies,
@@ -245,6 +268,9 @@ class Broker:
             is_alone=len(self._ports) == 1,
             unfinished=self._unfinished,
         )
+        if self._credits is not None:
+            limit_credits(host, self._credits)
+        return host
 
     def _declare_entities(self, host: NamespaceHost) -> None:
         """Before anybody is heard: the event loop has not had its turn since the port was opened."""

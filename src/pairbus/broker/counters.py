@@ -9,7 +9,7 @@ Counters only grow, and no number is ever lost. What a connection did is kept ap
 as the connection is remembered; after that it is counted under `FORMER`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -54,10 +54,12 @@ _Cells = dict[tuple[str, OperationKind], list[int]]
 class Counters:
     """The counters of one namespace. They start at zero with the broker."""
 
-    __slots__ = ("_cells",)
+    __slots__ = ("_cells", "spend")
 
     def __init__(self) -> None:
         self._cells: dict[str, _Cells] = {}
+        #: Told of every operation, where the namespace has credits.
+        self.spend: Callable[[str, OperationKind], None] | None = None
 
     def count(self, entity: str, connection: str, *, kind: OperationKind, size: int = 0) -> None:
         """Count one operation on `entity`, in its canonical spelling, that carried `size` bytes."""
@@ -68,6 +70,8 @@ class Counters:
         cell[0] += 1
         cell[1] += units(size)
         cell[2] += size
+        if self.spend is not None:
+            self.spend(entity, kind)
 
     def forget(self, connection: str) -> None:
         """Count what a connection did under `FORMER` from now on."""

@@ -16,7 +16,7 @@ from pairbus.plumbing.files import make_directory
 
 from .examples import examples
 from .logs import configure_logs, log_options
-from .numbers import POSITIVE
+from .numbers import AT_LEAST_ONE, POSITIVE
 from .ready_file import announced, remove_stale
 from .tables import json_option, print_json
 
@@ -53,13 +53,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=_FILE,
     multiple=True,
     help="Queues and topics to have: TOML, or the emulator's Config.json; followed on change. Repeatable.",
-)
-@click.option(
-    "--tier",
-    type=click.Choice(["standard", "premium"]),
-    default="standard",
-    show_default=True,
-    help="The quotas of all namespaces.",
 )
 @click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep everything in this directory."
@@ -126,6 +119,27 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     is_flag=True,
     help="End links after 10 idle minutes, and connections after 5 without a link, as Azure does.",
 )
+@click.option(
+    "--tier",
+    type=click.Choice(["basic", "standard", "premium"]),
+    default="standard",
+    show_default=True,
+    help="Whose quotas the namespaces have.",
+)
+@click.option(
+    "--limits",
+    "strictness",
+    type=click.Choice(["strict", "relaxed"]),
+    default="strict",
+    show_default=True,
+    help="relaxed: short locks, windows and lives too, for tests.",
+)
+@click.option(
+    "--credits",
+    type=AT_LEAST_ONE,
+    metavar="N",
+    help="Throttle each namespace beyond N credits a second; Standard has 1000. [default: no limit]",
+)
 @click.option("--fault-plan", type=_FILE, help="A script of faults to run (TOML).")
 @log_options
 @json_option
@@ -133,7 +147,6 @@ def broker(
     *,
     namespaces: tuple[str, ...],
     entities: tuple[Path, ...],
-    tier: str,
     data: Path | None,
     memory: bool,
     salvage: bool,
@@ -153,6 +166,9 @@ def broker(
     token_timeout: float,
     read_timeout: float,
     idle_timeouts: bool,
+    tier: str,
+    strictness: str,
+    credits: int | None,
     fault_plan: Path | None,
     log_level: str,
     log_format: str,
@@ -183,7 +199,6 @@ def broker(
         IdleTimeouts,
         Policy,
     )
-    from pairbus.broker.engine.settings import TIERS
 
     given = [*map(_read_file, policy_files), *map(_read_variable, policy_variables)]
     embedded = Broker(
@@ -200,7 +215,9 @@ def broker(
         jwt_issuers=jwt_issuers,
         fault_plan=fault_plan,
         entities=entities,
-        limits=TIERS[tier],
+        tier=tier,
+        strictness=strictness,
+        credits=credits,
         idle_timeouts=IdleTimeouts() if idle_timeouts else None,
         connection_limits=ConnectionLimits(
             connections=max_connections,

@@ -34,7 +34,6 @@ from .recovery import Recovery, describe
 from .rules import Rule
 from .sessions import SessionLock
 from .settings import (
-    STANDARD,
     EntitySettings,
     NamespaceLimits,
     QueueSettings,
@@ -43,9 +42,10 @@ from .settings import (
     TopicSettings,
 )
 from .subscription import Subscription, subscription_path
+from .tiers import STANDARD
 from .tokens import new_token
 from .topic import Topic
-from .validity import check_settings, check_update
+from .validity import check_settings, check_update, fit_settings
 
 
 class Namespace:
@@ -273,6 +273,7 @@ class Namespace:
         self, kind: EntityKind, name: str, settings: QueueSettings | TopicSettings, now: float
     ) -> MessageQueue | Topic:
         path = name.strip("/")
+        settings = fit_settings(settings, self.limits)
         self._directory.check_free(path)
         check_path(path, self.limits)
         self._check_settings(path, settings)
@@ -319,6 +320,7 @@ class Namespace:
         self._context.events.append(describe(entity))
 
     def _update(self, entity: MessageQueue | Topic, settings: EntitySettings, now: float) -> None:
+        settings = fit_settings(settings, self.limits)
         check_update(entity.settings, settings)
         self._check_settings(entity.path, settings)
         entity.spare(now)

@@ -7,6 +7,7 @@ for ever.
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field
 
 MEGABYTE = 1024 * 1024
@@ -116,30 +117,14 @@ class NamespaceLimits:
     min_lock_duration: float = 5.0
     max_delivery_count: int = 2_147_483_647
     min_time_to_live: float = 1.0
+    max_time_to_live: float = math.inf
     min_duplicate_window: float = 20.0
     max_duplicate_window: float = 604_800.0
     min_auto_delete: float = 300.0
     # How often a message may be forwarded before it goes to the transfer dead letters.
     max_hops: int = 4
+    has_topics: bool = True
+    has_sessions: bool = True
+    has_duplicate_detection: bool = True
+    has_forwarding: bool = True
     sku: str = "Standard"
-
-
-STANDARD = NamespaceLimits()
-PREMIUM = NamespaceLimits(
-    max_message_size=MEGABYTE,
-    max_batch_size=MEGABYTE,
-    largest_message_size=100 * MEGABYTE,
-    smallest_kilobytes=1024,
-    partitions=1,
-    sku="Premium",
-)
-# By the names that the command line has for them.
-TIERS = {"standard": STANDARD, "premium": PREMIUM}
-# For tests of applications: short locks, windows and idle times, which Azure refuses.
-RELAXED = NamespaceLimits(
-    min_lock_duration=0.001,
-    max_lock_duration=86_400.0,
-    min_time_to_live=0.001,
-    min_duplicate_window=0.001,
-    min_auto_delete=0.001,
-)

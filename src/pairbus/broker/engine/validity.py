@@ -6,17 +6,29 @@ allow.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypeVar
+
 from .errors import bad_argument
 from .settings import EntitySettings, NamespaceLimits, QueueSettings, ReceivableSettings, TopicSettings
 
 # Azure refuses to change these after the entity was created.
 FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 FOREVER = float("inf")
+AnySettings = TypeVar("AnySettings", bound=EntitySettings)
+
+
+def fit_settings(settings: AnySettings, limits: NamespaceLimits) -> AnySettings:
+    """Settings as the tier has them where nothing is said: in Basic no message lives for ever."""
+    if settings.default_message_time_to_live is None and limits.max_time_to_live < FOREVER:
+        return replace(settings, default_message_time_to_live=limits.max_time_to_live)
+    return settings
 
 
 def check_settings(settings: EntitySettings, limits: NamespaceLimits) -> None:
     """Raise Refused unless an entity can have these settings."""
-    _check_range(settings, "default_message_time_to_live", limits.min_time_to_live, FOREVER)
+    _check_tier(settings, limits)
+    _check_range(settings, "default_message_time_to_live", limits.min_time_to_live, limits.max_time_to_live)
     _check_range(settings, "auto_delete_on_idle", limits.min_auto_delete, FOREVER)
     if len(settings.user_metadata) > limits.max_user_metadata:
         raise bad_argument(
@@ -27,6 +39,24 @@ def check_settings(settings: EntitySettings, limits: NamespaceLimits) -> None:
         _check_receivable(settings, limits)
     if isinstance(settings, QueueSettings | TopicSettings):
         _check_sendable(settings, limits)
+
+
+def _check_tier(settings: EntitySettings, limits: NamespaceLimits) -> None:
+    """Refuse what the tier lacks."""
+    lacks = {
+        "topics and subscriptions": not limits.has_topics and not isinstance(settings, QueueSettings),
+        "sessions": not limits.has_sessions and getattr(settings, "requires_session", False),
+        "duplicate detection": not limits.has_duplicate_detection
+        and getattr(settings, "requires_duplicate_detection", False),
+        "forwarding": not limits.has_forwarding
+        and (
+            getattr(settings, "forward_to", None) is not None
+            or getattr(settings, "forward_dead_lettered_messages_to", None) is not None
+        ),
+    }
+    for what, is_lacking in lacks.items():
+        if is_lacking:
+            raise bad_argument(f"The {limits.sku} tier has no {what}. Use the Standard or the Premium tier.")
 
 
 def check_update(old: EntitySettings, new: EntitySettings) -> None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pairbus.broker.bounded_log import BoundedLog
 from pairbus.fault_kinds import FaultKind, LineState
 
 from .board import FaultBoard
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pairbus.broker.host import NamespaceHost
 
 log = logging.getLogger(__name__)
+bounded = BoundedLog(log)
 
 
 class FaultDesk:
@@ -44,6 +46,14 @@ class FaultDesk:
         self._tell("fault set", fault.describe())
         self._changed()
         return fault
+
+    def throttle(self, seconds: float) -> None:
+        """Refuse everything as throttled: the credits of the namespace are spent."""
+        now = self._host.now()
+        self._board.set(FaultKind.BUSY, now=now, duration=seconds)
+        fields = {"namespace": self._host.name, "seconds": round(seconds, 3)}
+        bounded.tell(logging.WARNING, "credits are spent", fields)
+        self._changed()
 
     def clear(self, entity: str | None = None) -> int:
         """Take away all faults, or those of one entity; how many there were."""
