@@ -1,8 +1,9 @@
 """Tests that need a tool beyond Python, and what happens where the tool is missing.
 
-A test asks for the tool by its fixture (`node`, `java`, `chromium`, `promtool_program`, `connect`). Where it
-is not installed the test is left out at collection and listed at the end of the run, so that a machine with
-Python alone still checks all it can and nothing goes missing silently. With PAIRBUS_REQUIRE_ALL=1 (CI), a
+A test asks for the tool by its fixture (`node`, `java`, `chromium`, `promtool_program`, `proton`, `connect`).
+Where it is not installed the test is left out at collection and listed at the end of the run, so that a
+machine with Python alone still checks all it can and nothing goes missing silently. With
+PAIRBUS_REQUIRE_ALL=1, as in CI, a
 missing tool is an error. The rights of root (`lines`, `small_disk`) nobody can install: without them tests
 are left out and listed in either case.
 
@@ -49,6 +50,8 @@ NODE_PROJECTS = {"node": Path(__file__).parent / "node", "azurite": Path(__file_
 # A cold cache has to fetch some hundred small packages.
 NPM_TIMEOUT = 300.0
 TRIAL_TIMEOUT = 20.0
+# Where Debian puts the modules of its own packages, such as qpid-proton, which no index has built for all.
+SYSTEM_PYTHON = "/usr/bin/python3"
 AZURITE_STARTS = 60.0
 
 
@@ -90,6 +93,7 @@ TOOLS = {
     "java": Tool("Java", ("java",)),
     "chromium": Tool("Chromium", ("chromium",)),
     "promtool_program": Tool("Prometheus", ("promtool",)),
+    "proton": Tool("qpid-proton", (SYSTEM_PYTHON,), trial=(SYSTEM_PYTHON, "-c", "import proton")),
     "connect": Tool("Spark Connect", ("java",), ("grpc",)),
     "lines": ROOT_RIGHTS,
     "small_disk": ROOT_RIGHTS,
@@ -288,6 +292,12 @@ def java() -> Path:
     found = shutil.which("java")
     assert found is not None
     return Path(found)
+
+
+@pytest.fixture(scope="session")
+def proton() -> Path:
+    """The interpreter that has qpid-proton."""
+    return Path(SYSTEM_PYTHON)
 
 
 @pytest.fixture(scope="session")
