@@ -36,7 +36,7 @@ from hypothesis import HealthCheck, settings
 
 from pairbus.broker.access.certificate import ensure_certificate
 
-pytest_plugins = ["pairbus.testing.fixtures"]
+pytest_plugins = ["pairbus.testing"]
 
 # How fast examples come says how busy the machine is, and nothing about the code. A run tries the same ones
 # as the run before, or nobody could tell a change that broke something from bad luck; `make soak` rolls dice.

@@ -1,14 +1,105 @@
-"""Fixtures for pytest: name this module in `pytest_plugins` to have them."""
+"""Fixtures for pytest: embedded namespaces for a test, a module or a whole run, with entities by marker.
+
+`pytest_plugins = ["pairbus.testing"]` in the `conftest.py` at the top brings them.
+"""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
+from azure.servicebus import ServiceBusClient
 
-from pairbus.broker import Broker
+from pairbus.broker import (
+    Broker,
+    NamespaceHandle,
+    QueueSettings,
+    SubscriptionSettings,
+    TopicSettings,
+)
 from pairbus.clock import ManualClock
 
+from .clock import SteeredClock
 from .timers import ManualTimers
+
+_DEFAULT_NAMESPACES = ("contoso", "contoso-dr")
+#: What a marker may say besides the keywords of `Broker`.
+_ENTITIES = ("namespaces", "queues", "topics")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known, for runs with --strict-markers."""
+    config.addinivalue_line(
+        "markers",
+        "pairbus(namespaces=…, queues=…, topics=…, **broker): what embedded namespaces have, and how the "
+        "broker is made",
+    )
+
+
+@pytest.fixture(scope="session")
+def pairbus_options() -> Mapping[str, Any]:
+    """What all brokers of a run have in common, in the words of the marker. Define your own to say it."""
+    return {}
+
+
+@pytest.fixture
+def pairbus_clock() -> SteeredClock:
+    """The clock of `pairbus_broker`, for a test that asks for it: it stands still until it is advanced."""
+    return SteeredClock()
+
+
+@pytest.fixture
+def pairbus_broker(request: pytest.FixtureRequest, pairbus_options: Mapping[str, Any]) -> Iterator[Broker]:
+    """Namespaces of one test, in memory and on free ports: `contoso` and `contoso-dr`, or those marked."""
+    clock = request.getfixturevalue("pairbus_clock") if "pairbus_clock" in request.fixturenames else None
+    with _started(request.node, pairbus_options, clock=clock) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def pairbus_module_broker(
+    request: pytest.FixtureRequest, pairbus_options: Mapping[str, Any]
+) -> Iterator[Broker]:
+    """The same for all tests of a module; what it has is said by the `pytestmark` of the module."""
+    with _started(request.node, pairbus_options) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def pairbus_session_broker(
+    request: pytest.FixtureRequest, pairbus_options: Mapping[str, Any]
+) -> Iterator[Broker]:
+    """The same for a whole run; what it has is said by `pairbus_options`."""
+    with _started(request.node, pairbus_options) as broker:
+        yield broker
+
+
+@pytest.fixture
+def pairbus_namespace(pairbus_broker: Broker) -> NamespaceHandle:
+    """The first namespace of `pairbus_broker`."""
+    return _first(pairbus_broker)
+
+
+@pytest.fixture(scope="module")
+def pairbus_module_namespace(pairbus_module_broker: Broker) -> NamespaceHandle:
+    """The first namespace of `pairbus_module_broker`."""
+    return _first(pairbus_module_broker)
+
+
+@pytest.fixture(scope="session")
+def pairbus_session_namespace(pairbus_session_broker: Broker) -> NamespaceHandle:
+    """The first namespace of `pairbus_session_broker`."""
+    return _first(pairbus_session_broker)
+
+
+@pytest.fixture
+def pairbus_client(pairbus_namespace: NamespaceHandle) -> Iterator[ServiceBusClient]:
+    """A client of the official SDK for `pairbus_namespace`, which does not try again by itself."""
+    with ServiceBusClient.from_connection_string(
+        pairbus_namespace.connection_string, retry_total=0
+    ) as client:
+        yield client
 
 
 @pytest.fixture
@@ -23,8 +114,59 @@ def manual_timers() -> ManualTimers:
     return ManualTimers()
 
 
-@pytest.fixture
-def pairbus_broker() -> Iterator[Broker]:
-    """Two namespaces, `contoso` and `contoso-dr`, in memory and on free ports."""
-    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+def _first(broker: Broker) -> NamespaceHandle:
+    return broker[next(iter(broker))]
+
+
+@contextmanager
+def _started(node: Any, options: Mapping[str, Any], *, clock: SteeredClock | None = None) -> Iterator[Broker]:
+    wanted = dict(options)
+    for marker in reversed(list(node.iter_markers("pairbus"))):  # the closest last
+        if marker.args:
+            raise pytest.UsageError("the marker pairbus takes names: pairbus(queues=['orders'])")
+        wanted = {**wanted, **marker.kwargs, **_joined(wanted, marker.kwargs)}
+    namespaces = wanted.pop("namespaces", _DEFAULT_NAMESPACES)
+    queues, topics = wanted.pop("queues", {}), wanted.pop("topics", {})
+    if clock is not None:
+        wanted["clock"] = clock
+    ports = namespaces if isinstance(namespaces, Mapping) else dict.fromkeys(namespaces, 0)
+    try:
+        broker = Broker(ports, **wanted)
+    except TypeError as error:
+        raise pytest.UsageError(
+            f"the marker pairbus: {error}; besides it takes {', '.join(_ENTITIES)}"
+        ) from None
+    with broker:
+        for name in broker:
+            _populate(broker[name], _named(queues), _named(topics))
+        if clock is not None:
+            clock.follow(broker)
         yield broker
+
+
+def _joined(wide: Mapping[str, Any], close: Mapping[str, Any]) -> dict[str, Any]:
+    """Queues and topics that a module and a test name come together."""
+    return {
+        name: {**_named(wide[name]), **_named(close[name])}
+        for name in ("queues", "topics")
+        if name in wide and name in close
+    }
+
+
+def _named(given: Any) -> dict[str, Any]:
+    """Names with their settings; of a list, all with the defaults."""
+    return dict(given) if isinstance(given, Mapping) else dict.fromkeys(given)
+
+
+def _populate(namespace: NamespaceHandle, queues: Mapping[str, Any], topics: Mapping[str, Any]) -> None:
+    for name, settings in queues.items():
+        namespace.create_queue(name, _settings(QueueSettings, settings))
+    for name, subscriptions in topics.items():
+        namespace.create_topic(name, TopicSettings())
+        for inner, settings in _named(subscriptions or ()).items():
+            chosen = _settings(SubscriptionSettings, settings)
+            namespace.create_subscription(name, inner, settings=chosen)
+
+
+def _settings(kind: Any, given: Any) -> Any:
+    return kind(**given) if isinstance(given, Mapping) else given or kind()

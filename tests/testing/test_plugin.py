@@ -1,0 +1,114 @@
+"""The pytest plugin as a user has it: files of their own in a directory of their own, run by pytest."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.guards.documents import code_blocks
+from tests.guards.sources import ROOT
+
+PAGE = (ROOT / "docs" / "pytest.md").read_text(encoding="utf-8")
+DEADLINE = 100.0
+
+
+def run_pytest(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers", *arguments],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["pairbus.testing"]\n', encoding="utf-8")
+    return tmp_path
+
+
+def test_the_examples_of_the_page_pass(project: Path) -> None:
+    for block in code_blocks(PAGE, "python"):
+        named = re.match(r"# (\w+\.py)\n", block)
+        assert named is not None, block
+        (project / named[1]).write_text(block, encoding="utf-8")
+    done = run_pytest(project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 passed" in done.stdout
+
+
+def test_every_fixture_is_on_the_page(project: Path) -> None:
+    listed = run_pytest(project, "--fixtures").stdout
+    named = set(re.findall(r"^((?:pairbus|manual)_\w+)", listed, flags=re.MULTILINE))
+    assert "pairbus_broker" in named
+    assert [name for name in sorted(named) if f"`{name}`" not in PAGE] == []
+    assert "pairbus(namespaces=" in run_pytest(project, "--markers").stdout
+
+
+FAILING = """
+import pytest
+from azure.servicebus import ServiceBusMessage
+from pairbus.testing import assert_messages, messages_in
+
+@pytest.mark.pairbus(queues=["orders"], topics=["events"])
+def test_what_is_there_is_shown(pairbus_namespace, pairbus_client):
+    pairbus_client.get_queue_sender("orders").send_messages(ServiceBusMessage("pears"))
+    assert_messages(pairbus_namespace, "orders", ["apples"], within=0.1)
+
+@pytest.mark.pairbus(queue=["orders"])
+def test_a_wrong_argument(pairbus_broker): pass
+
+@pytest.mark.pairbus(["orders"])
+def test_no_name(pairbus_broker): pass
+
+@pytest.mark.pairbus(topics=["events"])
+def test_a_topic(pairbus_namespace):
+    messages_in(pairbus_namespace, "events")
+"""
+
+
+def test_mistakes_are_told(project: Path) -> None:
+    (project / "test_failing.py").write_text(FAILING, encoding="utf-8")
+    done = run_pytest(project)
+    assert done.returncode == 1
+    assert "orders of contoso has other messages than ['apples']" in done.stdout
+    assert "body=b'pears'" in done.stdout
+    assert "unexpected keyword argument 'queue'; besides it takes namespaces, queues, topics" in done.stdout
+    assert "pairbus takes names: pairbus(queues=['orders'])" in done.stdout
+    assert "look into one of its subscriptions, events/Subscriptions/NAME" in done.stdout
+
+
+SCOPES = """
+import pytest
+
+@pytest.fixture(scope="session")
+def pairbus_options():
+    return {"namespaces": ["shop"], "queues": ["common"], "strictness": "relaxed"}
+
+def test_one(pairbus_session_broker, pairbus_module_namespace, pairbus_namespace):
+    assert list(pairbus_session_broker) == ["shop"]
+    for namespace in (pairbus_module_namespace, pairbus_namespace):
+        assert namespace.message_count("common") == 0
+    pairbus_module_namespace.create_queue("kept")
+    pairbus_namespace.create_queue("gone")
+
+def test_two(pairbus_session_namespace, pairbus_module_namespace, pairbus_namespace):
+    pairbus_session_namespace.create_queue("again")
+    assert pairbus_module_namespace.message_count("kept") == 0
+    pairbus_namespace.create_queue("gone")
+"""
+
+
+def test_scopes_and_options(project: Path) -> None:
+    (project / "test_scopes.py").write_text(SCOPES, encoding="utf-8")
+    done = run_pytest(project)
+    assert "2 passed" in done.stdout, done.stdout
