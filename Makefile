@@ -16,7 +16,7 @@ PARALLEL := -n $(WORKERS)
 # What needs neither the SDK's time nor other programs.
 FAST := access amqp backlog cost engine filters guards ledger pairing store
 
-.PHONY: help setup demo check test coverage test-all bench soak lint format lock reference release clean docs
+.PHONY: help setup demo check test test-azure coverage test-all bench soak lint format lock reference release clean docs
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make check    set up, then ruff, mypy and the fast tests; under a minute"
 	@echo "make test     set up, then every check; what CI runs"
 	@echo "make test-all every test with each Python that runs here, and with the lowest dependencies all but Spark"
+	@echo "make test-azure  try on two real namespaces what can only be believed else; see docs/azure.md"
 	@echo "make coverage every test, then how much of each room it has run"
 	@echo "make bench    set up, then measure broker, clients, pump and ledger; RabbitMQ too, where it is installed"
 	@echo "make soak     set up, then the long forms of the tests, and a table of what came of each"
@@ -69,6 +70,10 @@ test: lint
 
 test-all: $(READY)
 	$(BIN)/python scripts/test_all.py
+
+# Opt-in: two connection strings from the environment, and entities of its own there.
+test-azure: $(READY)
+	$(BIN)/python scripts/try_azure.py
 
 coverage: $(READY)
 	@mkdir -p build

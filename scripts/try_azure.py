@@ -34,7 +34,7 @@ PRIMARY, SECONDARY = "PAIRBUS_AZURE_PRIMARY", "PAIRBUS_AZURE_SECONDARY"
 SLOW = "PAIRBUS_AZURE_SLOW"
 # Longer than any answer takes that comes at all.
 PATIENCE = 30.0
-POLL = 8.0
+POLL = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ def ask_missing(place: Place) -> str:
         with place.client() as client, client.get_queue_sender("pairbus-trial-missing"):
             return "opened"
     except ServiceBusError as error:
-        text = str(error)
-        return f"{type(error).__name__}, {'could not be found' in text}"
+        told = f"{error} {error.inner_exception}"
+        return f"{type(error).__name__}, {'the text' if 'could not be found' in told else 'another text'}"
 
 
 def ask_sessionless(place: Place) -> str:
@@ -176,7 +176,7 @@ TRIALS = (
         "exclusive, renewed, state mine",
         ask_lease,
     ),
-    Trial("What a missing entity is called", "MessagingEntityNotFoundError, True", ask_missing),
+    Trial("What a missing entity is called", "ServiceBusAuthenticationError, the text", ask_missing),
     Trial("What a receiver without a session is told", "the text", ask_sessionless),
     Trial(
         "The annotations of a plain message", "enqueued-time, locked-until, sequence-number", ask_annotations
@@ -233,8 +233,8 @@ def main() -> int:
     missing = [name for name, value in given.items() if not value]
     if missing:
         print(
-            f"test-azure: set {' and '.join(missing)} to the connection string of a real namespace, with the Manage "
-            "claim. It makes queues of its own there, removes them, and costs well under a cent; "
+            f"test-azure: set {' and '.join(missing)} to the connection string of a real namespace, with the "
+            "Manage claim. It makes queues of its own there, removes them, and costs well under a cent; "
             "docs/azure.md tells more.",
             file=sys.stderr,
         )
