@@ -62,7 +62,7 @@ from pairbus.testing import assert_messages, messages_in
 @pytest.mark.pairbus(queues=["orders"], topics=["events"])
 def test_what_is_there_is_shown(pairbus_namespace, pairbus_client):
     pairbus_client.get_queue_sender("orders").send_messages(ServiceBusMessage("pears"))
-    assert_messages(pairbus_namespace, "orders", ["apples"], within=0.1)
+    assert_messages(pairbus_namespace, "orders", expected=["apples"], within=0.1)
 
 @pytest.mark.pairbus(queue=["orders"])
 def test_a_wrong_argument(pairbus_broker): pass

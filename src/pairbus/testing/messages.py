@@ -74,8 +74,8 @@ def messages_in(namespace: NamespaceHandle, path: str, *, dead_letters: bool = F
 def assert_messages(
     namespace: NamespaceHandle,
     path: str,
-    expected: Sequence[str | bytes] | int,
     *,
+    expected: Sequence[str | bytes] | int,
     dead_letters: bool = False,
     within: float = _PATIENCE,
 ) -> list[SeenMessage]:
@@ -94,8 +94,8 @@ def assert_messages(
 
 def assert_empty(namespace: NamespaceHandle, path: str, *, within: float = _PATIENCE) -> None:
     """Wait until a path has neither messages nor dead letters."""
-    assert_messages(namespace, path, 0, within=within)
-    assert_messages(namespace, path, 0, dead_letters=True, within=within)
+    assert_messages(namespace, path, expected=0, within=within)
+    assert_messages(namespace, path, expected=0, dead_letters=True, within=within)
 
 
 def _await(
