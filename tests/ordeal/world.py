@@ -162,6 +162,11 @@ class World:
     @contextmanager
     def stopped(self, actor: str) -> Iterator[None]:
         self.signal(actor, signal.SIGSTOP)
+        stat = Path(f"/proc/{self._processes[actor].pid}/stat")
+        until(
+            lambda: stat.read_text(encoding="utf-8").rpartition(") ")[2][0] == "T",
+            what=f"{actor} stands still",
+        )
         yield
         self.signal(actor, signal.SIGCONT)
 
@@ -183,6 +188,7 @@ class World:
         before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         opened = len(os.listdir(f"/proc/{pid}/fd"))
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened, before[1]))
+        assert resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] == opened
         yield
         if self.runs(actor):
             resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
@@ -197,6 +203,7 @@ class World:
                         pass
                 except OSError:
                     continue
+        assert os.statvfs(self.place(actor)).f_bavail == 0, "there is room left"
         yield
         filler.unlink()
 
