@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.backlog.discovery import ServedQueue
-from pairbus.pump import PumpOptions
+from pairbus.errors import ConfigurationError
+from pairbus.pump import PumpOptions, PumpPair
 from pairbus.spark.leash.ends import hold_leash
 from pairbus.spark.leash.epochs import Shard, deal
 from pairbus.spark.leash.leash import COUNTS, Leash, PumpNews, PumpSeen
@@ -108,3 +110,27 @@ async def test_a_shard_that_is_alone_has_all_of_it_and_hears_of_changes(tmp_path
 
 def test_shards_without_queues_are_none() -> None:
     assert deal([ServedQueue(0, "a")], 4) == [Shard(0, 0, (ServedQueue(0, "a"),))]
+
+
+async def test_what_no_pump_will_ever_have_is_told_at_once_and_where(tmp_path: Path) -> None:
+    pair = PumpPair.from_env("NO_SUCH_PRIMARY", "NO_SUCH_SECONDARY", name="contoso")
+    queues = [ServedQueue(0, "contoso/x-servicebus-transfer/0")]
+    with Leash([tmp_path]) as leash:
+        job = ShardJob(
+            pairs=(pair,),
+            options=(PumpOptions(),),
+            records=(tmp_path,),
+            run="run",
+            leash=leash.place,
+            timed=False,
+        )
+        (shard,) = deal(queues, 1)
+        with pytest.raises(ConfigurationError, match="NO_SUCH_PRIMARY is not set"):
+            await ShardRun(job, shard).run(0)
+        await eventually(lambda: leash.final_fault is not None)
+        told = leash.final_fault or ""
+        assert told.startswith(f"on {socket.gethostname()}, where a pump runs: ")
+        assert "NO_SUCH_PRIMARY is not set" in told
+        # The next try is told to stop before it looks for anything.
+        leash.stop()
+        await ShardRun(job, shard).run(1)

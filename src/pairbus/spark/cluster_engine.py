@@ -98,13 +98,15 @@ class ClusterEngine(SyphonEngine):
         with self._checkpoint(job, state) as checkpoint:
             query = self._start_query(job, leash, checkpoint)
             try:
-                while query.isActive and leash.order != "stop":
+                while query.isActive and leash.order != "stop" and leash.final_fault is None:
                     time.sleep(TICK)
                     watch()
             finally:
                 leash.stop()
                 self._end_query(query, leash)
             error = query.exception()
+        if leash.final_fault is not None:
+            raise SyphonError(leash.final_fault)
         if error is not None:
             raise self._explain(error, leash) from None
 

@@ -76,6 +76,8 @@ class BackgroundWork:
         try:
             while not self._is_done.wait(TICK):
                 watch()
+                if leash.final_fault is not None:
+                    raise SyphonError(leash.final_fault)
         except BaseException:
             leash.stop()
             self._is_done.wait()

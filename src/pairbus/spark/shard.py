@@ -78,6 +78,10 @@ class ShardRun:
                 raise UnreachableError("the driver of the syphon gives no sign of life; its pumps have ended")
             tether.report(self._row())
             return self._counts()
+        except ConfigurationError as error:
+            # No other try would fare better: the driver need not wait for all of them.
+            tether.complain(f"on {host}, where a pump runs: {error}", is_final=True)
+            raise
         except (PairbusError, OSError) as error:
             tether.complain(_describe(error))
             raise

@@ -178,7 +178,7 @@ class FileLeash(Leash):
             return False
         filed.beat, filed.seen_at = document["beat"], now
         for fault in document["faults"][filed.faults :]:
-            self._listen(filed.held, {"fault": fault})
+            self._listen(filed.held, {"fault": fault, "is_final": document.get("is_final")})
         filed.faults = len(document["faults"])
         said = (*_NEWS, "row")
         self._listen(filed.held, {name: document[name] for name in said if name in document})

@@ -145,8 +145,9 @@ class FileTether(Tether):
         self._document |= asdict(news)
         self._has_news = True
 
-    def complain(self, fault: str) -> None:
+    def complain(self, fault: str, *, is_final: bool = False) -> None:
         self._document["faults"] = [*self._document["faults"], fault]
+        self._document["is_final"] = is_final
         self._has_news = True
 
     def report(self, row: Mapping[str, Any]) -> None:

@@ -199,6 +199,8 @@ class Leash:
         self._paths: dict[int, dict[str, WaitingPath]] = {}
         #: What else is told to whoever asks.
         self.facts: dict[str, Any] = {}
+        #: Why no pump will ever work, if one has said so.
+        self.final_fault: str | None = None
         #: Whether each pump that has ended has said what it did.
         self.is_whole = True
 
@@ -400,6 +402,8 @@ class Leash:
     def _listen(self, held: HeldPump, said: Mapping[str, Any]) -> None:
         if "fault" in said:
             self._faults.append(str(said["fault"]))
+            if said.get("is_final") and self.final_fault is None:
+                self.final_fault = str(said["fault"])
         if "counts" in said:
             counts = {name: int(said["counts"].get(name, 0)) for name in COUNTS}
             # Messages that wait are seen again by the next pump of the shard, all others are handled once.

@@ -50,8 +50,8 @@ class Tether(ABC):
         """Tell the driver how it goes."""
 
     @abstractmethod
-    def complain(self, fault: str) -> None:
-        """Tell the driver why this pump cannot work."""
+    def complain(self, fault: str, *, is_final: bool = False) -> None:
+        """Tell the driver why this pump cannot work, and whether no pump ever will."""
 
     @abstractmethod
     def report(self, row: Mapping[str, Any]) -> None:
@@ -171,8 +171,8 @@ class SocketTether(Tether):
         self._asked += 1
         self._write(asdict(news))
 
-    def complain(self, fault: str) -> None:
-        self._write({"fault": fault})
+    def complain(self, fault: str, *, is_final: bool = False) -> None:
+        self._write({"fault": fault, "is_final": is_final})
 
     def report(self, row: Mapping[str, Any]) -> None:
         self._write({"row": dict(row)})
