@@ -299,3 +299,33 @@ def test_a_salvage_that_is_killed_can_be_begun_again(
     again = salvage_store(path)
     _, contents = reload(copy)
     assert len(contents) >= len(original.contents) - 3, f"the second time: {again}"
+
+
+# -- what is said of it
+
+
+def test_a_file_that_is_no_database_is_not_called_damaged(tmp_path: Path) -> None:
+    path = store_path(tmp_path)
+    path.write_bytes(b"somebody's notes" * 1000)
+    with pytest.raises(StoreError, match=r"is not a database\. Move it away") as caught:
+        salvage_store(path)
+    assert not isinstance(caught.value, StoreDamaged)
+
+
+def test_a_store_of_which_nothing_is_left_is_not_sent_to_salvage_again(tmp_path: Path) -> None:
+    path = store_path(tmp_path)
+    write(path, [])
+    path.write_bytes(b"\0" * 20_000)
+    with pytest.raises(StoreDamaged, match="nothing can be read") as caught:
+        salvage_store(path)
+    assert "--salvage" not in str(caught.value)
+
+
+def test_what_the_system_refuses_is_told_in_words(
+    killed: tuple[Original, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = store_path(killed[1])
+    wal_path(path).unlink()
+    monkeypatch.setattr(salvage, "make_image", _fail)
+    with pytest.raises(StoreError, match=r"cannot be salvaged: No space left on device: .*store\.db"):
+        salvage_store(path)

@@ -31,6 +31,7 @@ from .checksums import (
     record_checksum,
     row_checksum,
 )
+from .counter import counter_path
 from .rows import pack_envelope
 from .statements import load_migrations
 
@@ -160,6 +161,8 @@ def read_error(path: Path, error: Exception) -> StoreError:
         isinstance(error, sqlite3.Error) and code in _NO_DAMAGE
     ):
         return store_error(f"the store {path}", error)
+    if code == sqlite3.SQLITE_NOTADB and not counter_path(path).exists():
+        return StoreError(f"{path} is not a database. Move it away, or choose another data directory.")
     # Python cannot even tell what SQLite says of a schema that is no text any more.
     return damage(path, f"{error}")
 

@@ -91,15 +91,26 @@ def salvage_store(path: Path) -> Salvage | None:
     try:
         with closing(SqliteStore(path)) as store:
             store.verify()
-    except StoreDamaged as error:
-        found = error
+    except StoreDamaged:
+        pass
     else:
         return None
+    try:
+        return _save(path)
+    except OSError as error:
+        what = f"{error.strerror or error}: {error.filename or path}"
+        raise StoreError(f"the store {path} cannot be salvaged: {what}. Mend that, and try again.") from error
+
+
+def _save(path: Path) -> Salvage:
     with _alone(path), tempfile.TemporaryDirectory(prefix=".salvage-", dir=path.parent) as scratch:
         wreck = _Wreck(path, Path(scratch) / "image.db")
         events = list(wreck.events())
         if not events:
-            raise found
+            raise StoreDamaged(
+                f"nothing can be read of the store {path}, and it is left as it is. Put back a copy of the "
+                f"whole directory {path.parent}, or move it away to start empty."
+            )
         draft = Path(scratch) / "new" / path.name
         make_directory(draft.parent)
         with closing(SqliteStore(draft)) as store:
