@@ -190,8 +190,9 @@ def test_entities_are_looked_at(reports: Reports) -> None:
 
 
 def test_missing_backlog_queues_are_found_with_and_without_manage(reports: Reports) -> None:
-    assert found(reports["missing"]) == [("error", "backlog", f"{QUEUES[0]} and 1 more")]
-    assert found(reports["missing_blind"]) == [("error", "names", name) for name in QUEUES]
+    # The service says of an entity that is not there that it is not, whatever the key may do.
+    for name in ("missing", "missing_blind"):
+        assert found(reports[name]) == [("error", "backlog", f"{QUEUES[0]} and 1 more")]
 
 
 def test_a_primary_that_takes_larger_messages_is_found(reports: Reports) -> None:
@@ -232,6 +233,8 @@ async def test_a_depth_that_nobody_tells_is_no_error(
     broker: Broker, policy: str, fault: str | None, trouble: str
 ) -> None:
     secondary = broker["contoso-dr"]
+    for queue in QUEUES:
+        secondary.create_queue(queue)
     if fault is not None:
         secondary.faults.set(fault)
     depth = await read_depth(SdkSide(secondary.policies[policy], keywords={}).open_administration, QUEUES)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pairbus.plumbing.json_text import parse_json
+
 from .backlogs import choose_backlog
 from .examples import examples
 from .group import CommandGroup
@@ -82,7 +84,7 @@ def sql(
     finally:
         spark.stop()
     if as_json:
-        print_json(json.loads(json.dumps(rows, default=_plain)))
+        print_json(parse_json(json.dumps(rows, default=_plain)))
     else:
         print_table(
             [name.upper() for name in answer.columns],

@@ -30,6 +30,7 @@ from pairbus.amqp.message import (
 from pairbus.amqp.types import Array, Described, Timestamp
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.names import id_text
+from pairbus.plumbing.json_text import parse_json
 
 _STATES = {1: "deferred", 2: "scheduled"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,9 +79,9 @@ def read_line(line: bytes, number: int) -> MessageSections:
     """The message of a line of an export; ConfigurationError if it is none, or was edited."""
     where = f"line {number}"
     try:
-        found = json.loads(line)
+        found = parse_json(line)
         sections = scan(base64.b64decode(found.pop("amqp"), validate=True))
-        told = json.loads(json.dumps(describe_message(sections)))
+        told = parse_json(json.dumps(describe_message(sections)))
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, RecursionError, DecodeError):
         raise ConfigurationError(
             f"{where} is no line of an export: it has no message in `amqp`. For messages of your own there "

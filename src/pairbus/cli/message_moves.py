@@ -24,6 +24,7 @@ from pairbus import conditions, words
 from pairbus.amqp.message import MessageSections, scan
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.files import publish
+from pairbus.plumbing.json_text import parse_json
 from pairbus.pump import PumpOptions, TransportError
 from pairbus.pump.judgement import Remedy, judge
 from pairbus.pump.pump import open_transport
@@ -248,7 +249,7 @@ class ImportJournal:
 
     def _read(self, file: Path) -> set[int]:
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = parse_json(file.read_text(encoding="utf-8"))
             target, ranges = found["target"], found["lines"]
             done = {line for first, last in ranges for line in range(first, last + 1)}
         except (OSError, ValueError, KeyError, TypeError):

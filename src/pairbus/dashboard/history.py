@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.plumbing.files import make_directory, publish
+from pairbus.plumbing.json_text import parse_json
 
 log = logging.getLogger(__name__)
 _DAY = 86400.0
@@ -159,7 +160,7 @@ def _line(row: dict[str, Any]) -> str:
 
 def _parse(line: str) -> dict[str, Any] | None:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
         if row["kind"] not in _LIMITS or not isinstance(row["pair"], str):
             return None
         row["at"] = float(row["at"])

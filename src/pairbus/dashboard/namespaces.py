@@ -6,7 +6,6 @@ Connection strings come out of the ready file and go nowhere: what is told of a 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from pairbus.broker.control import ControlClient
 from pairbus.errors import ConfigurationError
 from pairbus.fault_kinds import KINDS
 from pairbus.pairing.errors import MalformedEnvelope
+from pairbus.plumbing.json_text import parse_json
 from pairbus.pump import PumpOptions, Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import BacklogSource, Peeked
@@ -62,7 +62,7 @@ async def read_broker(ready_file: Path) -> dict[str, Any]:
 
 def _read_ready(ready_file: Path) -> dict[str, Any]:
     try:
-        ready = json.loads(ready_file.read_text(encoding="utf-8"))
+        ready = parse_json(ready_file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigurationError(f"no broker has written {ready_file}: is it running?") from None
     except ValueError:

@@ -26,6 +26,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from pairbus.errors import ConfigurationError, PairbusError
+from pairbus.plumbing.json_text import parse_json
 
 from .collector import Collector
 from .controls import Controls
@@ -151,7 +152,7 @@ class Pages:
             return _refuse("an action is JSON", 415)
         given: Any = None
         with suppress(ValueError):
-            given = json.loads(await _body(request))
+            given = parse_json(await _body(request))
         if not isinstance(given, dict):
             return _refuse("an action is a JSON object with 'action'", 400)
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from pairbus.client.state.status_file import read_status_files
 from pairbus.clock import Clock
 from pairbus.errors import UnreachableError
 from pairbus.pairing.names import backlog_queue_names
+from pairbus.plumbing.json_text import parse_json
 from pairbus.pump import PumpOptions
 from pairbus.spark.leash.tether import ControlFile, ask_leash
 
@@ -86,7 +86,7 @@ def read_spool(state_dir: Path) -> dict[str, Any]:
 def read_verdict(state_dir: Path) -> dict[str, Any] | None:
     """The last verdict that `pairbus verify` has given; None if it never has."""
     try:
-        found: dict[str, Any] = json.loads(verdict_file(state_dir).read_text(encoding="utf-8"))
+        found: dict[str, Any] = parse_json(verdict_file(state_dir).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from dataclasses import dataclass, fields
@@ -11,6 +10,7 @@ from datetime import UTC, datetime
 from pairbus import conditions
 from pairbus.errors import PairbusError
 from pairbus.pairing.names import lease_queue_name
+from pairbus.plumbing.json_text import parse_json
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.errors import TransportError
 
@@ -42,7 +42,7 @@ def parse_holder(text: bytes | None) -> Holder | None:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        found = parse_json(text)
         return Holder(**{one.name: found[one.name] for one in fields(Holder)})
     except (ValueError, KeyError, TypeError):
         return None

@@ -4,7 +4,6 @@ locked or taken by it.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.handle import NamespaceHandle
 from pairbus.broker.links.wire import render_peeked
 from pairbus.pairing.names import id_text
+from pairbus.plumbing.json_text import parse_json
 
 # Far longer than a message takes that is on its way; a test ends as soon as it is there.
 _PATIENCE = 30.0
@@ -47,7 +47,7 @@ class SeenMessage:
 
     def json(self) -> Any:
         """The body, which is JSON."""
-        return json.loads(self.body)
+        return parse_json(self.body)
 
     @property
     def dead_letter_reason(self) -> str | None:

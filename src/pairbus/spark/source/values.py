@@ -50,6 +50,7 @@ from pairbus.amqp.types import (
     UShort,
 )
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.json_text import parse_json
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Text = str | None
@@ -198,7 +199,7 @@ def _from_text(name: str, text: str) -> Any:
             return Described(Symbol(descriptor), text if name == "uri" else int(text))
     if name not in TYPE_NAMES:
         raise UnreadableValue(f"there is no type {name!r} of a property: {', '.join(TYPE_NAMES)}")
-    return _grow(name, json.loads(text))
+    return _grow(name, parse_json(text))
 
 
 def _grow(name: str, tree: Any) -> Any:
