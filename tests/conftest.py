@@ -100,18 +100,15 @@ TOOLS = {
 }
 
 # Files that go to one worker together. Those with a Spark session share it, which is dear to start: they are
-# two parcels of about the same length: one would keep a worker busy long after the others have ended.
+# three parcels of about the same length: one would keep a worker busy long after the others have ended.
 # And xdist begins a test when it has the next one for the same worker, which for the tutorial, one test of
 # minutes, should be a short one.
 PARCELS = {
     f"tests/{room}/test_{file}.py": parcel
     for parcel, room, files in (
-        ("first Spark", "spark", "syphon idle connect connect_loss cluster store store_kills submit"),
-        (
-            "second Spark",
-            "spark",
-            "bill kills mixture source_read source_streams source_write trouble verdict",
-        ),
+        ("first Spark", "spark", "kills syphon idle cluster connect connect_loss submit"),
+        ("second Spark", "spark", "bill mixture trouble verdict store store_kills"),
+        ("third Spark", "spark", "source_read source_streams source_write source_views"),
         ("tutorial", "cli", "tutorial"),
         ("tutorial", "suite", "left_out soak"),
     )

@@ -22,8 +22,20 @@ NAMESPACES = {"contoso": PRIMARY_ENV, "contoso-dr": SECONDARY_ENV, "fabrikam": O
 SHORT_FORM = 10_000
 MESSAGES = int(os.environ.get("PAIRBUS_SYPHON_MESSAGES") or SHORT_FORM)
 # What needs Java processes of its own, or waits for long, is for the long form.
-LONG_FORM = ("cluster", "connect_loss", "source_driver", "store_kills", "submit")
-collect_ignore = [] if MESSAGES > SHORT_FORM else [f"test_{name}.py" for name in LONG_FORM]
+LONG_FORM = ("cluster", "connect_loss", "source_driver", "source_notebook", "store_kills", "submit")
+IS_LONG = MESSAGES > SHORT_FORM
+collect_ignore = [] if IS_LONG else [f"test_{name}.py" for name in LONG_FORM]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: one more of its kind, for the long form")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left = [item for item in items if not IS_LONG and item.get_closest_marker("long")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(scope="session")

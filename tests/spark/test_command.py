@@ -68,7 +68,7 @@ def java_below(pid: int) -> int:
     )
 
 
-@pytest.mark.parametrize("how", ["a signal for all", "killed Java"])
+@pytest.mark.parametrize("how", ["a signal for all", pytest.param("killed Java", marks=pytest.mark.long)])
 def test_a_drain_that_is_ended_from_outside(java: Path, bus: Bus, tmp_path: Path, how: str) -> None:
     bus.create_entities(queues=["orders"], sessions=[], topics=[])
     bus.put([Letter(path="orders", id=f"o-{n}") for n in range(2000)])

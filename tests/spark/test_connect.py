@@ -65,6 +65,7 @@ def test_a_drain_its_receipts_and_the_verdict(connect: str, full_bus: Bus, tmp_p
     assert {path.name for path in (tmp_path / "records").glob(".*")} == {".compaction.lock"}
 
 
+@pytest.mark.long
 def test_the_stream_obeys_commands_and_leaves_nothing_behind(
     connect: str, full_bus: Bus, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def test_ten_idle_queues_cost_what_the_polls_are(
     assert kinds == {OperationKind.EMPTY_RECEIVE, OperationKind.MANAGEMENT, OperationKind.ADMIN}
 
 
+@pytest.mark.long
 def test_a_thousand_idle_queues_on_two_tasks_use_next_to_no_cpu(
     spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_what_is_wrong_with_a_query_is_one_line(
     assert "--records" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_records_are_views_too(
     kept_session: Any, bus: Bus, pair: PumpPair, tmp_path: Path, drained: Path
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_drain_leaves_its_receipts_in_the_store(
     assert [path.name for path in tmp_path.iterdir()] == ["syphon.lock"], "nothing of it is on the disk"
 
 
+@pytest.mark.long
 def test_receipts_become_tables_by_day_and_are_counted_once_all_the_way(spark: Any, place: StoreUri) -> None:
     store = open_store(place)
     write(place, 1, 2)
@@ -123,6 +124,7 @@ def test_who_reads_beside_two_compactions_begins_anew_and_sees_all(
     assert read(spark, place) == {f"m{number}": "moved" for number in range(1, 6)}
 
 
+@pytest.mark.long
 def test_damage_in_tables_is_told(spark: Any, place: StoreUri) -> None:
     store = open_store(place)
     write(place, 1)
@@ -141,6 +143,7 @@ def test_damage_in_tables_is_told(spark: Any, place: StoreUri) -> None:
     assert any("manifest" in gap and "gone" in gap for gap in read_receipts(spark, place).gaps)
 
 
+@pytest.mark.long
 def test_a_compaction_that_dies_before_its_manifest_changes_nothing(spark: Any, place: StoreUri) -> None:
     store = open_store(place)
     write(place, 1, 2)
