@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -57,17 +58,38 @@ async def test_nobody_overtakes_those_who_wait_for_the_link_to_open(bench: Bench
     await transport.close()
 
 
+# How a namespace says that a message is too large, and the bytes that it then has. It detaches the link, and
+# all that is on the way fails with it; or it rejects the message when it is whole, or after its first frame.
+TOO_LARGE = {"detached": 20_000, "rejected whole": 20_000, "rejected unfinished": 200_000}
+
+
+@pytest.mark.parametrize("how", TOO_LARGE)
 @pytest.mark.parametrize("is_announced", [True, False])
 @pytest.mark.parametrize("session", [None, "s"])
 async def test_what_is_too_large_is_buried_alone(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_announced: bool, session: str | None
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_announced: bool, session: str | None, how: str
 ) -> None:
-    """The namespace detaches the link for it, and all that is on the way fails with it."""
+    broken: list[Link] = []
+    early: list[Link] = []
+    break_link, refuse_early = Link._break, Link._refuse_early
 
     def be_strict(link: Link, announced: int) -> None:
-        link.size_limit = link.kept_limit = announced
+        link.size_limit = link.kept_limit = link.announced_limit = announced
 
-    monkeypatch.setattr(Link, "_limit_size", be_strict)
+    def note_break(link: Link, *details: Any) -> None:
+        broken.append(link)
+        break_link(link, *details)
+
+    def note_early(link: Link, partial: Any, events: Any) -> None:
+        was_told = partial.is_told
+        refuse_early(link, partial, events)
+        if partial.is_told and not was_told:
+            early.append(link)
+
+    monkeypatch.setattr(Link, "_break", note_break)
+    monkeypatch.setattr(Link, "_refuse_early", note_early)
+    if how == "detached":
+        monkeypatch.setattr(Link, "_limit_size", be_strict)
     if not is_announced:
         monkeypatch.setattr(SenderLink, "max_message_size", None)
     names = [f"{number:02}" for number in range(60)]
@@ -75,12 +97,14 @@ async def test_what_is_too_large_is_buried_alone(
     (queue,) = bench.create("orders")
     bench.primary.update_queue("orders", QueueSettings(max_message_size_in_kilobytes=1))
     for name in names:
-        body = bytes(20_000 if name in large else 10)
+        body = bytes(TOO_LARGE[how] if name in large else 10)
         bench.load(queue, [envelope("orders", name, session=session, body=body)])
     summary = await bench.drain([queue], first_back_off=0.01, longest_back_off=0.01)
     assert bench.dead_letters(queue) == dict.fromkeys(large, "MessageTooLarge")
     assert (summary.dead_lettered, summary.waiting) == (3, 0)
     assert list(dict.fromkeys(bench.ids("orders"))) == [name for name in names if name not in large]
+    if not is_announced:  # or else nothing that is too large is sent
+        assert (bool(broken), bool(early)) == (how == "detached", how == "rejected unfinished")
 
 
 async def test_hundreds_of_queues_are_drained_side_by_side(bench: Bench) -> None:
