@@ -27,6 +27,7 @@ from azure.servicebus.exceptions import (
 
 from pairbus.aio import PairedSender
 from pairbus.broker import Broker
+from pairbus.clock import ManualClock
 from pairbus.errors import PairbusError
 from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, ReservedPropertyError
@@ -336,18 +337,25 @@ async def _in_real_time(scene: Scene) -> None:
 
 
 async def test_a_send_that_was_given_up_and_arrives_is_told(
-    still: Scene, manual_timers: ManualTimers
+    certificate: tuple[Path, Path], manual_timers: ManualTimers
 ) -> None:
-    sender = still.sender(failover_interval=3.0)
-    still.primary.faults.set("delay", seconds=0.5)
-    sending = still.begin(sender.send_messages(text("twice")))
-    await still.on_the_wire()
-    await manual_timers.advance(3.0)
-    await sending
-    assert still.backlog_ids() == ["twice"]
-    status = sender._client.status
-    await eventually(lambda: status().entities[0].arrived_late == 1)
-    assert still.ids() == ["twice"]
+    clock = ManualClock(time.time())
+    with Broker({"contoso": 0, "contoso-dr": 0}, clock=clock, certificate=certificate) as broker:
+        still = Scene(broker, timers=manual_timers)
+        sender = still.sender(failover_interval=3.0)
+        still.primary.faults.set("delay", seconds=5.0)
+        sending = still.begin(sender.send_messages(text("twice")))
+        await eventually(lambda: still.ids() == ["twice"])
+        await manual_timers.advance(3.0)
+        await sending
+        assert still.backlog_ids() == ["twice"]
+        status = sender._client.status
+        assert status().entities[0].arrived_late == 0
+        clock.advance(5.0)  # now the answer comes
+        broker.tick()
+        await eventually(lambda: status().entities[0].arrived_late == 1)
+        assert still.ids() == ["twice"]
+        await still.close()
 
 
 def annotated(**parts: Any) -> AmqpAnnotatedMessage:
