@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.segment import parse_lines, read_segment
 from pairbus.ledger.shipped import shipped_to
 from pairbus.ledger.store_files import StoreFiles, read_side_by_side
+from pairbus.stores.object_store import ObjectStore
 from pairbus.stores.places import StoreUri
 from pairbus.stores.store import open_store
 from tests.object_places import credentials, make_azure_container, place_of
@@ -124,7 +127,44 @@ async def test_a_store_that_is_down_delays_shipping_and_nothing_else(
         line.refuses = False
         await eventually(lambda: has_shipped(shipper))
         assert shipper.status().lag < 60.0
+    monkeypatch.undo()  # whoever reads has all the time it takes
     assert shipped(place_of(uri)) == ["m1"]
+
+
+class SlowFiles:
+    """Whoever writes waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.let_go = threading.Event()
+
+    def open_output_stream(self, key: str) -> io.BytesIO:
+        self.opened += 1
+        self.let_go.wait(60.0)
+        return io.BytesIO()
+
+
+async def test_a_put_that_was_left_behind_ends_before_the_next_one_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would empty the object when the segment has been removed here already."""
+    place = place_of("abfss://records@account.dfs.core.windows.net/fleet")
+    store = ObjectStore(place, deadline=0.1)
+    files = store._files = SlowFiles()
+    monkeypatch.setattr("pairbus.client.state.shipping.open_store", lambda place: store)
+    shipper = RecordShipper(tmp_path, place, clock=SystemClock())
+    records = SegmentRecords(tmp_path, is_shipped=True)
+    await records.append([record(1)])
+    await records.close()
+    for _ in range(3):
+        shipper.ship()
+        assert shipper.status().last_error is not None
+    await eventually(lambda: files.opened == 1)
+    assert len(RecordFiles.list(tmp_path, KIND).closed) == 1
+    files.let_go.set()
+    await eventually(lambda: has_shipped(shipper))
+    assert files.opened >= 2
+    assert RecordFiles.list(tmp_path, KIND).closed == []
 
 
 DYING = """

@@ -6,8 +6,8 @@
    ours is empty, so that what is empty is not there yet, or never will be.
 3. No call of `pyarrow` has a deadline, and some wait for minutes. So each is made on a thread of its own, and
    left behind when its time is over. A put that was left behind may still be done, and would empty the
-   object first: its name is not tried again, the caller takes another one. Other calls are made again. When
-   several hang, further ones are refused at once.
+   object first: the caller takes another name, or waits while it `is_being_put`. Other calls are made again.
+   When several hang, further ones are refused at once.
 4. A put that is refused is tried again under the same name while there is time; see rule 2 of `store`.
 5. Containers are not made here: a place that was deleted by somebody must not come back as an empty one.
 6. Errors show neither a query of a URL, where a signature may stand, nor anything of an environment.
@@ -19,6 +19,7 @@ import os
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -57,6 +58,7 @@ class ObjectStore:
         self._lock = threading.Lock()
         self._files: Any = None
         self._hung = 0
+        self._running: Counter[str] = Counter()  # calls, those that were left behind included
 
     def put(self, name: str, data: bytes) -> None:
         """Keep an object; it is durable when this returns."""
@@ -69,6 +71,11 @@ class ObjectStore:
                 stream.write(data)
 
         self._do(f"put {name}", write)
+
+    def is_being_put(self, name: str) -> bool:
+        """Whether a put has not ended, though it may have been left behind."""
+        with self._lock:
+            return f"put {name}" in self._running
 
     def read(self, name: str) -> bytes:
         """All that is in an object."""
@@ -143,6 +150,7 @@ class ObjectStore:
         with self._lock:
             if self._hung >= _MOST_HUNG:
                 raise RecordStoreError(f"cannot {what} in {self.place}: {self._hung} calls before it hang")
+            self._running[what] += 1
         ended = threading.Event()
         was_left = threading.Event()
         results: list[T] = []
@@ -154,6 +162,9 @@ class ObjectStore:
             except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
                 errors.append(error)
             with self._lock:
+                self._running[what] -= 1
+                if not self._running[what]:
+                    del self._running[what]
                 ended.set()
                 self._hung -= was_left.is_set()
 

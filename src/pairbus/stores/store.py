@@ -31,6 +31,10 @@ class RecordStore(Protocol):
         """Keep an object; it is durable when this returns."""
         ...
 
+    def is_being_put(self, name: str) -> bool:
+        """Whether a put of this process has not ended, though it was left behind as unanswered."""
+        ...
+
     def read(self, name: str) -> bytes:
         """All that is in an object."""
         ...
@@ -54,6 +58,9 @@ class DirectoryStore:
     def put(self, name: str, data: bytes) -> None:
         make_directory(self.place, follows=True)
         publish(self.place / name, data)
+
+    def is_being_put(self, name: str) -> bool:
+        return False
 
     def read(self, name: str) -> bytes:
         return (self.place / name).read_bytes()
