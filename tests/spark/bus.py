@@ -27,7 +27,7 @@ from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings
 from pairbus.broker.handle import NamespaceHandle
 from pairbus.broker.links.wire import render_peeked
 from pairbus.pairing.envelope import Long, Natives, TimestampMs, wrap
-from pairbus.pairing.names import backlog_queue_names
+from pairbus.pairing.names import backlog_queue_names, lease_queue_name
 
 __all__ = ["OTHER_ENV", "PRIMARY_ENV", "SECONDARY_ENV", "Bus", "Letter", "until"]
 
@@ -94,6 +94,11 @@ class Bus:
         for name in topics:
             self.primary.create_topic(name)
             self.primary.create_subscription(name, "all", settings=SubscriptionSettings())
+
+    def make_lease(self, *, lock: float = LOCK) -> None:
+        """Create the queue of the syphon's lease, as provisioning does."""
+        settings = QueueSettings(requires_session=True, lock_duration=lock)
+        self.secondary.create_queue(lease_queue_name(self.primary.name), settings)
 
     def shorten_locks(self, seconds: float) -> None:
         """Where something is killed, the locks that it held are what is waited for."""

@@ -59,10 +59,17 @@ def spark(java: Path, address: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def bus(address: tuple[dict[str, int], Policy]) -> Iterator[Bus]:
+def bare_bus(address: tuple[dict[str, int], Policy]) -> Iterator[Bus]:
+    """Without the queue of the lease: a syphon works without one, and says so."""
     ports, policy = address
     with Broker(ports, policies=[policy]) as broker:
         yield Bus(broker)
+
+
+@pytest.fixture
+def bus(bare_bus: Bus) -> Bus:
+    bare_bus.make_lease()
+    return bare_bus
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from typing import Any
 from azure.servicebus.amqp import AmqpMessageHeader, AmqpMessageProperties
 from hypothesis import strategies as st
 
-__all__ = ["annotated_messages", "plain_messages", "property_maps", "texts"]
+__all__ = ["annotated_messages", "plain_messages", "property_maps", "some_texts", "texts"]
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
+some_texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 # The header of an SDK message has a symbol there, which is ASCII.
 _ascii = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
 _names = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=12)
@@ -31,8 +32,9 @@ _scalars: Any = st.one_of(
     _moments,
 )
 property_maps = st.dictionaries(_names, _scalars, max_size=6)
-_ids = st.one_of(st.none(), st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=40))
-_optional = st.one_of(st.none(), texts.filter(bool))
+_some_ids = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=40)
+_ids = st.one_of(st.none(), _some_ids)
+_optional = st.one_of(st.none(), some_texts)
 # What a value of AMQP can be, as far as the SDK's encoder takes it from Python.
 _values = st.recursive(
     st.one_of(st.booleans(), st.integers(-(2**31), 2**31 - 1), texts, st.binary(max_size=20), st.uuids()),
@@ -84,7 +86,7 @@ def annotated_messages(draw: st.DrawFn) -> dict[str, Any]:
         **body,
         "header": AmqpMessageHeader(durable=draw(st.booleans()), priority=draw(st.integers(0, 255))),
         "properties": AmqpMessageProperties(
-            message_id=draw(st.one_of(_ids.filter(bool), st.uuids())),
+            message_id=draw(st.one_of(_some_ids, st.uuids())),
             user_id=draw(st.one_of(st.none(), st.binary(min_size=1, max_size=9))),
             correlation_id=draw(_ids),
             content_encoding=draw(st.one_of(st.none(), _ascii)),

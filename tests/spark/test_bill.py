@@ -217,7 +217,7 @@ def test_the_command_writes_a_page_and_prints_the_sums(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--records", "nowhere"], "no ledger at nowhere"),
+        (["--records", "nowhere"], "/nowhere: clients with a state_dir write one"),
         (["--records", ".", "--copies", "orders"], "ENTITY=N"),
         (["--records", ".", "--month", "November"], "written as 2026-11"),
     ],

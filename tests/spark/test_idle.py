@@ -24,8 +24,9 @@ def by_epoch(bus: Bus, kind: OperationKind) -> list[int]:
 
 
 def test_ten_idle_queues_cost_what_the_polls_are(
-    spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
+    spark: Any, bare_bus: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:
+    # The lease has operations of its own, so there is none.
     # An epoch that would end within the third poll lasts as long as that.
     syphon = Syphon(
         spark,
@@ -37,25 +38,27 @@ def test_ten_idle_queues_cost_what_the_polls_are(
         longest_epoch=2.5,
     )
     thread, done = run_in_background(syphon)
-    until(lambda: by_epoch(bus, OperationKind.MANAGEMENT)[:4] == [10] * 4, within=150)
+    until(lambda: by_epoch(bare_bus, OperationKind.MANAGEMENT)[:4] == [10] * 4, within=150)
     syphon.stop()
     thread.join(240)
     assert done[0].moved == 0
-    first, second, third, *rest = by_epoch(bus, OperationKind.EMPTY_RECEIVE)
+    first, second, third, *rest = by_epoch(bare_bus, OperationKind.EMPTY_RECEIVE)
     assert first == 10, "a short epoch to begin with, for there may be work"
     # Three polls, or two where opening the links took its time.
     assert {second, third} <= {10 * 3, 10 * 2}, "no epoch has cut a poll"
     assert max(rest) <= 10 * 3
-    assert max(by_epoch(bus, OperationKind.MANAGEMENT)) == 10, "an epoch begins with a look at its queues"
-    kinds = {tally.kind for tally in bus.secondary.counters()}
+    assert max(by_epoch(bare_bus, OperationKind.MANAGEMENT)) == 10, (
+        "an epoch begins with a look at its queues"
+    )
+    kinds = {tally.kind for tally in bare_bus.secondary.counters()}
     assert kinds == {OperationKind.EMPTY_RECEIVE, OperationKind.MANAGEMENT, OperationKind.ADMIN}
 
 
 @pytest.mark.long
 def test_a_thousand_idle_queues_on_two_tasks_use_next_to_no_cpu(
-    spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
+    spark: Any, bare_bus: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:
-    many = Bus(bus.broker, queues=1000, begin=10)
+    many = Bus(bare_bus.broker, queues=1000, begin=10)
     backlog = Backlog(pair=pair, count=1000)
     syphon = Syphon(spark, backlog, state=tmp_path, shards=2, busy_epoch=300.0)
     thread, done = run_in_background(syphon)

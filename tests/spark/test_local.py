@@ -17,7 +17,6 @@ from urllib.request import urlopen
 
 import pytest
 
-from pairbus.broker.engine.settings import QueueSettings
 from pairbus.ledger import closed_segments
 from pairbus.pairing.names import lease_queue_name
 from pairbus.spark import PumpOptions, PumpPair, Syphon, SyphonError, SyphonSummary
@@ -41,9 +40,9 @@ def fill(bus: Bus, count: int, *, path: str = "orders") -> list[str]:
 
 
 @pytest.fixture
-def shop(bus: Bus) -> Bus:
-    bus.create_entities(queues=["orders", "returns"], sessions=[], topics=[])
-    return bus
+def shop(bare_bus: Bus) -> Bus:
+    bare_bus.create_entities(queues=["orders", "returns"], sessions=[], topics=[])
+    return bare_bus
 
 
 @contextmanager
@@ -237,15 +236,10 @@ def test_patience_is_for_a_drain(shop: Bus, tmp_path: Path) -> None:
 # -- the lease
 
 
-def make_lease(bus: Bus, *, lock: float = 5.0) -> None:
-    settings = QueueSettings(requires_session=True, lock_duration=lock)
-    bus.secondary.create_queue(lease_queue_name("contoso"), settings)
-
-
 def test_a_second_syphon_waits_for_the_first_and_then_does_the_rest(
     shop: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:
-    make_lease(shop)
+    shop.make_lease(lock=5.0)
     fill(shop, 600)
     first = Syphon(None, pair, state=tmp_path / "one", options=PumpOptions(max_rate=50))
     second = Syphon(None, pair, state=tmp_path / "two")
@@ -265,7 +259,7 @@ def test_a_second_syphon_waits_for_the_first_and_then_does_the_rest(
 def test_once_does_not_wait_for_ever(
     shop: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_lease(shop)
+    shop.make_lease(lock=5.0)
     monkeypatch.setattr("pairbus.spark.syphon.ONCE_PATIENCE", 1.0)
     first = Syphon(None, pair, state=tmp_path / "one")
     with running(first):
@@ -283,7 +277,7 @@ def test_without_the_queue_of_the_lease_it_works_and_warns(shop: Bus, tmp_path: 
 def test_pumps_end_before_a_lease_that_cannot_be_renewed_and_go_on_when_it_is_back(
     shop: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:
-    make_lease(shop)
+    shop.make_lease(lock=5.0)
     fill(shop, 2000)
     syphon = Syphon(None, pair, state=tmp_path, options=PumpOptions(max_rate=200))
     with running(syphon):
@@ -301,7 +295,7 @@ def test_pumps_end_before_a_lease_that_cannot_be_renewed_and_go_on_when_it_is_ba
 
 
 def test_status_tells_who_works_and_what_waits(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
-    make_lease(shop)
+    shop.make_lease(lock=5.0)
     fill(shop, 20)
     fill(shop, 10, path="returns")
     shop.primary.faults.set("refuse", entity="returns")
@@ -329,7 +323,7 @@ def test_status_tells_who_works_and_what_waits(shop: Bus, pair: PumpPair, tmp_pa
 
 
 def test_metrics_tell_the_same(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
-    make_lease(shop)
+    shop.make_lease(lock=5.0)
     fill(shop, 20)
     fill(shop, 10, path="returns")
     shop.primary.faults.set("refuse", entity="returns")

@@ -33,6 +33,7 @@ def test_two_pairs_with_one_secondary_both_policies_and_rubbish(
     spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:
     other = Bus(bus.broker, primary="fabrikam", queues=3)
+    other.make_lease()
     for one in (bus, other):
         one.create_entities(queues=["orders", "quotes"], sessions=["carts"], topics=[])
         one.put([Letter(path="orders", id=f"{one.primary.name}-o{n:03d}") for n in range(100)])

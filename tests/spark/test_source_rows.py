@@ -19,7 +19,7 @@ from pairbus.spark.source.encoding import RowEncoder
 from pairbus.spark.source.options import SourceSettings
 from pairbus.spark.source.outlets import NamespaceOutlet
 
-from .strategies import annotated_messages, texts
+from .strategies import annotated_messages, some_texts, texts
 from .test_source_messages import (
     MAP,
     NUMBERS,
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(600)
 moments = st.datetimes(datetime(2090, 1, 1), datetime(2200, 1, 1)).map(
     lambda moment: moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 )
-optional = st.one_of(st.none(), texts.filter(bool))
+optional = st.one_of(st.none(), some_texts)
 typed = st.one_of(
     st.tuples(st.just("long"), st.integers(-(2**63), 2**63 - 1).map(str)),
     st.tuples(st.just("int"), st.integers(-(2**31), 2**31 - 1).map(str)),
@@ -50,7 +50,7 @@ typed = st.one_of(
 rows = st.fixed_dictionaries(
     {
         "body": st.binary(max_size=300),
-        "message_id": st.one_of(st.none(), texts.filter(bool)),
+        "message_id": optional,
         "session_id": optional,
         "subject": optional,
         "to": optional,

@@ -14,6 +14,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from pairbus import EntityState, StateChange
 from pairbus.client.observers.metrics import FAMILIES, PrometheusObserver
 from pairbus.client.observers.observer import AttemptOutcome, RouteName, Sending
+from pairbus.spark.metrics import COUNTERS, GAUGES, LABELLED
 
 from .conftest import FAST, QUEUES, Namespaces, wait_until
 
@@ -146,14 +147,26 @@ def test_an_outage_shows_in_the_metrics(
     assert scrape.value("pairbus_state_changes_total", **labels, state="failed_over") == 1
 
 
-def documented() -> dict[str, set[str]]:
-    """The rows of the table: each metric with its labels."""
-    rows = re.findall(r"^\| `(pairbus_\w+)` \| \w+ \| ([^|]*) \|", PAGE.read_text("utf-8"), re.MULTILINE)
-    return {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+def documented(heading: str) -> dict[str, tuple[str, set[str]]]:
+    """The rows of the table below a heading: each metric with its kind and its labels."""
+    (section,) = re.findall(
+        rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    rows = re.findall(r"^\| `(pairbus_\w+)` \| (\w+) \|([^|]*)\|", section, re.MULTILINE)
+    return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
 
 
 def test_every_metric_is_documented_with_its_labels_and_every_documented_one_exists() -> None:
-    assert documented() == {family.name: {"pair", *family.labels} for family in FAMILIES}
+    assert documented("Prometheus") == {
+        family.name: (family.kind.__name__.lower(), {"pair", *family.labels}) for family in FAMILIES
+    }
+
+
+def test_so_is_every_metric_of_a_syphon() -> None:
+    counters = {f"{name}_total": ("counter", set[str]()) for name, _, _ in COUNTERS}
+    gauges = {name: ("gauge", set[str]()) for name, _, _ in GAUGES}
+    labelled = {name: ("gauge", set(labels)) for name, labels, _ in LABELLED}
+    assert documented("A running syphon") == counters | gauges | labelled
 
 
 def test_names_follow_the_habits_of_prometheus() -> None:

@@ -28,7 +28,12 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _WIDEST = 60
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup,
+    epilog=examples(
+        'pairbus backlog sql --pair shop "select path, count(*) from backlog group by path"',
+    ),
+)
 def backlog() -> None:
     """Ask in SQL what lies in the backlog, and what became of it."""
 
