@@ -109,6 +109,10 @@ def test_what_scripts_repeat_is_no_mistake(here: tuple[str, ...]) -> None:
         (("create", "q", "--set", "max_delivery_count=true"), "write a whole number"),
         (("create", "q", "--set", "requires_session=1"), "write true or false"),
         (("create", "q", "--set", "lock_duration=3600"), "contoso refuses: "),
+        (("create", "q", "--set", "lock_duration=abc"), "write seconds, or a duration such as PT1M"),
+        (("create", "q", "--set", "lock_duration=P"), "write seconds, or a duration such as PT1M"),
+        (("create", "q", "--set", "lock_duration=nan"), "write seconds"),
+        (("create", "q", "--set", "lock_duration=1e300"), "write seconds"),
         (("create", "q", "--sql", "a=1"), "for subscriptions and rules"),
         (("create", "t/Subscriptions/s", "--topic"), "leave --topic out"),
         (("create", "t/Subscriptions/s", "--action", "SET a=1"), "--action needs --sql"),
@@ -123,6 +127,16 @@ def test_mistakes_are_told_with_how_to_mend_them(
     result = call("entity", *arguments, *here)
     assert (result.returncode, result.stdout) == (2, "")
     assert told in result.stderr
+
+
+@pytest.mark.parametrize("rule", [("--sql", "amount >"), ("--sql", "a=1", "--action", "SET")])
+def test_a_subscription_whose_rule_is_refused_is_not_left_behind(
+    here: tuple[str, ...], rule: tuple[str, ...]
+) -> None:
+    done("create", "events", "--topic", *here)
+    result = call("entity", "create", "events/Subscriptions/a", *rule, *here)
+    assert (result.returncode, "contoso refuses: " in result.stderr) == (2, True), result.stderr
+    assert [one["path"] for one in done("ls", *here)] == ["events"]
 
 
 def test_nothing_is_deleted_unasked(here: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:

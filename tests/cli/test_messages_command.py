@@ -358,6 +358,32 @@ def test_an_import_that_was_cut_off_is_repeated_with_its_journal(
     assert (result.returncode, "journal of an import to orders of contoso" in result.stderr) == (2, True)
 
 
+def test_a_journal_that_cannot_be_written_is_told_before_anything_is_sent(
+    here: tuple[str, str], tmp_path: Path
+) -> None:
+    file, journal = write_export(tmp_path, here, 2), tmp_path / "nowhere" / "journal"
+    result = call("messages", "import", "orders", "--file", str(file), "--journal", str(journal), *here)
+    assert (result.returncode, "nothing was sent" in result.stderr) == (2, True), result.stderr
+    assert done("peek", "orders", *here) == []
+
+
+def test_a_send_that_ends_early_says_how_many_were_sent(here: tuple[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_text('{"body": "a"}\n{"body": "b"}\n{"body": 1, "x": 2}\n', encoding="utf-8")
+    result = call("messages", "send", "orders", "--file", str(file), "--json-lines", *here)
+    assert (result.returncode, "line 3" in result.stderr) == (2, True), result.stderr
+    assert "2 sent" in result.stdout
+
+
+def test_numbers_that_are_none_stay_text(here: tuple[str, str]) -> None:
+    done("send", "orders", "x", "--property", "a=inf", "--property", "b=1e400", "--property", "c=1.5", *here)
+    (found,) = done("peek", "orders", *here)
+    told = json.dumps(found)
+    assert '"inf"' in told
+    assert '"1e400"' in told
+    assert "1.5" in told
+
+
 def test_lines_that_are_refused_do_not_stop_the_others(here: tuple[str, str], tmp_path: Path) -> None:
     file = write_export(tmp_path, here, 3)
     done("send", "sessions", "x", "--session", "s", *here)
@@ -396,6 +422,9 @@ def test_what_is_no_export_is_refused(line: bytes) -> None:
         (("send", "missing", "x"), "missing", 2),
         (("export", "orders", "--json"), "--json needs --file", 2),
         (("export", "orders", "--file", "/nowhere/x"), "there is no directory /nowhere", 2),
+        (("ls", "orders", "--from", str(2**63)), "is not in the range", 2),
+        (("send", "orders", "\udcff"), "no text in UTF-8", 2),
+        (("send", "orders", "x", "--property", f"a={2**63}"), "a whole number has 64 bits", 2),
     ],
 )
 def test_mistakes_are_told(

@@ -21,7 +21,7 @@ from pairbus.ledger import closed_segments
 from pairbus.pairing.names import lease_queue_name
 from pairbus.spark import PumpOptions, PumpPair, Syphon, SyphonError, SyphonSummary
 from pairbus.spark.metrics import serve_metrics
-from pairbus.spark.onlookers import read_statuses
+from pairbus.spark.onlookers import read_statuses, remove_status, write_status
 from tests.cli.process import call
 from tests.guards.sources import ROOT
 from tests.ledger.receipts import read_receipts
@@ -307,6 +307,8 @@ def test_status_tells_who_works_and_what_waits(shop: Bus, pair: PumpPair, tmp_pa
         told = json.loads(call("syphon", "status", *PAIR, *place, "--json").stdout)
         assert (told["lease"]["is_held"], told["lease"]["holder"]["pid"]) == (True, os.getpid())
         assert told["syphon"]["moved"] == 20
+        assert told["syphon"]["who"]["since"] < told["syphon"]["at"]
+        last_words = read_statuses(state / "records")[0]
         assert told["syphon"]["paths"]["returns"]["waiting"] == told["backlog"]["active"] == 10
         assert told["syphon"]["leases"] == {"contoso": "held"}
         shown = call("syphon", "status", *PAIR, *place).stdout
@@ -320,6 +322,16 @@ def test_status_tells_who_works_and_what_waits(shop: Bus, pair: PumpPair, tmp_pa
     assert (done.returncode, "lease    held by nobody" in done.stdout) == (0, True)
     assert "syphon   none runs with this state or these records" in done.stdout
     assert call("syphon", "status", *place).returncode == 3
+    # What one that was killed has left is no sign of life while nobody holds the lease.
+    write_status(state / "records", "killed", last_words)
+    done = call("syphon", "status", *PAIR, *place)
+    assert "syphon   none runs; one had moved 20 when last heard of" in done.stdout
+    (left,) = (state / "records").glob(".syphon-*")
+    remove_status(state / "records", "another")
+    assert left.exists()
+    os.utime(left, (0, 0))
+    remove_status(state / "records", "another")
+    assert not left.exists()
 
 
 def test_metrics_tell_the_same(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:

@@ -226,6 +226,8 @@ class ImportedMessages:
     #: The first line that was not sent, and why.
     stopped_at: int | None = None
     failure: TransportError | None = None
+    #: Whether the journal, if there is one, has all that was imported.
+    is_noted: bool = True
 
 
 class ImportJournal:
@@ -235,8 +237,16 @@ class ImportJournal:
         self._file = file
         self._target = target
         self._done: set[int] = set()
-        if file is not None and file.exists():
-            self._done = self._read(file)
+        if file is not None:
+            if file.exists():
+                self._done = self._read(file)
+            # Before anything is sent: what cannot be noted would be sent again.
+            try:
+                self._write(file)
+            except OSError as error:
+                raise ConfigurationError(
+                    f"--journal {file} cannot be written: {error.strerror}; nothing was sent"
+                ) from None
 
     def __contains__(self, line: int) -> bool:
         return line in self._done
@@ -245,7 +255,10 @@ class ImportJournal:
         """Keep that these lines are confirmed."""
         self._done.update(lines)
         if self._file is not None:
-            publish(self._file, json.dumps({"target": self._target, "lines": ranges_of(self._done)}))
+            self._write(self._file)
+
+    def _write(self, file: Path) -> None:
+        publish(file, json.dumps({"target": self._target, "lines": ranges_of(self._done)}))
 
     def _read(self, file: Path) -> set[int]:
         try:
@@ -300,8 +313,14 @@ async def _send_wave(
     for attempt in range(_MOST_ATTEMPTS):
         outcomes = await destination.send([Unit([as_it_was_sent(sections)]) for _, sections in wave])
         confirmed = [number for (number, _), error in zip(wave, outcomes, strict=True) if error is None]
-        journal.add(confirmed)
         done.imported += confirmed
+        try:
+            journal.add(confirmed)
+        except OSError as trouble:  # more would be sent that nobody knows of
+            done.is_noted = False
+            done.failure = TransportError("journal", f"the journal cannot be written: {trouble.strerror}")
+            done.stopped_at = wave[-1][0] + 1
+            return
         failed = [(one, error) for one, error in zip(wave, outcomes, strict=True) if error is not None]
         waits = [judge(error).wait for _, error in failed if judge(error).verdict is Remedy.BUSY]
         if not waits or attempt == _MOST_ATTEMPTS - 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,7 +102,11 @@ def _place(
 
 
 _from_option = click.option(
-    "--from", "begin", type=click.IntRange(min=0), default=0, help="The first sequence number to look at."
+    "--from",
+    "begin",
+    type=click.IntRange(min=0, max=2**63 - 1),
+    default=0,
+    help="The first sequence number to look at.",
 )
 
 
@@ -227,28 +232,40 @@ def send(
         own["application_properties"] = _parse_properties(properties)
     if own and source is not None:
         raise ConfigurationError("--message-id, --subject, --content-type and --property are for BODY")
+    given_body = _encode_body(body or "")
     chosen, count = choice.resolve(), 0
 
-    def counted(lines: Iterable[bytes]) -> Iterator[FedMessage]:
-        nonlocal count
+    def parse(lines: Iterable[bytes]) -> Iterator[FedMessage]:
         read = read_json_lines if json_lines and source is not None else read_plain_lines
-        for message in read(lines, session=session):
-            yield {**message, **own}
-            count += 1
+        return ({**message, **own} for message in read(lines, session=session))
+
+    def add(sent: int) -> None:
+        nonlocal count
+        count += sent
 
     async def work() -> None:
         async with chosen.signed_in() as side:
             if source is not None:
-                feed: MessageFeed = Feed(source.fileno(), counted)
+                feed: MessageFeed = Feed(source.fileno(), parse)
             else:
-                feed = _GivenMessages(list(counted([(body or "").encode()])))
-            await send_all(side.open_sender(path), feed, batch=100, timeout=None, advice=_ADVICE)
+                feed = _GivenMessages(list(parse([given_body])))
+            sender = side.open_sender(path)
+            await send_all(sender, feed, batch=100, timeout=None, advice=_ADVICE, on_sent=add)
 
-    asyncio.run(work())
-    if as_json:
-        print_json({"path": path, "sent": count})
-    else:
-        click.echo(f"{path} of {chosen.name}: {count:,} sent")
+    try:
+        asyncio.run(work())
+    finally:  # also where it ends early: the rest can be sent then, and no more
+        if as_json:
+            print_json({"path": path, "sent": count})
+        else:
+            click.echo(f"{path} of {chosen.name}: {count:,} sent")
+
+
+def _encode_body(body: str) -> bytes:
+    try:
+        return body.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError("BODY is no text in UTF-8; `messages send --file` takes any bytes") from None
 
 
 class _GivenMessages:
@@ -270,7 +287,10 @@ def _parse_properties(given: tuple[str, ...]) -> dict[str, Any]:
         if not name or not equals:
             raise ConfigurationError(f"--property {text}: write NAME=VALUE, such as priority=3")
         parsed = parse_value(value)
-        values[name] = parsed if isinstance(parsed, str | int | float) else value
+        if isinstance(parsed, int) and not -(2**63) <= parsed < 2**63:
+            raise ConfigurationError(f"--property {text}: a whole number has 64 bits")
+        is_plain = isinstance(parsed, str | int) or (isinstance(parsed, float) and math.isfinite(parsed))
+        values[name] = parsed if is_plain else value  # what no number can say stays a text
     return values
 
 
@@ -425,7 +445,7 @@ def import_messages(
     else:
         before = f", {done.before:,} were before" if done.before else ""
         click.echo(f"{place}: {len(done.imported):,} imported{before}")
-        _print_missing(done, has_journal=journal is not None)
+        _print_missing(done, has_journal=journal is not None and done.is_noted)
     return _INCOMPLETE if done.refused or done.failure is not None else 0
 
 

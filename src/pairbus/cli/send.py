@@ -7,7 +7,7 @@ import itertools
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -99,13 +99,17 @@ async def send_all(
     batch: int,
     timeout: float | None,
     advice: str = "neither primary nor backlog took it, `pairbus check` tells more",
+    on_sent: Callable[[int], None] = lambda count: None,
 ) -> None:
-    """Send what a feed brings, in batches where it can. `advice` is for those whose messages nobody took."""
+    """Send what a feed brings, in batches where it can. `advice` is for those whose messages nobody took;
+    `on_sent` hears how many were, send by send.
+    """
     try:
         async with sender:
             while messages := await feed.take(batch):
                 for _, group in itertools.groupby(messages, key=_belonging):
-                    await _send_group(sender, list(group), timeout)
+                    async for count in _send_group(sender, list(group), timeout):
+                        on_sent(count)
     except (PairbusError, OSError):
         raise
     except Exception as error:
@@ -119,16 +123,12 @@ def _belonging(message: FedMessage) -> tuple[Any, Any]:
 
 async def _send_group(
     sender: PairedSender | EntitySender, group: Sequence[FedMessage], timeout: float | None
-) -> None:
+) -> AsyncIterator[int]:
+    """How many were sent, send by send."""
+    waiting = deque(group)
     if len(group) == 1:
-        await sender.send_messages(group[0], timeout=timeout)
-    else:
-        await _send_batches(sender, deque(group), timeout)
-
-
-async def _send_batches(
-    sender: PairedSender | EntitySender, waiting: deque[FedMessage], timeout: float | None
-) -> None:
+        await sender.send_messages(waiting.popleft(), timeout=timeout)
+        yield 1
     while waiting:
         batch = await sender.create_message_batch()
         try:
@@ -138,8 +138,10 @@ async def _send_batches(
         except ValueError:
             if not len(batch):  # too large for any batch, or no message at all: the sender will tell
                 await sender.send_messages(waiting.popleft(), timeout=timeout)
+                yield 1
                 continue
         await sender.send_messages(batch, timeout=timeout)
+        yield len(batch)
 
 
 def _told(path: str, error: Exception, advice: str) -> PairbusError:

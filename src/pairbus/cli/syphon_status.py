@@ -165,7 +165,8 @@ async def _look_at_secondary(backlog: Backlog) -> tuple[LeaseView | None, Backlo
 
 def _print(seen: _Seen) -> None:
     click.echo(f"lease    {_describe_lease(seen.lease)}")
-    click.echo(f"syphon   {_describe_syphon(seen.syphon)}")
+    is_free = seen.lease is not None and seen.lease.is_held is False
+    click.echo(f"syphon   {_describe_syphon(seen.syphon, is_free=is_free)}")
     depth = seen.depth
     if depth is None:
         click.echo("backlog  not looked at: name the pair for that")
@@ -200,9 +201,13 @@ def _describe_lease(lease: LeaseView | None) -> str:
     return f"held by {lease.holder or 'a syphon that left no word of itself'}"
 
 
-def _describe_syphon(told: Mapping[str, Any] | None) -> str:
+def _describe_syphon(told: Mapping[str, Any] | None, *, is_free: bool) -> str:
+    """`is_free`: nobody holds the lease, so that what a file tells is the last word of one that died."""
     if told is None:
         return "none runs with this state or these records"
+    if is_free and told["age"] > 0:
+        moved = f"had moved {told['moved']:,} when last heard of {told['age']:,.0f} s ago"
+        return f"none runs; one {moved}, and seems to have been killed"
     handled = told["moved"] + told["dead_lettered"]
     total = told.get("total")
     of = "" if total is None else f" of {max(total, handled):,}"

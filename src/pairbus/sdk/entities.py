@@ -28,6 +28,8 @@ _SUBSCRIPTION = re.compile(r"(.+)/subscriptions/([^/]+)(?:/rules/([^/]+))?", re.
 # The longest duration that .NET knows stands for no end.
 _FOR_EVER = timedelta(days=10_675_199)
 # What the rule of a subscription is called that was made with a filter.
+# As the SDK writes one; weeks, months and years it does not know.
+_DURATION = re.compile(r"P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?")
 _ONLY_RULE = "filter"
 # What the SDK raises where there is no queue; where there is a topic it looks for a queue in its description.
 _NO_QUEUE = (ResourceNotFoundError, AttributeError)
@@ -177,21 +179,35 @@ async def create_entity(
         if address.rule is None:
             await make(*names, **keywords)
         if address.subscription is not None and (sql is not None or address.rule is not None):
-            await admin.create_rule(
-                address.entity,
-                address.subscription,
-                address.rule or _ONLY_RULE,
-                filter=SqlRuleFilter(sql if sql is not None else "1=1"),
-                action=None if action is None else SqlRuleAction(action),
-            )
-            if address.rule is None:
-                # In this order a message that comes meanwhile is taken once too often, and not lost.
-                await admin.delete_rule(address.entity, address.subscription, DEFAULT_RULE)
+            await _create_rule(admin, address, sql if sql is not None else "1=1", action)
     except ResourceExistsError:
         if not if_missing:
             raise
         return False
     return True
+
+
+async def _create_rule(
+    admin: ServiceBusAdministrationClient, address: EntityAddress, sql: str, action: str | None
+) -> None:
+    """The rule that the address names, or the only one of a subscription that has just been made."""
+    entity, subscription = address.entity, address.subscription
+    assert subscription is not None
+    try:
+        await admin.create_rule(
+            entity,
+            subscription,
+            address.rule or _ONLY_RULE,
+            filter=SqlRuleFilter(sql),
+            action=None if action is None else SqlRuleAction(action),
+        )
+    except (AzureError, OSError):
+        if address.rule is None:  # it would take every message
+            await admin.delete_subscription(entity, subscription)
+        raise
+    if address.rule is None:
+        # In this order a message that comes meanwhile is taken once too often, and not lost.
+        await admin.delete_rule(entity, subscription, DEFAULT_RULE)
 
 
 async def delete_entity(
@@ -243,8 +259,8 @@ def _parse_settings(create: Callable[..., Any], given: Sequence[str]) -> dict[st
 def _parse_setting(text: str, kind: str, value: str) -> Any:
     parsed = parse_value(value)
     is_flag = isinstance(parsed, bool)
-    if "timedelta" in kind and isinstance(parsed, int | float) and not is_flag:
-        return timedelta(seconds=parsed)
+    if "timedelta" in kind:
+        return _parse_duration(text, value, parsed)
     if "str" in kind:
         return value
     if is_flag != ("bool" in kind) or not isinstance(parsed, int):
@@ -252,3 +268,14 @@ def _parse_setting(text: str, kind: str, value: str) -> Any:
             f"--set {text}: write {'true or false' if 'bool' in kind else 'a whole number'}"
         )
     return parsed
+
+
+def _parse_duration(text: str, value: str, parsed: Any) -> Any:
+    if isinstance(parsed, int | float) and not isinstance(parsed, bool):
+        try:
+            return timedelta(seconds=parsed)
+        except (ValueError, OverflowError):
+            raise ConfigurationError(f"--set {text}: there is no such duration; write seconds") from None
+    if not _DURATION.fullmatch(value):
+        raise ConfigurationError(f"--set {text}: write seconds, or a duration such as PT1M or P14D")
+    return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from pairbus.plumbing.json_text import parse_json
 
 log = logging.getLogger(__name__)
 _NAME = ".syphon-{run}.json"
+# After so many seconds without a word a syphon is dead: it tells something every few of them.
+_DEAD_AFTER = 300.0
 # How much of what was measured before counts.
 _INERTIA = 0.7
 
@@ -45,9 +48,12 @@ def write_status(records: Path, run: str, told: Mapping[str, Any]) -> None:
 
 
 def remove_status(records: Path, run: str) -> None:
-    """Nothing is told any more."""
+    """Nothing is told any more; and nothing by those that died long ago."""
     try:
         (records / _NAME.format(run=run)).unlink(missing_ok=True)
+        for path in records.glob(_NAME.format(run="*")):
+            if time.time() - path.stat().st_mtime > _DEAD_AFTER:
+                path.unlink(missing_ok=True)
     except OSError as error:
         log.debug("the status of the syphon cannot be removed from %s: %s", records, error)
 

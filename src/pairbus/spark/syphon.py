@@ -130,6 +130,7 @@ class Syphon:
         self.records = _records_for(records, self._state, len(given))
         self._places = tuple(dict.fromkeys(self.records))
         self._run_id = secrets.token_hex(8)
+        self._since = time.time()
         self._tally = RunTally()
         kind = leash or self._choose_leash()
         epochs = Epochs(busy=busy_epoch, longest=longest_epoch, poll=max(one.poll for one in self._options))
@@ -315,8 +316,8 @@ class Syphon:
         """For `pairbus syphon status`, by the leash and by a file beside the receipts."""
         handled = progress.moved + progress.dead_lettered
         self._speed.note(handled, time.monotonic())
-        holder = Holder.of_this_process(self._run_id, kind=self._engine.kind, now=time.time())
-        told = {**progress.to_dict(), "rate": self._speed.rate, "at": holder.since, "who": asdict(holder)}
+        holder = Holder.of_this_process(self._run_id, kind=self._engine.kind, now=self._since)
+        told = {**progress.to_dict(), "rate": self._speed.rate, "at": time.time(), "who": asdict(holder)}
         self._leash.facts = {name: told[name] for name in told if name not in _TOLD_BY_LEASH}
         for directory in self._directories:
             write_status(directory, self._run_id, told)
