@@ -22,7 +22,15 @@ NAMESPACES = {"contoso": PRIMARY_ENV, "contoso-dr": SECONDARY_ENV, "fabrikam": O
 SHORT_FORM = 10_000
 MESSAGES = int(os.environ.get("PAIRBUS_SYPHON_MESSAGES") or SHORT_FORM)
 # What needs Java processes of its own, or waits for long, is for the long form.
-LONG_FORM = ("cluster", "connect_loss", "source_driver", "source_notebook", "store_kills", "submit")
+LONG_FORM = (
+    "cluster",
+    "connect_loss",
+    "kills",
+    "source_driver",
+    "source_notebook",
+    "store_kills",
+    "submit",
+)
 IS_LONG = MESSAGES > SHORT_FORM
 collect_ignore = [] if IS_LONG else [f"test_{name}.py" for name in LONG_FORM]
 

@@ -165,6 +165,7 @@ def test_spark_bills_what_the_reference_does(spark: Any, expected: Report, tmp_p
     assert spark.read.parquet(str(out / "lines.parquet")).count() == len(lines)
 
 
+@pytest.mark.long
 def test_what_comes_late_or_twice_is_counted_once(spark: Any, expected: Report, tmp_path: Path) -> None:
     records, kept = tmp_path / "records", tmp_path / "kept"
     rows = [*make_rows(), *BAD]

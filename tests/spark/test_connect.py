@@ -114,6 +114,7 @@ print(json.dumps([found, spark.read.parquet(f"{sys.argv[2]}/out").count()]))
 """
 
 
+@pytest.mark.long
 def test_service_bus_is_read_and_written(connect: str, full_bus: Bus, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SOURCE, PRIMARY_ENV, str(tmp_path)],

@@ -29,6 +29,7 @@ def sql(query: str, *options: str) -> int:
     return main(["backlog", "sql", query, *pair, *options])
 
 
+@pytest.mark.long
 def test_the_backlog_is_asked_in_sql(
     kept_session: Any, bus: Bus, pair: PumpPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

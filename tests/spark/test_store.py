@@ -104,6 +104,7 @@ def test_receipts_become_tables_by_day_and_are_counted_once_all_the_way(spark: A
     assert sum(name.endswith(".head") for name in names) <= 2, "ended writers are forgotten"
 
 
+@pytest.mark.long
 def test_who_reads_beside_two_compactions_begins_anew_and_sees_all(
     spark: Any, place: StoreUri, monkeypatch: pytest.MonkeyPatch
 ) -> None:
