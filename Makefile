@@ -8,9 +8,9 @@ LOCK := requirements/dev.txt
 LOCKED := .venv/.locked
 READY := .venv/.ready
 
-# Five workers keep two cores busy: many tests wait for another process, or for the SDK. Rewritten tests are kept in
+# Four workers keep two cores busy: many tests wait for another process, or for the SDK. Rewritten tests are kept in
 # __pycache__, whatever the environment says, or each worker would rewrite them all.
-WORKERS ?= 5
+WORKERS ?= 4
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
 # What needs neither the SDK's time nor other programs.
