@@ -27,9 +27,9 @@ T = TypeVar("T")
 _SUBSCRIPTION = re.compile(r"(.+)/subscriptions/([^/]+)(?:/rules/([^/]+))?", re.IGNORECASE)
 # The longest duration that .NET knows stands for no end.
 _FOR_EVER = timedelta(days=10_675_199)
-# What the rule of a subscription is called that was made with a filter.
 # As the SDK writes one; weeks, months and years it does not know.
 _DURATION = re.compile(r"P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?")
+# What the rule of a subscription is called that was made with a filter.
 _ONLY_RULE = "filter"
 # What the SDK raises where there is no queue; where there is a topic it looks for a queue in its description.
 _NO_QUEUE = (ResourceNotFoundError, AttributeError)
