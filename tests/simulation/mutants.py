@@ -24,6 +24,7 @@ from pairbus.client.sending.calls import EntityCall
 from pairbus.client.sending.link import Ending, SendLink
 from pairbus.client.sending.message import raw_of, wrapped_copy
 from pairbus.client.sending.pinger import Pinger
+from pairbus.client.sending.router import Router
 from pairbus.client.sending.sessions import SessionPicture, StayingSessions
 from pairbus.client.sending.spool import Spool
 from pairbus.client.sending.spool_lane import SpoolLane
@@ -398,6 +399,14 @@ def _let_a_sessions_calls_overtake_each_other() -> Iterator[Any]:
         yield
 
     yield _always(StayingSessions, "in_line", in_line)
+
+
+@mutant("let a session overtake what it has in the spool", world="client")
+def _let_a_session_overtake_what_it_has_in_the_spool() -> Iterator[Any]:
+    async def lines_up(original: Any, self: Router, *given: Any) -> bool:
+        return False
+
+    yield _always(Router, "_lines_up", lines_up)
 
 
 @mutant("take a time-out for a yes", world="client")
