@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.cli.complaints import EXTRAS, complain_of
-from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED, TransportError
+from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
 from tests.guards.test_layers import DISTRIBUTIONS
 
 from .process import PATIENCE, call
@@ -121,7 +121,7 @@ def spark_error(text: str) -> Exception:
         (
             "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
             '  File "x.py", line 3, in peek\nOSError: [Errno 111] refused\n\nDuring handling:\n'
-            "pairbus.pump.errors.TransportError: pairbus:connection-lost: a:1: [Errno 111] refused\n",
+            "pairbus.wire.errors.TransportError: pairbus:connection-lost: a:1: [Errno 111] refused\n",
             "a Spark task failed: cannot reach a:1: [Errno 111] refused; is it up, and is its connection "
             "string right?",
         ),

@@ -22,8 +22,8 @@ from pairbus.client.hosted import transport
 from pairbus.client.state.status_file import read_status_files
 from pairbus.ledger import closed_segments, read_operations
 from pairbus.options import SendAvailabilityOptions
-from pairbus.pump.tokens import SasTokens
 from pairbus.testing import ManualTimers
+from pairbus.wire.tokens import SasTokens
 from tests.ledger.receipts import read_receipts
 
 from .scene import Scene, eventually, text

@@ -19,7 +19,7 @@ ROWS = (
     {"options", "clock", "timers", "portal", "metering", "stages", "fault_kinds", "plumbing", "charts"},
     {"stores"},
     {"pairing", "amqp", "ledger"},
-    {"sdk", "cost"},
+    {"sdk", "cost", "wire"},
     {"pump", "broker"},
     {"backlog", "lease"},
     {"client"},

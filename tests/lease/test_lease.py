@@ -20,7 +20,7 @@ from pairbus.ledger.operation_log import OperationSums
 from pairbus.pairing.names import lease_queue_name
 from pairbus.pump import PumpPair
 from pairbus.pump.amqp_transport import AmqpTransport
-from pairbus.pump.meter import Meter
+from pairbus.wire.meter import Meter
 from tests.waiting import eventually
 
 QUEUE = lease_queue_name("contoso")

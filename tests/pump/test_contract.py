@@ -13,12 +13,12 @@ from pairbus.amqp.message import MessageSections, Properties, encode_data, encod
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.clock import SystemClock
-from pairbus.pump.errors import TransportError
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Delivery, Transport, Unit
 from pairbus.pump.unwrapping import read_postmark
+from pairbus.wire.errors import TransportError
 from tests.simulation.checker import stored
 from tests.simulation.faults import Fault, Weather
 from tests.simulation.namespace import SimulatedNamespace

@@ -11,10 +11,10 @@ from pairbus.amqp.link import Link
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.pump import PumpOptions
 from pairbus.pump.amqp_transport import AmqpDestination
-from pairbus.pump.links import SenderLink, Wave
 from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit
+from pairbus.wire.links import SenderLink, Wave
 from tests.waiting import eventually
 
 from .bench import Bench, envelope

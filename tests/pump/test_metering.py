@@ -11,11 +11,11 @@ import pytest
 from pairbus.broker.counters import OperationKind
 from pairbus.ledger.operation_log import OperationSums
 from pairbus.pump import Pump, PumpOptions
-from pairbus.pump.meter import Meter
 from pairbus.pump.pair import ResolvedSide
 from pairbus.pump.pump import OpenTransport, open_transport
 from pairbus.pump.transport import Transport
 from pairbus.stages import Stage
+from pairbus.wire.meter import Meter
 from tests.waiting import eventually
 
 from .bench import Bench, envelope

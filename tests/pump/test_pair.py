@@ -13,7 +13,7 @@ import pytest
 from pairbus.broker.access.certificate import ensure_certificate
 from pairbus.errors import ConfigurationError
 from pairbus.pump import PumpOptions, PumpPair, Side
-from pairbus.pump.tokens import CredentialTokens, FixedToken, SasTokens
+from pairbus.wire.tokens import CredentialTokens, FixedToken, SasTokens
 
 TEXT = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
 

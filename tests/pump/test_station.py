@@ -11,13 +11,13 @@ from pairbus.clock import SystemClock
 from pairbus.ledger.receipts import MemoryReceipts
 from pairbus.pump import PumpOptions
 from pairbus.pump.destinations import Destinations
-from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED, TransportError
 from pairbus.pump.judgement import judge
 from pairbus.pump.rate import Limiter
 from pairbus.pump.station import Station
 from pairbus.pump.summary import PumpTally
 from pairbus.pump.transport import Transport
 from pairbus.pump.turnstile import Turnstile
+from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
 
 
 class FrozenClock(SystemClock):

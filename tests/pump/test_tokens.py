@@ -18,11 +18,11 @@ from pairbus.broker.engine.tiers import RELAXED
 from pairbus.clock import SystemClock
 from pairbus.pairing.names import parse_connection_string
 from pairbus.pump import Pump, PumpOptions, PumpPair, Side
-from pairbus.pump.amqp_line import AmqpLine
 from pairbus.pump.amqp_transport import AmqpTransport
-from pairbus.pump.errors import CONNECTION_LOST, TransportError
-from pairbus.pump.tokens import CbsToken, SasTokens
 from pairbus.pump.transport import BacklogSource
+from pairbus.wire.errors import CONNECTION_LOST, TransportError
+from pairbus.wire.line import AmqpLine
+from pairbus.wire.tokens import CbsToken, SasTokens
 from tests.waiting import PATIENCE, eventually
 
 from .bench import Bench, envelope, opened

@@ -37,7 +37,6 @@ from pairbus.pump import judgement as judgement_module
 from pairbus.pump import lanes as lanes_module
 from pairbus.pump.burials import Burials
 from pairbus.pump.destinations import Destinations
-from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED, TransportError
 from pairbus.pump.intake import Intake, Stray
 from pairbus.pump.judgement import Remedy
 from pairbus.pump.lanes import Lanes
@@ -45,6 +44,7 @@ from pairbus.pump.parcel import Parcel
 from pairbus.pump.queue import QueuePump
 from pairbus.pump.station import Station
 from pairbus.pump.unwrapping import OpenedEnvelope, open_envelope
+from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
 
 from .search import Finding, find
 

@@ -15,10 +15,10 @@ from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.results import Handout
 from pairbus.broker.links.wire import render_delivery, render_peeked
-from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED, TransportError
-from pairbus.pump.meter import Meter
 from pairbus.pump.transport import Delivery, Peeked, Refusal, Unit
 from pairbus.pump.unwrapping import read_postmark
+from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
+from pairbus.wire.meter import Meter
 
 from .loop import current_process, outside
 from .namespace import Attempt, Connection, Link, LostWord, Receiver, SimulatedNamespace, message_id

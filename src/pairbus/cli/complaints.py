@@ -70,7 +70,7 @@ def _missing_library(error: ModuleNotFoundError) -> Complaint | None:
 
 def _in_words(text: str) -> str:
     """The text of an error; the conditions that the pump has for lines that are down become sentences."""
-    from pairbus.pump.errors import CONNECTION_LOST, UNANSWERED  # late: only where something failed
+    from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED  # late: only where something failed
 
     condition, _, told = text.partition(": ")
     if condition == CONNECTION_LOST:

@@ -10,13 +10,13 @@ from pairbus.amqp.events import LinkAttached
 from pairbus.amqp.message import Properties, encode_data, encode_properties, scan
 from pairbus.amqp.performatives import ACCEPTED
 from pairbus.amqp.types import Int, Symbol
-from pairbus.pump.amqp_line import AmqpLine
 from pairbus.pump.amqp_transport import AmqpTransport
-from pairbus.pump.errors import TransportError
-from pairbus.pump.links import ReceiverLink
-from pairbus.pump.meter import Meter
-from pairbus.pump.requests import RequestLink
 from pairbus.pump.transport import Unit
+from pairbus.wire.errors import TransportError
+from pairbus.wire.line import AmqpLine
+from pairbus.wire.links import ReceiverLink
+from pairbus.wire.meter import Meter
+from pairbus.wire.requests import RequestLink
 
 SESSION = "lease"
 #: What provisioning gives to the queue; no lock is believed to last longer, and none that is much shorter.

@@ -29,7 +29,7 @@ from typing import Literal
 from pairbus import conditions
 from pairbus.pairing.names import lease_queue_name
 from pairbus.pump.amqp_transport import AmqpTransport
-from pairbus.pump.errors import TransportError
+from pairbus.wire.errors import TransportError
 
 from .holding import SessionHold, peek_announcement
 from .view import Holder, parse_holder

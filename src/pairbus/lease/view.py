@@ -12,7 +12,7 @@ from pairbus.errors import PairbusError
 from pairbus.pairing.names import lease_queue_name
 from pairbus.plumbing.json_text import parse_json
 from pairbus.pump.amqp_transport import AmqpTransport
-from pairbus.pump.errors import TransportError
+from pairbus.wire.errors import TransportError
 
 from .holding import SessionHold, peek_announcement
 

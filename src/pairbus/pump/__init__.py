@@ -1,6 +1,7 @@
 """The pump: moves messages from backlog queues to where they belong."""
 
-from .errors import TransportError
+from pairbus.wire.errors import TransportError
+
 from .options import PumpOptions
 from .pair import PumpPair, Side
 from .pump import Pump

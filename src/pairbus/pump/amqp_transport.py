@@ -15,14 +15,14 @@ from pairbus.amqp.performatives import ACCEPTED, RELEASED, AmqpError, DeliverySt
 from pairbus.amqp.types import Array, Int, Symbol, UInt
 from pairbus.clock import Clock, SystemClock
 from pairbus.pairing.failures import Fate
+from pairbus.wire.errors import UNANSWERED, TransportError
+from pairbus.wire.line import AmqpLine, Place
+from pairbus.wire.links import BATCH_FORMAT, ReceiverLink, SenderLink, encode_batch
+from pairbus.wire.meter import Meter
+from pairbus.wire.requests import RequestLink
+from pairbus.wire.tokens import CredentialTokens, TokenSource
 
-from .amqp_line import AmqpLine, Place
-from .errors import UNANSWERED, TransportError
-from .links import BATCH_FORMAT, ReceiverLink, SenderLink, encode_batch
-from .meter import Meter
 from .peeked_page import read_page
-from .requests import RequestLink
-from .tokens import CredentialTokens, TokenSource
 from .transport import Delivery, Peeked, Refusal, Unit
 from .unwrapping import read_postmark
 

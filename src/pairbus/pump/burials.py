@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from pairbus.pairing.names import path_key
+from pairbus.wire.errors import TransportError
 
-from .errors import TransportError
 from .intake import Stray
 from .judgement import Judgement
 from .parcel import Parcel, ReceiptBook

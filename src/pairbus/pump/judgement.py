@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pairbus import conditions
-
-from .errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, TransportError
+from pairbus.wire.errors import CONNECTION_LOST, OF_A_MESSAGE, SUSPECTED, UNANSWERED, TransportError
 
 
 class Remedy(Enum):
@@ -36,14 +35,7 @@ _TABLE: dict[str, tuple[Remedy, str]] = {
     conditions.NOT_FOUND: (Remedy.GONE, "EntityNotFound"),
     conditions.RESOURCE_DELETED: (Remedy.GONE, "EntityNotFound"),
     conditions.UNAUTHORIZED: (Remedy.DENIED, "NotAuthorized"),
-    conditions.MESSAGE_SIZE_EXCEEDED: (Remedy.POISON, "MessageTooLarge"),
-    conditions.NOT_ALLOWED: (Remedy.POISON, "NotAllowed"),
-    conditions.DECODE_ERROR: (Remedy.POISON, "Malformed"),
-    conditions.INVALID_FIELD: (Remedy.POISON, "Malformed"),
-    conditions.PRECONDITION_FAILED: (Remedy.POISON, "NotAllowed"),
-    conditions.NOT_IMPLEMENTED: (Remedy.POISON, "NotAllowed"),
-    conditions.ARGUMENT_ERROR: (Remedy.POISON, "Malformed"),
-    conditions.ARGUMENT_OUT_OF_RANGE: (Remedy.POISON, "Malformed"),
+    **{condition: (Remedy.POISON, reason) for condition, reason in OF_A_MESSAGE.items()},
 }
 # What a namespace answers, or does not, that is asked for too much. All else is a matter of one path.
 _STRAIN = {CONNECTION_LOST, UNANSWERED, conditions.SERVER_BUSY, conditions.TIMEOUT, conditions.INTERNAL_ERROR}

@@ -24,9 +24,8 @@ from pairbus.pairing.names import (
 )
 from pairbus.plumbing.hosts import is_loopback
 from pairbus.sdk.credentials import default_credential
-
-from .amqp_line import Place
-from .tokens import CredentialTokens, FixedToken, SasTokens, TokenSource
+from pairbus.wire.line import Place
+from pairbus.wire.tokens import CredentialTokens, FixedToken, SasTokens, TokenSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

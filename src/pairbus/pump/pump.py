@@ -13,11 +13,11 @@ from pairbus.errors import ConfigurationError
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import MemoryReceipts, Receipts
 from pairbus.pairing.names import primary_name
+from pairbus.wire.meter import Meter
 
 from .amqp_transport import AmqpTransport
 from .destinations import Destinations
 from .headway import Headway
-from .meter import Meter
 from .options import PumpOptions
 from .pair import PumpPair, ResolvedSide
 from .queue import QueuePump

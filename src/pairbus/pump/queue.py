@@ -27,9 +27,9 @@ from math import ceil, inf
 from typing import Any
 
 from pairbus import conditions
+from pairbus.wire.errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, TransportError
 
 from .burials import Burials
-from .errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, TransportError
 from .intake import PEEK_PAGE, Intake, Stray
 from .judgement import Remedy, judge
 from .lanes import Lanes

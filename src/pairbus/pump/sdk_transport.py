@@ -27,12 +27,12 @@ from pairbus.amqp.message import scan
 from pairbus.pairing.failures import Fate
 from pairbus.sdk.failures import describe
 from pairbus.sdk.privates import is_settled_by_request
+from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
+from pairbus.wire.meter import Meter
+from pairbus.wire.tokens import close_credential
 
-from .errors import CONNECTION_LOST, UNANSWERED, TransportError
-from .meter import Meter
 from .pair import ResolvedSide
 from .sdk_messages import to_annotated, to_payload
-from .tokens import close_credential
 from .transport import Delivery, Peeked, Refusal, Unit
 
 # Rule 2.

@@ -24,9 +24,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from pairbus.amqp.message import MessageSections
-
-from .errors import TransportError
-from .meter import Meter
+from pairbus.wire.errors import TransportError
+from pairbus.wire.meter import Meter
 
 #: None for success.
 Refusal = TransportError | None

@@ -19,8 +19,8 @@ from pairbus.ledger.operation_log import OperationLog
 from pairbus.pairing.names import primary_name
 from pairbus.portal import Portal
 from pairbus.pump.amqp_transport import AmqpTransport
-from pairbus.pump.meter import Meter
 from pairbus.stores.places import RecordPlace
+from pairbus.wire.meter import Meter
 
 from .engine import TICK
 from .leash.leash import Leash

@@ -11,11 +11,11 @@ from pairbus.conditions import NOT_FOUND
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import path_key, primary_name
-from pairbus.pump.errors import TransportError
-from pairbus.pump.meter import Meter
 from pairbus.pump.transport import BacklogSource
 from pairbus.pump.unwrapping import read_address
 from pairbus.sdk.side import SdkSide
+from pairbus.wire.errors import TransportError
+from pairbus.wire.meter import Meter
 
 from .transport import open_transport
 

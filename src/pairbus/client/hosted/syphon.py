@@ -37,12 +37,12 @@ from pairbus.pairing.names import primary_name
 from pairbus.plumbing.files import make_directory
 from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
 from pairbus.pump.amqp_transport import AmqpTransport
-from pairbus.pump.meter import Meter
 from pairbus.pump.pair import ResolvedSide
 from pairbus.pump.transport import Transport
 from pairbus.sdk.side import SdkSide
 from pairbus.stages import Role
 from pairbus.timers import Timers
+from pairbus.wire.meter import Meter
 
 from .transport import open_transport, pump_side
 

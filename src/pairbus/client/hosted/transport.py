@@ -13,9 +13,9 @@ from azure.servicebus import TransportType
 
 from pairbus.pump import Side as PumpSide
 from pairbus.pump.amqp_transport import AmqpTransport
-from pairbus.pump.tokens import CbsToken, CredentialTokens, FixedToken, SasTokens, TokenSource
 from pairbus.pump.transport import Transport
 from pairbus.sdk.side import SdkSide
+from pairbus.wire.tokens import CbsToken, CredentialTokens, FixedToken, SasTokens, TokenSource
 
 # Keywords of the SDK that change how it reaches a namespace.
 _SDK_ONLY = ("http_proxy", "custom_endpoint_address", "ssl_context")

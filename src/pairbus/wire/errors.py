@@ -6,6 +6,7 @@ PairbusError
 
 from __future__ import annotations
 
+from pairbus import conditions
 from pairbus.errors import PairbusError
 
 # Conditions of our own beside those of AMQP: the line broke, nothing came back in time, or one of several
@@ -13,6 +14,17 @@ from pairbus.errors import PairbusError
 CONNECTION_LOST = "pairbus:connection-lost"
 UNANSWERED = "pairbus:unanswered"
 SUSPECTED = "pairbus:suspected"
+# What a peer says of what is in a message, and of nothing else, with a word for it.
+OF_A_MESSAGE = {
+    conditions.MESSAGE_SIZE_EXCEEDED: "MessageTooLarge",
+    conditions.NOT_ALLOWED: "NotAllowed",
+    conditions.DECODE_ERROR: "Malformed",
+    conditions.INVALID_FIELD: "Malformed",
+    conditions.PRECONDITION_FAILED: "NotAllowed",
+    conditions.NOT_IMPLEMENTED: "NotAllowed",
+    conditions.ARGUMENT_ERROR: "Malformed",
+    conditions.ARGUMENT_OUT_OF_RANGE: "Malformed",
+}
 
 
 class TransportError(PairbusError):

@@ -45,9 +45,8 @@ from pairbus.amqp.performatives import (
 from pairbus.amqp.session import Session
 from pairbus.pairing.failures import Fate
 
-from .amqp_line import AmqpLine
-from .errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, TransportError
-from .judgement import Remedy, judge
+from .errors import CONNECTION_LOST, OF_A_MESSAGE, SUSPECTED, UNANSWERED, TransportError
+from .line import AmqpLine
 from .meter import Meter
 
 # Microsoft's message format of a batch: an envelope whose data sections are each a whole encoded message.
@@ -245,7 +244,7 @@ class SenderLink(LinkEnd):
             if error.condition == conditions.UNAUTHORIZED:
                 # It was allowed when the link was attached, so that it is the token that has ended.
                 blamed = error = TransportError(conditions.AUTH_FAILED, error.description)
-            elif judge(error).verdict is Remedy.POISON:
+            elif error.condition in OF_A_MESSAGE:
                 # Rule 5.
                 error = TransportError(SUSPECTED, f"the link was lost with several messages on it: {error}")
         super().on_lost(error)

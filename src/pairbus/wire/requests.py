@@ -22,8 +22,8 @@ from pairbus.amqp.performatives import ACCEPTED
 from pairbus.amqp.session import Session
 from pairbus.pairing.failures import Fate
 
-from .amqp_line import AmqpLine
 from .errors import TransportError
+from .line import AmqpLine
 from .links import LinkEnd, SenderLink, attach_link
 
 _ANSWER_CREDIT = 100
