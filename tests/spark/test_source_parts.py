@@ -32,7 +32,7 @@ from pairbus.spark.source.decoding import MessagePage, make_batch
 from pairbus.spark.source.options import OPTIONS, SourceSettings
 from pairbus.spark.source.properties import read_map, text_map
 from pairbus.spark.source.reader import divide
-from pairbus.spark.source.sections import cut
+from pairbus.spark.source.sections import cut, cut_page
 from pairbus.spark.source.stream_reader import Span, share
 from pairbus.spark.source.values import UnreadableValue, from_text, to_text
 from tests.amqp.values import VALUES, same
@@ -82,6 +82,7 @@ def test_messages_are_cut_as_the_scanner_finds_their_sections(
     payload: bytes, size: int, place: int, byte: int
 ) -> None:
     changed = payload[:place] + bytes([byte]) + payload[place + 1 :]
+    whole: list[bytes] = []
     for one in (payload, payload[:size], changed):
         try:
             *raw, at = cut(one)
@@ -92,6 +93,9 @@ def test_messages_are_cut_as_the_scanner_finds_their_sections(
             assert expected is not None
             assert tuple(raw) == expected[:4]
             assert not at or one[at:] == expected[4]
+            whole.append(one)
+    for page in (whole, [payload, payload]):
+        assert list(zip(*cut_page(page), strict=True)) == list(map(cut, page))
 
 
 _numbers = st.integers(0, 2**62)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
 
@@ -138,15 +138,20 @@ class MessagePage:
     @cached_property
     def ids_and_tails(self) -> tuple[list[Any] | pa.Array, Alike[_Tail]]:
         """Message ids, and all other properties."""
-        ids, tails = [], []
-        for raw in self._sections.properties:
-            # A short list whose first field is a short string, which is what nearly every message has.
-            if raw[:4] != _SHORT_PROPERTIES or len(raw) < 8 or raw[6] != 0xA1:
-                fields = read_each(self._sections.properties, _read_properties)
-                return [_id(one[0]) for one in fields], Alike([one[1:] for one in fields])
-            end = 8 + raw[7]
-            ids.append(raw[8:end])
-            tails.append(raw[5:6] + raw[end:])  # the count of fields tells what they mean
+        sections = self._sections.properties
+        heads = set(map(itemgetter(slice(8)), sections))
+        # Short lists whose first field is a short string, which is what nearly every message has.
+        if not all(len(head) == 8 and head[:4] == _SHORT_PROPERTIES and head[6] == 0xA1 for head in heads):
+            fields = read_each(sections, _read_properties)
+            return [_id(one[0]) for one in fields], Alike([one[1:] for one in fields])
+        # The count of fields tells what those behind the id mean.
+        if len(heads) == 1:
+            count, end = sections[0][5:6], 8 + sections[0][7]
+            ids = list(map(itemgetter(slice(8, end)), sections))
+            tails = list(map(count.__add__, map(itemgetter(slice(end, None)), sections)))
+        else:
+            ids = [raw[8 : 8 + raw[7]] for raw in sections]
+            tails = [raw[5:6] + raw[8 + raw[7] :] for raw in sections]
         return _texts(ids), Alike(read_each(tails, _read_tail))
 
     @property
@@ -321,6 +326,8 @@ def _array(values: Column, kind: pa.DataType) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     if isinstance(values, Repeated):
+        if values.value is None:
+            return _nulls(values.count, kind)
         return _array([values.value], kind).take(pa.repeat(0, values.count))
     if pa.types.is_map(kind):
         return _map_array(values, kind)
@@ -330,6 +337,12 @@ def _array(values: Column, kind: pa.DataType) -> pa.Array:
         ]
         return pa.array(usual, pa.timestamp("ms", kind.tz)).cast(kind)
     return pa.array(values, kind)
+
+
+@lru_cache
+def _nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """Most columns of most batches: an array never changes, and may be had again."""
+    return pa.nulls(count, kind)
 
 
 def _texts(found: list[bytes] | pa.Array) -> pa.Array:

@@ -2,13 +2,15 @@
 
 Nearly every message has its sections in order, short or long lists and maps, and one data section that
 reaches to its end: such a one is cut by a look at a few bytes, and no object is made for it. Any other goes
-through the scanner and is cut the same.
+through the scanner and is cut the same. So is a page whose messages have sections of the same lengths.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import ne
 from typing import NamedTuple, TypeVar
 
 from pairbus.amqp.message import scan
@@ -22,6 +24,7 @@ _u32 = struct.Struct(">I").unpack_from
 _IN_ORDER = tuple((b"\x00S%c%c" % (code, short), b"\x00S%c%c" % (code, short + 16)) for code, short in (
     (0x70, 0xC0), (0x72, 0xC1), (0x73, 0xC0), (0x74, 0xC1),
 ))  # fmt: skip
+_SHORT = (b"\xc0", b"\xc1")
 _LONG_DATA, _SHORT_DATA = b"\x00\x53\x75\xb0", b"\x00\x53\x75\xa0"
 
 
@@ -39,7 +42,35 @@ def cut_page(payloads: Sequence[bytes]) -> PageSections:
     """The sections of messages."""
     if not payloads:
         return PageSections((), (), (), (), ())
-    return PageSections._make(zip(*map(cut, payloads), strict=True))
+    found = _cut_alike(payloads, cut(payloads[0]))
+    return PageSections._make(zip(*map(cut, payloads), strict=True)) if found is None else found
+
+
+def _cut_alike(payloads: Sequence[bytes], first: Cut) -> PageSections | None:
+    """Those of messages whose sections are as long as the first one's; None if one of them has others.
+
+    A page of an entity is mostly that, and is then cut without a line of Python for each message.
+    """
+    *sections, data_at = first
+    if not isinstance(data_at, int) or not data_at:
+        return None
+    lengths = [len(section) for section in sections]
+    form = struct.Struct(">{}s{}s{}s{}s4s".format(*lengths) + ("I" if data_at - sum(lengths) == 8 else "B"))
+    try:
+        *columns, kinds, sizes = zip(*map(form.unpack_from, payloads), strict=True)
+    except struct.error:
+        return None
+    for section, column in zip(sections, columns, strict=True):
+        if not all(map(bytes.startswith, column, repeat(_opening(section)))):
+            return None
+    if kinds.count(kinds[0]) < len(kinds) or any(map(ne, map(data_at.__add__, sizes), map(len, payloads))):
+        return None
+    return PageSections._make([*columns, (data_at,) * len(payloads)])
+
+
+def _opening(section: bytes) -> bytes:
+    """The bytes of a section that say what it is, and its size."""
+    return section[: 5 if section[3:4] in _SHORT else 8]
 
 
 def cut(payload: bytes) -> Cut:
