@@ -82,3 +82,9 @@ def test_help_imports_nothing_heavy() -> None:
     """`pairbus --help` answers in under 0.3 s, seen from its cause: what takes the time is not loaded."""
     loaded = modules_loaded_by("from pairbus.cli.main import main\nassert main(['--help']) == 0")
     assert loaded & HEAVY == {"click"}
+
+
+@pytest.mark.parametrize("module", ["task", "planner", "peeking", "source.source", "source.reader"])
+def test_workers_of_spark_start_without_the_sdk(module: str) -> None:
+    """Each of their processes imports it: half of their start was the SDK, which none of them calls."""
+    assert not {"aiohttp", "azure", "pandas"} & modules_loaded_by(f"import pairbus.spark.{module}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.backlog.discovery import ServedQueue
+from pairbus.backlog.served_queue import ServedQueue
 from pairbus.spark.leash.epochs import Epochs, deal
 
 QUEUES = [ServedQueue(index % 2, f"q/{index}") for index in range(10)]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.backlog.discovery import ServedQueue
+from pairbus.backlog.served_queue import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.spark.leash import documents, file_tether
 from pairbus.spark.leash import tether as tether_module

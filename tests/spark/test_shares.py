@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.backlog.discovery import ServedQueue
+from pairbus.backlog.served_queue import ServedQueue
 from pairbus.errors import ConfigurationError
 from pairbus.pump import PumpOptions, PumpPair
 from pairbus.spark.leash.ends import hold_leash

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
@@ -15,15 +15,9 @@ from pairbus.pump import PumpPair, Side
 from pairbus.sdk.administration import describe_trouble, judge_trouble, open_administration
 
 from .depth import read_depth
+from .served_queue import ServedQueue
 
 _LIST_LIMIT = 30.0
-
-
-class ServedQueue(NamedTuple):
-    """A backlog queue, and the index of its pair."""
-
-    pair: int
-    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,6 @@ from pairbus.pairing.names import (
     primary_name,
 )
 from pairbus.plumbing.hosts import is_loopback
-from pairbus.sdk.credentials import default_credential
 from pairbus.wire.line import Place
 from pairbus.wire.tokens import CredentialTokens, FixedToken, SasTokens, TokenSource
 
@@ -120,6 +119,8 @@ class ResolvedSide:
         """A new credential of the class that the side names."""
         name = self.side.credential
         if name == "default":
+            from pairbus.sdk.credentials import default_credential  # the SDK is slow to import
+
             return default_credential()
         module, _, attribute = name.partition(":")
         try:

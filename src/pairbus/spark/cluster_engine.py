@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from pairbus.backlog.discovery import ServedQueue
+from pairbus.backlog.served_queue import ServedQueue
 from pairbus.stores.places import RecordPlace, StoreUri
 
 from .engine import TICK, BackgroundWork, SyphonEngine, SyphonError

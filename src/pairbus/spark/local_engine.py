@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pairbus.backlog.discovery import ServedQueue
+from pairbus.backlog.served_queue import ServedQueue
 from pairbus.stores.places import RecordPlace
 
 from .engine import BackgroundWork, SyphonEngine, SyphonError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pairbus.backlog.discovery import ServedQueue
+from pairbus.backlog.served_queue import ServedQueue
 from pairbus.plumbing.json_text import parse_json
 
 from .leash.epochs import Shard

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pairbus.backlog.discovery import Backlog, Discovery, ServedQueue, discover_now
+from pairbus.backlog.discovery import Backlog, Discovery, discover_now
+from pairbus.backlog.served_queue import ServedQueue
 from pairbus.client.state.records import UNANSWERED, UNKNOWN
 from pairbus.errors import ConfigurationError
 from pairbus.ledger.receipts import KIND as RECEIPTS

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
 
-from pairbus.backlog.discovery import ServedQueue
+from pairbus.backlog.served_queue import ServedQueue
 
 BUSY_EPOCH = 5.0
 LONGEST_EPOCH = 900.0

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from pairbus.backlog.discovery import ServedQueue
+from pairbus.backlog.served_queue import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.stores.places import RecordPlace, name_of, parse_place
 

@@ -33,7 +33,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
-from pairbus.backlog.discovery import ServedQueue
+from pairbus.backlog.served_queue import ServedQueue
 from pairbus.plumbing.json_text import parse_json
 from pairbus.portal import Portal
 from pairbus.stores.places import RecordPlace, StoreUri

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from pairbus.backlog.discovery import ServedQueue
+from pairbus.backlog.served_queue import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.files import SECRET, hold_alone, make_directory, publish
 from pairbus.plumbing.json_text import parse_json
