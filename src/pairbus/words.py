@@ -11,6 +11,8 @@ DEAD_LETTER_QUEUE = "$DeadLetterQueue"
 TRANSFER_DEAD_LETTER_QUEUE = f"$Transfer/{DEAD_LETTER_QUEUE}"
 MANAGEMENT = "$management"
 CBS = "$cbs"
+#: By which an embedded namespace that has credits says how many, when a connection opens.
+CREDITS = "pairbus:credits"
 
 # ------------------------------------------------------------- messages
 #: An empty message with this content type is judged like any other, then dropped.

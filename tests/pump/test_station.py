@@ -16,7 +16,7 @@ from pairbus.pump.rate import Limiter
 from pairbus.pump.station import Station
 from pairbus.pump.summary import PumpTally
 from pairbus.pump.transport import Transport
-from pairbus.pump.turnstile import Turnstile
+from pairbus.pump.turnstile import Entrance, Turnstile
 from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED, TransportError
 
 
@@ -39,6 +39,7 @@ def station() -> Station:
         conditions=Destinations(first=1.0, longest=60.0),
         limiter=limiter,
         turnstile=Turnstile(limiter, FrozenClock()),
+        entrance=Entrance(limiter, FrozenClock()),
         tally=PumpTally(0.0),
         longest_wait=900.0,
     )
@@ -61,7 +62,8 @@ def test_trouble_slows_all_when_it_begins_and_not_with_each_try(station: Station
     assert station.limiter.rate == 1000
     for now in (10.0, 20.0, 40.0):
         assert station.conditions.claim_try("orders", now)
-        station.limiter._reacted_at = 0.0  # a reaction is long ago
+        assert station.limiter._outlet.gait is not None
+        station.limiter._outlet.gait._reacted_at = 0.0  # a reaction is long ago
         station.note_trouble("orders", judgement, now)
     assert station.limiter.rate == 1000
     station.conditions.sent("orders", 41.0)

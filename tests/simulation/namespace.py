@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from pairbus import conditions
 from pairbus.amqp.message import scan
 from pairbus.broker.counters import Counters, OperationKind
+from pairbus.broker.credits import Credits
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.events import EngineEvent
 from pairbus.broker.engine.message import Incoming
@@ -244,6 +245,7 @@ class SimulatedNamespace:
         #: Called with deliveries whose completion did not get through, or that were no longer locked.
         self.on_unsettled: Callable[[Sequence[Any], bool], None] = lambda deliveries, is_lock_lost: None
         self._limits = limits
+        self._throttled_until = 0.0
         self._tell = tell
         self._tokens = random.Random(f"tokens {name} {seed}")
         self._committed: list[EngineEvent] = []
@@ -348,6 +350,27 @@ class SimulatedNamespace:
         """Count an operation, as the broker does."""
         self.counters.count(entity, process, kind=kind, size=size)
 
+    def limit_credits(self, rate: int) -> None:
+        """Have so many credits a second, which begin anywhere."""
+        loop, phase = asyncio.get_running_loop(), self.chance.random()
+
+        def throttle(seconds: float) -> None:
+            loop.call_soon(self._throttle, loop.time() + seconds, context=outside())
+
+        credits = Credits(
+            rate, monotonic=lambda: loop.time() + phase, count_filters=lambda path: 0, throttle=throttle
+        )
+        self.counters.spend = credits.spend
+
+    def _throttle(self, until: float) -> None:
+        self._throttled_until = until
+        # A little later than a message that comes just then.
+        asyncio.get_running_loop().call_at(until + _APART, self.wake, context=outside())
+
+    @property
+    def is_throttled(self) -> bool:
+        return asyncio.get_running_loop().time() < self._throttled_until
+
     # -- faults
 
     def strikes(self, *kinds: FaultKind, entity: str | None = None) -> bool:
@@ -361,6 +384,8 @@ class SimulatedNamespace:
 
     def check(self, action: str, entity: str) -> None:
         """Raise Refused if a fault is in the way of sending, managing or attaching."""
+        if self.is_throttled:
+            raise Refused(*REFUSALS["busy"])
         kinds: tuple[FaultKind, ...] = ("busy", "error", "token")
         if action == "send":
             kinds = (*kinds, "full", "disabled")
@@ -445,6 +470,8 @@ class SimulatedNamespace:
         for receiver in [one for one in receivers if one.is_lost]:
             receivers.remove(receiver)
         if self.weather.strikes(self.name, asyncio.get_running_loop().time(), "silence", entity=queue.path):
+            return
+        if self.is_throttled:
             return
         for receiver in receivers:
             if receiver.credit > 0:

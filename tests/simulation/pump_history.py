@@ -190,6 +190,7 @@ class PumpHistory(SimulatedHistory):
             longest_back_off=20.0,
             progress_interval=60.0,
             max_rate=knobs.max_rate,
+            credits=knobs.credits,
         )
 
         def open_simulated(side: ResolvedSide, options: PumpOptions) -> SimulatedTransport:

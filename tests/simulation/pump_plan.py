@@ -76,6 +76,8 @@ class Knobs:
     skew: float
     start_rate: float = 2000.0
     max_rate: float | None = None
+    #: Credits a second of each namespace; 0 for none.
+    credits: int = 0
     #: So many pumps begin side by side, and are killed together after a while; then one goes on alone.
     rivals: int = 0
     rivals_for: float = 0.0

@@ -43,6 +43,7 @@ class SimulatedTransport:
         self.timeout = timeout
         self.longest_wait = inf
         self.meter = Meter()
+        self.on_credits: Callable[[float], None] = lambda credits: None
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
 

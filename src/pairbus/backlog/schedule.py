@@ -4,7 +4,8 @@
    and receives included; beyond that it throttles everybody. A message that is moved takes one on either
    side, to be received there and to be sent here; a message of the application takes one to be sent and one
    to be received.
-2. Of what the application leaves, a drain uses a part: credits come second by second, and so does load.
+2. Of what the application leaves, a drain uses a part, the same as that to which a pump goes back by itself
+   where it meets the wall (`pump.gait`): credits come second by second, and so does load.
 3. Premium has no credits; its units are the limit, which nobody can tell from outside.
 """
 
@@ -14,11 +15,9 @@ from dataclasses import asdict, dataclass
 from math import ceil, inf
 from typing import Any, Literal
 
+from pairbus.pump.gait import KEPT, STANDARD_CREDITS
+
 PlanTier = Literal["standard", "premium"]
-#: Of the Standard tier, a second and namespace.
-CREDITS = 1000.0
-#: Rule 2.
-USED = 0.9
 #: What one shard, a core of its own, moves a second: about half of what a quiet machine was measured to do.
 SHARD_RATE = 5000.0
 
@@ -42,7 +41,7 @@ def most_rate(tier: PlanTier, app_rate: float) -> float:
     """Messages a second that a drain may move, beside an application that sends and receives so many."""
     if tier == "premium":
         return inf
-    return max(0.0, USED * (CREDITS - 2 * app_rate))
+    return max(0.0, KEPT * (STANDARD_CREDITS - 2 * app_rate))
 
 
 def schedule(messages: int, *, within: float, tier: PlanTier, app_rate: float) -> DrainSchedule:

@@ -76,6 +76,7 @@ def limit_credits(host: NamespaceHost, rate: int) -> None:
         # From the next turn on, since this one has been decided.
         asyncio.get_running_loop().call_soon(host.fault_desk.throttle, seconds)
 
+    host.credits = rate
     host.counters.spend = Credits(
         rate, monotonic=host.monotonic, count_filters=count_filters, throttle=throttle
     ).spend

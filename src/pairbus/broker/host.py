@@ -97,6 +97,8 @@ class NamespaceHost:
         self.name = name
         self.policies = policies
         self.counters = Counters()
+        #: Those that it has a second, if it is limited by them.
+        self.credits: int | None = None
         self.connections = Connections(forget=self.counters.forget)
         self.faults = FaultBoard()
         self.fault_desk = FaultDesk(self, self.faults)

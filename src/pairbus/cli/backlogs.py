@@ -38,6 +38,7 @@ def choose_backlog(
     paths: Sequence[str] = (),
     transport: TransportName = "amqp",
     max_rate: float | None = None,
+    credits: float | None = None,
     patience: float = 0.0,
 ) -> ChosenBacklog:
     """The backlog of the pair that the command line means."""
@@ -62,6 +63,7 @@ def choose_backlog(
         only_paths=tuple(paths),
         transport=transport,
         max_rate=max_rate,
+        credits=credits,
         patience=patience,
     )
     return ChosenBacklog(backlog=backlog, options=options, settings=settings)

@@ -113,10 +113,16 @@ _INCOMPLETE = 4
 )
 @click.option("--max-rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second, at most.")
 @click.option(
+    "--credits",
+    type=_NOT_NEGATIVE,
+    metavar="N",
+    help="Credits of each namespace a second, of which the application gets what it needs; 0 for none, as in "
+    "Premium. [default: what a namespace tells; in Azure those of the Standard tier, until shown otherwise]",
+)
+@click.option(
     "--records",
     type=PLACE,
-    help="Where receipts go: a directory that executors share, or an object store. "
-    "[default: records of the pair, or STATE/records]",
+    help="Where receipts go: a directory that executors share, or an object store. [default: STATE/records]",
 )
 @state_option
 @click.option(
@@ -144,6 +150,7 @@ def run_command(
     paths: tuple[str, ...],
     transport: TransportName,
     max_rate: float | None,
+    credits: float | None,
     records: RecordPlace | None,
     state: Path | None,
     metrics_port: int | None,
@@ -170,6 +177,7 @@ def run_command(
             paths=paths,
             transport=transport,
             max_rate=max_rate,
+            credits=credits,
             patience=patience,
         )
         for one in (choose_pairs(choice) if all_pairs else [choice])
@@ -183,7 +191,7 @@ def run_command(
         runner = Syphon(
             spark,
             [one.backlog for one in chosen],
-            records=_records_of(chosen, records, all_pairs=all_pairs),
+            records=_records_of_all(chosen, records) if all_pairs else records,
             state=state,
             options=[one.options for one in chosen],
             shards=shards,
@@ -245,17 +253,13 @@ def _session(
         close_session(spark)
 
 
-def _records_of(
-    chosen: Sequence[ChosenBacklog], records: RecordPlace | None, *, all_pairs: bool
-) -> list[RecordPlace] | RecordPlace | None:
-    """Each pair's receipts lie where `verify` and `cost report` of that pair look for them; None: below the
-    state of the job.
-    """
-    if not all_pairs:
-        return records or chosen[0].settings.shared_records
+def _records_of_all(chosen: Sequence[ChosenBacklog], records: RecordPlace | None) -> list[RecordPlace]:
+    """Each pair's receipts lie where `verify` and `cost report` of that pair look for them."""
+    from pairbus.client.state.directory import records_dir
+
     if records is not None:
         return [records / one.settings.name for one in chosen]
-    return [one.settings.records for one in chosen]
+    return [records_dir(one.settings.state_dir) for one in chosen]
 
 
 def _run(runner: Syphon, *, once: bool, as_json: bool) -> SyphonSummary:

@@ -56,6 +56,7 @@ class AmqpTransport:
         #: How long a receive may wait: the service closes links that idle for ten minutes.
         self.longest_wait = math.inf if place.tls is None else SERVICE_LINK_IDLE
         self.meter = Meter()
+        self.on_credits: Callable[[float], None] = lambda credits: None
         self._place = place
         self._tokens = tokens
         self._clock = clock or SystemClock()
@@ -107,6 +108,8 @@ class AmqpTransport:
             container_id=self._container_id,
             clock=self._clock,
         )
+        if isinstance(credits := line.welcome.get(words.CREDITS), int):
+            self.on_credits(credits)
         try:
             cbs = await RequestLink.open(line, words.CBS, timeout=self.timeout)
         except BaseException:
@@ -339,13 +342,9 @@ class AmqpSource:
     async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]:
         return [_peeked(payload) for payload in await self.peek_payloads(from_sequence_number, limit)]
 
-    async def peek_payloads(
-        self, from_sequence_number: int, limit: int, *, with_bodies: bool = True
-    ) -> list[bytes]:
+    async def peek_payloads(self, from_sequence_number: int, limit: int) -> list[bytes]:
         """The same messages as bytes, for whoever reads them in another way."""
         body = {"from-sequence-number": from_sequence_number, "message-count": Int(limit)}
-        if not with_bodies:
-            body["omit-message-body"] = True  # a service that does not know it sends them
         payloads: list[bytes] = await self._ask_for("peek-message", body, read_page)
         return payloads
 

@@ -39,6 +39,12 @@ class PumpOptions:
     max_byte_rate: float | None = None
     """Bytes a second, likewise."""
 
+    credits: float | None = None
+    """Credits that each namespace has a second, for everybody: the pump leaves the application what it needs
+    of them. 0 for none, as in Premium; None for what the namespace tells, and for those of the Standard tier
+    in Azure until shown otherwise.
+    """
+
     adaptive: bool = True
     """Start gently, and go slower while the primary is busy or fails."""
 
@@ -83,6 +89,10 @@ class PumpOptions:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigurationError(f"{name} must be above 0, or None for no limit, not {value!r}")
+        if self.credits is not None and not 0 <= self.credits < inf:
+            raise ConfigurationError(
+                f"credits must be 0 for none, or what a namespace has a second, not {self.credits!r}"
+            )
         if not 0 <= self.patience < inf:
             raise ConfigurationError(f"patience must be 0 s or longer, not {self.patience!r}")
         if self.max_in_hand < 1 or self.max_bytes_in_hand < 1:

@@ -95,6 +95,12 @@ class ResolvedSide:
         is_plain = is_emulator or (self.side.ca_file is None and is_loopback(self.endpoint.host))
         return Place(self.endpoint.host, self.endpoint.port, None if is_plain else self._tls())
 
+    @property
+    def is_service(self) -> bool:
+        """Whether this is Azure's service, as far as can be told: no emulator, and not on this machine."""
+        is_emulator = self.parsed is not None and self.parsed.emulator
+        return not is_emulator and not is_loopback(self.endpoint.host)
+
     def _tls(self) -> ssl.SSLContext:
         try:
             return ssl.create_default_context(cafile=self.side.ca_file)

@@ -7,16 +7,21 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 
+from pairbus import conditions
 from pairbus.clock import Clock, SystemClock
 from pairbus.errors import ConfigurationError
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import MemoryReceipts, Receipts
 from pairbus.pairing.names import primary_name
+from pairbus.sdk.side import SideName
+from pairbus.wire.errors import TransportError
 from pairbus.wire.meter import Meter
 
 from .amqp_transport import AmqpTransport
 from .destinations import Destinations
+from .gait import STANDARD_CREDITS
 from .headway import Headway
 from .options import PumpOptions
 from .pair import PumpPair, ResolvedSide
@@ -25,9 +30,12 @@ from .rate import Limiter
 from .station import Station
 from .summary import PumpSummary, PumpTally
 from .transport import Transport
-from .turnstile import Turnstile
+from .turnstile import Entrance, Turnstile
 
 log = logging.getLogger(__name__)
+# The number of no message; and how often it is looked whether there is a reason to ask.
+_BEYOND_ALL = 2**62
+_NO_SOUNDING = 0.25
 OpenTransport = Callable[[ResolvedSide, PumpOptions], Transport]
 
 
@@ -85,6 +93,7 @@ class Pump:
         self._share = share
         if self._at is not None:
             self._at.limiter.limit(*self._limits())
+            self._at.limiter.take_share(share)
 
     def _limits(self) -> tuple[float | None, float | None]:
         limits = (self._options.max_rate, self._options.max_byte_rate)
@@ -97,14 +106,17 @@ class Pump:
 
     async def run(self) -> PumpSummary:
         """Pump until stopped, or in a drain until there is nothing more to do; what was done."""
-        primary = self._open_metered(self._pair.primary.resolve())
-        secondary = self._open_metered(self._pair.secondary.resolve())
+        sides = self._pair.primary.resolve(), self._pair.secondary.resolve()
+        primary, secondary = map(self._open_metered, sides)
         if self._ledger is not None:
             self._ledger.start()
         self._receipts.begin()
         station = self._at = self._station(primary, secondary)
+        self._expect_credits("primary", sides[0], primary, station.limiter)
+        self._expect_credits("secondary", sides[1], secondary, station.limiter)
         self._pumps = [QueuePump(queue, secondary.source(queue), station) for queue in self._queues]
-        side_tasks = [asyncio.create_task(self._watch(station)), asyncio.create_task(self._report(station))]
+        side_work = self._watch(station), self._report(station), self._sound(station, secondary)
+        side_tasks = [asyncio.create_task(work) for work in side_work]
         try:
             await self._run_queues(station)
         finally:
@@ -128,6 +140,34 @@ class Pump:
             transport.meter = Meter(primary_name(side.parsed or side.endpoint), self._ledger)
         return transport
 
+    def _expect_credits(
+        self, name: SideName, side: ResolvedSide, transport: Transport, limiter: Limiter
+    ) -> None:
+        """What the options say, what the namespace tells, or else the tier that most have."""
+        given = self._options.credits
+        if given is not None:
+            limiter.expect(name, given or inf, is_certain=True)
+            return
+        limiter.expect(name, STANDARD_CREDITS if side.is_service else inf, is_certain=False)
+        transport.on_credits = lambda credits: limiter.expect(name, credits, is_certain=True)
+
+    async def _sound(self, station: Station, secondary: Transport) -> None:
+        """While the rate grows, ask the secondary for something that it can refuse (see `gait`)."""
+        source = secondary.source(self._queues[0])
+        try:
+            while True:
+                pause = station.limiter.sounding_pause()
+                if pause is not None:
+                    station.limiter.take_intake(1)
+                    try:
+                        await source.peek(_BEYOND_ALL, 1)
+                    except TransportError as error:
+                        if error.condition == conditions.SERVER_BUSY:
+                            station.limiter.trouble(station.monotonic(), "secondary", is_busy=True)
+                await asyncio.sleep(pause or _NO_SOUNDING)
+        finally:
+            await source.close()
+
     def _station(self, primary: Transport, secondary: Transport) -> Station:
         options = self._options
         max_messages, max_bytes = self._limits()
@@ -141,6 +181,7 @@ class Pump:
             conditions=Destinations(first=options.first_back_off, longest=options.longest_back_off),
             limiter=limiter,
             turnstile=Turnstile(limiter, self._clock),
+            entrance=Entrance(limiter, self._clock),
             tally=PumpTally(self._clock.monotonic()),
             longest_wait=secondary.longest_wait,
             headway_at=self._clock.monotonic(),

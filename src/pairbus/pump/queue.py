@@ -9,10 +9,7 @@ Theory of operation
    number is remembered from when the primary has it, so that it is completed then and not sent a second time.
    Where it fails for another reason it is tried again while the lock lasts, which outlives its link: who ends
    with such messages leaves them to the next pump, which knows nothing of them and sends them again.
-4. What was put aside by others, or is locked by them, is looked for where deliveries leave a gap, and beyond
-   the last one when the queue gives nothing more (see `intake`). A drain asks then anyway; who stays asks
-   once, when the link opens, whether there is anything at all, and if so waits a moment for what comes of it
-   before the long poll begins.
+4. When the link to the queue opens, the queue is looked through (see `intake`).
 5. The end: credit is taken back, what waits is given back, what is on the way is awaited and completed.
 6. A queue that cannot be read is tried again after a pause, and disturbs nobody else.
 7. A drain asks whether a queue is empty when it gives nothing for a while. As long as the answer is no, that
@@ -33,7 +30,7 @@ from pairbus import conditions
 from pairbus.wire.errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, TransportError
 
 from .burials import Burials
-from .intake import PEEK_PAGE, Intake, Letter, NumberGap, Stray
+from .intake import PEEK_PAGE, Intake, Stray
 from .judgement import Remedy, judge
 from .lanes import Lanes
 from .parcel import Parcel, ReceiptBook, deliveries_of
@@ -47,8 +44,6 @@ log = logging.getLogger(__name__)
 _LONGEST_QUIET = 1.0
 # And so soon while a drain waits for paths that are down.
 _PATIENT_QUIET = 30.0
-# Rule 4: how long a queue that holds something must give nothing before it is looked at.
-_FIRST_QUIET = 1.0
 # Rule 3: a completion that ends like this is not tried again. And the longest pause before another try.
 _NO_LOCK = {conditions.MESSAGE_LOCK_LOST, conditions.SESSION_LOCK_LOST, conditions.MESSAGE_NOT_FOUND}
 _LONGEST_PAUSE = 5.0
@@ -75,7 +70,6 @@ class QueuePump:
         self._receiving: asyncio.Task[list[Delivery]] | None = None
         self._is_nudged = False
         self._quiet = station.options.drain_wait  # rule 7
-        self._has_more = False  # rule 4: something may lie beyond the last delivery
         self._room = asyncio.Event()
         self._counted = 0  # what the station knows of what we have in hand
         self._finishing = 0  # messages that the primary has, and whose completion is on the way
@@ -111,10 +105,9 @@ class QueuePump:
     # -- receiving
 
     async def _serve(self) -> None:
-        self._intake.reopen()
-        if self._options.scan and not self._options.drain:
+        if self._options.scan:
             async with self._station.looking:
-                self._has_more = bool(await self._source.peek(0, 1))
+                await self._intake.look_through(self._source)
         self._advance()
         while not self._is_stopping:
             room = self._credit()
@@ -122,16 +115,18 @@ class QueuePump:
                 self._room.clear()
                 await self._room.wait()
                 continue
-            deliveries = await self._receive(room)
+            granted = self._station.entrance.admit(self.queue, room)
+            if not granted:
+                await self._nap(self._station.entrance.wait())
+                continue
+            deliveries = await self._receive(granted)
+            self._station.entrance.note_arrivals(self.queue, len(deliveries))
             self._failures = 0
             self._station.tally.queue_errors.pop(self.queue, None)
             if deliveries:
                 self._quiet = self._options.drain_wait
                 self._note_activity(True)
-                letters = self._intake.read(deliveries)
-                if self._options.scan and (gap := self._intake.find_gap(letters)) is not None:
-                    await self._look_at(gap, deliveries)
-                self._take_in(letters)
+                self._take_in(deliveries)
                 self._advance()
             elif not self._is_stopping:
                 self._note_activity(bool(self.lanes.held))
@@ -139,19 +134,6 @@ class QueuePump:
                 if self._options.drain and await self._is_drained():
                     return
                 self._quiet = min(2 * self._quiet, self._longest_quiet())
-                if self._has_more:
-                    await self._intake.look_beyond(self._source)
-                    self._has_more = False
-                    self._advance()
-
-    async def _look_at(self, gap: NumberGap, deliveries: list[Delivery]) -> None:
-        """Rule 4. If that cannot be done now, what came behind the gap goes back and comes again."""
-        try:
-            await self._intake.look_through(self._source, gap)
-        except (TransportError, asyncio.CancelledError):
-            with contextlib.suppress(TransportError):
-                await self._source.release(deliveries)
-            raise
 
     def _has_given_up(self) -> bool:
         is_patient = self._options.patience > 0 and self._station.patience_left > 0
@@ -165,8 +147,6 @@ class QueuePump:
 
     async def _receive(self, room: int) -> list[Delivery]:
         wait = self._quiet if self._options.drain else self._options.poll
-        if self._has_more:
-            wait = min(wait, _FIRST_QUIET)
         pieces = ceil(wait / self._station.longest_wait)
         receiving = asyncio.ensure_future(self._source.receive(room, wait / max(1, pieces)))
         self._receiving = receiving
@@ -214,7 +194,7 @@ class QueuePump:
             if any(not one.is_deferred for one in page):
                 return False  # locked by somebody; it comes when that lock ends
             if any(not self.lanes.knows(one.sequence_number) for one in page):
-                await self._intake.look_through(self._source, NumberGap())
+                await self._intake.look_through(self._source)
                 self._advance()
                 return False
             number = page[-1].sequence_number + 1
@@ -225,8 +205,8 @@ class QueuePump:
 
     # -- steps
 
-    def _take_in(self, letters: Iterable[Letter], *, fetched: bool = False) -> None:
-        for stray in self._intake.take_in(letters, fetched=fetched):
+    def _take_in(self, deliveries: Iterable[Delivery], *, fetched: bool = False) -> None:
+        for stray in self._intake.take_in(deliveries, fetched=fetched):
             self._finishing += 1
             self._start(self._settle_stray(stray))
         if suspects := self._intake.take_suspects():
@@ -459,8 +439,7 @@ class QueuePump:
             await self._nap(self._options.first_back_off)  # or the next plan would ask again at once
             found = [error] * len(step.numbers)
         now = self._station.now()
-        fetched = self._intake.read(one for one in found if isinstance(one, Delivery))
-        self._take_in(fetched, fetched=True)
+        self._take_in([one for one in found if isinstance(one, Delivery)], fetched=True)
         for number, one in zip(step.numbers, found, strict=True):
             if isinstance(one, TransportError):
                 is_missing = one.condition == conditions.MESSAGE_NOT_FOUND
@@ -523,6 +502,8 @@ class QueuePump:
     def _note_failure(self, error: TransportError) -> None:
         self._failures += 1
         self._station.tally.queue_errors[self.queue] = str(error)
+        if error.condition == conditions.SERVER_BUSY:
+            self._station.limiter.trouble(self._station.monotonic(), "secondary", is_busy=True)
         # The first one of a row is news; a queue that stays away would fill the log.
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         log.log(level, "a backlog queue cannot be read: %s: %s", self.queue, error)

@@ -89,6 +89,7 @@ class SdkTransport:
         self.timeout = timeout
         self.longest_wait = LONGEST_WAIT
         self.meter = Meter()
+        self.on_credits: Callable[[float], None] = lambda credits: None  # the SDK hears nothing of them
         self._side = side
         self._make_client = make_client or self._default_client
         self._client: ServiceBusClient | None = None

@@ -18,7 +18,7 @@ from .options import PumpOptions
 from .rate import Limiter
 from .summary import PumpTally
 from .transport import Destination, Transport
-from .turnstile import Turnstile
+from .turnstile import Entrance, Turnstile
 
 log = logging.getLogger(__name__)
 # Messages in hand of all queues together, as far as a queue's least credit allows: some seconds of work.
@@ -41,6 +41,7 @@ class Station:
     conditions: Destinations
     limiter: Limiter
     turnstile: Turnstile
+    entrance: Entrance
     tally: PumpTally
     longest_wait: float
     active: int = 0  # queues that have something to move
@@ -93,7 +94,7 @@ class Station:
         # That a path is still busy or down when it is tried again, with one message, is no news and no reason
         # to go slower: nothing was sent at the rate.
         if judgement.is_strain and before is PathState.UP:
-            self.limiter.trouble(self.monotonic())
+            self.limiter.trouble(self.monotonic(), is_busy=judgement.verdict is Remedy.BUSY)
         if before is PathState.UP:
             log.warning(
                 "a path does not take messages: %s",

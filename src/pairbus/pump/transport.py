@@ -19,7 +19,7 @@ The contract, which one suite of tests holds against every transport:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -118,11 +118,13 @@ class Destination(Protocol):
 
 class Transport(Protocol):
     """A namespace. `longest_wait` is how long a receive may wait before the service closes its link; `meter`
-    counts what is billed, and is set before anything is done.
+    counts what is billed, and is set before anything is done; `on_credits` is called when the namespace tells
+    how many credits it has a second.
     """
 
     longest_wait: float
     meter: Meter
+    on_credits: Callable[[float], None]
 
     def source(self, queue: str) -> BacklogSource:
         """A backlog queue; does no I/O."""

@@ -96,6 +96,8 @@ class AmqpLine(asyncio.Protocol):
         self._tokens = tokens
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        #: What the peer has said of itself.
+        self.welcome: dict[Any, Any] = {}
         self._machine = Connection(
             server=False,
             container_id=container_id,
@@ -340,6 +342,7 @@ class AmqpLine(asyncio.Protocol):
             case SessionEnded():
                 self._lose_session(event)
             case Opened() if not self._opened.done():
+                self.welcome = event.open.properties or {}
                 self._opened.set_result(None)
             case Closed():
                 self._flush()

@@ -4,13 +4,15 @@ from pairbus.amqp.connection import Connection
 from pairbus.amqp.limits import CodecLimits
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import Target
+from pairbus.amqp.types import Symbol, UInt
+from pairbus.words import CREDITS
 
 # Azure closes a connection on which nothing was heard for four minutes.
 _IDLE_TIMEOUT = 240.0
 _MAX_FRAME_SIZE = 65536
 
 
-def make_machine(namespace: str, limits: CodecLimits, *, now: float) -> Connection:
+def make_machine(namespace: str, limits: CodecLimits, *, credits: int | None, now: float) -> Connection:
     """A new one, for a peer that nobody knows yet; `now` is monotonic."""
     return Connection(
         server=True,
@@ -21,6 +23,7 @@ def make_machine(namespace: str, limits: CodecLimits, *, now: float) -> Connecti
         max_frame_size=_MAX_FRAME_SIZE,
         idle_timeout=_IDLE_TIMEOUT,
         limits=limits,
+        properties=None if credits is None else {Symbol(CREDITS): UInt(credits)},
         trusted=False,
         now=now,
     )

@@ -69,7 +69,7 @@ class Peer(Direct):
         self.access = Access(host.name)
         self.endpoints: dict[Link, LinkEndpoint] = {}
         self._answers: dict[Link, AnswerEndpoint] = {}
-        self.machine = make_machine(host.name, host.amqp_limits, now=time.monotonic())
+        self.machine = make_machine(host.name, host.amqp_limits, credits=host.credits, now=time.monotonic())
         self.buffer = host.read_buffer[:STRANGER_READ]
         #: Enough for one turn waits to be written. Who was to get more of it is in `starved`.
         self.is_full = False
