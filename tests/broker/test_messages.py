@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -115,6 +116,16 @@ async def test_every_kind_of_body_arrives(aio_bus: Bus, body: dict[str, Any], ex
             assert raw.body == wanted
         else:
             assert list(raw.body) == expected
+
+
+async def test_a_header_says_what_its_sender_said_and_no_more(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders")
+    async with aio_bus.queue("orders") as (sender, receiver):
+        await sender.send_messages(ServiceBusMessage("x", time_to_live=timedelta(seconds=30)))
+        [received] = await receive(receiver)
+    header = received.raw_amqp_message.header
+    assert (header.time_to_live, header.delivery_count) == (30_000, 0)
+    assert (header.durable, header.priority, header.first_acquirer) == (None, None, None)
 
 
 async def test_an_annotated_message_keeps_its_sections(aio_bus: Bus) -> None:

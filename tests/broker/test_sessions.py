@@ -7,7 +7,7 @@ import datetime
 from typing import Any
 
 import pytest
-from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
     OperationTimeoutError,
@@ -121,6 +121,31 @@ async def test_a_receiver_that_waits_hears_of_its_lost_session(aio_bus: Bus) -> 
         aio_bus.pass_time(31)
         with pytest.raises(SessionLockLostError):
             await waiting
+
+
+async def test_who_deletes_on_receipt_hears_of_a_lost_session_a_little_later(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders", SESSIONS)
+    async with aio_bus.client.get_queue_receiver(
+        "orders", session_id="a", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
+    ) as receiver:
+        waiting = asyncio.create_task(receiver.receive_messages(max_wait_time=30))
+        await eventually(aio_bus.is_awaited)
+        aio_bus.pass_time(30.5)
+        await send(aio_bus, ("a", "a1"))
+        assert aio_bus.namespace.message_count("orders") == 1, "it is not given to who has lost the session"
+        aio_bus.pass_time(1)
+        with pytest.raises(SessionLockLostError):
+            await waiting
+
+
+async def test_a_state_is_cleared_by_nothing_in_it(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_queue("orders", SESSIONS)
+    async with aio_bus.client.get_queue_receiver("orders", session_id="a") as receiver:
+        for empty in (None, b""):
+            await receiver.session.set_state("busy")
+            assert await receiver.session.get_state() == b"busy"
+            await receiver.session.set_state(empty)
+            assert await receiver.session.get_state() is None
 
 
 async def test_a_lost_session_is_not_renewed_and_its_state_is_not_touched(aio_bus: Bus) -> None:

@@ -75,6 +75,8 @@ RETRY_PAUSE = 1.0
 # A turn of so few events, a single send, is committed in place if there is no other namespace that this could
 # stop: to pass it to a thread and back costs a tenth of such a send. After a larger one more will come.
 _FEW = 4
+# Who deletes on receipt has nothing to settle in vain, and is told of a lost session so many seconds later.
+_GRACE = 1.0
 _ENGINE = Namespace.__module__.rpartition(".")[0]
 
 
@@ -566,9 +568,10 @@ class NamespaceHost:
     def _detach_lost_sessions(self) -> None:
         for lock in self.engine.take_lost_sessions():
             reader = self.consumers.reader_of(lock)
-            if reader is not None:
-                text = "The session lock has expired. Accept the session again."
-                reader.peer.detach(reader, AmqpError(conditions.SESSION_LOCK_LOST, text, {}))
+            if reader is not None and reader.deletes:
+                self.later(_GRACE, reader.lose_session)
+            elif reader is not None:
+                reader.lose_session()
 
     # -- tokens
 

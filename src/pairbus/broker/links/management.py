@@ -257,7 +257,8 @@ class ManagementNode:
         state = body.get("session-state")
         if state is not None and not isinstance(state, bytes):
             raise Refused(conditions.ARGUMENT_ERROR, "A session's state is binary, or null to clear it.")
-        queue.set_session_state(session_id, state, self.now())
+        # Some clients clear a state with null, others with nothing in it.
+        queue.set_session_state(session_id, state or None, self.now())
         return {}
 
     def list_sessions(self, body: Body) -> Found:

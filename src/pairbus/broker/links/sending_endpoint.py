@@ -16,7 +16,7 @@ Rules
 
 from typing import TYPE_CHECKING, Any
 
-from pairbus import words
+from pairbus import conditions, words
 from pairbus.amqp.events import LinkFlowed, Settled
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import Accepted, AmqpError, DeliveryOutcome, Modified, Rejected, Released
@@ -46,7 +46,6 @@ class SendingEndpoint(LinkEndpoint):
     """Gives the messages of one queue, or of one of its sessions, to one receiver link."""
 
     __slots__ = (
-        "_deletes",
         "_delivered_in_grant",
         "_fault_desk",
         "_granted",
@@ -55,6 +54,7 @@ class SendingEndpoint(LinkEndpoint):
         "_largest_slice",
         "_slice",
         "_unsettled",
+        "deletes",
         "draining",
         "peer",
         "queue",
@@ -68,7 +68,7 @@ class SendingEndpoint(LinkEndpoint):
         self.queue = queue
         self.session = session
         self.draining = False
-        self._deletes = deletes
+        self.deletes = deletes
         self.peer = peer
         self._host = peer.host
         self._fault_desk = peer.host.fault_desk
@@ -109,7 +109,7 @@ class SendingEndpoint(LinkEndpoint):
         while (wanted := min(most - left, self.link.sendable, self._slice)) > 0:
             try:
                 deliveries = self.queue.receive(
-                    wanted, now, delete=self._deletes, session=self.session, at_hand=True
+                    wanted, now, delete=self.deletes, session=self.session, at_hand=True
                 )
             except Refused as refused:  # the session's lock has just ended, or the entity was just disabled
                 self.peer.detach(self, AmqpError(refused.condition, refused.description, {}))
@@ -125,6 +125,12 @@ class SendingEndpoint(LinkEndpoint):
             if not self.is_hungry:
                 break
         return left
+
+    def lose_session(self) -> None:
+        """The lock of its session is over: the receiver has to go, unless it has gone."""
+        if self.peer.endpoints.get(self.link) is self:
+            text = "The session lock has expired. Accept the session again."
+            self.peer.detach(self, AmqpError(conditions.SESSION_LOCK_LOST, text, {}))
 
     def _go_on(self) -> None:
         """What is next in line is at hand."""

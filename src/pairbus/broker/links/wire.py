@@ -11,7 +11,6 @@ from functools import lru_cache
 
 from pairbus import words
 from pairbus.amqp.codec import encode, skip
-from pairbus.amqp.message import Header, encode_header
 from pairbus.amqp.types import Symbol
 from pairbus.broker.engine.message import Content, MessageState, StoredMessage
 from pairbus.broker.engine.results import Handout
@@ -33,7 +32,9 @@ _STATE = encode(Symbol(words.MESSAGE_STATE))
 _DEFERRED, _SCHEDULED = _STATE + b"\x54\x01", _STATE + b"\x54\x02"
 _PARTITION_KEY = encode(Symbol(words.PARTITION_KEY))
 _SOURCE = encode(Symbol(words.DEAD_LETTER_SOURCE))
+_NULL, _USUAL_PRIORITY = b"\x40", 4
 _long = struct.Struct(">q").pack
+_uint = struct.Struct(">I").pack
 _map32 = struct.Struct(">II").pack
 _read_map32 = struct.Struct(">II").unpack_from
 
@@ -85,15 +86,17 @@ def _render(
 
 @lru_cache(maxsize=4096)
 def _header(durable: bool | None, priority: int | None, ttl_ms: int | None, delivery_count: int) -> bytes:
-    return encode_header(
-        Header(
-            durable=durable or False,
-            priority=4 if priority is None else priority,
-            ttl=ttl_ms,
-            # 32 bits on the wire. Nobody buries a dead letter, however often it is abandoned.
-            delivery_count=min(delivery_count, MOST_DELIVERIES),
-        )
+    """As the service writes it: what the sender left at its default is not there."""
+    fields = (
+        b"\x41" if durable else _NULL,
+        _NULL if priority in (None, _USUAL_PRIORITY) else b"\x50%c" % priority,
+        _NULL if ttl_ms is None else b"\x70" + _uint(ttl_ms),
+        _NULL,  # whether somebody else had it before is for the delivery count to tell
+        # 32 bits on the wire. Nobody buries a dead letter, however often it is abandoned.
+        b"\x70" + _uint(min(delivery_count, MOST_DELIVERIES)),
     )
+    body = b"".join(fields)
+    return b"\x00\x53\x70\xc0%c%c" % (len(body) + 1, len(fields)) + body
 
 
 def _annotations(message: StoredMessage, content: Content, own: bytes, locked_until: float | None) -> bytes:
