@@ -4,8 +4,8 @@ A test asks for the tool by its fixture (`node`, `java`, `chromium`, `promtool_p
 Where it is not installed the test is left out at collection and listed at the end of the run, so that a
 machine with Python alone still checks all it can and nothing goes missing silently. With
 PAIRBUS_REQUIRE_ALL=1, as in CI, a
-missing tool is an error. The rights of root (`lines`, `small_disk`) nobody can install: without them tests
-are left out and listed in either case.
+missing tool is an error. The rights of root (`hosts`, `lines`, `small_disk`) nobody can install: without them
+tests are left out and listed in either case; but for root their programs have to be there.
 
 Under pytest-xdist the tests run in workers, and the process that reports has collected nothing: what a
 worker has to add to the summary it sends at its end.
@@ -46,7 +46,10 @@ settings.register_profile("steady", BUSY, derandomize=True)
 settings.load_profile("steady")
 
 # The directories whose Node packages a fixture needs.
-NODE_PROJECTS = {"node": Path(__file__).parent / "node", "azurite": Path(__file__).parent / "azurite"}
+NODE_PROJECTS = {
+    "node": Path(__file__).parent / "node",
+    "azurite_command": Path(__file__).parent / "azurite",
+}
 # A cold cache has to fetch some hundred small packages.
 NPM_TIMEOUT = 300.0
 TRIAL_TIMEOUT = 20.0
@@ -65,9 +68,12 @@ class Tool:
     # Where a program is not enough: a command that shows that it may do its work.
     trial: tuple[str, ...] = ()
 
+    def lacks_programs(self) -> bool:
+        return any(shutil.which(program) is None for program in self.programs)
+
     def is_missing(self) -> bool:
         return (
-            any(shutil.which(program) is None for program in self.programs)
+            self.lacks_programs()
             or any(find_spec(module) is None for module in self.modules)
             or (bool(self.trial) and not succeeds(self.trial))
         )
@@ -89,12 +95,13 @@ ROOT_RIGHTS = Tool(
 # By the fixture that a test asks for.
 TOOLS = {
     "node": Tool("Node", ("node", "npm")),
-    "azurite": Tool("Node", ("node", "npm")),
+    "azurite_command": Tool("Node", ("node", "npm")),
     "java": Tool("Java", ("java",)),
     "chromium": Tool("Chromium", ("chromium",)),
     "promtool_program": Tool("Prometheus", ("promtool",)),
     "proton": Tool("qpid-proton", (SYSTEM_PYTHON,), trial=(SYSTEM_PYTHON, "-c", "import proton")),
     "connect": Tool("Spark Connect", ("java",), ("grpc",)),
+    "hosts": ROOT_RIGHTS,
     "lines": ROOT_RIGHTS,
     "small_disk": ROOT_RIGHTS,
 }
@@ -144,8 +151,12 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell's background job ignores Ctrl-C, and so would every program that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[SECTIONS] = {}
-    wanted = [tool for tool in TOOLS.values() if tool is not ROOT_RIGHTS]
-    missing = sorted(tool.name for tool in wanted if tool.is_missing())
+    wanted = {tool for tool in TOOLS.values() if tool is not ROOT_RIGHTS or os.geteuid() == 0}
+    missing = sorted(
+        tool.name
+        for tool in wanted
+        if (tool is not ROOT_RIGHTS and tool.is_missing()) or tool.lacks_programs()
+    )
     if missing and os.environ.get("PAIRBUS_REQUIRE_ALL") == "1":
         raise pytest.UsageError(f"PAIRBUS_REQUIRE_ALL=1, but not installed: {', '.join(missing)}")
 
@@ -244,16 +255,25 @@ def find_node(config: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
+def azurite_command(pytestconfig: pytest.Config) -> list[str]:
+    """What starts an emulator of Azure's Blob Storage that keeps all in memory; its port may follow."""
+    packages = NODE_PROJECTS["azurite_command"] / "node_modules"
+    server = packages / "azurite" / "dist" / "src" / "blob" / "main.js"
+    options = ["--loose", "--skipApiVersionCheck", "--inMemoryPersistence", "--disableTelemetry"]
+    return [str(find_node(pytestconfig)), str(server), *options]
+
+
+@pytest.fixture(scope="session")
 def azurite(
-    pytestconfig: pytest.Config, hold_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory
+    azurite_command: list[str], hold_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """HOST:PORT of an emulator of Azure's Blob Storage, which keeps all in memory."""
+    """HOST:PORT of an emulator of Azure's Blob Storage."""
     port = hold_port()
-    server = NODE_PROJECTS["azurite"] / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-    options = ["--loose", "--skipApiVersionCheck", "--inMemoryPersistence", "--disableTelemetry", "--silent"]
-    command = [str(find_node(pytestconfig)), str(server), "--blobPort", str(port), *options]
     with subprocess.Popen(
-        command, cwd=tmp_path_factory.mktemp("azurite"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*azurite_command, "--blobPort", str(port), "--silent"],
+        cwd=tmp_path_factory.mktemp("azurite"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     ) as process:
         try:
             deadline = time.monotonic() + AZURITE_STARTS

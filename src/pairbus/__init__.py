@@ -89,7 +89,7 @@ __all__ = [
     "__version__",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Whoever embeds the library decides what becomes of its log; unasked, it keeps quiet.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

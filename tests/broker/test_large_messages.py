@@ -103,6 +103,7 @@ async def test_a_scheduled_message_is_measured_too(aio_bus: Bus) -> None:
         assert aio_bus.namespace.message_count("orders") == 0
 
 
+@pytest.mark.usefixtures("relaxed")
 async def test_a_full_queue_takes_nothing_until_there_is_room(bus: Bus) -> None:
     bus.namespace.create_queue("orders", SMALL)
     async with bus.queue("orders") as (sender, receiver):
@@ -115,6 +116,7 @@ async def test_a_full_queue_takes_nothing_until_there_is_room(bus: Bus) -> None:
         assert bus.namespace.message_count("orders") == 5
 
 
+@pytest.mark.usefixtures("relaxed")
 async def test_dead_letters_take_room_as_well(aio_bus: Bus) -> None:
     aio_bus.namespace.create_queue("orders", SMALL)
     async with aio_bus.queue("orders") as (sender, receiver):

@@ -179,6 +179,19 @@ async def test_an_entity_that_nobody_used_was_never_accessed(aio_bus: Bus) -> No
         assert abs(used.timestamp() - aio_bus.clock.now()) < 1
 
 
+async def test_a_subscription_was_accessed_when_it_was_made(aio_bus: Bus) -> None:
+    aio_bus.namespace.create_topic("events")
+    aio_bus.namespace.create_subscription("events", "audit")
+    with ServiceBusAdministrationClient.from_connection_string(
+        aio_bus.namespace.connection_string, connection_verify=str(aio_bus.broker.certificate), retry_total=0
+    ) as client:
+        runtime = client.get_subscription_runtime_properties("events", "audit")
+        assert runtime.accessed_at_utc == runtime.created_at_utc
+        topic = client.get_topic_runtime_properties("events").accessed_at_utc
+        assert topic is not None
+        assert topic.year == 1
+
+
 def test_a_partitioned_queue_takes_its_size_back(bus: Bus) -> None:
     with ServiceBusAdministrationClient.from_connection_string(
         bus.namespace.connection_string, connection_verify=str(bus.broker.certificate), retry_total=0

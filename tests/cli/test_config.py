@@ -10,6 +10,7 @@ from pairbus.cli.config import EntityConfig, load_config, read_config
 from pairbus.cli.pairs import PairChoice
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.errors import SamePairError
+from pairbus.stores.places import parse_place
 
 KEY = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
 PRIMARY = f"Endpoint=sb://contoso.servicebus.windows.net/;{KEY}"
@@ -26,6 +27,7 @@ primary_env = "SHOP_PRIMARY"
 secondary_host = "contoso-dr.servicebus.windows.net"
 primary_name = "shop"
 state_dir = "state"
+records = "shared"
 certificate = "ca.pem"
 
 [pairs.shop.options]
@@ -78,6 +80,7 @@ def test_everything_that_a_pair_can_have(file: Path, tmp_path: Path, monkeypatch
     assert settings.secondary.host == "contoso-dr.servicebus.windows.net"
     assert settings.name == "shop"
     assert settings.state_dir == tmp_path / "state"
+    assert settings.records == settings.shared_records == tmp_path / "shared"
     assert settings.sdk_options == {"connection_verify": str(tmp_path / "ca.pem")}
     assert settings.entities == (
         EntityConfig(path="orders", kind="queue"),
@@ -224,6 +227,22 @@ def test_a_secret_in_the_place_of_an_option_is_not_shown(tmp_path: Path) -> None
         mistakes = read_config(path).mistakes
         assert len(mistakes) == 2
         assert "c2VjcmV0" not in str(mistakes)
+
+
+def test_records_may_be_in_a_store_and_hold_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "pairbus.toml"
+    sides = '[pairs.a]\nprimary_env = "P"\nsecondary_env = "S"\n'
+    path.write_text(f'{sides}records = "s3://bucket/fleet?region=eu-west-1"', encoding="utf-8")
+    assert load_config(path).pair("a").records == parse_place("s3://bucket/fleet?region=eu-west-1")
+    for uri, said in (
+        ("abfss://c@account.dfs.core.windows.net/x?key=c2VjcmV0", "name the environment variable"),
+        ("ftp://somewhere", "give a directory, or one of abfss://, s3://"),
+    ):
+        path.write_text(f'{sides}records = "{uri}"', encoding="utf-8")
+        with pytest.raises(ConfigurationError, match=said) as raised:
+            load_config(path)
+        assert "c2VjcmV0" not in str(raised.value)
+        assert "records" in str(raised.value)
 
 
 @pytest.mark.parametrize("key", ["primary_env", "primary_host"])

@@ -11,6 +11,7 @@ from pairbus.client.state.directory import records_dir
 from pairbus.spark import SyphonSummary
 from pairbus.spark.leash.leash import Leash
 from pairbus.spark.leash.tether import ControlFile
+from pairbus.stores.places import parse_place
 
 from .process import call
 
@@ -111,6 +112,18 @@ def test_one_pair_keeps_all_in_its_own_place(command: Run) -> None:
     assert command.call("run", "--pair", "depot", "--once") == (0, "")
     assert command.given["state"] == command.root / "depot-state"
     assert command.given["records"] is None, "below the state"
+
+
+def test_the_file_says_where_the_records_of_all_hosts_lie(command: Run) -> None:
+    uri = "abfss://records@contoso.dfs.core.windows.net/depot?key_env=RECORDS_KEY"
+    with command.config.open("a", encoding="utf-8") as file:
+        file.write(f'records = "{uri}"\n')
+    assert command.call("run", "--pair", "depot", "--once") == (0, "")
+    assert command.given["records"] == parse_place(uri)
+    assert command.call("run", "--pair", "depot", "--once", "--records", str(command.root)) == (0, "")
+    assert command.given["records"] == command.root
+    assert command.call("run", "--all-pairs", "--once") == (0, "")
+    assert command.given["records"] == [records_dir(command.home / "contoso"), parse_place(uri)]
 
 
 def test_another_file_is_another_job_and_a_pair_more_the_same(command: Run) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from pairbus.timers import LoopTimers
 from .scene import eventually, text
 
 MIB = 1024 * 1024
-SOON = datetime.now(UTC) + timedelta(hours=1)
 
 
 class Sink:

@@ -55,7 +55,10 @@ def test_basic_has_no_topics_and_no_message_for_ever() -> None:
 def test_premium_refuses_sizes_by_name(kilobytes: int) -> None:
     space = of(Tier.PREMIUM)
     settings = QueueSettings(max_message_size_in_kilobytes=kilobytes)
-    with refused(conditions.ARGUMENT_ERROR, text="MaxMessageSizeInKilobytes"):
+    with refused(
+        conditions.ARGUMENT_ERROR,
+        text="value for 'MaxMessageSizeInKilobytes' must be between 1024 and 102400",
+    ):
         space.create_queue("orders", settings, START)
     with refused(conditions.ARGUMENT_ERROR, text="MaxMessageSizeInKilobytes"):
         space.create_topic("events", TopicSettings(max_message_size_in_kilobytes=kilobytes), START)
@@ -72,6 +75,26 @@ def test_other_tiers_have_256_kilobytes(tier: Tier) -> None:
     space.create_queue("orders", QueueSettings(max_message_size_in_kilobytes=256), START)
     with refused(conditions.ARGUMENT_ERROR, text="MaxMessageSizeInKilobytes"):
         space.create_queue("large", QueueSettings(max_message_size_in_kilobytes=1024), START)
+
+
+@pytest.mark.parametrize(
+    ("tier", "taken", "refusable"),
+    [
+        (Tier.STANDARD, (1024, 5120), (0, 1, 1000, 6144, 10_240, 81_920)),
+        (Tier.PREMIUM, (1024, 5120, 10_240, 81_920), (0, 1, 6144, 81_921)),
+    ],
+)
+def test_entities_have_the_sizes_of_the_tier(
+    tier: Tier, taken: tuple[int, ...], refusable: tuple[int, ...]
+) -> None:
+    space = of(tier)
+    for megabytes in taken:
+        space.create_queue(f"q{megabytes}", QueueSettings(max_size_in_megabytes=megabytes), START)
+    for megabytes in refusable:
+        told = f"The specified value {megabytes} is invalid. The property MaxSizeInMegabytes, must be one of"
+        with refused(conditions.ARGUMENT_ERROR, text=told):
+            space.create_topic("events", TopicSettings(max_size_in_megabytes=megabytes), START)
+    of(tier, Strictness.RELAXED).create_queue("small", QueueSettings(max_size_in_megabytes=1), START)
 
 
 @pytest.mark.parametrize("tier", Tier)

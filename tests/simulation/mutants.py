@@ -213,15 +213,26 @@ def _send_behind_a_failed_head() -> Iterator[Any]:
 
 @mutant("do not look through the queue")
 def _do_not_look_through_the_queue() -> Iterator[Any]:
-    async def look_through(self: Intake, source: Any) -> None:
+    async def look_through(self: Intake, source: Any, gap: Any) -> None:
         """Nothing was ever put aside."""
 
     yield mock.patch.object(Intake, "look_through", look_through)
 
 
-@mutant("look at one page")
-def _look_at_one_page() -> Iterator[Any]:
-    yield mock.patch.object(intake_module, "_PUMPS_BEFORE", 0)
+@mutant("take no heed of gaps")
+def _take_no_heed_of_gaps() -> Iterator[Any]:
+    yield mock.patch.object(Intake, "find_gap", return_value=None)
+
+
+@mutant("look at the last gap alone")
+def _look_at_the_last_gap_alone() -> Iterator[Any]:
+    original = Intake.find_gap
+
+    def find_gap(self: Intake, letters: Any) -> Any:
+        gap = original(self, letters)
+        return gap and gap._replace(first=gap.until - 1)
+
+    yield mock.patch.object(Intake, "find_gap", find_gap)
 
 
 @mutant("take what is missing for gone")

@@ -6,18 +6,38 @@ import pickle
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.amqp.message import encode_application_properties
+from pairbus import words
+from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.message import (
+    Header,
+    Properties,
+    encode_annotations,
+    encode_application_properties,
+    encode_data,
+    encode_delivery_annotations,
+    encode_header,
+    encode_properties,
+    encode_value,
+    scan,
+)
+from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.errors import ConfigurationError
+from pairbus.spark.source.annotations import read_annotations
+from pairbus.spark.source.decoding import MessagePage, make_batch
 from pairbus.spark.source.options import OPTIONS, SourceSettings
 from pairbus.spark.source.properties import read_map, text_map
-from pairbus.spark.source.reader import cut
+from pairbus.spark.source.reader import divide
+from pairbus.spark.source.sections import cut, cut_page
 from pairbus.spark.source.stream_reader import Span, share
 from pairbus.spark.source.values import UnreadableValue, from_text, to_text
 from tests.amqp.values import VALUES, same
+
+from .strategies import texts
 
 
 @given(value=VALUES)
@@ -32,6 +52,107 @@ def test_properties_are_read_from_the_wire_as_through_the_codec(properties: dict
     assert read_map(encode_application_properties(properties)) == text_map(properties)
 
 
+_maps = st.dictionaries(st.sampled_from("abc").map(Symbol), st.text(max_size=150), max_size=3)
+_bodies = st.one_of(
+    st.binary(max_size=300).map(encode_data),
+    st.lists(st.binary(max_size=5), max_size=3).map(lambda found: b"".join(map(encode_data, found))),
+    texts.map(encode_value),
+)
+_sections = st.tuples(
+    st.one_of(st.just(b""), st.integers(0, 9).map(lambda count: encode_header(Header(delivery_count=count)))),
+    st.one_of(st.just(b""), st.just(encode_delivery_annotations({Symbol("x"): 1}))),
+    st.one_of(st.just(b""), _maps.map(encode_annotations)),
+    st.one_of(st.just(b""), texts.map(lambda text: encode_properties(Properties(text, subject=20 * text)))),
+    st.one_of(st.just(b""), _maps.map(encode_application_properties)),
+    _bodies,
+).map(b"".join)
+
+
+def _scanned(payload: bytes) -> tuple[Any, ...] | None:
+    try:
+        one = scan(payload)
+    except DecodeError:
+        return None
+    raw = one.header_bytes, one.annotations_bytes, one.properties_bytes, one.application_properties_bytes
+    return (*raw, one.data() if len(one.data_sections()) == 1 else None)
+
+
+@given(payload=_sections, size=st.integers(0, 2000), place=st.integers(0, 2000), byte=st.integers(0, 255))
+def test_messages_are_cut_as_the_scanner_finds_their_sections(
+    payload: bytes, size: int, place: int, byte: int
+) -> None:
+    changed = payload[:place] + bytes([byte]) + payload[place + 1 :]
+    whole: list[bytes] = []
+    for one in (payload, payload[:size], changed):
+        try:
+            *raw, at = cut(one)
+        except DecodeError:
+            assert _scanned(one) is None
+        else:
+            expected = _scanned(one)
+            assert expected is not None
+            assert tuple(raw) == expected[:4]
+            assert not at or one[at:] == expected[4]
+            whole.append(one)
+    for page in (whole, [payload, payload]):
+        assert list(zip(*cut_page(page), strict=True)) == list(map(cut, page))
+
+
+_numbers = st.integers(0, 2**62)
+_annotations = st.fixed_dictionaries(
+    {words.SEQUENCE_NUMBER: _numbers, words.ENQUEUED_TIME: _numbers.map(Timestamp)},
+    optional={
+        words.SCHEDULED_TIME: _numbers.map(Timestamp),
+        words.ENQUEUED_SEQUENCE_NUMBER: _numbers,
+        words.MESSAGE_STATE: st.integers(0, 2),
+        words.PARTITION_KEY: st.sampled_from(["one", "two"]),
+        "x-other": VALUES,
+    },
+)
+
+
+@given(found=st.lists(st.one_of(_annotations, st.just({})), max_size=8))
+def test_annotations_of_many_messages_are_those_of_each(found: list[dict[str, Any]]) -> None:
+    columns = read_annotations(
+        [encode_annotations({Symbol(key): value for key, value in one.items()}) for one in found]
+    )
+    states = ("active", "deferred", "scheduled")
+    assert [
+        (number, before, enqueued, scheduled, marks.state, marks.partition_key, marks.others)
+        for number, before, enqueued, scheduled, marks in zip(*columns, strict=True)
+    ] == [
+        (
+            one.get(words.SEQUENCE_NUMBER),
+            one.get(words.ENQUEUED_SEQUENCE_NUMBER),
+            one.get(words.ENQUEUED_TIME),
+            one.get(words.SCHEDULED_TIME),
+            states[one.get(words.MESSAGE_STATE, 0)],
+            one.get(words.PARTITION_KEY),
+            text_map({key: value for key, value in one.items() if key == "x-other"}),
+        )
+        for one in found
+    ]
+
+
+@given(found=st.lists(st.one_of(st.binary(max_size=6), texts.map(str.encode)), min_size=1, max_size=5))
+def test_a_broken_id_is_null_and_nothing_else_is(found: list[bytes]) -> None:
+    payloads = [
+        b"\x00\x53\x73\xc0%c\x04\xa1%c%b\x40\x40\xa1\x01s" % (len(raw) + 8, len(raw), raw) + encode_data(raw)
+        for raw in found
+    ]
+    schema = pa.schema([(name, pa.string()) for name in ("message_id", "subject", "body_text")])
+    columns = make_batch(MessagePage("orders", payloads), schema).to_pydict()
+    expected = [raw.decode() if _is_text(raw) else None for raw in found]
+    assert columns == {"message_id": expected, "subject": ["s"] * len(found), "body_text": expected}
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        return raw.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
 @pytest.mark.parametrize(("name", "text"), [("int", "x"), ("ubyte", "256"), ("char", "ab"), ("nothing", "1")])
 def test_a_text_that_is_no_value_is_refused(name: str, text: str) -> None:
     with pytest.raises(UnreadableValue):
@@ -40,7 +161,7 @@ def test_a_text_that_is_no_value_is_refused(name: str, text: str) -> None:
 
 @given(first=st.integers(0, 2**60), size=st.integers(1, 10**7), parts=st.integers(1, 50))
 def test_ranges_have_every_number_once(first: int, size: int, parts: int) -> None:
-    ranges = cut("orders", first, first + size, parts=parts)
+    ranges = divide("orders", first, first + size, parts=parts)
     assert len(ranges) <= parts
     assert ranges[0].first == first
     assert ranges[-1].until == first + size

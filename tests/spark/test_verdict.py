@@ -475,3 +475,23 @@ def test_records_that_were_copied_count_once(spark: Any, bus: Bus, pair: PumpPai
     assert (verdict.gaps, verdict.is_clean) == ((), True)
     assert [note for note in verdict.notes if "stand elsewhere too" in note]
     assert not [note for note in verdict.notes if "0.1.0" in note]
+
+
+@pytest.mark.parametrize("is_closed", [pytest.param(True, marks=pytest.mark.long), False])
+def test_rows_of_any_shape_are_told_and_crash_nothing(spark: Any, tmp_path: Path, is_closed: bool) -> None:
+    """Their links are whole: somebody has written them so."""
+    odd = (2**70, -1.5, 1e308, float("nan"), True, None, "", [1], {"a": 1})
+    whole = {
+        "receipts": receipt(1),
+        "redirects": {"message_id": "m", "path": "p", "queue": "contoso/x-servicebus-transfer/0", "at": 1.0},
+    }
+    for kind, row in whole.items():
+        writer = SegmentWriter(tmp_path, kind, is_chained=True)
+        writer.append([{**row, name: value} for name in row for value in odd])
+        if is_closed:
+            writer.close()
+    receipts = read_receipts(spark, tmp_path)
+    assert any("receipts cannot be read" in gap for gap in receipts.gaps)
+    assert receipts.rows.where("path IS NULL OR moved IS NULL").count() == 0
+    redirects = read_redirects(spark, [tmp_path], ["contoso"])
+    assert any("redirect records cannot be read" in gap for gap in redirects.gaps)

@@ -118,18 +118,22 @@ async def test_receive_and_delete_gives_out_nothing_that_is_not_removed(failing_
     assert broker["contoso"].message_count("orders") == 1
 
 
+def administered(broker: Broker, **named: Any) -> Any:
+    return ServiceBusAdministrationClient.from_connection_string(
+        broker["contoso"].connection_string, connection_verify=str(broker.certificate), **named
+    )
+
+
 def test_administration_that_cannot_be_stored_is_refused(failing_broker: Failing) -> None:
     broker, store = failing_broker
-    namespace = broker["contoso"]
-    client: Any = ServiceBusAdministrationClient.from_connection_string(
-        namespace.connection_string, connection_verify=str(broker.certificate), retry_total=0
-    )
-    with client:
+    with administered(broker, retry_total=0) as client:
         store.refuses_commits = True
         with pytest.raises(HttpResponseError, match="could not store") as caught:
             client.create_queue("orders")
         assert caught.value.status_code == 500
-        store.refuses_commits = False
+    store.refuses_commits = False
+    # It asks again while the namespace is still read anew.
+    with administered(broker) as client:
         assert [queue.name for queue in client.list_queues()] == []
         client.create_queue("orders")
         assert [queue.name for queue in client.list_queues()] == ["orders"]

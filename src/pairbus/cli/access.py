@@ -50,6 +50,7 @@ class ReachablePair:
     def client(self, observers: Iterable[Observer]) -> PairedServiceBusClient:
         """A paired client."""
         from pairbus.client.aio import PairedServiceBusClient
+        from pairbus.stores.places import write_uri
 
         settings = self.settings
         return PairedServiceBusClient(
@@ -60,6 +61,7 @@ class ReachablePair:
             options=settings.options,
             primary_name=settings.name,
             state_dir=settings.state_dir,
+            records=None if settings.shared_records is None else write_uri(settings.shared_records),
             observers=observers,
             sdk_options=settings.sdk_options,
         )

@@ -52,7 +52,8 @@ def backlog() -> None:
     "--records",
     multiple=True,
     type=PLACE,
-    help="Where records lie: a directory or an object store. Repeatable. [default: STATE/records]",
+    help="Where records lie: a directory or an object store. Repeatable. "
+    "[default: records of the pair, or STATE/records]",
 )
 @click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
 @click.option("--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]")
@@ -73,11 +74,10 @@ def sql(
     Nothing is locked or removed: the queues are looked at by peek. docs/spark-source.md has the columns.
     """
     chosen = choose_backlog(choice, count=count, include_extra=include_extra, state=state)
-    from pairbus.client.state.directory import records_dir
     from pairbus.spark import create_views, open_session
     from pairbus.spark.views import VIEWS, ask
 
-    places = records or (records_dir(chosen.settings.state_dir).absolute(),)
+    places = records or (chosen.settings.records,)
     names = [name for name in VIEWS if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
     with working("starting Spark"):
         spark = open_session(master=master, app_name="pairbus-backlog")

@@ -348,8 +348,10 @@ def _print_for_people(described: Mapping[str, Any], ready_file: Path | None) -> 
         certificates.add(entry["cert"])
         click.echo(f"{name} on port {entry['port']}")
         policies = entry["policies"]
+        width = max(map(len, policies), default=0)
         for policy in policies:
-            click.echo(f"  {policy:<8}{policies[policy]}" if "connection_string" in entry else f"  {policy}")
+            shown = f"{policy:<{width}}  {policies[policy]}" if "connection_string" in entry else policy
+            click.echo(f"  {shown}")
     for path in sorted(certificates):
         click.echo(f"certificate for administration clients: {path}")
     control = f"pairbus fault list --ready-file {ready_file}" if ready_file else described["control"]["url"]

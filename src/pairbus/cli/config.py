@@ -9,6 +9,8 @@
     primary_host, secondary_host        host names, signed in to with Entra ID; each side by itself
     primary_name                        begins the names of the backlog queues
     state_dir                           redirect records, spool, status; relative to the file
+    records                             where records of all hosts come together: a directory, relative to
+                                        the file, or the URI of an object store
     certificate                         a PEM file that the namespaces' certificates are verified with
 
     [pairs.NAME.options]                above [options]
@@ -32,6 +34,7 @@ from typing import Any, Literal, get_args
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions, TtlPolicy, find_conflict, find_mistake
 from pairbus.plumbing.toml_tables import Mistake, TomlTable, name_nearest, parse_toml, read_text
+from pairbus.stores.places import RecordPlace, parse_place
 
 #: Where the configuration is looked for when none is named.
 DEFAULT_CONFIG = Path("pairbus.toml")
@@ -53,6 +56,8 @@ PAIR_KEYS = {
     "secondary_host": "The secondary's host name instead, signed in to with Entra ID.",
     "primary_name": "What begins the names of the backlog queues.",
     "state_dir": "Where records and status lie, relative to this file.",
+    "records": "Where records of all hosts come together: a directory, relative to this file, or an object "
+    "store, such as abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH?key_env=NAME.",
     "certificate": "A PEM file with which the namespaces' certificates are verified, relative to this file.",
     "options": "Options of this pair, above those of all.",
     "entities": "Entities of the primary, by path.",
@@ -91,6 +96,7 @@ class PairConfig:
     secondary: SideConfig
     primary_name: str | None = None
     state_dir: Path | None = None
+    records: RecordPlace | None = None
     certificate: Path | None = None
     options: Mapping[str, Any]
     entities: tuple[EntityConfig, ...] = ()
@@ -195,6 +201,7 @@ def _pair(name: str, table: TomlTable, *, shared: Mapping[str, Any], file: Path)
         secondary=_side(table, "secondary"),
         primary_name=table.text("primary_name", None),
         state_dir=_path(table, "state_dir", file),
+        records=_place(table, "records", file),
         certificate=_path(table, "certificate", file),
         options=options,
         entities=tuple(entities),
@@ -221,6 +228,18 @@ def _matching(table: TomlTable, key: str, pattern: str, advice: str) -> str | No
         return value
     table.note(f"{key}: {advice}", key)
     return None
+
+
+def _place(table: TomlTable, key: str, file: Path) -> RecordPlace | None:
+    """A directory or an object store. A URI that cannot be read is not quoted, see above."""
+    value = table.text(key, None)
+    try:
+        if value is not None and "://" in value:
+            return parse_place(value)
+    except ConfigurationError as error:
+        table.note(f"{key}: {error}", key)
+        return None
+    return _path(table, key, file)
 
 
 def _path(table: TomlTable, key: str, file: Path) -> Path | None:

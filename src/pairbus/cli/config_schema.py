@@ -42,6 +42,7 @@ def _pair() -> Schema:
         "secondary_host": host,
         "primary_name": _TEXT,
         "state_dir": _TEXT,
+        "records": _TEXT,
         "certificate": _TEXT,
         "options": _OPTIONS,
         "entities": _tables_of({"$ref": "#/$defs/entity"}),

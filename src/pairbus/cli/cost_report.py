@@ -43,7 +43,8 @@ _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 @click.option(
     "--records",
     type=PLACE,
-    help="Where the ledger lies: a directory or an object store. [default: STATE/records]",
+    help="Where the ledger lies: a directory or an object store. "
+    "[default: records of the pair, or STATE/records]",
 )
 @click.option(
     "--out", type=_DIRECTORY, default=Path("cost-report"), show_default=True, help="Where the report goes."
@@ -119,10 +120,10 @@ def _records(choice: PairChoice, state: Path | None, records: RecordPlace | None
     from pairbus.client.state.directory import records_dir
     from pairbus.stores.places import StoreUri
 
+    if records is None:
+        records = choice.resolve().records if state is None else records_dir(state)
     if isinstance(records, StoreUri):
         return records
-    if records is None:
-        records = records_dir(state or choice.resolve().state_dir)
     if not records.is_dir():
         raise ConfigurationError(
             f"There is no ledger at {records}: clients with a state_dir write one, and so does the syphon"

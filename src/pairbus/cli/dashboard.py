@@ -161,6 +161,7 @@ def _pairs(choice: PairChoice, states: tuple[Path, ...]) -> Iterator[WatchedPair
         yield WatchedPair(
             name=one.configured().name or found.settings.name,
             state_dir=found.settings.state_dir,
+            shared_records=found.settings.shared_records,
             backlog=found.backlog,
             options=found.options,
         )

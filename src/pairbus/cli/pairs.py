@@ -32,6 +32,7 @@ from .config import (
 if TYPE_CHECKING:
     from pairbus.options import SendAvailabilityOptions
     from pairbus.pairing.names import ConnectionString, Endpoint
+    from pairbus.stores.places import RecordPlace
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -60,7 +61,16 @@ class PairSettings:
     options: SendAvailabilityOptions
     entities: tuple[EntityConfig, ...]
     state_dir: Path
+    #: Where records of all hosts come together, if the file says so.
+    shared_records: RecordPlace | None
     certificate: Path | None
+
+    @property
+    def records(self) -> RecordPlace:
+        """Where records lie: those of all hosts, or of this one."""
+        from pairbus.client.state.directory import records_dir
+
+        return self.shared_records or records_dir(self.state_dir).absolute()
 
     @property
     def sdk_options(self) -> dict[str, Any]:
@@ -96,6 +106,7 @@ class PairChoice:
             options=make_options(options, where="options"),
             entities=chosen.entities,
             state_dir=state or chosen.state_dir or default_state_dir(name),
+            shared_records=chosen.records,
             certificate=chosen.certificate,
         )
 

@@ -122,7 +122,8 @@ _INCOMPLETE = 4
 @click.option(
     "--records",
     type=PLACE,
-    help="Where receipts go: a directory that executors share, or an object store. [default: STATE/records]",
+    help="Where receipts go: a directory that executors share, or an object store. "
+    "[default: records of the pair, or STATE/records]",
 )
 @state_option
 @click.option(
@@ -191,7 +192,7 @@ def run_command(
         runner = Syphon(
             spark,
             [one.backlog for one in chosen],
-            records=_records_of_all(chosen, records) if all_pairs else records,
+            records=_records_of(chosen, records, all_pairs=all_pairs),
             state=state,
             options=[one.options for one in chosen],
             shards=shards,
@@ -253,13 +254,17 @@ def _session(
         close_session(spark)
 
 
-def _records_of_all(chosen: Sequence[ChosenBacklog], records: RecordPlace | None) -> list[RecordPlace]:
-    """Each pair's receipts lie where `verify` and `cost report` of that pair look for them."""
-    from pairbus.client.state.directory import records_dir
-
+def _records_of(
+    chosen: Sequence[ChosenBacklog], records: RecordPlace | None, *, all_pairs: bool
+) -> list[RecordPlace] | RecordPlace | None:
+    """Each pair's receipts lie where `verify` and `cost report` of that pair look for them; None: below the
+    state of the job.
+    """
+    if not all_pairs:
+        return records or chosen[0].settings.shared_records
     if records is not None:
         return [records / one.settings.name for one in chosen]
-    return [records_dir(one.settings.state_dir) for one in chosen]
+    return [one.settings.records for one in chosen]
 
 
 def _run(runner: Syphon, *, once: bool, as_json: bool) -> SyphonSummary:

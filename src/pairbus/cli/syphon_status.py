@@ -21,18 +21,20 @@ from pairbus.errors import ConfigurationError, UnreachableError
 from .backlogs import choose_backlog
 from .examples import examples
 from .pairs import PairChoice, pair_options
-from .syphon_options import DIRECTORY, state_option
+from .places import PLACE
+from .syphon_options import state_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
     from pairbus.lease import LeaseView
     from pairbus.spark import Backlog
+    from pairbus.stores.places import RecordPlace
 
 _UNREACHABLE = 3
 _ANSWER_LIMIT = 5.0
 # What was not told anew for so long is told by nobody any more.
-_STALE = 30.0
+_STALE = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +61,16 @@ class _Seen:
     epilog=examples(
         "pairbus syphon status --pair shop --watch",
         "pairbus syphon status --records /mnt/records --json",
+        "pairbus syphon status --records abfss://records@contoso.dfs.core.windows.net/shop",
     ),
 )
 @pair_options
 @state_option
 @click.option(
-    "--records", type=DIRECTORY, help="Where the syphon writes its receipts. [default: STATE/records]"
+    "--records",
+    type=PLACE,
+    help="Where the syphon writes its receipts: a directory or an object store. "
+    "[default: records of the pair, or STATE/records]",
 )
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option(
@@ -80,7 +86,7 @@ def status_command(
     *,
     choice: PairChoice,
     state: Path | None,
-    records: Path | None,
+    records: RecordPlace | None,
     watch: bool,
     interval: float,
     as_json: bool,
@@ -102,13 +108,17 @@ def status_command(
         time.sleep(interval)
 
 
-def _look(choice: PairChoice, state: Path | None, records: Path | None) -> _Seen:
+def _look(choice: PairChoice, state: Path | None, records: RecordPlace | None) -> _Seen:
     from pairbus.client.state.directory import records_dir
 
     is_paired = choice.is_made or (state is None and records is None)
-    if is_paired and state is None:
-        state = choice.resolve().state_dir
-    places = [one for one in (records, None if state is None else records_dir(state)) if one is not None]
+    places = [] if records is None else [records]
+    if is_paired:
+        settings = choice.resolve(state=state)
+        state = settings.state_dir
+        places += [] if records is not None or settings.shared_records is None else [settings.shared_records]
+    if state is not None:
+        places.append(records_dir(state))
     syphon = _ask(state) or _read(places)
     if not is_paired:
         return _Seen(syphon=syphon, lease=None, depth=None)
@@ -134,12 +144,17 @@ def _ask(state: Path | None) -> dict[str, Any] | None:
     return {**told, **told.pop("counts"), "age": 0.0}
 
 
-def _read(places: list[Path]) -> dict[str, Any] | None:
+def _read(places: list[RecordPlace]) -> dict[str, Any] | None:
     from pairbus.spark.onlookers import read_statuses
 
     now = time.time()
     for place in places:
-        for told in read_statuses(place):
+        try:
+            found = read_statuses(place)
+        except OSError as error:
+            click.echo(f"{place} cannot be looked at: {error}", err=True)
+            continue
+        for told in found:
             return {**told, "age": max(0.0, now - told["at"])}
     return None
 

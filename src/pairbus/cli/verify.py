@@ -55,7 +55,7 @@ _MOST_KEPT = 100
     multiple=True,
     type=PLACE,
     help="Where redirect records and receipts lie: a directory or an object store. Repeatable. "
-    "[default: STATE/records]",
+    "[default: records of the pair, or STATE/records]",
 )
 @click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
 @click.option("--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]")
@@ -86,7 +86,7 @@ def verify(
     from pairbus.spark import open_session
     from pairbus.spark import verify as judge
 
-    places = records or (records_dir(chosen.settings.state_dir).absolute(),)
+    places = records or (chosen.settings.records,)
     # Other places hold records that were collected, and no spool is beside them.
     states = [one.parent for one in places if isinstance(one, Path) and one == records_dir(one.parent)]
     with working("starting Spark"):

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from pairbus.cost import PriceSheet, make_bill
@@ -17,6 +16,10 @@ from pairbus.cost.outages import merge_outages
 from pairbus.cost.report import Share, money, report_of
 from pairbus.ledger import SegmentRead, closed_segments, read_open_segments, read_segment
 from pairbus.ledger.operations import KIND, Ledger, ledger_of, sight_outages
+from pairbus.ledger.segment import parse_lines
+from pairbus.ledger.store_files import read_side_by_side
+from pairbus.stores.places import RecordPlace, StoreUri
+from pairbus.stores.store import RecordStore, open_store
 
 # A day of ten writers, each with a segment every ten minutes.
 _MOST_SEGMENTS = 1500
@@ -25,9 +28,9 @@ _PATIENCE = 180.0
 
 
 class MoneySum:
-    """Sums up the ledger of one directory of records."""
+    """Sums up the ledger of one place of records."""
 
-    def __init__(self, records: Path, sheet: PriceSheet) -> None:
+    def __init__(self, records: RecordPlace, sheet: PriceSheet) -> None:
         self._records = records
         self._sheet = sheet
         self._read: dict[str, SegmentRead] = {}
@@ -56,6 +59,8 @@ class MoneySum:
         }
 
     def _ledger(self, now: float) -> Ledger:
+        if isinstance(self._records, StoreUri):
+            return self._ledger_of_store(open_store(self._records), now)
         still_open = read_open_segments(self._records, KIND)
         closed = closed_segments(self._records, KIND)[-_MOST_SEGMENTS:]
         kept: dict[str, SegmentRead] = {}
@@ -66,6 +71,13 @@ class MoneySum:
                 continue
         self._read = kept
         return ledger_of([*({**still_open, **kept}).values()], now=now)
+
+    def _ledger_of_store(self, store: RecordStore, now: float) -> Ledger:
+        names = [name for name in store.list(KIND) if name.endswith(".jsonl")][-_MOST_SEGMENTS:]
+        read = read_side_by_side(store, [name for name in names if name not in self._read])
+        known = {**self._read, **{name: parse_lines(data) for name, data in read.items()}}
+        self._read = {name: known[name] for name in names}
+        return ledger_of([*self._read.values()], now=now)
 
 
 def _described(share: Share) -> dict[str, Any]:

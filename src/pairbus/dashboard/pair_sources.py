@@ -19,6 +19,7 @@ from pairbus.pairing.names import backlog_queue_names
 from pairbus.plumbing.json_text import parse_json
 from pairbus.pump import PumpOptions
 from pairbus.spark.leash.tether import ControlFile, ask_leash
+from pairbus.stores.places import StoreUri
 
 from .money import MoneySum
 from .source import Aside, LookSource
@@ -41,8 +42,11 @@ def pair_sources(pair: WatchedPair, watched: Watched, clock: Clock) -> Iterator[
     yield on_thread("clients", pace.glance, lambda: read_clients(pair.state_dir, now=clock.now()))
     yield on_thread("drain", pace.glance, lambda: read_drain(pair.state_dir))
     yield on_thread("spool", pace.count, lambda: read_spool(pair.state_dir))
-    money = MoneySum(records_dir(pair.state_dir), watched.sheet)
-    yield on_thread("money", pace.count, lambda: money.read(now=clock.now()))
+    records = pair.shared_records or records_dir(pair.state_dir)
+    money = MoneySum(records, watched.sheet)
+    # To list a store is paid for.
+    often = pace.list_store if isinstance(records, StoreUri) else pace.count
+    yield on_thread("money", often, lambda: money.read(now=clock.now()))
     yield on_thread("verdict", pace.count, lambda: read_verdict(pair.state_dir))
     backlog = pair.backlog
     if backlog is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from pairbus.backlog.discovery import Backlog
 from pairbus.cost import PriceSheet, default_sheet
 from pairbus.pump import PumpOptions
+from pairbus.stores.places import RecordPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,8 @@ class WatchedPair:
 
     name: str
     state_dir: Path
+    #: Where records of all hosts come together, if that is not the state directory.
+    shared_records: RecordPlace | None = None
     backlog: Backlog | None = None
     options: PumpOptions = field(default_factory=PumpOptions)
 
@@ -31,6 +34,7 @@ class LookPace:
     glance: float = 1.0
     count: float = 5.0
     peek: float = 30.0
+    list_store: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

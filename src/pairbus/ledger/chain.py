@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 from pairbus.plumbing.files import publish
 from pairbus.plumbing.json_text import parse_json
 
+from .columns import Moment, columns_of, take_values
 from .seal import VERSION, check_version, open_sealed, seal, seal_of
 
 _FIRST = "0" * 64
@@ -58,8 +59,8 @@ class ChainHead:
     """What a writer says of its chain, or an adopter of what it found. `lost` rows could not be written."""
 
     writer: str
-    since: float
-    at: float
+    since: Moment
+    at: Moment
     commits: int = 0
     hash: str = _FIRST
     rows: int = 0
@@ -278,13 +279,26 @@ def split_commits(place: str, data: bytes) -> Iterator[tuple[ChainCommit, bytes]
         yield ChainCommit(0, "", 0, "", "", place, f"{loose:,} lines without a link are"), data[end:]
 
 
+class _LinkTold(NamedTuple):
+    """What a link says, besides its version, in the order in which it is read."""
+
+    writer: str
+    commit: int
+    after: int
+    rows: int
+    prev: str
+    hash: str
+
+
 def _read_commit(line: bytes, rows: bytes, place: str) -> ChainCommit:
     try:
         link: dict[str, Any] = parse_json(line)["chain"]
         check_version(link["v"], place)
-        writer, number, after = str(link["writer"]), int(link["commit"]), int(link["after"])
-        count, before, own = int(link["rows"]), str(link["prev"]), str(link["hash"])
+        told_link = take_values(_LinkTold, {name: link[name] for name in columns_of(_LinkTold)})
+        writer, number, after, count, before, own = told_link.values()
     except (ValueError, TypeError, KeyError):
+        return ChainCommit(0, "", 0, "", "", place, "a link cannot be read")
+    if not writer.isprintable() or number < 1:
         return ChainCommit(0, "", 0, "", "", place, "a link cannot be read")
     told = _tell_link(writer, number, after, count, before)
     complaint = ""
@@ -320,9 +334,10 @@ def parse_head(name: str, data: bytes) -> ChainHead | None:
     try:
         found = open_sealed(data, name)
         del found["seal"]
-        return ChainHead(**found)
+        head = ChainHead(**take_values(ChainHead, found))
     except (ValueError, TypeError, KeyError):
         return None
+    return head if head.commits >= 0 and head.writer.isprintable() else None
 
 
 def moment(at: float) -> str:

@@ -18,6 +18,9 @@ class _IsMoment:
     """Marks a number that is Unix seconds."""
 
 
+#: The last moment that calendars can tell, and the largest number that a table holds.
+LAST_MOMENT = 253_402_300_799
+_LARGEST = 2**63 - 1
 #: Unix seconds; a timestamp where a table has such.
 Moment = Annotated[float, _IsMoment()]
 
@@ -38,17 +41,47 @@ class RowColumn:
         if value is None and self.is_optional:
             return None
         if self.choices:
-            return self.choices[self.choices.index(value)]
-        of = (int, float) if self.plain is float else self.plain
+            return self.choices[self.choices.index(value)]  # ValueError, whatever it is
+        of: Any = (int, float) if self.plain is float else self.plain
         if not isinstance(value, of) or (isinstance(value, bool) and self.plain is not bool):
             raise ValueError(f"{self.name} is not {value!r}")
-        return value
+        if of is not str and not -_LARGEST <= value <= _LARGEST:  # so is what is no number
+            raise ValueError(f"{self.name} is out of range")
+        if self.is_moment and not 0 <= value <= LAST_MOMENT:
+            raise ValueError(f"{self.name} is no time")
+        return float(value) if self.plain is float else value
+
+
+_known: dict[type, Mapping[str, RowColumn]] = {}
 
 
 def columns_of(row: type) -> Mapping[str, RowColumn]:
     """The columns of a row by their names, in order."""
-    hints = get_type_hints(row, include_extras=True)
-    return {name: _column(name, hint) for name, hint in hints.items()}
+    known = _known.get(row)
+    if known is None:
+        hints = get_type_hints(row, include_extras=True)
+        known = _known[row] = {name: _column(name, hint) for name, hint in hints.items()}
+    return known
+
+
+def take_values(row: type, found: Mapping[str, Any]) -> dict[str, Any]:
+    """What was read, as values of such a row; ValueError if it has others, or one that it cannot have."""
+    columns = columns_of(row)
+    if not found.keys() <= columns.keys():
+        raise ValueError(f"{row.__name__} has no {', '.join(sorted(found.keys() - columns.keys()))}")
+    return {name: columns[name].take(value) for name, value in found.items()}
+
+
+def cells_of(row: type, found: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What was read, in the order of the columns; None where one cannot have what was read."""
+    return tuple(_cell(column, found.get(name)) for name, column in columns_of(row).items())
+
+
+def _cell(column: RowColumn, value: Any) -> Any:
+    try:
+        return column.take(value)
+    except ValueError:
+        return None
 
 
 def _column(name: str, hint: Any) -> RowColumn:

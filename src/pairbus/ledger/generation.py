@@ -22,15 +22,18 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pairbus.plumbing.files import hold_alone, publish, publish_directory
 
 from .chain import ChainAudit, ChainCover, HeadFile, SegmentData, audit_chains, is_covered, read_heads
+from .columns import take_values
 from .seal import open_sealed, seal, seal_of_file
 from .segment import adopt_segments, closed_segments
 
 _MANIFEST = "_manifest.json"
+# Nothing that leads out of a table.
+_FILE = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]*\.parquet")
 _NUMBER = re.compile(r"-(\d{6,})\.parquet$")
 
 
@@ -280,8 +283,41 @@ def _read_manifest(path: Path) -> Manifest:
 def parse_manifest(data: bytes, place: str) -> Manifest:
     """What a manifest says; ValueError and the like if it is none."""
     found = open_sealed(data, place)
-    found["covered"] = {writer: ChainCover(*cover) for writer, cover in found["covered"].items()}
-    return Manifest(**found)
+    covered = {writer: _take_cover(cover) for writer, cover in _take_mapping(found["covered"]).items()}
+    files = _take_mapping(found["files"])
+    if not all(_FILE.fullmatch(name) and isinstance(own, str) for name, own in files.items()):
+        raise ValueError(f"{place} names something that is no file of a table")
+    texts = {name: found[name] for name in ("gaps", "notes")}
+    for told in texts.values():
+        if not isinstance(told, list) or not all(isinstance(one, str) and one.isprintable() for one in told):
+            raise ValueError(f"{place} tells something that is no text")
+    rest = {name: found[name] for name in found if name not in ("covered", "files", *texts)}
+    return Manifest(**take_values(_ManifestNumbers, rest), covered=covered, files=files, **texts)
+
+
+class _ManifestNumbers(NamedTuple):
+    """What a manifest tells besides lists."""
+
+    generation: int
+    before: str | None
+    bad: int
+    unchained: int
+    seal: str
+
+
+def _take_mapping(found: object) -> dict[str, Any]:
+    if not isinstance(found, dict) or not all(name.isprintable() for name in found):
+        raise ValueError("it is no mapping")
+    return found
+
+
+def _take_cover(found: object) -> ChainCover:
+    if not isinstance(found, list) or len(found) != len(ChainCover._fields):
+        raise ValueError("it is no cover of a chain")
+    cover = ChainCover(**take_values(ChainCover, dict(zip(ChainCover._fields, found, strict=True))))
+    if cover.commits < 0:
+        raise ValueError("no chain is as short as that")
+    return cover
 
 
 def _anchor_path(directory: Path, kind: str) -> Path:
@@ -292,8 +328,7 @@ def _read_anchor(directory: Path, kind: str, gaps: list[str]) -> TableAnchor | N
     path = _anchor_path(directory, kind)
     try:
         found = open_sealed(path.read_bytes(), str(path))
-        del found["seal"]
-        return TableAnchor(**found["anchor"])
+        return TableAnchor(**take_values(TableAnchor, _take_mapping(found["anchor"])))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError):

@@ -19,12 +19,11 @@ from typing import Any
 
 from pairbus.stages import Role, Stage
 
-from .columns import columns_of
+from .columns import LAST_MOMENT, columns_of
 from .segment import SegmentRead, read_segment
 
 #: The kind of segment that holds these records.
 KIND = "operations"
-_YEAR_9999 = 253_402_300_000
 # Nothing was written before 2020, nor more than a day from now: clocks that differ by more are wrong.
 _EARLIEST = 1_577_836_800
 _AHEAD = 86_400
@@ -34,8 +33,8 @@ BOUNDS = {
     "unknown": (0, 10**12),
     "bytes": (0, 10**15),
     "size_class": (1, 10**4),
-    "minute": (0, _YEAR_9999),
-    "at": (0, _YEAR_9999),
+    "minute": (0, LAST_MOMENT),
+    "at": (0, LAST_MOMENT),
 }
 
 

@@ -26,6 +26,8 @@ from .segment_log import SegmentLog
 
 #: The kind of segment that holds receipts.
 KIND = "receipts"
+#: What may have become of a message.
+OUTCOMES = ("moved", "dead-lettered", "unknown")
 
 
 class Receipt(TypedDict):

@@ -61,8 +61,8 @@ def open_sealed(data: bytes, place: str) -> dict[str, Any]:
 
 def check_version(version: object, place: str) -> None:
     """ConfigurationError if something is newer than this program, ValueError if its version is none."""
-    if not isinstance(version, int):
+    if not isinstance(version, int) or version < VERSION:
         raise ValueError(f"{place} has no version")
-    if version != VERSION:
+    if version > VERSION:
         newer = f"{place} was written by a newer version of pairbus ({version})"
         raise ConfigurationError(f"{newer}; use that one")

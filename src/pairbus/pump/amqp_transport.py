@@ -342,9 +342,13 @@ class AmqpSource:
     async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]:
         return [_peeked(payload) for payload in await self.peek_payloads(from_sequence_number, limit)]
 
-    async def peek_payloads(self, from_sequence_number: int, limit: int) -> list[bytes]:
+    async def peek_payloads(
+        self, from_sequence_number: int, limit: int, *, with_bodies: bool = True
+    ) -> list[bytes]:
         """The same messages as bytes, for whoever reads them in another way."""
         body = {"from-sequence-number": from_sequence_number, "message-count": Int(limit)}
+        if not with_bodies:
+            body["omit-message-body"] = True  # a service that does not know it sends them
         payloads: list[bytes] = await self._ask_for("peek-message", body, read_page)
         return payloads
 

@@ -5,8 +5,8 @@ A page costs an operation. The service gives out at most 250 messages a page, an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol, TypeVar
 
 from .transport import Peeked
 
@@ -34,26 +34,34 @@ async def browse(source: Peekable, first: int = 0, until: int = NO_END) -> Async
             yield page
 
 
-async def find_last(source: Peekable, first: Peeked) -> Peeked:
-    """The message with the greatest number, by some forty peeks of one message, however many there are.
+class Numbered(Protocol):
+    """A message of which at least the number is known."""
 
-    A peek says whether there is anything from a number on. Steps that double lead beyond the end; halves
+    @property
+    def sequence_number(self) -> int: ...
+
+
+N = TypeVar("N", bound=Numbered)
+
+
+async def find_last(first_from: Callable[[int], Awaitable[N | None]], first: N) -> N:
+    """The message with the greatest number, by some forty looks at one message, however many there are.
+
+    A look says whether there is anything from a number on. Steps that double lead beyond the end; halves
     lead back to it. What comes meanwhile may be found, or not.
     """
     last, step = first, 1
-    while found := await _first_from(source, last.sequence_number + step):
+    while (
+        last.sequence_number + step < NO_END
+        and (found := await first_from(last.sequence_number + step)) is not None
+    ):
         last, step = found, 2 * step
     beyond = min(last.sequence_number + step, NO_END)
     while beyond - last.sequence_number > 1:
         middle = (last.sequence_number + beyond) // 2
-        found = await _first_from(source, middle)
+        found = await first_from(middle)
         if found is None:
             beyond = middle
         else:
             last = found
     return last
-
-
-async def _first_from(source: Peekable, number: int) -> Peeked | None:
-    found = await source.peek(number, 1) if number < NO_END else []
-    return found[0] if found else None

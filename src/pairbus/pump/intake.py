@@ -3,10 +3,13 @@
 1. A message that cannot be opened, or whose time is over, is a stray to be buried. One that the primary has
    already got, and whose completion failed, is a stray to be completed: it is not sent a second time.
 2. A delivery of a message that is still in hand brings nothing but a new lock: the old one had ended.
-3. A queue is looked through when its link opens: what an earlier pump has put aside is found, and what is
-   locked by somebody is known to be missing, so that newer messages of its session wait. Messages are
-   delivered in order, so after a long enough run of messages that nobody seems to have touched there is
-   nothing more to find: longer than what several pumps had in hand that died one after the other.
+3. Messages are delivered in the order of their numbers, and numbers have no gaps. So where one is left out
+   the message is gone, was put aside by an earlier pump, or is locked by somebody. Such a *gap* is looked at
+   before anything that came behind it is sent, so that newer messages of a session wait for older ones. A
+   queue without gaps is not looked at, however long it is. What lies beyond the last delivery is looked at
+   when the queue gives nothing more. Numbers that carry a partition are no such row: then the queue is looked
+   through once, until so long a run of messages seems untouched that there is nothing more to find: longer
+   than what several pumps had in hand that died one after the other.
 4. How long locks last is learned from deliveries. Until when one lasts the service says by its own clock, and
    that may be far from ours: no lock is believed to last longer than those of backlog queues do, and one
    that would have ended before it came is believed to have begun now.
@@ -16,16 +19,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from math import inf
 from typing import NamedTuple
 
 from pairbus.amqp.errors import DecodeError
-from pairbus.amqp.message import scan
+from pairbus.amqp.message import MessageSections, scan
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import path_key
 from pairbus.words import EXPIRED
 
+from .browsing import NO_END
 from .lanes import Lanes
 from .parcel import Parcel
 from .rate import Pace
@@ -41,6 +46,8 @@ from .unwrapping import (
 )
 
 PEEK_PAGE = 250
+# Rule 3: of a partitioned queue the numbers have the partition in their upper 16 bits.
+_PARTITIONED = 1 << 48
 # Rule 3: what so many pumps had in hand may be under lock, and does not look as if it had been touched.
 _PUMPS_BEFORE = 8
 # How the service calls a message whose time is over, and what we call one that cannot be opened.
@@ -65,6 +72,22 @@ class Stray(NamedTuple):
     is_moved: bool = False
 
 
+class Letter(NamedTuple):
+    """A delivery, and what its outside says; without sections if that cannot be read, and why."""
+
+    delivery: Delivery
+    mark: Postmark
+    sections: MessageSections | None
+    fault: str = ""
+
+
+class NumberGap(NamedTuple):
+    """Numbers that were left out: from the first one until below the other one."""
+
+    first: int = 0
+    until: int = NO_END
+
+
 class Intake:
     """Takes in what comes from one queue."""
 
@@ -74,33 +97,66 @@ class Intake:
         self._lanes = lanes
         self._pace = pace
         self._knows_lock = False
+        self._known = 0  # rule 3: of every number up to this one it is known what there is
+        self._is_looked_through = False
         self._station = station
         self._options = station.options
 
-    def take_in(self, deliveries: Iterable[Delivery], *, fetched: bool = False) -> list[Stray]:
+    def read(self, deliveries: Iterable[Delivery]) -> list[Letter]:
+        """What the outsides of messages say."""
+        now_ms = int(self._station.now() * 1000)
+        letters: list[Letter] = []
+        for delivery in deliveries:
+            try:
+                sections = scan(delivery.payload)
+                letters.append(Letter(delivery, read_postmark(sections), sections))
+            except (DecodeError, MalformedEnvelope) as error:
+                letters.append(Letter(delivery, Postmark(0, now_ms, 0, b"", 0), None, str(error)))
+        return letters
+
+    def find_gap(self, letters: Sequence[Letter]) -> NumberGap | None:
+        """Rule 3: what must be looked at before these are taken in, from the first gap to the last one."""
+        expected, first, until = self._known + 1, 0, 0
+        for letter in letters:
+            number = letter.mark.sequence_number
+            if number > expected:
+                first, until = first or expected, number
+            if number >= expected:
+                expected = number + 1
+        if until < _PARTITIONED:
+            return NumberGap(first, until) if until else None
+        if self._is_looked_through:
+            return None
+        self._is_looked_through = True
+        return NumberGap()
+
+    def take_in(self, letters: Iterable[Letter], *, fetched: bool = False) -> list[Stray]:
         """Put messages into their lanes; those that come to none."""
         now = self._station.now()
         now_ms = int(now * 1000)
         strays: list[Stray] = []
-        for delivery in deliveries:
-            stray = self._take_one(delivery, now, now_ms, fetched)
+        for letter in letters:
+            number = letter.mark.sequence_number
+            stray = self._take_one(letter, now, now_ms, fetched)
             if stray is not None:
-                self._lanes.dismiss(stray.mark.sequence_number)
+                self._lanes.dismiss(number)
                 strays.append(stray)
+            if number > self._known and not fetched:
+                self._known = number
         return strays
 
-    def _take_one(self, delivery: Delivery, now: float, now_ms: int, fetched: bool) -> Stray | None:
-        mark = Postmark(0, now_ms, 0, b"", 0)
+    def _take_one(self, letter: Letter, now: float, now_ms: int, fetched: bool) -> Stray | None:
+        delivery, mark, sections, fault = letter
+        if sections is None:
+            return Stray(delivery, mark, fetched, None, _MALFORMED, fault)
+        if mark.sequence_number in self.unsettled:
+            return Stray(delivery, mark, fetched, is_moved=True)
+        held = self._lanes.in_hand(mark.sequence_number)
+        if held is not None:
+            held.delivery = delivery
+            held.locked_until = self.lock_end(mark.locked_until_ms / 1000, now)
+            return None
         try:
-            sections = scan(delivery.payload)
-            mark = read_postmark(sections)
-            if mark.sequence_number in self.unsettled:
-                return Stray(delivery, mark, fetched, is_moved=True)
-            held = self._lanes.in_hand(mark.sequence_number)
-            if held is not None:
-                held.delivery = delivery
-                held.locked_until = self.lock_end(mark.locked_until_ms / 1000, now)
-                return None
             opened = open_envelope(sections, mark, policy_of=self._options.policy_of, now_ms=now_ms)
         except (DecodeError, MalformedEnvelope) as error:
             return Stray(delivery, mark, fetched, None, _MALFORMED, str(error))
@@ -152,19 +208,34 @@ class Intake:
             self._lanes.lock_duration = self._pace.lock_duration = seconds
             self._lanes.margin = min(15.0, seconds * _MARGIN_PART)
 
-    async def look_through(self, source: BacklogSource) -> None:
-        """Rule 3."""
+    def reopen(self) -> None:
+        """The link is opened anew: nothing is known of what others did meanwhile."""
+        self._known, self._is_looked_through = 0, False
+
+    async def look_beyond(self, source: BacklogSource) -> None:
+        """Rule 3: what lies beyond the last delivery."""
+        await self.look_through(
+            source, NumberGap(0 if self._known >= _PARTITIONED else self._known + 1, NO_END)
+        )
+
+    async def look_through(self, source: BacklogSource, gap: NumberGap) -> None:
+        """Rule 3. A gap holds nothing that is untouched, so that it is looked at to its end."""
         now = self._station.now()
-        number = untouched = 0
-        while untouched < _PUMPS_BEFORE * self._options.max_in_hand + PEEK_PAGE:
-            page = await source.peek(number, PEEK_PAGE)
-            if not page:
-                return
+        enough = _PUMPS_BEFORE * self._options.max_in_hand + PEEK_PAGE if gap.until == NO_END else inf
+        number, untouched, most = gap.first, 0, 1  # one message shows most often that a gap is empty
+        while untouched < enough:
+            page = await source.peek(number, most)
+            most = PEEK_PAGE
             for one in page:
                 number = one.sequence_number + 1
+                if number > gap.until:
+                    break
                 if not (self._lanes.knows(one.sequence_number) or self._lanes.in_hand(one.sequence_number)):
                     self._note(one, now)
                     untouched = 0 if one.is_deferred else untouched + 1
+            if not page or number >= gap.until:
+                return
+            self._known = max(self._known, number - 1)
 
     def _note(self, one: Peeked, now: float) -> None:
         if one.sequence_number in self.unsettled:

@@ -10,6 +10,8 @@ import struct
 from pairbus.amqp.message import MessageSections
 
 _u32 = struct.Struct(">I").unpack_from
+# A map with a message above 255 bytes, behind its first byte: size, count, key, and a binary with its size.
+_long_entry = struct.Struct(">II9sBI").unpack_from
 _BODY = b"\x00\x53\x77\xd1"
 _LIST_KEY = b"\xa1\x08messages\xd0"
 _KEY = b"\xa1\x07message"
@@ -38,6 +40,12 @@ def _read_usual(body: bytes) -> list[bytes] | None:
     found: list[bytes] = []
     count, at = _u32(body, 27)[0], 31
     for _ in range(count):
+        if body[at] == 0xD1:
+            _, entries, key, kind, size = _long_entry(body, at + 1)
+            if entries == 2 and key == _KEY and kind == 0xB0:
+                at += 23 + size
+                found.append(body[at - size : at])
+                continue
         if body[at] == 0xD1 and _u32(body, at + 5)[0] == 2:
             at += 9
         elif body[at] == 0xC1 and body[at + 2] == 2:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
+from typing import TYPE_CHECKING
 
 from pairbus import conditions
 from pairbus.clock import Clock, SystemClock
@@ -15,7 +16,6 @@ from pairbus.errors import ConfigurationError
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import MemoryReceipts, Receipts
 from pairbus.pairing.names import primary_name
-from pairbus.sdk.side import SideName
 from pairbus.wire.errors import TransportError
 from pairbus.wire.meter import Meter
 
@@ -31,6 +31,9 @@ from .station import Station
 from .summary import PumpSummary, PumpTally
 from .transport import Transport
 from .turnstile import Entrance, Turnstile
+
+if TYPE_CHECKING:
+    from pairbus.sdk.side import SideName
 
 log = logging.getLogger(__name__)
 # The number of no message; and how often it is looked whether there is a reason to ask.

@@ -9,7 +9,10 @@ Theory of operation
    number is remembered from when the primary has it, so that it is completed then and not sent a second time.
    Where it fails for another reason it is tried again while the lock lasts, which outlives its link: who ends
    with such messages leaves them to the next pump, which knows nothing of them and sends them again.
-4. When the link to the queue opens, the queue is looked through (see `intake`).
+4. What was put aside by others, or is locked by them, is looked for where deliveries leave a gap, and beyond
+   the last one when the queue gives nothing more (see `intake`). A drain asks then anyway; who stays asks
+   once, when the link opens, whether there is anything at all, and if so waits a moment for what comes of it
+   before the long poll begins.
 5. The end: credit is taken back, what waits is given back, what is on the way is awaited and completed.
 6. A queue that cannot be read is tried again after a pause, and disturbs nobody else.
 7. A drain asks whether a queue is empty when it gives nothing for a while. As long as the answer is no, that
@@ -30,7 +33,7 @@ from pairbus import conditions
 from pairbus.wire.errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, TransportError
 
 from .burials import Burials
-from .intake import PEEK_PAGE, Intake, Stray
+from .intake import PEEK_PAGE, Intake, Letter, NumberGap, Stray
 from .judgement import Remedy, judge
 from .lanes import Lanes
 from .parcel import Parcel, ReceiptBook, deliveries_of
@@ -44,6 +47,8 @@ log = logging.getLogger(__name__)
 _LONGEST_QUIET = 1.0
 # And so soon while a drain waits for paths that are down.
 _PATIENT_QUIET = 30.0
+# Rule 4: how long a queue that holds something must give nothing before it is looked at.
+_FIRST_QUIET = 1.0
 # Rule 3: a completion that ends like this is not tried again. And the longest pause before another try.
 _NO_LOCK = {conditions.MESSAGE_LOCK_LOST, conditions.SESSION_LOCK_LOST, conditions.MESSAGE_NOT_FOUND}
 _LONGEST_PAUSE = 5.0
@@ -70,6 +75,7 @@ class QueuePump:
         self._receiving: asyncio.Task[list[Delivery]] | None = None
         self._is_nudged = False
         self._quiet = station.options.drain_wait  # rule 7
+        self._has_more = False  # rule 4: something may lie beyond the last delivery
         self._room = asyncio.Event()
         self._counted = 0  # what the station knows of what we have in hand
         self._finishing = 0  # messages that the primary has, and whose completion is on the way
@@ -105,9 +111,10 @@ class QueuePump:
     # -- receiving
 
     async def _serve(self) -> None:
-        if self._options.scan:
+        self._intake.reopen()
+        if self._options.scan and not self._options.drain:
             async with self._station.looking:
-                await self._intake.look_through(self._source)
+                self._has_more = bool(await self._source.peek(0, 1))
         self._advance()
         while not self._is_stopping:
             room = self._credit()
@@ -126,7 +133,10 @@ class QueuePump:
             if deliveries:
                 self._quiet = self._options.drain_wait
                 self._note_activity(True)
-                self._take_in(deliveries)
+                letters = self._intake.read(deliveries)
+                if self._options.scan and (gap := self._intake.find_gap(letters)) is not None:
+                    await self._look_at(gap, deliveries)
+                self._take_in(letters)
                 self._advance()
             elif not self._is_stopping:
                 self._note_activity(bool(self.lanes.held))
@@ -134,6 +144,19 @@ class QueuePump:
                 if self._options.drain and await self._is_drained():
                     return
                 self._quiet = min(2 * self._quiet, self._longest_quiet())
+                if self._has_more:
+                    await self._intake.look_beyond(self._source)
+                    self._has_more = False
+                    self._advance()
+
+    async def _look_at(self, gap: NumberGap, deliveries: list[Delivery]) -> None:
+        """Rule 4. If that cannot be done now, what came behind the gap goes back and comes again."""
+        try:
+            await self._intake.look_through(self._source, gap)
+        except (TransportError, asyncio.CancelledError):
+            with contextlib.suppress(TransportError):
+                await self._source.release(deliveries)
+            raise
 
     def _has_given_up(self) -> bool:
         is_patient = self._options.patience > 0 and self._station.patience_left > 0
@@ -147,6 +170,8 @@ class QueuePump:
 
     async def _receive(self, room: int) -> list[Delivery]:
         wait = self._quiet if self._options.drain else self._options.poll
+        if self._has_more:
+            wait = min(wait, _FIRST_QUIET)
         pieces = ceil(wait / self._station.longest_wait)
         receiving = asyncio.ensure_future(self._source.receive(room, wait / max(1, pieces)))
         self._receiving = receiving
@@ -194,7 +219,7 @@ class QueuePump:
             if any(not one.is_deferred for one in page):
                 return False  # locked by somebody; it comes when that lock ends
             if any(not self.lanes.knows(one.sequence_number) for one in page):
-                await self._intake.look_through(self._source)
+                await self._intake.look_through(self._source, NumberGap())
                 self._advance()
                 return False
             number = page[-1].sequence_number + 1
@@ -205,8 +230,8 @@ class QueuePump:
 
     # -- steps
 
-    def _take_in(self, deliveries: Iterable[Delivery], *, fetched: bool = False) -> None:
-        for stray in self._intake.take_in(deliveries, fetched=fetched):
+    def _take_in(self, letters: Iterable[Letter], *, fetched: bool = False) -> None:
+        for stray in self._intake.take_in(letters, fetched=fetched):
             self._finishing += 1
             self._start(self._settle_stray(stray))
         if suspects := self._intake.take_suspects():
@@ -439,7 +464,8 @@ class QueuePump:
             await self._nap(self._options.first_back_off)  # or the next plan would ask again at once
             found = [error] * len(step.numbers)
         now = self._station.now()
-        self._take_in([one for one in found if isinstance(one, Delivery)], fetched=True)
+        fetched = self._intake.read(one for one in found if isinstance(one, Delivery))
+        self._take_in(fetched, fetched=True)
         for number, one in zip(step.numbers, found, strict=True):
             if isinstance(one, TransportError):
                 is_missing = one.condition == conditions.MESSAGE_NOT_FOUND

@@ -1,23 +1,32 @@
 """What a running syphon leaves beside its receipts for whoever looks on from elsewhere.
 
-A file for each run, replaced every few seconds and removed at the end. One that was not touched for a while
-belongs to a syphon that was killed, and is shown with its age.
+A file for each run, replaced every second and removed at the end. One that was not touched for a while
+belongs to a syphon that was killed, and is shown with its age. In a store nothing is replaced: it is an
+object with the time in its name, put every half minute by a thread, and the one before is deleted then.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pairbus.plumbing.files import publish
 from pairbus.plumbing.json_text import parse_json
+from pairbus.stores.places import RecordPlace, StoreUri
+from pairbus.stores.store import open_store
 
 log = logging.getLogger(__name__)
 _NAME = ".syphon-{run}.json"
+_KIND = "syphon"
+_OBJECT = re.compile(rf"^{_KIND}-([0-9a-f]+)\.(\d{{13,}})\.json$")
+#: Each object is paid for.
+_EVERY = 30.0
 # After so many seconds without a word a syphon is dead: it tells something every few of them.
 _DEAD_AFTER = 300.0
 # How much of what was measured before counts.
@@ -58,15 +67,73 @@ def remove_status(records: Path, run: str) -> None:
         log.debug("the status of the syphon cannot be removed from %s: %s", records, error)
 
 
-def read_statuses(records: Path) -> list[dict[str, Any]]:
-    """What syphons tell there, the latest first."""
-    begin, end = _NAME.split("{run}")
-    found = []
-    for path in records.glob(f"{begin}*{end}"):
+class StoreStatus:
+    """Tells the status of one run in a store, on a thread: whoever tells it never waits for the store."""
+
+    def __init__(self, place: StoreUri, run: str) -> None:
+        self._store = open_store(place)
+        self._run = run
+        self._name: str | None = None
+        self._told_at: float | None = None
+        self._thread: threading.Thread | None = None
+
+    def tell(self, told: Mapping[str, Any], *, now: float) -> None:
+        """Put it, if it is time and the put before has ended."""
+        is_due = self._told_at is None or now - self._told_at >= _EVERY
+        if is_due and (self._thread is None or not self._thread.is_alive()):
+            self._told_at = now
+            self._thread = threading.Thread(
+                target=self._put, args=(dict(told),), name="pairbus-status", daemon=True
+            )
+            self._thread.start()
+
+    def end(self) -> None:
+        """Nothing is told any more; and nothing by those that died long ago."""
+        if self._thread is not None:
+            self._thread.join(_EVERY)
         try:
-            told = parse_json(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue  # it has just been replaced or removed
+            for name in self._store.list(_KIND):
+                found = _OBJECT.match(name)
+                if found and (found[1] == self._run or time.time() - int(found[2]) / 1000 > _DEAD_AFTER):
+                    self._store.delete(name)
+        except OSError as error:
+            log.debug("the status of the syphon cannot be removed from %s: %s", self._store.place, error)
+
+    def _put(self, told: Mapping[str, Any]) -> None:
+        name = f"{_KIND}-{self._run}.{int(time.time() * 1000):013d}.json"
+        try:
+            self._store.put(name, json.dumps(told).encode())
+            if self._name is not None:
+                self._store.delete(self._name)
+            self._name = name
+        except OSError as error:
+            log.debug("the status of the syphon cannot be put in %s: %s", self._store.place, error)
+
+
+def read_statuses(records: RecordPlace) -> list[dict[str, Any]]:
+    """What syphons tell there, the latest first; OSError if a store cannot be asked."""
+    found = []
+    for text in _read_texts(records):
+        try:
+            told = parse_json(text)
+        except ValueError:
+            continue
         if isinstance(told, dict) and isinstance(told.get("at"), int | float):
             found.append(told)
     return sorted(found, key=lambda one: -float(one["at"]))
+
+
+def _read_texts(records: RecordPlace) -> Iterator[bytes]:
+    if isinstance(records, StoreUri):
+        store = open_store(records)
+        for name in [name for name in store.list(_KIND) if _OBJECT.match(name)]:
+            try:
+                yield store.read(name)
+            except FileNotFoundError:  # the next one has been put
+                continue
+        return
+    for path in records.glob(_NAME.format(run="*")):
+        try:
+            yield path.read_bytes()
+        except OSError:  # it has just been replaced or removed
+            continue

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,9 +30,9 @@ from pyspark.sql import functions as F
 from pairbus.errors import PairbusError
 from pairbus.ledger import adopt_segments
 from pairbus.ledger.chain import LINK_MARK, ChainAudit
-from pairbus.ledger.columns import columns_of
+from pairbus.ledger.columns import LAST_MOMENT, cells_of, columns_of
 from pairbus.ledger.generation import Compaction, TableRead, compact, lock_of
-from pairbus.ledger.receipts import KIND, Receipt
+from pairbus.ledger.receipts import KIND, OUTCOMES, Receipt
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.store_compaction import WrittenDays, compact_store
 from pairbus.ledger.store_files import StoreFiles, begin_anew, day_of
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 _COLUMNS = columns_of(Receipt)
 _SEGMENT_DDL = ddl_of(_COLUMNS.values())
 _TABLE_DDL = ddl_of(_COLUMNS.values(), moments="timestamp")
+_NEEDED = ("op", "path", "message_id", "backlog_queue", "moved", "outcome")
 # What is added up where there are several rows for a message.
 _SUMS = ("unsure", "repeats")
 # A few million rows a file; Spark has put small ones together already.
@@ -166,7 +168,7 @@ def adopt_all(records: Sequence[RecordPlace], kind: str) -> None:
 
 def _load(spark: SparkSession, files: RecordFiles) -> DataFrame:
     """All rows; a line that is no JSON is one of nulls."""
-    cells = [tuple(row.get(name) for name in _COLUMNS) for one in files.opened.values() for row in one.rows]
+    cells = [cells_of(Receipt, row) for one in files.opened.values() for row in one.rows]
     fresh = _with_moments(spark.createDataFrame(cells, _SEGMENT_DDL))
     return fresh.unionByName(_load_closed(spark, files.closed, files.table))
 
@@ -201,12 +203,14 @@ def _load_fresh(spark: SparkSession, place: StoreUri, files: StoreFiles) -> Data
 
 
 def _is_bad() -> Column:
-    return F.col("op").isNull()
+    """Whether a row lacks what a verdict needs of it, or has something else in its place."""
+    return reduce(or_, (F.col(name).isNull() for name in _NEEDED), ~F.col("outcome").isin(*OUTCOMES))
 
 
 def _with_moments(rows: DataFrame) -> DataFrame:
     moments = [column.name for column in _COLUMNS.values() if column.is_moment]
-    return rows.withColumns({name: F.timestamp_seconds(F.col(name)) for name in moments})
+    known = {name: F.when(F.col(name).between(0, LAST_MOMENT), F.col(name)) for name in moments}
+    return rows.withColumns({name: F.timestamp_seconds(column) for name, column in known.items()})
 
 
 def _distinct(rows: DataFrame) -> DataFrame:

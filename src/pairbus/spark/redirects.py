@@ -28,7 +28,7 @@ from pairbus.ledger.chain import (
     moment,
     split_commits,
 )
-from pairbus.ledger.columns import columns_of
+from pairbus.ledger.columns import cells_of, columns_of
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.segment import parse_lines
 from pairbus.ledger.shipped import shipped_to
@@ -203,7 +203,7 @@ class _Found:
 
     def load(self, spark: SparkSession) -> DataFrame:
         """All rows that were chosen, each with the file that it is in."""
-        cells = [tuple(row.get(name) for name in _COLUMNS) for row in self._rows]
+        cells = [cells_of(RedirectRecord, row) for row in self._rows]
         rows = spark.createDataFrame(cells, _DDL).withColumn("file", F.lit("a file that is being written"))
         # As text first: every line has to be a record, and a reader of JSON passes over some that are none.
         lines: list[DataFrame] = []

@@ -38,7 +38,7 @@ from .leash.file_leash import FileLeash
 from .leash.leash import Leash, Progress, PumpSeen, WaitingPath
 from .leash.tether import ControlFile
 from .local_engine import LocalEngine
-from .onlookers import Speed, remove_status, write_status
+from .onlookers import Speed, StoreStatus, remove_status, write_status
 from .shard import ShardJob
 from .summary import ReceiptCounts, RunTally, SyphonSummary
 
@@ -130,6 +130,8 @@ class Syphon:
         self.records = _records_for(records, self._state, len(given))
         self._places = tuple(dict.fromkeys(self.records))
         self._run_id = secrets.token_hex(8)
+        stores = [place for place in self._places if isinstance(place, StoreUri)]
+        self._statuses = [StoreStatus(place, self._run_id) for place in stores]
         self._since = time.time()
         self._tally = RunTally()
         kind = leash or self._choose_leash()
@@ -230,6 +232,8 @@ class Syphon:
             moving = time.monotonic() - begun
             for directory in self._directories:
                 remove_status(directory, self._run_id)
+            for status in self._statuses:
+                status.end()
             discovery = replace(discovery, notes=(*discovery.notes, *leases.notes))
         return self._sum_up(discovery, moving=moving)
 
@@ -321,6 +325,8 @@ class Syphon:
         self._leash.facts = {name: told[name] for name in told if name not in _TOLD_BY_LEASH}
         for directory in self._directories:
             write_status(directory, self._run_id, told)
+        for status in self._statuses:
+            status.tell(told, now=time.monotonic())
 
     def _count(self) -> ReceiptCounts:
         """What the pumps have said, if each has spoken and none sent anything twice; else what is written."""

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from pairbus.plumbing.files import make_directory, publish, sync_directory
 
+from .errors import CallHungError
 from .places import RecordPlace, StoreUri
 
 
@@ -81,6 +82,15 @@ class DirectoryStore:
         except FileNotFoundError:
             return
         sync_directory(self.place)
+
+
+def put_anew(store: RecordStore, name: str, data: bytes) -> None:
+    """Put under a name that was put before. A put that was left behind without an answer is not overtaken: it
+    would take the place of this one some time.
+    """
+    if store.is_being_put(name):
+        raise CallHungError(f"cannot put {name} in {store.place}: an earlier put has not ended")
+    store.put(name, data)
 
 
 @cache

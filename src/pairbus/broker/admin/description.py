@@ -95,7 +95,7 @@ def describe_subscription(subscription: Subscription) -> XmlNode:
     counts = subscription.counts()
     texts = {
         **write_settings(subscription.settings),
-        **_times(subscription),
+        **_times(subscription, since_birth=True),
         "MessageCount": str(counts.total),
         "EntityAvailabilityStatus": "Available",
     }
@@ -108,11 +108,13 @@ def _assemble(name: str, texts: Mapping[str, str], branches: list[XmlNode]) -> X
     return branch(name, [nodes[element] for element in _ORDER if element in nodes], DESCRIPTION_SPACES)
 
 
-def _times(entity: MessageQueue | Topic) -> dict[str, str]:
+def _times(entity: MessageQueue | Topic, *, since_birth: bool = False) -> dict[str, str]:
+    # Queues and topics that nobody used were never accessed; to make a subscription is an access already.
+    accessed_at = entity.accessed_at or (entity.created_at if since_birth else None)
     return {
         "CreatedAt": format_instant(entity.created_at),
         "UpdatedAt": format_instant(entity.updated_at),
-        "AccessedAt": format_instant(entity.accessed_at or None),
+        "AccessedAt": format_instant(accessed_at),
     }
 
 

@@ -20,7 +20,7 @@ from .description import describe_queue, describe_topic
 from .errors import AdminRefused
 from .exchange import Response
 from .markup import XmlNode
-from .settings import keep_size, read_settings
+from .settings import read_settings, size_of_one_partition
 
 SendableSettings = TypeVar("SendableSettings", QueueSettings, TopicSettings)
 # The first version that tells of filters.
@@ -82,10 +82,10 @@ class Entities:
 
     def _create(self, name: str, description: XmlNode, call: AdminCall) -> MessageQueue | Topic:
         if description.name == "QueueDescription":
-            settings = _settings(QueueSettings, description)
+            settings = self._settings(QueueSettings, description)
             call.check_forwarding(settings)
             return self._namespace.create_queue(name, settings, call.now)
-        return self._namespace.create_topic(name, _settings(TopicSettings, description), call.now)
+        return self._namespace.create_topic(name, self._settings(TopicSettings, description), call.now)
 
     def _update(
         self, name: str, found: MessageQueue | Topic | None, description: XmlNode, call: AdminCall
@@ -98,11 +98,9 @@ class Entities:
                 400, f"'{name}' is a {wanted.removesuffix('Description').lower()}; send a {wanted}."
             )
         if isinstance(found, Topic):
-            settings = _settings(TopicSettings, description, found.settings)
-            settings = keep_size(settings, found.settings, self._namespace.limits)
+            settings = self._settings(TopicSettings, description, found.settings)
             return self._namespace.update_topic(found.path, settings, call.now)
-        changed = _settings(QueueSettings, description, found.settings)
-        changed = keep_size(changed, found.settings, self._namespace.limits)
+        changed = self._settings(QueueSettings, description, found.settings)
         call.check_forwarding(changed, found.settings)
         return self._namespace.update_queue(found.path, changed, call.now)
 
@@ -131,9 +129,8 @@ class Entities:
         correlation = sum(isinstance(each, CorrelationFilter) for each in filters)
         return {"SqlFilterCount": len(filters) - correlation, "CorrelationFilterCount": correlation}
 
-
-def _settings(
-    kind: type[SendableSettings], description: XmlNode, current: EntitySettings | None = None
-) -> SendableSettings:
-    settings = read_settings(kind, description, current)
-    return replace(settings, authorization_rules=read_authorization(description))
+    def _settings(
+        self, kind: type[SendableSettings], description: XmlNode, current: EntitySettings | None = None
+    ) -> SendableSettings:
+        settings = size_of_one_partition(read_settings(kind, description, current), self._namespace.limits)
+        return replace(settings, authorization_rules=read_authorization(description))

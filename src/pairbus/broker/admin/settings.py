@@ -130,12 +130,12 @@ def shown_size(settings: EntitySettings, limits: NamespaceLimits) -> int:
     return settings.max_size_in_megabytes * (limits.partitions if settings.enable_partitioning else 1)
 
 
-def keep_size(settings: Sendable, current: EntitySettings, limits: NamespaceLimits) -> Sendable:
-    """A client that sends a description back, with the size that it was shown, does not mean to change it."""
-    assert isinstance(current, QueueSettings | TopicSettings)
-    if settings.max_size_in_megabytes != shown_size(current, limits):
+def size_of_one_partition(settings: Sendable, limits: NamespaceLimits) -> Sendable:
+    """Settings that may come from a client with the size that it was shown: that of all partitions."""
+    told = settings.max_size_in_megabytes
+    if not settings.enable_partitioning or told <= limits.max_queue_megabytes or told % limits.partitions:
         return settings
-    return replace(settings, max_size_in_megabytes=current.max_size_in_megabytes)
+    return replace(settings, max_size_in_megabytes=told // limits.partitions)
 
 
 def _fields_of(kind: type[EntitySettings]) -> frozenset[str]:

@@ -110,7 +110,9 @@ class NamespaceLimits:
     max_identifier: int = 128
     max_user_metadata: int = 1024
     max_session_state: int = 262_144
-    max_queue_megabytes: int = 81_920
+    max_queue_megabytes: int = 5_120
+    # The sizes that an entity may have; any up to the largest if none are named.
+    queue_megabytes: tuple[int, ...] = (1024, 2048, 3072, 4096, 5120)
     # Each partition of a partitioned entity may become as large as the entity was to be.
     partitions: int = 16
     max_lock_duration: float = 300.0

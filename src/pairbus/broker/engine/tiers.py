@@ -45,6 +45,8 @@ _LIMITS = {
         max_batch_size=MEGABYTE,
         smallest_kilobytes=1024,
         partitions=1,
+        max_queue_megabytes=81_920,
+        queue_megabytes=(1024, 2048, 3072, 4096, 5120, 10_240, 20_480, 40_960, 81_920),
         largest_message_size=100 * MEGABYTE,
         max_entities=1_000,
     ),
@@ -64,6 +66,8 @@ def limits_of(tier: Tier, strictness: Strictness = Strictness.STRICT) -> Namespa
         min_duplicate_window=0.001,
         min_auto_delete=0.001,
         smallest_kilobytes=1,
+        max_queue_megabytes=81_920,
+        queue_megabytes=(),
     )
 
 

@@ -79,18 +79,31 @@ def _check_receivable(settings: ReceivableSettings, limits: NamespaceLimits) -> 
 
 
 def _check_sendable(settings: QueueSettings | TopicSettings, limits: NamespaceLimits) -> None:
-    _check_range(settings, "max_size_in_megabytes", 1, limits.max_queue_megabytes)
+    _check_size(settings, limits)
     largest = max(limits.largest_message_size, limits.max_message_size) // 1024
     _check_range(settings, "max_message_size_in_kilobytes", limits.smallest_kilobytes, largest)
     shortest, longest = limits.min_duplicate_window, limits.max_duplicate_window
     _check_range(settings, "duplicate_detection_history_time_window", shortest, longest)
 
 
+def _check_size(settings: QueueSettings | TopicSettings, limits: NamespaceLimits) -> None:
+    highest, megabytes = limits.max_queue_megabytes, settings.max_size_in_megabytes
+    sizes = [size for size in limits.queue_megabytes if size <= highest]
+    if not sizes:
+        _check_range(settings, "max_size_in_megabytes", 1, highest)
+    elif megabytes not in sizes:
+        raise bad_argument(
+            f"The specified value {megabytes} is invalid. The property MaxSizeInMegabytes, must be one of "
+            f"the following values: {';'.join(map(str, sizes))} (max_size_in_megabytes, {limits.sku} tier)."
+        )
+
+
 def _check_range(settings: EntitySettings, name: str, lowest: float, highest: float) -> None:
     value = getattr(settings, name)
     if value is not None and not lowest <= value <= highest:
         raise bad_argument(
-            f"The value of {_pascal(name)} ({name}) is {value}; it must be from {lowest} to {highest}."
+            f"The property value for '{_pascal(name)}' must be between {lowest:.15g} and {highest:.15g}; "
+            f"{name} is {value}."
         )
 
 

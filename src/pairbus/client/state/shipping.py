@@ -29,9 +29,8 @@ from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.segment import adopt_segments, closed_segments, open_segments
 from pairbus.ledger.shipped import mark_shipped
 from pairbus.plumbing.files import hold_alone
-from pairbus.stores.errors import CallHungError
 from pairbus.stores.places import RecordPlace, StoreUri
-from pairbus.stores.store import RecordStore, open_store
+from pairbus.stores.store import open_store, put_anew
 
 from .records import KIND as REDIRECTS
 from .records import lock_of_writer
@@ -143,7 +142,7 @@ class RecordShipper:
         self._waiting = len(segments)
         store = open_store(self._place)
         for path in segments:
-            _put(store, path.name, path.read_bytes())
+            put_anew(store, path.name, path.read_bytes())  # rule 4
             path.unlink()
             self._waiting -= 1
             self._shipped += 1
@@ -172,17 +171,10 @@ class RecordShipper:
             head = replace(head, at=max(head.at, now))
         told = head.object_name(kind) if isinstance(self._place, StoreUri) else name
         store = open_store(self._place)
-        _put(store, told, head.to_bytes())
+        put_anew(store, told, head.to_bytes())
         if known is not None and known[1] != told:
             store.delete(known[1])
         self._told[name] = head, told
         if not head.is_open or head.is_adopted:  # nothing more will be said of it
             path.unlink(missing_ok=True)
             lock_of_writer(self._directory, head.writer).unlink(missing_ok=True)
-
-
-def _put(store: RecordStore, name: str, data: bytes) -> None:
-    """Rule 4."""
-    if store.is_being_put(name):
-        raise CallHungError(f"cannot put {name} in {store.place}: an earlier put has not ended")
-    store.put(name, data)

@@ -17,7 +17,7 @@ from typing import Any
 from pairbus.plumbing.files import make_directory, publish
 from pairbus.plumbing.json_text import parse_json
 from pairbus.stores.places import RecordPlace, StoreUri
-from pairbus.stores.store import RecordStore, open_store
+from pairbus.stores.store import RecordStore, open_store, put_anew
 
 # What was not touched for so long belongs to nobody, whatever the clocks of two machines say.
 _FORGOTTEN = 86_400.0
@@ -51,7 +51,7 @@ def write_document(place: RecordPlace, document: Mapping[str, Any]) -> None:
     text = json.dumps(document)
     if isinstance(place, StoreUri):
         store, name = _find(place)
-        store.put(name, text.encode())
+        put_anew(store, name, text.encode())
     else:
         publish(place, text, durable=False)
 

@@ -8,6 +8,8 @@ the same places means the same, and its numbers are had by one call.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pairbus import words
@@ -23,9 +25,10 @@ _NUMBERS = (
     words.SCHEDULED_TIME,
 )
 _STATES = {0: "active", 1: "deferred", 2: "scheduled"}
-_LONG, _TIMESTAMP = 0x81, 0x83
-# Not so many as to be a burden where each message has a layout of its own.
-_MOST_LAYOUTS = 1024
+# What a number may be on the wire, by the byte before it: longs and moments, and shorter forms of small ones.
+_FORMS = {0x81: "q", 0x83: "q", 0x55: "b", 0x80: "Q", 0x53: "B", 0x71: "i", 0x54: "b", 0x70: "I", 0x52: "B"}
+# Few, since all of one length are tried: each message may have a layout of its own.
+_MOST_LAYOUTS = 64
 
 
 class Marks(NamedTuple):
@@ -38,52 +41,80 @@ class Marks(NamedTuple):
     others: TextMap
 
 
-#: The four numbers, None where one is missing; times are milliseconds.
-Numbers = tuple[int | None, int | None, int | None, int | None]
+class AnnotationColumns(NamedTuple):
+    """Of some messages: each number of all of them, None where one is missing; times are milliseconds."""
+
+    sequence_number: Sequence[int | None]
+    enqueued_sequence_number: Sequence[int | None]
+    enqueued: Sequence[int | None]
+    scheduled: Sequence[int | None]
+    marks: Sequence[Marks]
 
 
 class _Layout:
-    __slots__ = ("_constants", "_order", "_unpack", "marks")
+    __slots__ = ("_constants", "_order", "_struct", "marks")
 
     def __init__(self, data: bytes, places: dict[str, int], marks: Marks) -> None:
         form, at = ">", 0
         ordered = sorted(places, key=places.__getitem__)
         for name in ordered:
-            form += f"{places[name] - at}sq"
-            at = places[name] + 8
-        self._unpack = struct.Struct(f"{form}{len(data) - at}s").unpack
-        self._constants = self._unpack(data)[::2]
+            of_number = _FORMS[data[places[name] - 1]]
+            form += f"{places[name] - at}s{of_number}"
+            at = places[name] + struct.calcsize(f">{of_number}")
+        self._struct = struct.Struct(f"{form}{len(data) - at}s")
+        self._constants = self._struct.unpack(data)[::2]
         self._order = [2 * ordered.index(name) + 1 if name in places else None for name in _NUMBERS]
         self.marks = marks
 
-    def read(self, data: bytes) -> Numbers | None:
-        values = self._unpack(data)
-        if values[::2] != self._constants:
-            return None
-        one, two, three, four = self._order
-        return (
-            None if one is None else values[one],
-            None if two is None else values[two],
-            None if three is None else values[three],
-            None if four is None else values[four],
-        )
+    def read(self, sections: Sequence[bytes]) -> AnnotationColumns | None:
+        """The numbers of sections of its length; None if one of them has another layout."""
+        count = len(sections)
+        columns = list(zip(*map(self._struct.unpack, sections), strict=True))
+        for constant, column in zip(self._constants, columns[::2], strict=True):
+            if column.count(constant) < count:
+                return None
+        missing = (None,) * count
+        numbers = [missing if place is None else columns[place] for place in self._order]
+        return AnnotationColumns._make([*numbers, (self.marks,) * count])
 
 
-_layouts: dict[int, _Layout] = {}
+# By the length of the section.
+_layouts: dict[int, list[_Layout]] = {}
 
 
-def read_annotations(data: bytes) -> tuple[Numbers, Marks]:
-    """The annotations of a message; `data` is the section as it stands on the wire."""
-    layout = _layouts.get(len(data))
-    numbers = layout.read(data) if layout is not None else None
-    if layout is None or numbers is None:
-        layout = _learn(data)
-        if len(_layouts) >= _MOST_LAYOUTS:
+def read_annotations(sections: Sequence[bytes]) -> AnnotationColumns:
+    """The annotations of messages; each section is as it stands on the wire."""
+    if not sections:
+        return AnnotationColumns((), (), (), (), ())
+    found = _read_alike(sections)
+    if found is None:
+        singly = [_read_one(section) for section in sections]
+        found = AnnotationColumns._make(list(chain.from_iterable(some)) for some in zip(*singly, strict=True))
+    return found
+
+
+def _read_alike(sections: Sequence[bytes]) -> AnnotationColumns | None:
+    """Those of messages of one layout, as nearly all pages are; None for others."""
+    size, *others = set(map(len, sections))
+    if others:
+        return None
+    for layout in _layouts.get(size, ()):
+        found = layout.read(sections)
+        if found is not None:
+            return found
+    return None
+
+
+def _read_one(section: bytes) -> AnnotationColumns:
+    found = _read_alike([section])
+    if found is None:
+        if sum(map(len, _layouts.values())) >= _MOST_LAYOUTS:
             _layouts.clear()
-        _layouts[len(data)] = layout
-        numbers = layout.read(data)
-        assert numbers is not None
-    return numbers, layout.marks
+        layout = _learn(section)
+        _layouts.setdefault(len(section), []).append(layout)
+        found = layout.read([section])
+        assert found is not None
+    return found
 
 
 def _learn(data: bytes) -> _Layout:
@@ -97,7 +128,7 @@ def _learn(data: bytes) -> _Layout:
         while at < len(data):
             key, at = decode(data, at)
             value, end = decode(data, at)
-            if key in _NUMBERS and data[at] in (_LONG, _TIMESTAMP):
+            if key in _NUMBERS and data[at] in _FORMS:
                 places[str(key)] = at + 1
             elif key not in _NUMBERS:
                 found[str(key)] = value

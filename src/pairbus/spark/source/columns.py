@@ -19,6 +19,7 @@ class MessageColumn:
     sql_type: str
     meaning: str
     set_by: Setter = "sender"
+    needs_body: bool = False
 
 
 COLUMNS = {
@@ -33,13 +34,19 @@ COLUMNS = {
         MessageColumn("state", "string", "`active`, `deferred` or `scheduled`.", "service"),
         MessageColumn("delivery_count", "bigint", "How often it was delivered in vain.", "service"),
         MessageColumn("expires", "timestamp", "When its time to live is over.", "service"),
-        MessageColumn("body", "binary", "The data; of another kind of body, its sections as AMQP has them."),
-        MessageColumn("body_kind", "string", "`data`, `value`, `sequence` or `none`."),
+        MessageColumn(
+            "body",
+            "binary",
+            "The data; of another kind of body, its sections as AMQP has them.",
+            needs_body=True,
+        ),
+        MessageColumn("body_kind", "string", "`data`, `value`, `sequence` or `none`.", needs_body=True),
         MessageColumn(
             "body_text",
             "string",
             "The body as text: data that is UTF-8; a value or sequence as text or JSON; else null.",
             "service",
+            needs_body=True,
         ),
         MessageColumn("message_id", "string", "By it duplicates are detected."),
         MessageColumn("correlation_id", "string", "What it belongs to."),
@@ -67,7 +74,13 @@ COLUMNS = {
         MessageColumn("annotations", f"map<string, {TYPED_VALUE}>", "Annotations that no other column has."),
         MessageColumn("path", "string", "Of a backlog queue: the entity that it is for.", "envelope"),
         MessageColumn("age", "double", "Of a backlog queue: seconds since it was enqueued.", "envelope"),
-        MessageColumn("problem", "string", "Of a backlog queue: why it cannot be sent as it is.", "envelope"),
+        MessageColumn(
+            "problem",
+            "string",
+            "Of a backlog queue: why it cannot be sent as it is.",
+            "envelope",
+            needs_body=True,
+        ),
     )
 }
 PLAIN_COLUMNS = tuple(name for name, column in COLUMNS.items() if column.set_by != "envelope")

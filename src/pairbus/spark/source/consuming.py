@@ -13,15 +13,13 @@ import asyncio
 from collections.abc import Sequence
 
 from pairbus import conditions
-from pairbus.amqp.message import scan
 from pairbus.errors import ConfigurationError
 from pairbus.pump import TransportError
 from pairbus.pump.browsing import PAGE
 from pairbus.pump.transport import Delivery
 
-from .annotations import read_annotations
 from .patience import explain, patiently
-from .peeking import PatientSource
+from .peeking import PatientSource, read_head
 
 _WAIT = 1.0
 
@@ -65,16 +63,12 @@ class _Remover:
         loop = asyncio.get_running_loop()
         ends, at = loop.time() + self._timeout, 0
         while at < self._until:
-            page = [
-                read_annotations(one.annotations_bytes) for one in await self._patient.peek_sections(at, PAGE)
-            ]
-            below = [
-                (numbers[0] or 0, marks.state) for numbers, marks in page if (numbers[0] or 0) < self._until
-            ]
-            waiting = [number for number, state in below if state == "active"]
-            deferred = [number for number, state in below if state == "deferred"]
+            page = await self._patient.peek_heads(at, PAGE)
+            below = [one for one in page if one.sequence_number < self._until]
+            waiting = [one.sequence_number for one in below if one.state == "active"]
+            deferred = [one.sequence_number for one in below if one.state == "deferred"]
             if not waiting and not deferred:
-                at = below[-1][0] + 1 if below and len(below) == len(page) else self._until
+                at = below[-1].sequence_number + 1 if below and len(below) == len(page) else self._until
                 continue
             done = await self._remove_deferred(deferred) + await self._remove_waiting(len(waiting))
             if done:
@@ -118,13 +112,14 @@ class _Remover:
         return len(held) - len(refusals)
 
     def _is_below(self, one: Delivery) -> bool:
-        number, _, enqueued_ms, _ = read_annotations(scan(one.payload).annotations_bytes)[0]
-        if (number or 0) >= self._until:
+        head = read_head(one.payload)
+        if head.sequence_number >= self._until:
             return False
-        if (enqueued_ms or 0) > self._seen_ms:
+        if head.enqueued_ms > self._seen_ms:
             raise ConfigurationError(
-                f"{self._patient.entity!r} was created again since the last batch: message {number} is "
-                "younger than what this query has read. Begin anew with another checkpoint"
+                f"{self._patient.entity!r} was created again since the last batch: message "
+                f"{head.sequence_number} is younger than what this query has read. Begin anew with another "
+                "checkpoint"
             )
         return True
 

@@ -2,8 +2,8 @@
 
 1. A batch is made column by column from lists. What a column needs (annotations, properties, header, body) is
    read only if a column was asked for that needs it: a message whose body nobody wants is left closed.
-2. Sections that repeat are read once: headers, application properties, and the properties behind a message's
-   id. Where all messages of a batch share what a column is made of, the column is one value repeated.
+2. Sections that repeat in a batch are read once: headers, application properties, and the properties behind
+   a message's id. Where all messages share what a column is made of, the column is one value repeated.
 3. Nothing that a sender can write ends a job: text that is none, moments beyond the year 9999 and sections
    that cannot be read are null.
 4. With `envelope` a message of a backlog queue is shown as its receiver will get it: session, time to live,
@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -28,14 +29,16 @@ from pairbus.pairing.envelope import Unwrapped, expand_body, unwrap
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import id_text
 
-from .annotations import Marks, Numbers, read_annotations
+from .annotations import AnnotationColumns, Marks, read_annotations
 from .properties import TextMap, read_map, text_map
+from .sections import cut_page, read_each
 from .values import to_text
 
+T = TypeVar("T")
 _SEQUENCE_SECTION = b"\x00\x53\x76"
 # From the year 1 to 9999, which is what Spark's timestamps and Python's have in common.
 _FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800_000, 253_402_300_799_999
-_MEMO_SIZE, _MEMO_BYTES = 4096, 1024
+_SHORT_PROPERTIES = b"\x00\x53\x73\xc0"
 
 #: The properties behind the message id.
 _Tail = tuple[Any, ...]
@@ -45,11 +48,16 @@ _FIELDS = (
     "reply_to_group_id",
 )  # fmt: skip
 _all_fields = attrgetter(*_FIELDS)
-_tails: dict[bytes, _Tail] = {}
 _NO_PROPERTIES = _all_fields(Properties())
 
-_FROM_NUMBERS = {"sequence_number": 0, "enqueued_sequence_number": 1, "enqueued": 2, "scheduled": 3}
-_FROM_MARKS = {"state", "partition_key", "via_partition_key", "dead_letter_source"}
+_FROM_NUMBERS = {"sequence_number", "enqueued_sequence_number", "enqueued", "scheduled"}
+_FROM_MARKS = {
+    "state": "state",
+    "partition_key": "partition_key",
+    "via_partition_key": "via_partition_key",
+    "dead_letter_source": "dead_letter_source",
+    "annotations": "others",
+}
 _FROM_PROPERTIES = {
     "session_id": "group_id",
     "subject": "subject",
@@ -77,106 +85,134 @@ class Repeated:
         self.count = count
 
 
-Column = list[Any] | Repeated
+#: A column as it is made: values, which may be Arrow's own, or one value for all.
+Column = Sequence[Any] | Repeated
+
+
+class Alike(Generic[T]):
+    """What many messages have, of which most have the same object."""
+
+    __slots__ = ("_is_one", "values")
+
+    def __init__(self, values: Sequence[T]) -> None:
+        self.values = values
+        self._is_one = len(set(map(id, values))) == 1
+
+    def pick(self, get: Callable[[T], Any]) -> Column:
+        """A value of each; if all are one and the same, of one."""
+        if self._is_one:
+            return Repeated(get(self.values[0]), len(self.values))
+        return [get(one) for one in self.values]
 
 
 class MessagePage:
     """Messages of one entity, and what has been read of them."""
 
     def __init__(
-        self, entity: str, messages: Sequence[MessageSections], *, is_wrapped: bool = False, now: float = 0.0
+        self, entity: str, payloads: Sequence[bytes], *, is_wrapped: bool = False, now: float = 0.0
     ) -> None:
         self.entity = entity
-        self.messages = messages
+        self.payloads = payloads
+        self._sections = cut_page(payloads)
         self._now = now
-        self._read: dict[str, list[Any]] = {}
-        self._is_same: dict[str, bool] = {}
-        self._problems: list[str | None] = [None] * len(messages)
+        self._problems: list[str | None] = [None] * len(payloads)
         self._letters: list[Unwrapped | None] | None = None
+        self._letter_maps: list[TextMap | None] = []
         if is_wrapped:
             self._letters = self._open_envelopes()
 
     # -- what columns are made of, each read once
 
-    def _once(self, name: str, read: Callable[[], list[Any]]) -> list[Any]:
-        found = self._read.get(name)
-        if found is None:
-            found = self._read[name] = read()
-            first = found[0] if found else None
-            self._is_same[name] = all(one is first for one in found)
-        return found
+    @cached_property
+    def annotations(self) -> AnnotationColumns:
+        return read_annotations(self._sections.annotations)
 
-    def _pick(self, name: str, found: list[Any], get: Callable[[Any], Any]) -> Column:
-        """A value of each; if all are one and the same, of one."""
-        if found and self._is_same[name]:
-            return Repeated(get(found[0]), len(found))
-        return [get(one) for one in found]
+    @cached_property
+    def marks(self) -> Alike[Marks]:
+        return Alike(self.annotations.marks)
 
-    def _annotations(self) -> list[tuple[Numbers, Marks]]:
-        found = self._read.get("annotations")
-        if found is None:
-            found = self._read["annotations"] = [
-                read_annotations(one.annotations_bytes) for one in self.messages
-            ]
-        return found
+    @cached_property
+    def headers(self) -> Alike[Header]:
+        return Alike(read_each(self._sections.headers, lambda raw: scan(raw).header))
 
-    def _marks(self) -> list[Marks]:
-        return self._once("marks", lambda: [marks for _, marks in self._annotations()])
+    @cached_property
+    def ids_and_tails(self) -> tuple[list[Any] | pa.Array, Alike[_Tail]]:
+        """Message ids, and all other properties."""
+        sections = self._sections.properties
+        heads = set(map(itemgetter(slice(8)), sections))
+        # Short lists whose first field is a short string, which is what nearly every message has.
+        if not all(len(head) == 8 and head[:4] == _SHORT_PROPERTIES and head[6] == 0xA1 for head in heads):
+            fields = read_each(sections, _read_properties)
+            return [_id(one[0]) for one in fields], Alike([one[1:] for one in fields])
+        # The count of fields tells what those behind the id mean.
+        if len(heads) == 1:
+            count, end = sections[0][5:6], 8 + sections[0][7]
+            ids = list(map(itemgetter(slice(8, end)), sections))
+            tails = list(map(count.__add__, map(itemgetter(slice(end, None)), sections)))
+        else:
+            ids = [raw[8 : 8 + raw[7]] for raw in sections]
+            tails = [raw[5:6] + raw[8 + raw[7] :] for raw in sections]
+        return _texts(ids), Alike(read_each(tails, _read_tail))
 
-    def _headers(self) -> list[Header]:
-        return self._once("headers", lambda: [one.header for one in self.messages])
+    @property
+    def tails(self) -> Alike[_Tail]:
+        return self.ids_and_tails[1]
 
-    def _ids(self) -> list[tuple[Any, _Tail]]:
-        found = self._read.get("ids")
-        if found is None:
-            found = self._read["ids"] = [_read_properties(one) for one in self.messages]
-        return found
+    @cached_property
+    def maps(self) -> Alike[TextMap | None]:
+        if self._letters is not None:
+            return Alike(self._letter_maps)
+        return Alike(read_each(self._sections.application_properties, read_map))
 
-    def _tails(self) -> list[_Tail]:
-        return self._once("tails", lambda: [tail for _, tail in self._ids()])
+    @cached_property
+    def bodies(self) -> list[bytes | MessageSections]:
+        """The data of each message; a message whose body is anything but one section of data, as a whole.
 
-    def _maps(self) -> list[TextMap | None]:
-        return self._once(
-            "maps", lambda: [read_map(one.application_properties_bytes) for one in self.messages]
-        )
+        Bodies that were compressed for the stay in a backlog queue are expanded.
+        """
+        found: list[bytes | MessageSections] = [
+            payload[at:] if at else scan(payload)
+            for payload, at in zip(self.payloads, self._sections.data_at, strict=True)
+        ]
+        return found if self._letters is None else self._expand(found)
 
-    def _bodies(self) -> list[MessageSections]:
-        """The messages again, with their bodies expanded where they were compressed for the stay."""
-        return self._once("bodies", self._expand)
+    @cached_property
+    def has_plain_data(self) -> bool:
+        """Whether all bodies are one section of data."""
+        return all(type(one) is bytes for one in self.bodies)
 
-    def _data(self) -> list[bytes]:
-        return self._once("data", lambda: [_body(one) for one in self._bodies()])
+    @cached_property
+    def data(self) -> pa.Array:
+        return pa.array([one if isinstance(one, bytes) else _body(one) for one in self.bodies], pa.binary())
 
     # -- envelopes
 
     def _open_envelopes(self) -> list[Unwrapped | None]:
         now_ms = int(self._now * 1000)
         letters: list[Unwrapped | None] = []
-        maps: list[TextMap | None] = []
-        for index, one in enumerate(self.messages):
+        for index, enqueued in enumerate(self.annotations.enqueued):
+            one = scan(self.payloads[index])
             try:
                 letter = unwrap(
                     one.application_properties,
                     policy="pause",
                     now_ms=now_ms,
-                    enqueued_ms=self._annotations()[index][0][2] or 0,
+                    enqueued_ms=enqueued or 0,
                     expires_ms=one.properties.absolute_expiry_time,
                 )
                 letters.append(letter)
-                maps.append(text_map(letter.application_properties))
+                self._letter_maps.append(text_map(letter.application_properties))
             except (MalformedEnvelope, DecodeError) as error:
                 self._problems[index] = str(error)
                 letters.append(None)
-                maps.append(read_map(one.application_properties_bytes))
-        self._once("maps", lambda: maps)
+                self._letter_maps.append(read_map(self._sections.application_properties[index]))
         return letters
 
-    def _expand(self) -> list[MessageSections]:
-        found = list(self.messages)
+    def _expand(self, found: list[bytes | MessageSections]) -> list[bytes | MessageSections]:
         for index, letter in enumerate(self._letters or ()):
             if letter is not None and letter.body_size is not None:
                 try:
-                    (data,) = found[index].data_sections()
+                    (data,) = scan(self.payloads[index]).data_sections()
                     found[index] = scan(expand_body(data, letter.body_size))
                 except (ValueError, MalformedEnvelope, DecodeError) as error:
                     self._problems[index] = str(error)
@@ -197,80 +233,82 @@ class MessagePage:
     def column(self, name: str) -> Column:
         """The values of a column; moments are milliseconds."""
         if name in _FROM_NUMBERS:
-            place = _FROM_NUMBERS[name]
-            numbers: Column = [found[place] for found, _ in self._annotations()]
+            numbers: Column = getattr(self.annotations, name)
             return self._native("scheduled_ms", numbers) if name == "scheduled" else numbers
         if name in _FROM_MARKS:
-            return self._pick("marks", self._marks(), attrgetter(name))
+            return self.marks.pick(attrgetter(_FROM_MARKS[name]))
         if name in _FROM_PROPERTIES:
-            place = _FIELDS.index(_FROM_PROPERTIES[name]) - 1
-            own = self._pick("tails", self._tails(), itemgetter(place))
+            own = self.tails.pick(itemgetter(_FIELDS.index(_FROM_PROPERTIES[name]) - 1))
             return self._native("session_id", own) if name == "session_id" else own
         if name in _FROM_HEADER:
-            return self._pick("headers", self._headers(), attrgetter(name))
+            return self.headers.pick(attrgetter(name))
         if name in _REASONS:
-            return self._reasons(_REASONS[name])
+            return self.maps.pick(lambda found: _text_in(found, _REASONS[name]))
         return _MAKERS[name](self)
-
-    def _reasons(self, name: str) -> Column:
-        found = [_text_in(one, name) for one in self._maps()]
-        return found if any(found) else Repeated(None, len(found))
-
-    def message_ids(self) -> Column:
-        return [value if type(value) is str else _id(value) for value, _ in self._ids()]
 
     def correlation_ids(self) -> Column:
         place = _FIELDS.index("correlation_id") - 1
-        return self._pick("tails", self._tails(), lambda tail: _id(tail[place]))
+        return self.tails.pick(lambda tail: _id(tail[place]))
 
     def time_to_live(self) -> Column:
-        found = self._native("ttl_ms", self._pick("headers", self._headers(), attrgetter("ttl")))
+        found = self._native("ttl_ms", self.headers.pick(attrgetter("ttl")))
         if isinstance(found, Repeated):
             return Repeated(_seconds(found.value), found.count)
         return [_seconds(value) for value in found]
 
     def expires(self) -> Column:
         """The service counts from the time that a message was enqueued, and a scheduled one's from then."""
-        headers = self._headers()
-        if headers and self._is_same["headers"] and headers[0].ttl is None:
-            return Repeated(None, len(headers))
+        lives = self.headers.pick(attrgetter("ttl"))
+        if isinstance(lives, Repeated):
+            if lives.value is None:
+                return lives
+            lives = [lives.value] * lives.count
         return [
-            None if header.ttl is None else header.ttl + max(numbers[2] or 0, numbers[3] or 0)
-            for header, (numbers, _) in zip(headers, self._annotations(), strict=True)
+            None if ttl is None else ttl + max(enqueued or 0, scheduled or 0)
+            for ttl, enqueued, scheduled in zip(
+                lives, self.annotations.enqueued, self.annotations.scheduled, strict=True
+            )
         ]
 
     def ages(self) -> Column:
         return [
-            None if numbers[2] is None else max(0.0, self._now - numbers[2] / 1000)
-            for numbers, _ in self._annotations()
+            None if enqueued is None else max(0.0, self._now - enqueued / 1000)
+            for enqueued in self.annotations.enqueued
         ]
 
     def paths(self) -> Column:
-        letters = self._letters or [None] * len(self.messages)
+        letters = self._letters or [None] * len(self.payloads)
         return [None if letter is None else letter.path for letter in letters]
 
     def problems(self) -> Column:
-        self._bodies()  # which may be what is wrong
+        _ = self.bodies  # which may be what is wrong
         return self._problems
 
+    def body_kinds(self) -> Column:
+        if self.has_plain_data:
+            return Repeated("data", len(self.bodies))
+        return ["data" if isinstance(one, bytes) else one.body_kind for one in self.bodies]
+
     def body_texts(self) -> Column:
+        if self.has_plain_data:
+            texts: Column = _texts(self.data)
+            return texts
         return [
-            _data_text(data) if one.body_kind == "data" else _body_text(one)
-            for one, data in zip(self._bodies(), self._data(), strict=True)
+            _data_text(data) if isinstance(one, bytes) or one.body_kind == "data" else _body_text(one)
+            for one, data in zip(self.bodies, self.data.to_pylist(), strict=True)
         ]
 
 
 _MAKERS: dict[str, Callable[[MessagePage], Column]] = {
-    "entity": lambda page: Repeated(page.entity, len(page.messages)),
-    "message_id": MessagePage.message_ids,
+    "entity": lambda page: Repeated(page.entity, len(page.payloads)),
+    "message_id": lambda page: page.ids_and_tails[0],
     "correlation_id": MessagePage.correlation_ids,
     "time_to_live": MessagePage.time_to_live,
     "expires": MessagePage.expires,
-    "body": MessagePage._data,
-    "body_kind": lambda page: [one.body_kind for one in page._bodies()],
+    "body": lambda page: page.data,
+    "body_kind": MessagePage.body_kinds,
     "body_text": MessagePage.body_texts,
-    "properties": MessagePage._maps,
-    "annotations": lambda page: page._pick("marks", page._marks(), attrgetter("others")),
+    "properties": lambda page: page.maps.pick(lambda found: found),
     "path": MessagePage.paths,
     "age": MessagePage.ages,
     "problem": MessagePage.problems,
@@ -285,12 +323,12 @@ def make_batch(page: MessagePage, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _array(values: Column, kind: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
     if isinstance(values, Repeated):
         if values.value is None:
-            return pa.nulls(values.count, kind)
-        if pa.types.is_string(kind):
-            return pa.repeat(pa.scalar(values.value, kind), values.count)
-        values = [values.value] * values.count
+            return _nulls(values.count, kind)
+        return _array([values.value], kind).take(pa.repeat(0, values.count))
     if pa.types.is_map(kind):
         return _map_array(values, kind)
     if pa.types.is_timestamp(kind):
@@ -301,7 +339,22 @@ def _array(values: Column, kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _map_array(maps: list[TextMap | None], kind: pa.MapType) -> pa.Array:
+@lru_cache
+def _nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """Most columns of most batches: an array never changes, and may be had again."""
+    return pa.nulls(count, kind)
+
+
+def _texts(found: list[bytes] | pa.Array) -> pa.Array:
+    """Bytes as text, and null where they are none."""
+    data = found if isinstance(found, pa.Array) else pa.array(found, pa.binary())
+    try:
+        return data.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_data_text(one) for one in data.to_pylist()], pa.string())
+
+
+def _map_array(maps: Sequence[TextMap | None], kind: pa.MapType) -> pa.Array:
     offsets: list[int | None] = []
     keys: list[str] = []
     names: list[str] = []
@@ -321,35 +374,17 @@ def _map_array(maps: list[TextMap | None], kind: pa.MapType) -> pa.Array:
     )
 
 
-def _read_properties(one: MessageSections) -> tuple[Any, _Tail]:
-    """The message id, and the other properties; rule 2."""
-    data = one.properties_bytes
-    # A short list whose first field is a short string, which is what nearly every message has.
-    if len(data) > 8 and data[1] == 0x53 and data[3] == 0xC0 and data[6] == 0xA1 and data[5]:
-        end = 8 + data[7]
-        tail = data[end:] + data[5:6]  # the count of fields tells what the tail means
-        known = _tails.get(tail)
-        if known is not None:
-            try:
-                return data[8:end].decode(), known
-            except UnicodeDecodeError:
-                return None, known
-        fields = _all_properties(one)
-        if len(tail) <= _MEMO_BYTES:
-            if len(_tails) >= _MEMO_SIZE:
-                _tails.clear()
-            _tails[tail] = fields[1:]
-            return fields[0], _tails[tail]
-        return fields[0], fields[1:]
-    fields = _all_properties(one) if data else _NO_PROPERTIES
-    return fields[0], fields[1:]
-
-
-def _all_properties(one: MessageSections) -> tuple[Any, ...]:
+def _read_properties(raw: bytes) -> tuple[Any, ...]:
+    """All properties of a section; none of one that cannot be read."""
     try:
-        return _all_fields(one.properties)
+        return _all_fields(scan(raw).properties)
     except DecodeError:
         return _NO_PROPERTIES
+
+
+def _read_tail(raw: bytes) -> _Tail:
+    """The properties behind the message id, of the count of fields and these bytes."""
+    return _read_properties(b"%b%c%c\x40%b" % (_SHORT_PROPERTIES, len(raw) + 1, raw[0], raw[1:]))[1:]
 
 
 def _text_in(found: TextMap | None, name: str) -> str | None:

@@ -331,6 +331,11 @@ class SourceSettings:
         return self["columns"] or (tuple(COLUMNS) if self.is_wrapped else PLAIN_COLUMNS)
 
     @property
+    def with_bodies(self) -> bool:
+        """Whether a column is made of bodies: else they need not travel."""
+        return any(COLUMNS[name].needs_body for name in self.columns)
+
+    @property
     def with_scheduled(self) -> bool:
         return self.use == "read" if self["includeScheduled"] is None else bool(self["includeScheduled"])
 

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
-from pairbus.amqp.message import MessageSections, scan
 from pairbus.pump import Side
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.browsing import find_last
-from pairbus.pump.transport import Peeked
 
+from .annotations import read_annotations
 from .patience import patiently
+from .sections import cut
+
+
+class MessageHead(NamedTuple):
+    """What a look at a message tells without its body."""
+
+    sequence_number: int
+    enqueued_ms: int
+    state: str
+
+
+def read_head(payload: bytes) -> MessageHead:
+    """The head of a message; its number is there in all that a service gives out."""
+    found = read_annotations([cut(payload)[1]])
+    return MessageHead(found.sequence_number[0] or 0, found.enqueued[0] or 0, found.marks[0].state)
 
 
 class PatientSource:
@@ -22,23 +37,27 @@ class PatientSource:
         self.entity = entity
         self._timeout = timeout
 
-    async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]:
+    async def peek(self, from_number: int, limit: int, *, with_bodies: bool) -> list[bytes]:
+        """Messages from a number on."""
         return await patiently(
-            lambda: self.source.peek(from_sequence_number, limit), timeout=self._timeout, what=self.entity
-        )
-
-    async def peek_sections(self, from_sequence_number: int, limit: int) -> list[MessageSections]:
-        payloads = await patiently(
-            lambda: self.source.peek_payloads(from_sequence_number, limit),
+            lambda: self.source.peek_payloads(from_number, limit, with_bodies=with_bodies),
             timeout=self._timeout,
             what=self.entity,
         )
-        return [scan(payload) for payload in payloads]
 
-    async def find_bounds(self, first: int) -> tuple[Peeked, Peeked] | None:
+    async def peek_heads(self, from_number: int, limit: int) -> list[MessageHead]:
+        """The same without bodies."""
+        return list(map(read_head, await self.peek(from_number, limit, with_bodies=False)))
+
+    async def find_bounds(self, first: int) -> tuple[MessageHead, MessageHead] | None:
         """The first message from a number on, and the last one; None if there is none."""
-        found = await self.peek(first, 1)
-        return (found[0], await find_last(self, found[0])) if found else None
+
+        async def first_from(number: int) -> MessageHead | None:
+            found = await self.peek_heads(number, 1)
+            return found[0] if found else None
+
+        found = await first_from(first)
+        return None if found is None else (found, await find_last(first_from, found))
 
 
 def open_line(side: Side) -> AmqpTransport:

@@ -21,8 +21,6 @@ EMPTY_MAP: TextMap = ((), (), ())
 _long = struct.Struct(">q").unpack_from
 _int = struct.Struct(">i").unpack_from
 _double = struct.Struct(">d").unpack_from
-_MEMO_SIZE, _MEMO_BYTES = 4096, 1024
-_known: dict[bytes, TextMap | None] = {}
 
 
 def text_map(values: dict[Any, Any]) -> TextMap:
@@ -39,19 +37,10 @@ def text_map(values: dict[Any, Any]) -> TextMap:
 
 def read_map(data: bytes) -> TextMap | None:
     """A section of application properties as it stands on the wire; None if it cannot be read."""
-    if not data:
-        return EMPTY_MAP
-    found = _known.get(data)
-    if found is None:
-        try:
-            found = _read(data)
-        except (DecodeError, IndexError, UnicodeDecodeError, struct.error, TypeError):
-            return None
-        if len(data) <= _MEMO_BYTES:
-            if len(_known) >= _MEMO_SIZE:
-                _known.clear()
-            _known[data] = found
-    return found
+    try:
+        return _read(data) if data else EMPTY_MAP
+    except (DecodeError, IndexError, UnicodeDecodeError, struct.error, TypeError):
+        return None
 
 
 def _read(data: bytes) -> TextMap:

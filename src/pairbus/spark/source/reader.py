@@ -21,14 +21,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pairbus.amqp.message import MessageSections
 from pairbus.pump.browsing import NO_END, PAGE
 
-from .annotations import read_annotations
 from .decoding import MessagePage, make_batch
 from .entities import find_entities
 from .options import SourceSettings
-from .peeking import PatientSource, open_line, open_namespace
+from .peeking import PatientSource, open_line, open_namespace, read_head
 
 # Who plans waits for the answer; an executor has more time.
 _PLAN_PATIENCE = 10.0
@@ -49,7 +47,7 @@ class MessageRange(InputPartition):
         self.limit = limit
 
 
-def cut(entity: str, first: int, until: int, *, parts: int) -> list[MessageRange]:
+def divide(entity: str, first: int, until: int, *, parts: int) -> list[MessageRange]:
     """A range as several of about the same length; they are few if it is short."""
     size = until - first
     parts = max(1, min(parts, size // _LEAST_RANGE))
@@ -88,7 +86,7 @@ class MessageReader(DataSourceReader):
         limit = settings["maxMessages"]
         if limit is not None:
             return [MessageRange(source.entity, first, until, limit)]
-        return cut(source.entity, first, until, parts=settings["partitions"])
+        return divide(source.entity, first, until, parts=settings["partitions"])
 
     # -- on an executor
 
@@ -105,12 +103,12 @@ def read_range(settings: SourceSettings, schema: pa.Schema, wanted: MessageRange
         yield make_batch(page, schema)
 
 
-def _whole_batches(pages: Iterator[list[MessageSections]]) -> Iterator[list[MessageSections]]:
-    held: list[MessageSections] = []
+def _whole_batches(pages: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    held: list[bytes] = []
     size = 0
     for page in pages:
         held += page
-        size += sum(len(one.payload) for one in page)
+        size += sum(map(len, page))
         if len(held) >= _BATCH_ROWS or size >= _BATCH_BYTES:
             yield held
             held, size = [], 0
@@ -118,7 +116,7 @@ def _whole_batches(pages: Iterator[list[MessageSections]]) -> Iterator[list[Mess
         yield held
 
 
-def _pages(settings: SourceSettings, wanted: MessageRange) -> Iterator[list[MessageSections]]:
+def _pages(settings: SourceSettings, wanted: MessageRange) -> Iterator[list[bytes]]:
     """The messages of a range, page by page; rule 2."""
     left = NO_END if wanted.limit is None else wanted.limit
     with asyncio.Runner() as runner:
@@ -126,8 +124,8 @@ def _pages(settings: SourceSettings, wanted: MessageRange) -> Iterator[list[Mess
         source = PatientSource(transport, wanted.entity, timeout=settings["timeout"])
         loop = runner.get_loop()  # `runner.run` would set signal handlers anew for each page
 
-        def ask(number: int) -> asyncio.Task[list[MessageSections]]:
-            task = loop.create_task(source.peek_sections(number, min(PAGE, left)))
+        def ask(number: int) -> asyncio.Task[list[bytes]]:
+            task = loop.create_task(source.peek(number, min(PAGE, left), with_bodies=settings.with_bodies))
             loop.run_until_complete(_let_go())
             return task
 
@@ -135,11 +133,11 @@ def _pages(settings: SourceSettings, wanted: MessageRange) -> Iterator[list[Mess
             asked = ask(wanted.first) if wanted.first < wanted.until else None
             while asked is not None:
                 page = loop.run_until_complete(asked)
-                following = _number(page[-1]) + 1 if page else wanted.until
+                following = read_head(page[-1]).sequence_number + 1 if page else wanted.until
                 if following > wanted.until:
-                    page = [one for one in page if _number(one) < wanted.until]
+                    page = [one for one in page if read_head(one).sequence_number < wanted.until]
                 if not settings.with_scheduled:
-                    page = [one for one in page if not _is_scheduled(one)]
+                    page = [one for one in page if read_head(one).state != "scheduled"]
                 left -= len(page)
                 asked = ask(following) if following < wanted.until and left > 0 else None
                 if page:
@@ -152,11 +150,3 @@ async def _let_go() -> None:
     """Turns of the loop that a request needs until it is on its way."""
     for _ in range(4):
         await asyncio.sleep(0)
-
-
-def _number(one: MessageSections) -> int:
-    return read_annotations(one.annotations_bytes)[0][0] or 0
-
-
-def _is_scheduled(one: MessageSections) -> bool:
-    return read_annotations(one.annotations_bytes)[1].state == "scheduled"

@@ -33,14 +33,12 @@ from pyspark.sql.types import StructType
 
 from pairbus.errors import ConfigurationError
 from pairbus.pump.amqp_transport import AmqpTransport
-from pairbus.pump.transport import Peeked
 
-from .annotations import read_annotations
 from .consuming import check_consumable, remove_below
 from .entities import find_entities
 from .options import SourceSettings
 from .peeking import PatientSource, open_line
-from .reader import MessageRange, cut, read_range
+from .reader import MessageRange, divide, read_range
 
 T = TypeVar("T")
 Offsets = dict[str, dict[str, int]]
@@ -158,13 +156,13 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{name!r} is partitioned: its sequence numbers are not one sequence, so that a stream "
                     "would miss messages. Read it with spark.read"
                 )
-            spans[name] = Span(first.sequence_number, last.sequence_number + 1, _enqueued_ms(last))
+            spans[name] = Span(first.sequence_number, last.sequence_number + 1, last.enqueued_ms)
         return spans
 
     async def _check_same(self, source: PatientSource, at: dict[str, int]) -> None:
         """An entity that was created again has younger messages with numbers that have been read."""
-        oldest = await source.peek(0, 1) if at["seen"] else []
-        if oldest and oldest[0].sequence_number < at["next"] and _enqueued_ms(oldest[0]) > at["seen"]:
+        oldest = await source.peek_heads(0, 1) if at["seen"] else []
+        if oldest and oldest[0].sequence_number < at["next"] and oldest[0].enqueued_ms > at["seen"]:
             raise ConfigurationError(
                 f"{source.entity!r} was created again since the last batch: its messages have numbers that "
                 "this query has read. Begin anew with another checkpoint"
@@ -204,7 +202,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, at in end.items():
             first = start.get(name, {"next": self._settings["fromSequenceNumber"]})["next"]
             if first < at["next"]:
-                planned += cut(name, first, at["next"], parts=self._settings["partitions"])
+                planned += divide(name, first, at["next"], parts=self._settings["partitions"])
         return planned
 
     def commit(self, end: Offsets) -> None:
@@ -239,7 +237,3 @@ def share(spans: dict[str, Span], most: int | None) -> dict[str, int]:
         shares[name] = min(counts[name], -(-left // (len(counts) - place)))
         left -= shares[name]
     return shares
-
-
-def _enqueued_ms(one: Peeked) -> int:
-    return read_annotations(one.sections.annotations_bytes)[0][2] or 0

@@ -16,10 +16,9 @@ from pairbus.stores.errors import CallHungError, RecordStoreError
 from pairbus.stores.object_store import ObjectStore
 from pairbus.stores.places import StoreUri
 from pairbus.stores.store import RecordStore, open_store
+from tests.ledger.test_receipts import receipt
 from tests.object_places import credentials, make_azure_container, make_s3_bucket, place_of
 from tests.tcp_proxy import TcpProxy, proxied
-
-from .test_receipts import receipt
 
 # Longer than a put takes on a machine that is busy, far shorter than a store is waited for.
 IMPATIENT = 5.0
