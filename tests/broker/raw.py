@@ -83,10 +83,14 @@ class RawClient:
             self._events += self.machine.receive_data(data, 0.0)
             self.flush()
 
-    def attach(self, address: str, *, sends: bool) -> Link:
+    def attach(self, address: str, *, sends: bool, largest: int | None = None) -> Link:
         """Ask for a link; whether it is given stands in the events."""
         link = self.machine.begin().attach(
-            name=f"{address}-{sends}", role_sender=sends, source=Source(address), target=Target(address)
+            name=f"{address}-{sends}",
+            role_sender=sends,
+            source=Source(address),
+            target=Target(address),
+            max_message_size=largest,
         )
         self.flush()
         self.await_event(LinkAttached)

@@ -139,7 +139,7 @@ class Bench:
         """The messages at a path, in the order of their numbers."""
 
         def look(engine: Namespace, now: float) -> list[bytes]:
-            return [render_peeked(message) for message in _queue(engine, path).peek(0, 1 << 30, now)]
+            return [bytes(render_peeked(message)) for message in _queue(engine, path).peek(0, 1 << 30, now)]
 
         return [scan(payload) for payload in (on or self.primary)._run(look)]
 

@@ -20,7 +20,7 @@ __all__ = ["check_pump"]
 def stored(namespace: SimulatedNamespace, path: str) -> list[MessageSections]:
     """The messages at a path, in their order."""
     found = namespace.queue(path).peek(0, 1 << 30, namespace.clock.now())
-    return [scan(render_peeked(message)) for message in found]
+    return [scan(bytes(render_peeked(message))) for message in found]
 
 
 def check_pump(history: PumpHistory) -> list[str]:

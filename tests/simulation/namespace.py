@@ -483,7 +483,7 @@ class SimulatedNamespace:
         receiver.credit -= 1
         receiver.sent += 1
         receiver.has_delivered = True
-        payload, token = render_delivery(handout), handout.lock_token
+        payload, token = bytes(render_delivery(handout)), handout.lock_token
         assert token is not None
         self.count(receiver.entity, OperationKind.DELIVERY, len(payload))
 

@@ -280,7 +280,7 @@ class SimulatedSource:
     async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]:
         def peek(engine: Namespace, now: float) -> list[bytes]:
             queue = self._namespace.queue(self._queue)
-            return [render_peeked(one) for one in queue.peek(from_sequence_number, limit, now)]
+            return [bytes(render_peeked(one)) for one in queue.peek(from_sequence_number, limit, now)]
 
         return [_peeked(payload) for payload in await self._manage("peek", peek)]
 
@@ -415,7 +415,7 @@ def _delivery(payload: bytes, token: uuid.UUID, receiver: Receiver) -> Delivery:
 
 def _fetched(handout: Handout) -> Delivery:
     assert handout.lock_token is not None
-    return Delivery(render_delivery(handout), handout.lock_token.bytes_le)
+    return Delivery(bytes(render_delivery(handout)), handout.lock_token.bytes_le)
 
 
 def _peeked(payload: bytes) -> Peeked:

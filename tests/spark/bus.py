@@ -145,7 +145,7 @@ class Bus:
         reasons = {}
         for name in self.backlog:
             for message in self.found(f"{name}/$DeadLetterQueue", on_secondary=True):
-                properties = scan(render_peeked(message)).application_properties
+                properties = scan(bytes(render_peeked(message))).application_properties
                 reasons[message.message_id] = str(properties["DeadLetterReason"])
         return reasons
 

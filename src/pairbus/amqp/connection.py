@@ -61,10 +61,12 @@ from .frames import AMQP_FRAME, HEADER_SIZE
 from .handshake import Handshake, HandshakeState
 from .inbox import Inbox
 from .limits import MAX_PERFORMATIVE, MIN_IDLE_TIMEOUT, CodecLimits
+from .link import Link
 from .performatives import AmqpError, Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
 from .sasl import SERVER_MECHANISMS, SaslClient
 from .serials import NumberPool
 from .session import Session, SessionState
+from .types import Blob
 
 
 class ConnectionState(enum.Enum):
@@ -128,8 +130,10 @@ class Connection:
         self.link_count = 0
         self.effort = 0  # spent on the present read
         self.has_more = False
-        self._chunks: list[bytes] = []
-        self.write: Callable[[bytes], None] = self._chunks.append
+        self.written = 0  # of messages of many frames, since bytes were taken out
+        self._chunks: list[Blob] = []
+        self.write: Callable[[Blob], None] = self._chunks.append
+        self._held_up: dict[Session, None] = {}
         self.settled_run = SettledRun(self._chunks)
         self._handshake = Handshake(
             self.write,
@@ -238,8 +242,26 @@ class Connection:
             return b""
         data = b"".join(chunks)
         chunks.clear()
+        self.written = 0
         self._last_sent = self._now
         return data
+
+    @property
+    def is_held_up(self) -> bool:
+        """Frames wait until what is written has been taken out: call `write_more` then."""
+        return bool(self._held_up)
+
+    def write_more(self) -> list[Link]:
+        """Go on with messages of many frames; the links that may send again after that, and could not."""
+        held_up, self._held_up = self._held_up, {}
+        return [link for session in held_up for link in session.write_waiting()]
+
+    def has_written_enough(self, session: Session) -> bool:
+        """Whether a session's frames have to wait until what is written has been taken out."""
+        if self.written < self.limits.max_written:
+            return False
+        self._held_up[session] = None
+        return True
 
     # Time
 

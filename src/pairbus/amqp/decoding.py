@@ -24,6 +24,7 @@ from .errors import DecodeError
 from .limits import MAX_DEPTH, MAX_ELEMENTS, MAX_ZERO_WIDTH
 from .types import (
     Array,
+    Blob,
     Byte,
     Char,
     Decimal32,
@@ -74,7 +75,7 @@ def decode_exactly(buffer: bytes, offset: int, end: int) -> Any:
     return value
 
 
-def skip(buffer: bytes, offset: int = 0) -> int:
+def skip(buffer: Blob, offset: int = 0) -> int:
     """The place behind the value at `offset`, which is not looked into."""
     try:
         end = _skip(buffer, offset)
@@ -89,7 +90,7 @@ def skip(buffer: bytes, offset: int = 0) -> int:
 _WIDTHS = (None, None, None, None, 0, 1, 2, 4, 8, 16, -1, -4, -1, -4, -1, -4)
 
 
-def _skip(buffer: bytes, offset: int) -> int:
+def _skip(buffer: Blob, offset: int) -> int:
     for _ in range(MAX_DEPTH):
         code = buffer[offset]
         if code:
@@ -108,7 +109,7 @@ def _skip(buffer: bytes, offset: int) -> int:
     return offset + 5 + length
 
 
-def _skip_descriptor(buffer: bytes, offset: int) -> int:
+def _skip_descriptor(buffer: Blob, offset: int) -> int:
     if buffer[offset] == 0:
         raise DecodeError("a descriptor may not itself be described")
     return _skip(buffer, offset)

@@ -64,7 +64,9 @@ class LinkFlowed:
 
 @dataclass(slots=True)
 class TransferReceived:
-    """A whole message. One that is far above its link's size has `dropped` bytes, and an empty payload."""
+    """A whole message. One that is far above its link's size has `dropped` bytes, and an empty payload. One
+    that is above `largest_copied` has an empty payload too, and is in `view`.
+    """
 
     link: Link
     delivery_id: int
@@ -73,6 +75,7 @@ class TransferReceived:
     settled: bool
     message_format: int
     dropped: int = 0
+    view: memoryview | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)

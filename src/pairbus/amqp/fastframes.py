@@ -37,6 +37,7 @@ from .performatives import (
     Released,
     Transfer,
 )
+from .types import Blob
 
 HEAD_SIZE = 16
 read_head = struct.Struct(">IHHIBBBB").unpack_from
@@ -230,7 +231,7 @@ class SettledRun:
 
     __slots__ = ("_chunks", "_first", "_frame", "_last", "_prefix", "_suffix")
 
-    def __init__(self, chunks: list[bytes]) -> None:
+    def __init__(self, chunks: list[Blob]) -> None:
         self._chunks = chunks
         self._frame = self._prefix = self._suffix = b""
         self._first = self._last = -1

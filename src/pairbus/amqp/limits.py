@@ -22,8 +22,14 @@ sessions and messages, have some ten thousand; this many take ten milliseconds.
 MAX_PERFORMATIVE = 65536
 """Bytes of a performative without its payload: an attach is kept as long as its link lives."""
 
-MAX_SECTIONS = 32768
-"""Sections of one message. A batch has one for each of its messages; the service takes 4,500."""
+MAX_SECTIONS = 8192
+"""Sections of one message. A batch has one for each of its messages; the service takes 4,500. This many are
+found in ten milliseconds.
+"""
+
+
+MAX_HEAD = 1 << 20
+"""Bytes of all that comes before the body of a message whose body is not copied."""
 
 
 UNLIMITED = 1 << 60
@@ -77,6 +83,14 @@ class CodecLimits:
 
     max_held_bytes: int = 4 << 20
     """Payload that waits for a shut session window before `Link.sendable` says zero."""
+
+    max_written: int = UNLIMITED
+    """Bytes of messages of many frames that are written before `data_to_send` takes them out; the rest waits
+    for `write_more`.
+    """
+
+    largest_copied: int = UNLIMITED
+    """A message of many frames that is larger is told as a view of what it was put together in."""
 
     max_unsettled: int = 1 << 18
     """Deliveries a session remembers in each direction; beyond it the oldest are forgotten."""

@@ -37,6 +37,7 @@ from .performatives import (
     Target,
     Transfer,
 )
+from .pieces import Pieces
 from .serials import MASK, serial_gap
 from .types import Described
 
@@ -257,7 +258,9 @@ class Link:
 
     # Sending
 
-    def send(self, payload: bytes, *, tag: bytes, settled: bool = False, message_format: int = 0) -> int:
+    def send(
+        self, payload: bytes | Pieces, *, tag: bytes, settled: bool = False, message_format: int = 0
+    ) -> int:
         """Send one message and return its delivery id; -1 if the link is over.
 
         The owner minds `sendable`; what is beyond the session's window waits until it opens.
@@ -277,7 +280,12 @@ class Link:
             if not delivery_id & 0xFFF:  # now and then is often enough for a bound
                 self._unsettled.trim(session.limits.max_unsettled)
         size = shape.overhead + len(payload)
-        if size > session.frame_limit or session.remote_window <= 0 or session.outbox.items:
+        if (
+            size > session.frame_limit
+            or session.remote_window <= 0
+            or session.outbox.items
+            or isinstance(payload, Pieces)
+        ):
             session.outbox.add(Outgoing(self, delivery_id, tag, payload, settled, message_format))
             return delivery_id
         session.remote_window -= 1
@@ -470,12 +478,14 @@ class _Partial:
         self.is_told = False  # the owner knows of it already
 
     def finish(self, link: Link) -> TransferReceived:
+        is_large = len(self.data) > link.session.limits.largest_copied
         return TransferReceived(
             link,
             self.delivery_id,
             self.tag,
-            bytes(self.data),
+            b"" if is_large else bytes(self.data),
             self.settled,
             self.message_format,
             self.size - len(self.data),
+            memoryview(self.data).toreadonly() if is_large else None,
         )

@@ -1,14 +1,15 @@
 """Messages: sections found in one pass, each decoded only when somebody asks.
 
 A broker keeps bodies and properties as the bytes that came, and rewrites header and annotations alone. So
-`scan` walks over section headers, notes where each begins and ends, and looks into none.
+`scan` walks over section headers, notes where each begins and ends, and looks into none. `scan_large` does so
+with a message whose body is better left where it is.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from .codec import decode, decode_exactly, encode_into, skip
 from .composites import (
@@ -28,14 +29,17 @@ from .composites import (
     take_field,
 )
 from .errors import DecodeError, EncodeError
-from .limits import MAX_SECTIONS
-from .types import Symbol
+from .limits import MAX_HEAD, MAX_SECTIONS
+from .types import Blob, Symbol
 
 BodyKind = Literal["data", "sequence", "value", "none"]
 Identifier = str | bytes | Any  # also ULong and UUID
 
 HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = range(0x70, 0x75)
 DATA, SEQUENCE, VALUE, FOOTER = range(0x75, 0x79)
+
+VALUE_MARK = b"\x00\x53\x77"
+"""What stands before the value of an amqp-value section."""
 
 _BODY_KINDS: dict[int, BodyKind] = {DATA: "data", SEQUENCE: "sequence", VALUE: "value", FOOTER: "none"}
 _NAMES = {
@@ -49,6 +53,9 @@ _NAMES = {
     "amqp:amqp-value:*": VALUE,
     "amqp:footer:map": FOOTER,
 }
+
+# Bytes, where only views are looked at through a window; the longest name has 31.
+_LONGEST_DESCRIPTOR = 64
 
 _u32 = struct.Struct(">I").unpack_from
 _pack_u32 = struct.Struct(">I").pack
@@ -159,6 +166,11 @@ class MessageSections:
         """Body sections and footer as they came, in the order of the standard."""
         return self.payload[self._body : self._end]
 
+    @property
+    def body(self) -> Blob:
+        """The same; of a large message it is a view."""
+        return self.body_bytes
+
     def data_sections(self) -> list[bytes]:
         """The binaries of the data sections: of a batch, its messages."""
         if self.body_kind != "data":
@@ -199,6 +211,49 @@ class MessageSections:
         if not isinstance(value, dict):
             raise DecodeError("a section that must be a map is none")
         return value
+
+
+class LargeSections(MessageSections):
+    """Of a message whose body stays where it is: `payload` has all but that."""
+
+    __slots__ = ("_view",)
+
+    def __init__(
+        self, payload: bytes, spans: dict[int, tuple[int, int]], body: memoryview, kind: BodyKind
+    ) -> None:
+        super().__init__(payload, spans, len(payload), len(payload), kind)
+        self._view = body
+
+    @property
+    def body_bytes(self) -> bytes:
+        return bytes(self._view)
+
+    @property
+    def body(self) -> Blob:
+        return self._view
+
+    def data_sections(self) -> list[bytes]:
+        return scan(self.body_bytes).data_sections()
+
+    def data(self) -> bytes:
+        return scan(self.body_bytes).data()
+
+    def value(self) -> Any:
+        return scan(self.body_bytes).value()
+
+
+def scan_large(payload: memoryview) -> MessageSections:
+    """Find the sections of an encoded message, and copy no more than those before its body."""
+    found = scan(cast(bytes, payload))  # whose headers are read in a view as in bytes
+    spans, begin, end = found._spans, found._body, found._end
+    if max(begin, len(payload) - end) > MAX_HEAD:
+        raise DecodeError(f"there are more than {MAX_HEAD} bytes beside the body of a message")
+    head = bytes(payload[:begin])
+    for code, (start, stop) in spans.items():
+        if start >= end:  # what stands behind the body comes behind the others
+            spans[code] = len(head), len(head) + stop - start
+            head += bytes(payload[start:stop])
+    return LargeSections(head, spans, payload[begin:end], found.body_kind)
 
 
 def scan(payload: bytes) -> MessageSections:
@@ -245,7 +300,7 @@ _FOLLOWERS: dict[int, tuple[int, ...]] = {
 }
 
 
-def _scan_body(payload: bytes, begin: int, spans: dict[int, tuple[int, int]]) -> MessageSections:
+def _scan_body(payload: Blob, begin: int, spans: dict[int, tuple[int, int]]) -> MessageSections:
     """Check that the body's sections follow each other and reach exactly to the end.
 
     Two clients have an order of their own, which the service takes: the Python SDK writes delivery
@@ -274,16 +329,21 @@ def _scan_body(payload: bytes, begin: int, spans: dict[int, tuple[int, int]]) ->
     else:
         raise DecodeError("a message has too many sections")
     if begin < body_at < at:
+        if isinstance(payload, memoryview):
+            raise DecodeError("the footer of a message this large comes behind its body")
         payload = b"".join((payload[:begin], payload[body_at:at], payload[begin:body_at], payload[at:]))
-    return MessageSections(payload, spans, begin, at, kind)
+    return MessageSections(cast(bytes, payload), spans, begin, at, kind)
 
 
-def _read_descriptor(payload: bytes, at: int) -> tuple[int, int]:
+def _read_descriptor(payload: Blob, at: int) -> tuple[int, int]:
     """A section's code, and the place of its value."""
     if payload[at] != 0:
         raise DecodeError("a section does not begin with a descriptor")
     if payload[at + 1] == 0x53:
         return payload[at + 2], at + 3
+    if isinstance(payload, memoryview):
+        code, start = _read_descriptor(bytes(payload[at : at + _LONGEST_DESCRIPTOR]), 0)
+        return code, at + start
     descriptor, start = decode(payload, at + 1)
     if isinstance(descriptor, Symbol):
         return _NAMES.get(descriptor, 0), start
@@ -384,7 +444,7 @@ def encode_data(data: bytes) -> bytes:
 
 
 def encode_value(value: Any) -> bytes:
-    out = bytearray(b"\x00\x53\x77")
+    out = bytearray(VALUE_MARK)
     encode_into(out, value)
     return bytes(out)
 

@@ -1,14 +1,18 @@
 """Messages that need more than one frame, or a session window that is open.
 
 Nothing overtakes: while a message waits here, all later ones of its session wait behind it. The frames of one
-message may be written in several goes, as the window allows.
+message may be written in several goes, as the window allows, and as whoever takes the bytes out wants them.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from .pieces import Pieces
+from .types import Blob
 
 if TYPE_CHECKING:
     from .link import Link
@@ -22,10 +26,16 @@ class Outgoing:
     link: Link
     delivery_id: int
     tag: bytes
-    payload: bytes
+    payload: bytes | Pieces
     settled: bool
     message_format: int
     written: int = 0
+
+    def cut(self, size: int) -> Iterator[Blob]:
+        """The next bytes, which count as written."""
+        start, payload = self.written, self.payload
+        self.written = stop = start + size
+        return payload.cut(start, stop) if isinstance(payload, Pieces) else iter((payload[start:stop],))
 
 
 class Outbox:
@@ -60,11 +70,13 @@ class Outbox:
         self.flush()
 
     def flush(self) -> None:
-        """Write frames while the window is open; what waits for a link that is over is passed over."""
+        """Write frames while the window is open and not enough is written for one go; what waits for a link
+        that is over is passed over.
+        """
         session, items = self._session, self.items
         while items:
             if items[0].link.is_alive:
-                if session.remote_window <= 0:
+                if session.remote_window <= 0 or session.connection.has_written_enough(session):
                     return
                 if not self._write_frame(items[0]):
                     continue
@@ -80,9 +92,10 @@ class Outbox:
             shape = item.link.shape(len(item.tag), item.message_format, settled=item.settled, more=True)
             left = room
         session.write(shape.write(item.delivery_id, item.tag, left))
-        session.write(item.payload[item.written : item.written + left])
+        for piece in item.cut(left):
+            session.write(piece)
+        session.connection.written += left
         session.count_sent_frame()
-        item.written += left
         return not more
 
     def clear(self) -> None:

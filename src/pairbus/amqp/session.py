@@ -46,6 +46,7 @@ from .performatives import (
     Target,
 )
 from .serials import MASK, NumberPool, serial_gap
+from .types import Blob
 from .unsettled import Unsettled
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Session:
         self.remote_handle_max: int | None = None
         self.remote_channel: int | None = None
         self.context: Any = None
-        self.write: Callable[[bytes], None] = connection.write
+        self.write: Callable[[Blob], None] = connection.write
         self.frame_limit = connection.remote_max_frame_size
         self.next_delivery_id = 0
         self.next_outgoing_id = 0
@@ -257,10 +258,14 @@ class Session:
         elif flow.echo:
             self.send_flow()
         if self.outbox.items:
-            self.outbox.flush()
-            if self.outbox.take_relief():
-                relieved = [link for link in self._by_handle.values() if link.is_sender and link.sendable]
-                events.extend(LinkFlowed(link, link.credit, False, False, False) for link in relieved)
+            events.extend(LinkFlowed(link, link.credit, False, False, False) for link in self.write_waiting())
+
+    def write_waiting(self) -> list[Link]:
+        """Write what waits, as far as that goes; links that may send again after that, and could not."""
+        self.outbox.flush()
+        if not self.outbox.take_relief():
+            return []
+        return [link for link in self._by_handle.values() if link.is_sender and link.sendable]
 
     def send_flow(
         self,

@@ -12,7 +12,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
+
+# Bytes where they are: a view of a large message costs no copy.
+Blob: TypeAlias = bytes | memoryview
 
 
 class UByte(int):

@@ -25,8 +25,6 @@ from .errors import StoreError
 from .store.store import Store
 
 T = TypeVar("T")
-# Bytes of messages from which on a turn is written by the thread.
-_LARGE = 1 << 20
 # No disk takes longer, or nothing can be hoped from it.
 _DEADLINE = 300.0
 
@@ -114,8 +112,7 @@ class StoreThread:
 
     def commit(self, events: Sequence[EngineEvent], land: Callable[[Flight], None]) -> Flight:
         """Commit a turn. What cannot even be written raises at once."""
-        size = sum(event.message.size for event in events if type(event) is MessageStored)
-        if size >= _LARGE:
+        if self._store.is_heavy(events):
             fixed = [_fixed(event) if type(event) is MessageStored else event for event in events]
             return self._take_off(lambda: self._store.commit(fixed), land, is_load=False)
         self._store.write(events)

@@ -53,7 +53,7 @@ from .flights import Flight, HeldAnswers, StoreThread, uncollected
 from .gate import ConnectionLimits, Visitor
 from .links.consumers import Consumers
 from .links.objections import Objections
-from .links.pace import MEMBER_READ, MOST_EFFORT, MOST_FRAMES, Allowance
+from .links.pace import LARGEST_COPIED, MEMBER_READ, MOST_EFFORT, MOST_FRAMES, MOST_OUTPUT, Allowance
 from .links.peer import Peer
 from .links.sending_endpoint import SendingEndpoint
 from .links.unfinished import Unfinished
@@ -70,6 +70,8 @@ MESSAGE_ALLOWANCE = 32 << 20
 _LONGEST_SLEEP = 60.0
 # Bytes of unfinished messages a connection, beside two of the largest that there may be.
 MOST_UNFINISHED = 8 << 20
+# Bytes that may come in while the turn before is being committed, however slow the disk is.
+MOST_UNCOMMITTED = 64 << 20
 # After a failed commit, seconds before what is due by time is tried again.
 RETRY_PAUSE = 1.0
 # A turn of so few events, a single send, is committed in place if there is no other namespace that this could
@@ -109,6 +111,8 @@ class NamespaceHost:
         self.amqp_limits = AmqpLimits(
             message_allowance=MESSAGE_ALLOWANCE,
             max_partial_bytes=MOST_UNFINISHED + 2 * limits.largest_message_size,
+            max_written=MOST_OUTPUT,
+            largest_copied=LARGEST_COPIED,
             max_read_frames=MOST_FRAMES,
             max_read_effort=MOST_EFFORT,
         )
@@ -140,6 +144,8 @@ class NamespaceHost:
         self._flight: Flight | None = None
         self._staged: set[Peer] = set()
         self._turn_waits = False
+        #: Bytes that this turn has taken in.
+        self.uncommitted = 0
         #: What is told when the turn is committed, beside what connections say.
         self.answers = HeldAnswers()
         self._appointments = Appointments()
@@ -335,10 +341,11 @@ class NamespaceHost:
             if self._unread is not None:
                 raise self._unread
             events = self.engine.take_events()
+            self.uncommitted = 0
             self._stage()
             if events and self._store.remembers:
                 self.contents.note(events)
-                if len(events) > _FEW or not self._is_alone:
+                if len(events) > _FEW or not self._is_alone or self._store.is_heavy(events):
                     self._flight = self._thread.commit(events, self._on_landed)
                     return self._flight
                 self._store.commit(events)
@@ -370,6 +377,11 @@ class NamespaceHost:
     def is_loading(self) -> bool:
         """Whether the namespace is being read again, so that nothing can be decided."""
         return self._flight is not None and self._flight.is_load
+
+    @property
+    def is_burdened(self) -> bool:
+        """Whether so much waits for the turn before it to be committed that nobody is heard meanwhile."""
+        return self.uncommitted > MOST_UNCOMMITTED and self._flight is not None
 
     def _on_landed(self, flight: Flight) -> None:
         self._land(flight)

@@ -34,8 +34,9 @@ from pairbus.amqp.message import (
     encode_application_properties,
     encode_properties,
     scan,
+    scan_large,
 )
-from pairbus.amqp.types import Symbol
+from pairbus.amqp.types import Blob, Symbol
 from pairbus.words import PING_CONTENT_TYPE, POSTMARKS
 
 T = TypeVar("T")
@@ -69,7 +70,8 @@ class Content:
     annotations_bytes: bytes
     properties_bytes: bytes
     application_properties_bytes: bytes
-    body_bytes: bytes
+    # Of a large message it is a view.
+    body: Blob
     dead_letter_source: str | None = None
     hops: int = 0
 
@@ -85,7 +87,7 @@ class Content:
             self.annotations_bytes,
             self.properties_bytes,
             self.application_properties_bytes,
-            self.body_bytes,
+            self.body,
             self.dead_letter_source,
             self.hops,
         )
@@ -142,7 +144,7 @@ class StoredMessage:
     annotations_bytes = _Told[bytes]()
     properties_bytes = _Told[bytes]()
     application_properties_bytes = _Told[bytes]()
-    body_bytes = _Told[bytes]()
+    body = _Told[Blob]()
     dead_letter_source = _Told[str | None]()
     hops = _Told[int]()
 
@@ -204,6 +206,11 @@ class StoredMessage:
             self.session_id,
             self.content.copy(),
         )
+
+    @property
+    def body_bytes(self) -> bytes:
+        """The body, copied if it is large."""
+        return bytes(self.content.body)
 
     @property
     def annotations(self) -> Mapping[Any, Any]:
@@ -294,9 +301,11 @@ class Incoming:
     application_properties: Mapping[str, Any]
 
     @classmethod
-    def parse(cls, payload: bytes) -> Incoming:
-        """Read what the broker must know of a message; raises DecodeError on bytes that are none."""
-        sections = scan(payload)
+    def parse(cls, payload: Blob) -> Incoming:
+        """Read what the broker must know of a message; raises DecodeError on bytes that are none. The body of
+        a view stays where it is.
+        """
+        sections = scan_large(payload) if isinstance(payload, memoryview) else scan(payload)
         header, properties, annotations = sections.header, sections.properties, sections.annotations
         scheduled: float | None = None
         partition_key: str | None = None
@@ -351,7 +360,7 @@ class Incoming:
             self.annotations_bytes,
             self.properties_bytes,
             sections.application_properties_bytes,
-            sections.body_bytes,
+            sections.body,
         )
         return StoredMessage(
             sequence_number,

@@ -6,6 +6,7 @@ from pairbus import conditions
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import LinkFlowed, Settled, TransferReceived
 from pairbus.amqp.link import Link
+from pairbus.amqp.types import Blob
 
 Needs = tuple[str, tuple[str, ...]]
 
@@ -40,7 +41,7 @@ class LinkEndpoint:
         """The link is gone."""
 
 
-def whole_payload(event: TransferReceived) -> bytes:
+def whole_payload(event: TransferReceived) -> Blob:
     """What a message holds; DecodeError for one so large that its bytes were dropped as they came."""
     if event.dropped:
         raise DecodeError(
@@ -48,7 +49,7 @@ def whole_payload(event: TransferReceived) -> bytes:
             "keep large bodies elsewhere and send where they are.",
             conditions.MESSAGE_SIZE_EXCEEDED,
         )
-    return event.payload
+    return event.payload if event.view is None else event.view
 
 
 class Unanswered(LinkEndpoint):

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from pairbus import conditions, words
 from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.pieces import Pieces
 from pairbus.amqp.types import Array, Int, Symbol, Timestamp
 from pairbus.broker.contents import check_at_hand
 from pairbus.broker.counters import OperationKind
@@ -108,7 +109,8 @@ class ManagementNode:
         }
         if body is None and name == _DELETE:  # by which the client of JavaScript tells that there was nothing
             properties[words.STATUS_CONDITION] = Symbol(conditions.MESSAGE_NOT_FOUND)
-        return Answer(properties, body, delay=self.delay() if name == _SCHEDULE else 0.0)
+        delay = self.delay() if name == _SCHEDULE else 0.0
+        return Answer(properties, body, delay=delay, is_large=_holds_pieces(body))
 
     def failure(self) -> Answer:
         """What is said when something goes wrong that nobody foresaw."""
@@ -307,6 +309,11 @@ class ManagementNode:
                 conditions.NOT_ALLOWED, f"'{self.path}' is no subscription; only subscriptions have rules."
             )
         return topic, name
+
+
+def _holds_pieces(body: Found) -> bool:
+    messages = body.get("messages") if body else None
+    return messages is not None and any(isinstance(one["message"], Pieces) for one in messages)
 
 
 def _split_subscription(path: str) -> tuple[str, str, str]:

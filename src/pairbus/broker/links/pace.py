@@ -13,6 +13,10 @@ STRANGER_SLICE = 0.002
 # Bytes a turn. What is rendered and not yet written is held twice, and everybody waits while it is rendered.
 MOST_OUTPUT = 1024 * 1024
 
+# A message that has come in many frames and has more bytes is not copied any more: a copy of a hundred
+# megabytes takes a tenth of a second. Batches, which are taken apart, have fewer.
+LARGEST_COPIED = MOST_OUTPUT + 128 * 1024
+
 # What the event loop itself would read at once. A sender that pipelines fills it, and a turn with it.
 MEMBER_READ = 256 * 1024
 STRANGER_READ = 16 * 1024

@@ -55,8 +55,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 bounded = BoundedLog(log)
-# While its namespace is being read again, how often a connection looks whether that is done.
-LOADING_PAUSE = 0.02
+# While its namespace is being read again, or has more to commit than it may hold: how often a connection
+# looks whether that is over.
+BUSY_PAUSE = 0.02
 
 
 class Peer(Direct):
@@ -136,8 +137,8 @@ class Peer(Direct):
         if self.is_full:
             self._go_on_later()
             return
-        if self.host.is_loading:
-            self._go_on_later(LOADING_PAUSE)
+        if self.host.is_loading or self.host.is_burdened:
+            self._go_on_later(BUSY_PAUSE)
             return
         now, is_stranger = time.monotonic(), not self.machine.trusted
         if is_stranger and (wait := self.host.allowance.wait(now)):
@@ -305,9 +306,17 @@ class Peer(Direct):
         if self._is_last_word:
             self._end(self._transport)
             return
-        if self.is_full and not self._is_clogged:
+        if self.machine.is_held_up:
+            self._write_more()
+        if self.is_full and not self._is_clogged and not self.machine.is_held_up:
             self._relieve()
         self._arm_timer()
+
+    def _write_more(self) -> None:
+        """Go on with a message that is too large for one turn."""
+        for link in self.machine.write_more():
+            self.endpoints[link].on_room()
+        self.host.touch(self)
 
     def _end(self, transport: asyncio.Transport) -> None:
         """Our last word is said."""

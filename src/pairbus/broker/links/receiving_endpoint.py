@@ -5,6 +5,7 @@ The answer is only queued here. It leaves with the rest of the turn, after the s
 
 from typing import TYPE_CHECKING
 
+from pairbus import conditions
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import TransferReceived
 from pairbus.amqp.link import Link
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 BATCH_FORMAT = 0x80013700
 # As much as Azure grants; a pipelining sender must not run dry within a turn.
 SEND_CREDIT = 5000
+# As many as the service takes. A batch comes in whole or not at all, and everybody waits meanwhile.
+MOST_IN_BATCH = 4500
 
 
 class ReceivingEndpoint(LinkEndpoint):
@@ -55,6 +58,7 @@ class ReceivingEndpoint(LinkEndpoint):
             messages = _parse(event)
             self._check_faults(now)
             host.engine.send(self.path, messages, now)
+            host.uncommitted += _size(event)
         except Refused as refused:
             self._refuse(event, messages, AmqpError(refused.condition, refused.description, {}))
             return
@@ -83,7 +87,7 @@ class ReceivingEndpoint(LinkEndpoint):
                 raise Refused(error.condition, error.description or "")
 
     def _refuse(self, event: TransferReceived, messages: list[Incoming], error: AmqpError) -> None:
-        for size in [message.size for message in messages] or [len(event.payload) + event.dropped]:
+        for size in [message.size for message in messages] or [_size(event)]:
             self._host.counters.count(self.path, self._peer.name, kind=OperationKind.SEND_REFUSED, size=size)
         if event.settled:
             # Nobody waits for an answer; a closed link is the only way to tell.
@@ -100,8 +104,24 @@ class ReceivingEndpoint(LinkEndpoint):
             self.link.flow(SEND_CREDIT)
 
 
+def _size(event: TransferReceived) -> int:
+    return event.dropped or len(event.payload if event.view is None else event.view)
+
+
 def _parse(event: TransferReceived) -> list[Incoming]:
     payload = whole_payload(event)
-    if event.message_format == BATCH_FORMAT:
-        return [Incoming.parse(part) for part in scan(payload).data_sections()]
-    return [Incoming.parse(payload)]
+    if event.message_format != BATCH_FORMAT:
+        return [Incoming.parse(payload)]
+    if isinstance(payload, memoryview):
+        raise Refused(
+            conditions.MESSAGE_SIZE_EXCEEDED,
+            f"The batch has {len(payload)} bytes. Large messages go one by one.",
+        )
+    parts = scan(payload).data_sections()
+    if len(parts) > MOST_IN_BATCH:
+        raise Refused(
+            conditions.ARGUMENT_ERROR,
+            f"The batch has {len(parts)} messages, more than the {MOST_IN_BATCH} that are allowed. "
+            "Send fewer at once.",
+        )
+    return [Incoming.parse(part) for part in parts]

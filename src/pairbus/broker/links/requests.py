@@ -17,6 +17,7 @@ from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import LinkFlowed, TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
+    VALUE_MARK,
     MessageSections,
     Properties,
     encode_application_properties,
@@ -25,6 +26,7 @@ from pairbus.amqp.message import (
     scan,
 )
 from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected
+from pairbus.amqp.pieces import Pieces, encode_in_pieces
 
 from .endpoint import LinkEndpoint, whole_payload
 
@@ -53,11 +55,14 @@ class NodeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a node says to a request, and how much later than usual it says it."""
+    """What a node says to a request, and how much later than usual it says it; `is_large` if its body holds
+    messages that are better not copied.
+    """
 
     properties: dict[str, Any]
     body: Any = None
     delay: float = 0.0
+    is_large: bool = False
 
 
 Service = Callable[[NodeRequest], Answer | None]
@@ -87,11 +92,11 @@ class AnswerEndpoint(LinkEndpoint):
         super().__init__(link, path=path)
         self.address = address
         self._spend = spend
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[bytes | Pieces] = deque()
         self._waiting_bytes = 0
         self._next_tag = 0
 
-    def send(self, payload: bytes) -> None:
+    def send(self, payload: bytes | Pieces) -> None:
         """Send an answer as soon as there is credit for it."""
         self._waiting.append(payload)
         self._waiting_bytes += len(payload)
@@ -129,7 +134,7 @@ class RequestEndpoint(LinkEndpoint):
 
     def on_received(self, event: TransferReceived) -> None:
         try:
-            request = _read(whole_payload(event))
+            request = _read(bytes(whole_payload(event)))
         except DecodeError as error:
             self._take(event, Rejected(AmqpError(error.condition, error.description, {})))
             return
@@ -160,11 +165,10 @@ def _read(payload: bytes) -> NodeRequest:
     return NodeRequest(sections, sections.properties, properties, len(payload))
 
 
-def _write(answer: Answer, correlation_id: Any) -> bytes:
-    return b"".join(
-        (
-            encode_properties(Properties(correlation_id=correlation_id)),
-            encode_application_properties(answer.properties),
-            encode_value(answer.body),
-        )
+def _write(answer: Answer, correlation_id: Any) -> bytes | Pieces:
+    head = encode_properties(Properties(correlation_id=correlation_id)) + encode_application_properties(
+        answer.properties
     )
+    if answer.is_large:
+        return Pieces(head + VALUE_MARK, *encode_in_pieces(answer.body))
+    return head + encode_value(answer.body)

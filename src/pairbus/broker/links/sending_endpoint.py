@@ -96,12 +96,12 @@ class SendingEndpoint(LinkEndpoint):
         """Whether there is credit for another message, and nothing keeps it from leaving. If it is only that
         enough of others waits to be written, it is called again when that has left.
         """
-        if self.link.sendable <= 0 or self._fault_desk.withholds(self.path):
+        if self.link.credit <= 0 or self._fault_desk.withholds(self.path):
             return False
         if self.peer.is_full:
             self.peer.starved[self] = None
             return False
-        return True
+        return self.link.sendable > 0
 
     def deliver(self, most: int, now: float) -> int:
         """Send up to `most` messages as far as there is credit; how many left."""

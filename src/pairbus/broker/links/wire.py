@@ -2,8 +2,9 @@
 
 The bare message (properties, application properties, body) is passed on as the bytes that came in. Only what
 the broker itself has to say is written anew: the header with its delivery count, the lock token, and the
-annotations, to which those of the sender are added. The usual case, a message that carries no annotations of
-its own, is put together from prepared pieces, because this runs once a delivery.
+annotations, to which those of the sender are added. The body of a large message is not even copied. The usual
+case, a message that carries no annotations of its own, is put together from prepared pieces, because this
+runs once a delivery.
 """
 
 import struct
@@ -11,6 +12,7 @@ from functools import lru_cache
 
 from pairbus import words
 from pairbus.amqp.codec import encode, skip
+from pairbus.amqp.pieces import Pieces
 from pairbus.amqp.types import Symbol
 from pairbus.broker.engine.message import Content, MessageState, StoredMessage
 from pairbus.broker.engine.results import Handout
@@ -49,7 +51,7 @@ def dotnet_ticks(seconds: float) -> int:
     return DOTNET_EPOCH_TICKS + int(seconds * 10_000_000)
 
 
-def render_delivery(delivery: Handout) -> bytes:
+def render_delivery(delivery: Handout) -> bytes | Pieces:
     """The bytes of a delivery; with a lock token unless it was deleted on receipt."""
     message, token = delivery.message, delivery.lock_token
     if token is None:
@@ -59,29 +61,32 @@ def render_delivery(delivery: Handout) -> bytes:
     return _render(message, lock, locked_until)
 
 
-def render_peeked(message: StoredMessage, *, with_body: bool = True) -> bytes:
+def render_peeked(message: StoredMessage, *, with_body: bool = True) -> bytes | Pieces:
     """The bytes of a message that is only looked at."""
     return _render(message, b"", None, with_body=with_body)
 
 
 def _render(
     message: StoredMessage, lock: bytes, locked_until: float | None, *, with_body: bool = True
-) -> bytes:
+) -> bytes | Pieces:
     content = message.content
     annotations = content.annotations_bytes
     own, for_delivery = _split(annotations) if annotations else (b"", b"")
     if for_delivery:
         lock = _join(_DELIVERY_ANNOTATIONS, [lock[6:]] if lock else [], len(lock) > 6, for_delivery)
-    return b"".join(
+    body = content.body if with_body else b""
+    is_large = isinstance(body, memoryview)
+    rendered = b"".join(
         (
             _header(content.durable, content.priority, content.ttl_ms, message.delivery_count),
             lock,
             _annotations(message, content, own, locked_until),
             content.properties_bytes,
             content.application_properties_bytes,
-            content.body_bytes if with_body else b"",
+            b"" if is_large else body,
         )
     )
+    return Pieces(rendered, body) if is_large else rendered
 
 
 @lru_cache(maxsize=4096)

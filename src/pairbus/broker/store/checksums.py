@@ -21,7 +21,7 @@ _pack_record = Struct("<qqqqqqqqddd").pack
 UNSUMMABLE = (TypeError, ValueError, AttributeError, StructError)
 
 
-def content_checksum(envelope: bytes | bytearray, body: bytes | bytearray) -> int:
+def content_checksum(envelope: bytes | bytearray, body: bytes | bytearray | memoryview) -> int:
     """Of what never changes of a message and only receivers want."""
     return crc32(body, crc32(envelope))
 

@@ -46,6 +46,7 @@ PAGE_SIZE = 8192
 # Pages of WAL before they are moved into the database: 32 MB, so that a busy second pays for it about once.
 _CHECKPOINT_PAGES = 4000
 _CACHE_KILOBYTES = 16384
+_SPILLED_PAGES = 16384
 _READER_CACHE_KILOBYTES = 2048
 # What the scripts and statements may call.
 _FUNCTIONS: tuple[Callable[..., int | bytearray | None], ...] = (
@@ -64,6 +65,9 @@ _PRAGMAS = (
     "synchronous = FULL",
     f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
     f"cache_size = -{_CACHE_KILOBYTES}",
+    # Pages of a turn that is being written stay in memory up to this many: those of a large message would
+    # otherwise go to the WAL twice, empty and full.
+    f"cache_spill = {_SPILLED_PAGES}",
     # Some builds overwrite what is deleted with zeros; that writes every message twice.
     "secure_delete = OFF",
 )

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from struct import Struct
 from typing import Any
 
+from pairbus.amqp.types import Blob
 from pairbus.broker.engine.events import (
     DuplicateSeen,
     EntityKind,
@@ -34,6 +35,8 @@ MOST_PLACES = (1 << 63) // PLACE_STEP - 1
 # Python looks for an adapter for every `bytes` that it binds, and for no `bytearray`; up to about this length
 # a copy is quicker than the search.
 _COPY_LIMIT = 8192
+#: Bytes of a body from which on it is not bound or fetched in one piece, for which Python stands still.
+LARGE_BODY = 1 << 20
 _NEVER = math.inf
 _NOT_SCHEDULED = -math.inf
 _SETTINGS = {
@@ -61,7 +64,7 @@ def message_row(key: int, message: StoredMessage, turn: int, total: int) -> tupl
     expires_at, scheduled_for = message.expires_at, message.scheduled_for
     ends = _NEVER if expires_at is None else expires_at
     begins = _NOT_SCHEDULED if scheduled_for is None else scheduled_for
-    state, size, body = int(message.state), message.size, content.body_bytes
+    state, size, body = int(message.state), message.size, content.body
     durable, priority, ttl_ms = content.durable, content.priority, content.ttl_ms
     envelope = pack_envelope(
         content.enqueued_sequence_number,
@@ -190,7 +193,7 @@ def _check(written: int, sum_up: Callable[..., int], values: tuple[Any, ...], ke
     raise RowDamaged(f"the message {key % PLACE_STEP}")
 
 
-def _unpack_content(applied: bytes, envelope: bytes, body: bytes) -> Content:
+def _unpack_content(applied: bytes, envelope: bytes, body: Blob) -> Content:
     (number, durable, priority, ttl_ms, hops, *lengths, _) = _ENVELOPE.unpack_from(envelope)
     parts, at = [], _ENVELOPE.size
     for length in lengths:

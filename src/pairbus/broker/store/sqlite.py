@@ -59,6 +59,7 @@ from .checksums import row_checksum
 from .counter import CommitCounter, Mark, counter_path
 from .file import close_database, damage, open_database, open_reader, read_error, set_wal_aside, store_error
 from .rows import (
+    LARGE_BODY,
     MOST_PLACES,
     PLACE_STEP,
     RowDamaged,
@@ -81,6 +82,8 @@ from .statements import load_statements
 # What a row that is not as it was written makes of the functions that read it.
 UNREADABLE = (ValueError, TypeError, KeyError, DecodeError, Refused, RowDamaged)
 _ROWS_AT_ONCE = 1000
+# Bytes of messages that are not written in a moment.
+_HEAVY = 1 << 20
 _HIGHEST_KEY = (1 << 63) - 1
 # The tables whose rows are not counted. SQLite looks whether their pages hang together, so that none is lost;
 # the messages, whose pages are most of the file, are counted instead.
@@ -118,6 +121,8 @@ class SqliteStore:
         # was written for the place.
         self._numbering: set[int] = set()
         self._newest: dict[int, int] = {}
+        # The keys of large messages.
+        self._large: set[int] = set()
         try:
             self._mark, self._total = self._take_account(known)
             self._read_places()
@@ -151,6 +156,22 @@ class SqliteStore:
         self.commits += 1
         self._mark, self._total = Mark(self._mark.identity, self._mark.turn + 1), self._counted
         self._counter.write(self._mark)
+
+    def is_heavy(self, events: Sequence[EngineEvent]) -> bool:
+        """Whether to write these takes more than some milliseconds: many bytes, another state or the end of a
+        large message, whose pages are all touched, or the end of an entity with all that it holds.
+        """
+        size, large = 0, self._large
+        for event in events:
+            if isinstance(event, MessageStored):
+                size += event.message.size
+            elif isinstance(event, EntityRemoved) or (
+                large
+                and isinstance(event, MessageRemoved | MessageChanged)
+                and self._places.get(event.queue, 0) + event.sequence_number in large
+            ):
+                return True
+        return size >= _HEAVY
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
@@ -206,11 +227,16 @@ class SqliteStore:
             _WRITERS[type(event)](self, event)
         gone, put = batch.removed, batch.stored
         if gone:
+            self._large.difference_update(gone)
             self._counted -= self._write_many("remove_message", [(key,) for key in gone if key not in put])
             put = {key: message for key, message in put.items() if key not in gone}
         self._counted += len(put)
         turn, total = self._mark.turn + 1, self._counted
-        self._write_many("put_message", [message_row(key, put[key], turn, total) for key in put])
+        large = {key: message for key, message in put.items() if message.size > LARGE_BODY}
+        rows = [message_row(key, put[key], turn, total) for key in put if key not in large]
+        self._write_many("put_message", rows)
+        for key, message in large.items():
+            self._put_large(message_row(key, message, turn, total))
         self._write_many(
             "change_message",
             [
@@ -222,6 +248,15 @@ class SqliteStore:
         self._write_many("keep_duplicate", [sealed(*row) for row in batch.duplicates])
         self._write_many("advance_sequence", self._sequence_rows(batch))
         return bool(put)
+
+    def _put_large(self, row: tuple[Any, ...]) -> None:
+        """Write a message bit by bit: what is bound is copied, and Python stands still meanwhile."""
+        key, body = row[0], memoryview(row[-1])
+        self._large.add(key)
+        self._write_one("put_large_message", *row[:-1], len(body))
+        with self._database.blobopen("message", "body", key) as blob:
+            for at in range(0, len(body), LARGE_BODY):
+                blob.write(body[at : at + LARGE_BODY])
 
     def _sequence_rows(self, batch: "_Batch") -> list[tuple[int, int, int]]:
         numbers = self._written_numbers(batch)
@@ -281,6 +316,7 @@ class SqliteStore:
         self._write_one("remove_rules", path)
         for place in [place for place in self._places if place == path or place.startswith(f"{path}/$")]:
             number = self._places.pop(place)
+            self._large = {key for key in self._large if key // PLACE_STEP != number // PLACE_STEP}
             del self._paths[number]
             self._newest.pop(number, None)
             self._numbering.discard(number)
@@ -359,6 +395,8 @@ class SqliteStore:
                 continue
             record.enqueued_at = share(record.enqueued_at, record.enqueued_at)
             record.size = int(share(record.size, record.size))
+            if record.size > LARGE_BODY:
+                self._large.add(row[0])
             records.append(record)
         return records
 
@@ -376,9 +414,9 @@ class SqliteStore:
             pass
         damaged = []
         try:
-            for row in self._database.execute(self._sql["read_messages"], (0, _HIGHEST_KEY)):
+            for row in self._database.execute(self._sql["read_messages"], (0, _HIGHEST_KEY, LARGE_BODY)):
                 try:
-                    read_content(row)
+                    read_content(_with_body(self._database, row))
                 except RowDamaged as found:
                     damaged.append(str(found))
         except (sqlite3.Error, *UNREADABLE) as error:
@@ -399,9 +437,9 @@ class SqliteStore:
         try:
             with self._reading:
                 for first, last in _runs(sequence_numbers):
-                    keys = place + first, place + last
+                    keys = place + first, place + last, LARGE_BODY
                     for row in self._reader.execute(self._sql["read_messages"], keys):
-                        found[row[0] - place] = read_content(row)
+                        found[row[0] - place] = read_content(_with_body(self._reader, row))
         except (sqlite3.Error, *UNREADABLE) as error:
             reason = self._unreadable(error)
             if isinstance(reason, StoreDamaged):
@@ -468,6 +506,17 @@ class _Source:
 
     def read(self, sequence_numbers: Sequence[int]) -> list[Content | None]:
         return self._store.read(self._place, sequence_numbers)
+
+
+def _with_body(database: sqlite3.Connection, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row of `read_messages` with the body of a large message, which is read bit by bit."""
+    if row[-1] is not None:
+        return row
+    body = bytearray()
+    with database.blobopen("message", "body", row[0], readonly=True) as blob:
+        while piece := blob.read(LARGE_BODY):
+            body += piece
+    return *row[:-1], memoryview(body).toreadonly()
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -30,6 +30,10 @@ class Store(Protocol):
         """The second half of `commit`."""
         ...
 
+    def is_heavy(self, events: Sequence[EngineEvent]) -> bool:
+        """Whether to write these takes so long that nobody should wait for it."""
+        ...
+
     def source(self, queue: str) -> ContentSource | None:
         """Where the contents of a queue's messages can be read that are committed; None if there are none."""
         ...
@@ -54,6 +58,9 @@ class MemoryStore:
 
     def finish(self) -> None:
         """There is nothing to finish."""
+
+    def is_heavy(self, events: Sequence[EngineEvent]) -> bool:
+        return False
 
     def source(self, queue: str) -> ContentSource | None:
         return None

@@ -53,6 +53,13 @@ INSERT INTO message (
     session_id, checksum, application_properties, envelope, body
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: put_large_message
+-- The same with room for a body of so many bytes, which is written afterwards.
+INSERT INTO message (
+    key, turn, total, content_checksum, properties_checksum, state, delivery_count, size, enqueued_at, expires_at, scheduled_for,
+    session_id, checksum, application_properties, envelope, body
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, zeroblob(?));
+
 -- name: change_message
 -- All that settlement can change of a message; the properties only if they have changed. A record that is not as it was written
 -- has no checksum from then on, which the column refuses.
@@ -136,8 +143,8 @@ SELECT
 FROM message ORDER BY key;
 
 -- name: read_messages
--- Some messages with their contents, by their keys.
+-- Some messages with their contents, by their keys. A body that has more bytes than the third number is read apart.
 SELECT
     key, turn, total, content_checksum, properties_checksum, state, delivery_count, size, enqueued_at, expires_at, scheduled_for,
-    session_id, checksum, application_properties, envelope, body
-FROM message WHERE key BETWEEN ? AND ?;
+    session_id, checksum, application_properties, envelope, CASE WHEN length(body) <= ?3 THEN body END
+FROM message WHERE key BETWEEN ?1 AND ?2;
