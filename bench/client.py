@@ -95,9 +95,7 @@ class Client:
 
     def send(self, payloads: list[bytes]) -> float:
         """Send everything and have it all accepted; the seconds that this took."""
-        target = Target(address=self._endpoint.address, durable=_DURABLE)
-        link = self._attach("send", role_sender=True, source=Source(address="bench"), target=target)
-        self._exchange_until(lambda: link.credit > 0)
+        link = self.attach_sender()
         begun = time.perf_counter()
         sent = settled = 0
         while settled < len(payloads):
@@ -105,7 +103,7 @@ class Client:
             for payload in payloads[sent : sent + room]:
                 link.send(payload, tag=sent.to_bytes(4, "big"))
                 sent += 1
-            for event in self._exchange():
+            for event in self.exchange():
                 if type(event) is Settled:
                     if type(event.state) is not Accepted:
                         raise BenchError(f"a message was not accepted: {event.state}")
@@ -113,6 +111,13 @@ class Client:
         taken = time.perf_counter() - begun
         self._detach(link)
         return taken
+
+    def attach_sender(self) -> Link:
+        """A link to the queue, with credit."""
+        target = Target(address=self._endpoint.address, durable=_DURABLE)
+        link = self._attach("send", role_sender=True, source=Source(address="bench"), target=target)
+        self._exchange_until(lambda: link.credit > 0)
+        return link
 
     def receive(self, count: int) -> float:
         """Receive messages, complete each, and have it confirmed; the seconds that this took."""
@@ -122,7 +127,7 @@ class Client:
         link.flow(granted)
         received = confirmed = 0
         while confirmed < count:
-            for event in self._exchange():
+            for event in self.exchange():
                 if type(event) is TransferReceived:
                     received += 1
                     link.settle(event.delivery_id, ACCEPTED, settled=False)
@@ -142,7 +147,7 @@ class Client:
         link = self._attach_receiver()
         link.flow(_MANY, drain=True)
         while link.credit > 0:
-            for event in self._exchange():
+            for event in self.exchange():
                 if type(event) is TransferReceived:
                     link.settle(event.delivery_id, ACCEPTED)
         self._detach(link)
@@ -175,15 +180,24 @@ class Client:
 
     def _exchange_until(self, is_done: Callable[[], bool], seen: list[ProtocolEvent] | None = None) -> None:
         while not is_done():
-            events = self._exchange()
+            events = self.exchange()
             if seen is not None:
                 seen.extend(events)
 
-    def _exchange(self) -> list[ProtocolEvent]:
-        """Write what waits, read what there is, and say what it means."""
+    def flush(self) -> None:
+        """Write what waits."""
         data = self._machine.data_to_send()
         if data:
             self._socket.sendall(data)
+
+    @property
+    def file(self) -> socket.socket:
+        """To wait for what comes."""
+        return self._socket
+
+    def exchange(self) -> list[ProtocolEvent]:
+        """Write what waits, read what there is, and say what it means."""
+        self.flush()
         received = self._socket.recv(_CHUNK)
         events = self._machine.receive_data(received, time.monotonic())
         if not received:

@@ -1,0 +1,125 @@
+"""`python -m bench.crowd`: a hundred connections that send at once, against one.
+
+Both have the same number of messages on the way, and one process plays all connections. Told are the rate of
+all together, the broker's processor time a message, and how long a message waits to be accepted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import selectors
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.brokers import Pairbus, running
+from bench.client import DEADLINE, WINDOW, BenchError, Client, Endpoint, make_payloads
+from bench.figures import Figure, Target, ratio
+from bench.report import Report
+from pairbus.amqp.events import Settled
+
+__all__ = ["main"]
+
+_OUTPUT = Path("build/crowd.json")
+_MANY = 100
+
+
+class Member(Client):
+    """One of many connections, each with some messages on the way."""
+
+    def __init__(self, endpoint: Endpoint, window: int) -> None:
+        super().__init__(endpoint)
+        self.link = self.attach_sender()
+        self.waits: list[float] = []
+        self._window = window
+        self._sent_at: dict[int, float] = {}
+
+    def send_more(self, payloads: Iterator[bytes]) -> None:
+        """Fill the window again."""
+        now = time.perf_counter()
+        for _ in range(self._window - len(self._sent_at)):
+            payload = next(payloads, None)
+            if payload is None:
+                break
+            self._sent_at[self.link.send(payload, tag=b"t")] = now
+        self.flush()
+
+    def read(self) -> int:
+        """Take what has come; how many messages were accepted."""
+        accepted = 0
+        for event in self.exchange():
+            if type(event) is Settled:
+                now = time.perf_counter()
+                self.waits += [now - self._sent_at.pop(number) for number in event.delivery_ids]
+                accepted += len(event.delivery_ids)
+        return accepted
+
+
+def send_at_once(endpoint: Endpoint, payloads: list[bytes], connections: int) -> tuple[float, list[float]]:
+    """Send all of them over so many connections; how long it took, and how long each message waited."""
+    left, accepted = iter(payloads), 0
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        members = [
+            stack.enter_context(Member(endpoint, max(1, WINDOW // connections))) for _ in range(connections)
+        ]
+        for member in members:
+            selector.register(member.file, selectors.EVENT_READ, member)
+        begun = time.perf_counter()
+        for member in members:
+            member.send_more(left)
+        while accepted < len(payloads):
+            ready = selector.select(DEADLINE)
+            if not ready:
+                raise BenchError("the broker accepts nothing any more")
+            for key, _ in ready:
+                accepted += key.data.read()
+                key.data.send_more(left)
+        taken = time.perf_counter() - begun
+    return taken, [wait for member in members for wait in member.waits]
+
+
+def main() -> int:
+    """Measure; 1 with `--check` if a target was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.crowd", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that count (default: 5)")
+    parser.add_argument("--messages", type=int, default=20_000, help="messages a round")
+    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
+    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
+    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
+    options = parser.parse_args()
+    payloads = make_payloads(options.messages, options.body)
+    values: dict[tuple[str, int], list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory(prefix="pairbus-crowd-") as scratch:
+        broker = Pairbus("durable", Path(scratch), durable=True)
+        with running([broker]):
+            for number in range(options.rounds + 1):
+                for connections in (1, _MANY):
+                    before = broker.processor_seconds()
+                    taken, waits = send_at_once(broker.endpoint, payloads, connections)
+                    used = broker.processor_seconds() - before
+                    with Client(broker.endpoint) as client:
+                        client.receive_all()
+                    if number:
+                        values["rate", connections].append(len(payloads) / taken)
+                        values["cpu", connections].append(used / len(payloads) * 1e6)
+                        values["p99", connections].append(statistics.quantiles(waits, n=100)[98] * 1000)
+    report = Report({name: value for name, value in vars(options).items() if name != "output"})
+    for name, unit in (("rate", "/s"), ("cpu", "µs"), ("p99", "ms")):
+        for connections in (1, _MANY):
+            label = f"{name}, connections: {connections}"
+            report.figures.append(Figure(label, unit, tuple(values[name, connections])))
+    for name, limit, at_least in (("rate", 0.9, True), ("cpu", 1.1, False), ("p99", 5.0, False)):
+        found = ratio(f"{name}, {_MANY} against one", values[name, _MANY], values[name, 1])
+        report.targets.append(Target(found, limit, at_least=at_least))
+    report.write_json(options.output)
+    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
+    return int(options.check and not all(target.is_met for target in report.targets))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
