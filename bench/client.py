@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 from pairbus.amqp.connection import Connection
 from pairbus.amqp.events import (
@@ -85,7 +86,7 @@ class Client:
         self._exchange_until(lambda: self._machine.remote_open is not None)
         self._session: Session = self._machine.begin()
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
