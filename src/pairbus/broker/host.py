@@ -55,7 +55,6 @@ from .links.consumers import Consumers
 from .links.objections import Objections
 from .links.pace import LARGEST_COPIED, MEMBER_READ, MOST_EFFORT, MOST_FRAMES, MOST_OUTPUT, Allowance
 from .links.peer import Peer
-from .links.sending_endpoint import SendingEndpoint
 from .links.unfinished import Unfinished
 from .listener import Direct, Listener
 from .store.store import Store
@@ -311,7 +310,7 @@ class NamespaceHost:
         try:
             result = act(self.engine, self.now())
             if self.engine.noted != noted:
-                self._review_links()
+                self._objections.review(self)
         except Refused:
             raise
         except Exception as error:
@@ -557,25 +556,8 @@ class NamespaceHost:
     def review(self, *, has_changes: bool = True) -> None:
         """After a change of entities or faults: see what that means for the links that are open."""
         if has_changes:
-            self._review_links()
+            self._objections.review(self)
         self._schedule_turn()
-
-    def _review_links(self) -> None:
-        """After a change of entities or faults: links that would be refused now are detached."""
-        now = self.now()
-        for peer in list(self.peers):
-            for endpoint in list(peer.endpoints.values()):
-                error = self._objections.to_link(endpoint, self.engine, now)
-                if error is not None:
-                    peer.detach(endpoint, error)
-                elif isinstance(endpoint, SendingEndpoint):
-                    self.consumers.want(endpoint)  # it may have been mute until now
-        for wait in self.consumers.waits():
-            error = self._objections.to(wait.queue.path, wait.queue, self.engine, now)
-            if error is not None:
-                wait.refuse(error)
-            elif wait.try_again(now):
-                self.consumers.stop_waiting(wait)
 
     def _detach_lost_sessions(self) -> None:
         for lock in self.engine.take_lost_sessions():

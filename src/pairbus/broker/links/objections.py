@@ -1,5 +1,7 @@
 """Why a link that is open cannot be there any longer: its entity has gone or changed, or there is a fault."""
 
+from typing import TYPE_CHECKING
+
 from pairbus import conditions
 from pairbus.amqp.performatives import AmqpError
 from pairbus.broker.engine.errors import Refused
@@ -13,6 +15,9 @@ from .endpoint import LinkEndpoint
 from .receiving_endpoint import ReceivingEndpoint
 from .sending_endpoint import SendingEndpoint
 
+if TYPE_CHECKING:
+    from pairbus.broker.host import NamespaceHost
+
 
 class Objections:
     """Asks about the links of one namespace."""
@@ -20,6 +25,23 @@ class Objections:
     def __init__(self, faults: FaultBoard, fault_desk: FaultDesk) -> None:
         self._faults = faults
         self._fault_desk = fault_desk
+
+    def review(self, host: "NamespaceHost") -> None:
+        """Detach the links that would be refused now."""
+        engine, consumers, now = host.engine, host.consumers, host.now()
+        for peer in list(host.peers):
+            for endpoint in list(peer.endpoints.values()):
+                error = self.to_link(endpoint, engine, now)
+                if error is not None:
+                    peer.detach(endpoint, error)
+                elif isinstance(endpoint, SendingEndpoint):
+                    consumers.want(endpoint)  # it may have been mute until now
+        for wait in consumers.waits():
+            error = self.to(wait.queue.path, wait.queue, engine, now)
+            if error is not None:
+                wait.refuse(error)
+            elif wait.try_again(now):
+                consumers.stop_waiting(wait)
 
     def to_link(self, endpoint: LinkEndpoint, engine: Namespace, now: float) -> AmqpError | None:
         """Why this link cannot be there any longer."""
