@@ -310,7 +310,7 @@ class NamespaceHost:
         try:
             result = act(self.engine, self.now())
             if self.engine.noted != noted:
-                self._objections.review(self)
+                self._review_links()
         except Refused:
             raise
         except Exception as error:
@@ -556,8 +556,11 @@ class NamespaceHost:
     def review(self, *, has_changes: bool = True) -> None:
         """After a change of entities or faults: see what that means for the links that are open."""
         if has_changes:
-            self._objections.review(self)
+            self._review_links()
         self._schedule_turn()
+
+    def _review_links(self) -> None:
+        self._objections.review(self.peers, self.consumers, self.engine, self.now())
 
     def _detach_lost_sessions(self) -> None:
         for lock in self.engine.take_lost_sessions():

@@ -1,8 +1,10 @@
 """Why a link that is open cannot be there any longer: its entity has gone or changed, or there is a fault."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Protocol
 
 from pairbus import conditions
+from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
@@ -11,12 +13,18 @@ from pairbus.broker.faults.board import FaultBoard
 from pairbus.broker.faults.desk import FaultDesk
 from pairbus.fault_kinds import ClientAction
 
+from .consumers import Consumers
 from .endpoint import LinkEndpoint
 from .receiving_endpoint import ReceivingEndpoint
 from .sending_endpoint import SendingEndpoint
 
-if TYPE_CHECKING:
-    from pairbus.broker.host import NamespaceHost
+
+class Connected(Protocol):
+    """A connection with links."""
+
+    endpoints: dict[Link, LinkEndpoint]
+
+    def detach(self, endpoint: LinkEndpoint, error: AmqpError) -> None: ...
 
 
 class Objections:
@@ -26,10 +34,9 @@ class Objections:
         self._faults = faults
         self._fault_desk = fault_desk
 
-    def review(self, host: "NamespaceHost") -> None:
+    def review(self, peers: Iterable[Connected], consumers: Consumers, engine: Namespace, now: float) -> None:
         """Detach the links that would be refused now."""
-        engine, consumers, now = host.engine, host.consumers, host.now()
-        for peer in list(host.peers):
+        for peer in list(peers):
             for endpoint in list(peer.endpoints.values()):
                 error = self.to_link(endpoint, engine, now)
                 if error is not None:
