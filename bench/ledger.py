@@ -153,11 +153,13 @@ def measure_bills(options: argparse.Namespace, scratch: Path, report: Report) ->
     took = {size: bill(size, scratch) for size in options.records}
     for size, values in took.items():
         label = f"a bill of {size:,} records"
-        memory = (values["java_kilobytes"] + values["python_kilobytes"]) / 1024
+        memory = (values["spark_kilobytes"] + values["python_kilobytes"]) / 1024
         for what, unit, value in (
             ("", "s", values["seconds"]),
-            (", processor time of Java", "s", values["java_processor"]),
+            (", processor time of Spark", "s", values["spark_processor"]),
             (", start of Spark", "s", values["start"]),
+            (", from the table", "s", values["again"]),
+            (", sums by DuckDB", "s", values["duckdb"]),
         ):
             report.figures.append(Figure(f"{label}{what}", unit, (value,)))
         report.targets.append(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["processor_seconds"]
+__all__ = ["members", "processor_seconds"]
 
 _PROC = Path("/proc")
 _SESSION_FIELD = 3  # of what follows the name in /proc/PID/stat: state, parent, group, session, ...
@@ -18,10 +18,13 @@ def processor_seconds(session: int) -> float:
     A process that was started with `start_new_session` is a session with all that it starts. The
     scheduler's own account is exact to the nanosecond; the one in `stat` counts ticks of 10 ms.
     """
-    return sum(_thread_seconds(thread) for process in _members(session) for thread in _threads(process))
+    return sum(
+        _thread_seconds(thread) for process in members(session) for thread in _threads(_PROC / f"{process}")
+    )
 
 
-def _members(session: int) -> Iterator[Path]:
+def members(session: int) -> Iterator[int]:
+    """The processes of a session that are alive."""
     for directory in _PROC.iterdir():
         if directory.name.isdigit():
             try:
@@ -29,7 +32,7 @@ def _members(session: int) -> Iterator[Path]:
             except (FileNotFoundError, ProcessLookupError):
                 continue  # it has ended meanwhile
             if int(fields[_SESSION_FIELD]) == session:
-                yield directory
+                yield int(directory.name)
 
 
 def _threads(process: Path) -> list[Path]:

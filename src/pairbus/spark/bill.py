@@ -88,8 +88,9 @@ def bill_ledger(
             make_report(sheet, months=[], shares=nothing, outages=[], timeline=[], hours=[]), intake
         )
     marks = _read_marks(rows, month, now=now)
-    usage = _attribute(spark, _usage(rows, month), marks.outages)
-    sums = _sum_up(usage, terms).cache()
+    usage = _usage(rows, month)
+    recorded = _sum_up(_attribute(spark, usage, marks.outages)).cache()
+    sums = _with_derived(recorded, terms).cache()
     try:
         extents, hours = _measure(sums)
         months = price_months(extents, sheet, same_region=terms.same_region)
@@ -109,6 +110,7 @@ def bill_ledger(
         )
     finally:
         sums.unpersist()
+        recorded.unpersist()
     return BillRun(report, intake)
 
 
@@ -175,22 +177,33 @@ def _attribute(spark: SparkSession, usage: DataFrame, outages: Sequence[Outage])
     return named.withColumn("outage", F.coalesce(F.col("by_id"), of_pump)).select(usage.columns)
 
 
-def _sum_up(usage: DataFrame, terms: BillTerms) -> DataFrame:
-    hourly = usage.withColumns({"hour": hour_of(F.col("minute")), "derived": F.lit(False)})
-    delivered = hourly.where(is_delivered(F.col("stage"), F.col("kind"))).withColumns(
+def _sum_up(usage: DataFrame) -> DataFrame:
+    """What was recorded, by hours: the only look at every record."""
+    delivered = is_delivered(F.col("stage"), F.col("kind")).alias("delivered")
+    hour = hour_of(F.col("minute")).alias("hour")
+    return usage.groupBy("pair", "namespace", "entity", "stage", hour, "outage", delivered).agg(*_sums())
+
+
+def _sums() -> list[Column]:
+    return [F.sum(name).alias(name) for name in _SUMS]
+
+
+def _with_derived(recorded: DataFrame, terms: BillTerms) -> DataFrame:
+    """And what follows from it. A derived number is a multiple, so that one of sums is the sum of theirs."""
+    columns = (*_KEY, *_SUMS)
+    every = recorded.withColumn("derived", F.lit(False)).select(*columns)
+    delivered = recorded.where("delivered").withColumns(
         {
             **{name: F.col(name) * _copies(terms) for name in ("count", "units", "bytes")},
             "unknown": F.lit(0).cast("long"),
             "derived": F.lit(True),
         }
     )
-    columns = (*_KEY, *_SUMS)
-    every = hourly.select(*columns)
     for stage in DERIVED:
         count, units, size = derive(stage, count=F.col("count"), units=F.col("units"), size=F.col("bytes"))
         numbers = {"stage": F.lit(stage.value), "count": count, "units": units, "bytes": size}
         every = every.unionByName(delivered.withColumns(numbers).select(*columns))
-    return every.groupBy(*_KEY).agg(*(F.sum(name).alias(name) for name in _SUMS))
+    return every.groupBy(*_KEY).agg(*_sums())
 
 
 def _copies(terms: BillTerms) -> Column:

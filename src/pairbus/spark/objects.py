@@ -54,7 +54,7 @@ def object_lines(spark: SparkSession, place: StoreUri, names: Sequence[str]) -> 
                 lines = store.read(name).decode("utf-8", "replace").removesuffix("\n").split("\n")
                 yield pa.RecordBatch.from_pydict({"value": lines, "file": [name] * len(lines)}, _LINES)
 
-    return _names(spark, names).mapInArrow(read, _LINES_DDL)
+    return object_names(spark, names).mapInArrow(read, _LINES_DDL)
 
 
 def object_rows(spark: SparkSession, place: StoreUri, names: Sequence[str], ddl: str) -> DataFrame:
@@ -76,7 +76,7 @@ def object_rows(spark: SparkSession, place: StoreUri, names: Sequence[str], ddl:
                     ]
                     yield pa.RecordBatch.from_arrays(arrays, schema=types)
 
-    return _names(spark, names).mapInArrow(read, ddl)
+    return object_names(spark, names).mapInArrow(read, ddl)
 
 
 def write_days(rows: DataFrame, place: StoreUri, kind: str, *, number: int) -> list[WrittenFile]:
@@ -129,6 +129,7 @@ def tell_gone(act: Callable[[], T]) -> T:
         raise
 
 
-def _names(spark: SparkSession, names: Sequence[str]) -> DataFrame:
+def object_names(spark: SparkSession, names: Sequence[str]) -> DataFrame:
+    """The names as rows, for tasks that read some each."""
     rows = spark.createDataFrame([(name,) for name in names], "name string")
     return rows.repartition(min(_TASKS, 1 + len(names) // _OBJECTS_A_TASK))

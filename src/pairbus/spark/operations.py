@@ -1,8 +1,10 @@
 """The ledger as a table: segments of JSON lines are taken into Parquet, a directory for each day.
 
-1. Closed segments never change. All that are there are read, each row is checked, and the days that they have
-   rows of are written anew: what the day had, and what is new. A row that a day has already, by its id, is
-   kept once. So a segment that comes late, comes again, or was half taken when a run died, does no harm.
+1. Closed segments never change. All that are there are read, each row is checked (`segment_rows`), and the
+   days that they have rows of are written anew: what the day had, and what is new. A row that a day has
+   already, by its id, is kept once. So a segment that comes late, comes again, or was half taken when a run
+   died, does no harm. To see that no id is there twice takes a number for each row; only days where that is
+   not certain are sorted by their ids.
 2. A day is written under a hidden name. The rename to `operations-DAY-GENERATION.parquet` makes it valid;
    of a day the newest generation counts. Only then are segments and older generations removed.
 3. A line that cannot be read stays in the table as a bad row, with its text, so that it is shown in every
@@ -13,40 +15,42 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from pyarrow import parquet
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from pairbus.ledger.columns import RowColumn, columns_of
-from pairbus.ledger.operations import BOUNDS, KIND, ROWS, is_dated
+from pairbus.ledger.operations import KIND, is_dated
 from pairbus.ledger.segment import adopt_segments, closed_segments
 from pairbus.ledger.store_files import begin_anew
 from pairbus.plumbing.files import hold_alone, publish_directory
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store
 
-from .objects import object_lines, tell_gone
-from .schema import ddl_of, literal, sql_type
+from .objects import ArrowBatches, object_names, tell_gone
+from .schema import ddl_of, literal
+from .segment_rows import COLUMNS, parse_segment, split_days
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_KINDS = {kind: columns_of(made) for kind, made in ROWS.items()}
-# A row has the columns of all kinds, and those of its own kind filled in.
-_COLUMNS = {
-    "row": RowColumn(name="row", plain=str),
-    **{name: column for columns in _KINDS.values() for name, column in columns.items()},
-}
-_SEGMENT_DDL = ddl_of(_COLUMNS.values())
-_TABLE_DDL = f"{_SEGMENT_DDL}, raw string"
+_TABLE_DDL = f"{ddl_of(COLUMNS.values())}, raw string"
 _DIRECTORY = re.compile(rf"{KIND}-(\d{{4}}-\d\d-\d\d)-(\d{{6}})\.parquet")
 # Some 300,000 rows.
 _SMALL = 100 << 20
+# What one task reads, and how much of it is held at a time: some fifty megabytes.
+_BYTES_A_PART = 256 << 20
+_ROWS_AT_ONCE = 100_000
 _FRESH = f".{KIND}-fresh"
 _LOCK = f".{KIND}.lock"
 
@@ -89,11 +93,21 @@ def _load_objects(spark: SparkSession, place: StoreUri) -> DataFrame | None:
         names = [name for name in store.list(KIND) if name.endswith(".jsonl")]
         if not names:
             return None
-        lines = object_lines(spark, place, names).withColumnRenamed("value", "raw").where(F.trim("raw") != "")
-        rows = _parse_lines(lines).drop("day").dropDuplicates(["id"])
+
+        def read(batches: ArrowBatches) -> ArrowBatches:
+            there = open_store(place)
+            for name in _strings(batches):
+                yield from parse_segment(there.read(name), name).drop_columns(["day"]).to_batches()
+
+        rows = object_names(spark, names).mapInArrow(read, _TABLE_DDL).dropDuplicates(["id"])
         return tell_gone(lambda: rows.localCheckpoint(eager=True))
 
     return begin_anew(store, load)
+
+
+def _strings(batches: ArrowBatches) -> Iterator[Any]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
 
 
 def read_operations(spark: SparkSession, records: RecordPlace, *, now: float) -> DataFrame:
@@ -104,7 +118,7 @@ def read_operations(spark: SparkSession, records: RecordPlace, *, now: float) ->
         rows = rows.unionByName(table)
     segments = [] if isinstance(records, StoreUri) else closed_segments(records, KIND)
     if segments:
-        rows = rows.unionByName(_read_segments(spark, segments).drop("day"))
+        rows = rows.unionByName(_read_segments(spark, segments))
     return rows.dropDuplicates(["id"])
 
 
@@ -130,22 +144,84 @@ def _write_days(spark: SparkSession, records: Path, segments: list[Path]) -> tup
     if fresh.exists():  # of a run that did not come to its end
         shutil.rmtree(fresh)
     taken, merged = fresh / "taken", fresh / "merged"
-    _write_once(_read_segments(spark, segments), taken)
+    _write_segments(spark, segments, taken)
     days = sorted(path.name.removeprefix("day=") for path in taken.glob("day=*"))
     present = _generations(records)
-    late = [day for day in days if day in present]
-    if late:
-        parts = [path for day in late for path in (present[day][0], taken / f"day={day}")]
+    again = (set(days) & set(present)) | _days_with_copies(spark, taken)
+    if again:
+        parts = [present[day][0] for day in again if day in present]
+        parts += [taken / f"day={day}" for day in again]
         _write_once(_with_day(spark.read.schema(_TABLE_DDL).parquet(*map(literal, parts))), merged)
     for day in days:
         before = present.get(day)
         number = before[1] + 1 if before is not None else 1
-        whole = (taken if before is None else merged) / f"day={day}"
+        whole = (merged if day in again else taken) / f"day={day}"
         publish_directory(whole, records / f"{KIND}-{day}-{number:06d}.parquet")
         if before is not None:
             shutil.rmtree(before[0])
     shutil.rmtree(fresh)
     return tuple(days)
+
+
+def _write_segments(spark: SparkSession, segments: list[Path], to: Path) -> None:
+    """Put the rows of segments into directories of their days. A task that is tried again writes the same
+    files, each of which gets its name when it is whole.
+    """
+    parts = _cut(spark, segments)
+
+    def write(batches: ArrowBatches) -> ArrowBatches:
+        for part in _strings(batches):
+            with ExitStack() as open_files:
+                drafts: dict[str, tuple[Path, parquet.ParquetWriter]] = {}
+                for rows in _gathered(parts[part]):
+                    for day, of_day in split_days(rows):
+                        if day not in drafts:
+                            (to / f"day={day}").mkdir(parents=True, exist_ok=True)
+                            draft = to / f"day={day}" / f".part-{part:05d}-{secrets.token_hex(4)}"
+                            writer = parquet.ParquetWriter(draft, of_day.schema)
+                            drafts[day] = draft, open_files.enter_context(writer)
+                        drafts[day][1].write_table(of_day)
+            for draft, _ in drafts.values():
+                draft.replace(draft.with_name(f"part-{part:05d}.parquet"))
+            yield pa.RecordBatch.from_pydict({"part": [part]})
+
+    spark.range(0, len(parts), 1, len(parts)).mapInArrow(write, "part long").collect()
+
+
+def _gathered(segments: Sequence[Path]) -> Iterator[pa.Table]:
+    """Rows of segments, many at a time: those of one may be few."""
+    held: list[pa.Table] = []
+    for path in segments:
+        held.append(parse_segment(path.read_bytes(), path.name))
+        if sum(rows.num_rows for rows in held) >= _ROWS_AT_ONCE:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _cut(spark: SparkSession, segments: list[Path]) -> list[list[Path]]:
+    """Parts of about a size, each of neighbours in time, whose days are few. On this machine there are as
+    many as processors: each is read by a Python of its own, which takes memory.
+    """
+    total = sum(path.stat().st_size for path in segments)
+    count = max(1, total // _BYTES_A_PART)
+    if (spark.conf.get("spark.master", None) or "local").startswith("local"):
+        count = min(count, os.cpu_count() or 1)
+    share, parts, taken = total / count, [list[Path]()], 0
+    for path in sorted(segments, key=lambda one: one.name):
+        if taken >= share * len(parts):
+            parts.append([])
+        parts[-1].append(path)
+        taken += path.stat().st_size
+    return parts
+
+
+def _days_with_copies(spark: SparkSession, taken: Path) -> set[str]:
+    """The days, among all, where two rows may have the same id: ids have the same number then."""
+    ids = spark.read.schema("id string, day string").parquet(literal(taken))
+    copies = ids.groupBy("day", F.xxhash64("id")).count().where("count > 1")
+    return {row["day"] for row in copies.select("day").distinct().collect()}
 
 
 def _write_once(rows: DataFrame, to: Path) -> None:
@@ -157,35 +233,14 @@ def _write_once(rows: DataFrame, to: Path) -> None:
 
 def _read_segments(spark: SparkSession, segments: list[Path]) -> DataFrame:
     """The rows of segments; what cannot be billed as a bad row, with its text."""
-    lines = (
-        spark.read.text([literal(path) for path in segments])
-        .select(F.col("value").alias("raw"), F.col("_metadata.file_name").alias("file"))
-        .where(F.trim("value") != "")
-    )
-    return _parse_lines(lines)
+    parts = _cut(spark, segments)
 
+    def read(batches: ArrowBatches) -> ArrowBatches:
+        for part in _strings(batches):
+            for rows in _gathered(parts[part]):
+                yield from rows.drop_columns(["day"]).to_batches()
 
-def _parse_lines(lines: DataFrame) -> DataFrame:
-    # Unfolded by generators: as plain columns, each line would be parsed anew for each of its fields, and
-    # judged anew for each column that depends on the judgement.
-    parsed = lines.select("raw", "file", F.inline(F.array(F.from_json("raw", _SEGMENT_DDL))))
-    judged = F.when(_is_sound(), _good_row()).otherwise(_bad_row())
-    return _with_day(parsed.select(F.inline(F.array(judged))))
-
-
-def _good_row() -> Column:
-    return F.struct(*_COLUMNS, F.lit(None).cast("string").alias("raw"))
-
-
-def _bad_row() -> Column:
-    # It has the time of its segment, which is part of the file's name, and an id of its own making.
-    made = {
-        "row": F.lit("bad"),
-        "id": F.concat(F.lit("bad:"), F.sha2(F.concat("file", "raw"), 256)),
-        "at": F.regexp_extract("file", rf"^{KIND}-(\d+)-", 1).cast("long") / 1000,
-    }
-    empty = {name: F.lit(None).cast(sql_type(column)) for name, column in _COLUMNS.items()}
-    return F.struct(*(value.alias(name) for name, value in {**empty, **made}.items()), "raw")
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read, _TABLE_DDL)
 
 
 def _with_day(rows: DataFrame) -> DataFrame:
@@ -194,22 +249,6 @@ def _with_day(rows: DataFrame) -> DataFrame:
 
 def _moment() -> Column:
     return F.coalesce(F.col("minute").cast("double"), F.col("at"), F.lit(0.0))
-
-
-def _is_sound() -> Column:
-    """The same as `pairbus.ledger.operations.parse_row` asks for."""
-    sound = F.lit(False)
-    for kind, columns in _KINDS.items():
-        whole = F.col("row") == kind
-        for name, column in columns.items():
-            if not column.is_optional:
-                whole &= F.col(name).isNotNull()
-            if column.choices:
-                whole &= F.col(name).isin(*column.choices)
-            if name in BOUNDS:
-                whole &= F.col(name).between(*BOUNDS[name])
-        sound |= F.coalesce(whole, F.lit(False))
-    return sound
 
 
 def _generations(records: Path) -> dict[str, tuple[Path, int]]:
