@@ -40,7 +40,6 @@ TRANSPARENT = {
 }  # fmt: skip
 #: What looks unused and is not: `module:name`, and why.
 EXCEPTIONS = {
-    "pairbus.amqp.performatives:SENDER_SETTLED": "one of the three numbers that the standard has for this",
     "pairbus.testing.fixtures:pytest_configure": "pytest calls it by its name",
 }
 

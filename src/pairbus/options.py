@@ -21,6 +21,8 @@ Probe = Literal["message", "link"]
 Ordering = Literal["none", "session"]
 TtlPolicy = Literal["pause", "deduct"]
 RecordsSync = Literal["background", "always"]
+#: Who pings an entity that is down: this client for its whole fleet, another one, or this one for itself.
+PingRole = Literal["prober", "listener", "alone"]
 
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
@@ -262,6 +264,13 @@ class SendAvailabilityOptions:
             Probe,
             "How a ping asks: message sends an empty message that lives for a second; link opens a send "
             "link, without a message and without a charge.",
+        ),
+    )
+    share_pings: bool = field(
+        default=True,
+        metadata=_flag(
+            "Let one of the clients of a pair ping for all: they meet at the queue of the syphon's lease on "
+            "the secondary, which needs the Listen claim; where they cannot, each pings by itself."
         ),
     )
     good_pings: int = field(

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Literal, Self, get_args
 
-#: Who does what is recorded: a client, the pump of a syphon, or whoever keeps the lease of one.
-Role = Literal["client", "pump", "lease"]
+#: Who does what is recorded: a client, the pump of a syphon, whoever keeps the lease of one, or a client that
+#: tells others of its fleet.
+Role = Literal["client", "pump", "lease", "fleet"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 _SENDS = frozenset({"send", "send_refused"})
@@ -39,8 +40,8 @@ class StageLook(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Traits:
-    """What is true of a stage. `by_client`, `by_pump`, `by_lease`: the kinds of operations by which they do
-    it.
+    """What is true of a stage. `by_client`, `by_pump`, `by_lease`, `by_fleet`: the kinds of operations by
+    which they do it.
     """
 
     words: str
@@ -49,6 +50,7 @@ class _Traits:
     by_client: frozenset[str] = frozenset()
     by_pump: frozenset[str] = frozenset()
     by_lease: frozenset[str] = frozenset()
+    by_fleet: frozenset[str] = frozenset()
     #: Each operation carries a message, and is billed by its size.
     carries: bool = False
     #: What it carries goes from one region to the other.
@@ -99,8 +101,13 @@ class Stage(StrEnum):
     )
     PING = "ping", _Traits(
         words="pings", look=StageLook.PINGS,
-        meaning="whether an entity is back, once an interval, entity and client",
+        meaning="whether an entity is back, once an interval and entity, for a whole fleet or by each client",
         by_client=frozenset({"ping", "send_refused"}),
+    )
+    WORD = "word", _Traits(
+        words="word that an entity is back", look=StageLook.PINGS,
+        meaning="what clients of a fleet tell each other, of which one pings",
+        by_fleet=frozenset({"delivery", "empty_receive"}) | _SENDS,
     )
     MANAGEMENT = "management", _Traits(
         words="requests of client and syphon", look=StageLook.OVERHEAD,

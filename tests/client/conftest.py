@@ -19,7 +19,7 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, type[asyncio.AbstractEventLoop]]:
     """Let the SDK's naps be short, and with them the intervals of a client that has the loop's own timers."""
-    if item.path.stem == "test_real_time":
+    if item.path.stem in ("test_real_time", "test_fleet"):
         return {"real": asyncio.SelectorEventLoop}
     return {"hurried": HurriedLoop}
 

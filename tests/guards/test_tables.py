@@ -23,7 +23,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def test_every_stage_stands_in_the_document_as_it_is() -> None:
-    doers = {"client": "client", "pump": "syphon", "lease": "syphon"}
+    doers = {"client": "client", "pump": "syphon", "lease": "syphon", "fleet": "client"}
     expected = table(
         ("stage", "in the ledger", "what it is", "who does it"),
         [
@@ -49,7 +49,7 @@ def test_every_stage_is_recorded_by_kinds_that_namespaces_count() -> None:
     known = {kind.value for kind in OperationKind}
     assert {kind for stage in Stage for role in ROLES for kind in stage.kinds_of(role)} <= known
     # A meter has nothing but the kind to tell by.
-    for role in ("pump", "lease"):
+    for role in ("pump", "lease", "fleet"):
         assert stages_by_kind(role).keys() == {kind for stage in Stage for kind in stage.kinds_of(role)}
 
 

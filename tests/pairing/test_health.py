@@ -96,6 +96,10 @@ def give(health: EntityHealth, given: Input) -> tuple[Effect, ...]:
                 for number in pings(health.tick(now)):
                     effects += health.ping_failed(number, MISSING, now=now, reason="gone")
             return effects
+        case Input.WORD_CAME:
+            return health.word_came(1000, is_good=True) if health.state is not FAULTED else ()
+        case Input.WORD_DOUBTED:
+            return health.word_came(1000, is_good=health.state is FAULTED)
         case Input.FAILOVER_FORCED:
             return health.force_over(300, "drill")
         case Input.MARKED_HEALTHY:

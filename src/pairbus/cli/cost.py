@@ -77,6 +77,12 @@ cost.add_command(report_command)
 @click.option("--backlog-queues", type=int, help="Backlog queues of each pair (10).")
 @click.option("--poll", type=float, help="Seconds that an idle receive of the syphon waits (900).")
 @click.option("--ping-interval", type=float, help="Seconds between pings of an entity that is down (60).")
+@click.option(
+    "--share-pings",
+    is_flag=True,
+    default=None,
+    help="One client pings for all that find each other; else each pings.",
+)
 @click.option("--outages", type=float, help="Outages a month (0).")
 @click.option("--outage-hours", type=float, help="Hours that an outage lasts (0).")
 @click.option("--batch-size", type=int, help="Messages that are sent together (1).")

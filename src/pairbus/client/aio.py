@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -30,6 +30,7 @@ from pairbus.stores.places import RecordPlace, parse_place
 from pairbus.timers import Timers
 
 from .errors import ClientClosedError
+from .fleet.line import FleetLine
 from .observers.ledger import ClientLedger
 from .observers.observer import Observer
 from .pair import Pair
@@ -44,6 +45,7 @@ from .state.status_file import StatusFile
 from .status import PairStatus, ShippingStatus
 
 if TYPE_CHECKING:
+    from .fleet.way import FleetWay
     from .hosted.backlog_view import BacklogView
     from .hosted.syphon import HostedSyphon
 
@@ -162,6 +164,7 @@ class PairedServiceBusClient:
         self._status_file: StatusFile | None = None
         self._ledger: ClientLedger | None = None
         self._shipper: RecordShipper | None = None
+        self._fleet_way: FleetWay | None = None
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
 
@@ -191,6 +194,9 @@ class PairedServiceBusClient:
                 ),
                 view=_make_view(secondary, name=name, options=chosen, state_dir=directory, clock=wall),
                 landmark=None if directory is None else Landmark(directory, str(primary.endpoint)),
+                open_fleet_line=self._lead_to_fleet(secondary, name, directory, wall)
+                if chosen.share_pings
+                else None,
                 on_state_change=on_state_change,
                 observers=heard,
                 timers=timers,
@@ -201,6 +207,23 @@ class PairedServiceBusClient:
             return pair
 
         self._make_pair = make_pair
+
+    def _lead_to_fleet(
+        self, secondary: SdkSide, name: str, state_dir: Path | None, clock: Clock
+    ) -> Callable[[], Awaitable[FleetLine]]:
+        def make_way() -> FleetWay:
+            from .fleet.way import FleetWay  # brings the pump with it, which few need
+
+            records = None if state_dir is None else records_dir(state_dir)
+            return FleetWay(secondary, name=name, records=records, clock=clock)
+
+        async def open_line() -> FleetLine:
+            if self._fleet_way is None:
+                # To import it takes a tenth of a second, in which sends go on.
+                self._fleet_way = await asyncio.get_running_loop().run_in_executor(None, make_way)
+            return self._fleet_way.open()
+
+        return open_line
 
     # -- life
 
@@ -241,7 +264,7 @@ class PairedServiceBusClient:
     async def _end(self) -> None:
         pair, self._pair = self._pair, None
         receiving, self._receiving = self._receiving, None
-        parts = (self._status_file, pair, self._ledger, receiving)
+        parts = (self._status_file, pair, self._ledger, self._fleet_way, receiving)
         await take_each(*(part.close for part in parts if part is not None), self._end_shipping)
 
     async def _end_shipping(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -27,6 +27,8 @@ from pairbus.sdk.side import SdkSender, SdkSide, SideName
 from pairbus.timers import LoopTimers, Timers
 
 from .errors import WrongLoopError
+from .fleet.fleet import Fleet
+from .fleet.line import FleetLine
 from .observers.notifier import Notifier
 from .observers.observer import LogObserver, Observer, Observers
 from .sending.acquaintance import Acquaintance
@@ -73,10 +75,12 @@ class Pair:
         syphon: HostedSyphon | None,
         view: BacklogView | None,
         landmark: Landmark | None,
+        open_fleet_line: Callable[[], Awaitable[FleetLine]] | None = None,
         on_state_change: Callable[[StateChange], object] | None,
         observers: Iterable[Observer],
         timers: Timers | None = None,
     ) -> None:
+        """`open_fleet_line` leads to the other clients of the pair, for whom one of them pings."""
         self.primary = primary
         self.secondary = secondary
         self.name = name
@@ -99,6 +103,17 @@ class Pair:
         self._provisioning: asyncio.Task[ProvisioningReport] | None = None
         self._report: ProvisioningReport | None = None
         self._first_report = asyncio.Event()
+        self.fleet: Fleet | None = None
+        if open_fleet_line is not None:
+            self.fleet = Fleet(
+                open_fleet_line,
+                interval=options.ping_primary_interval,
+                timers=self.timers,
+                random=random.random,
+                on_role=lambda path, role: self.observers.tell(
+                    lambda observer: observer.ping_role_changed(path, role)
+                ),
+            )
         self._surroundings = surroundings = Surroundings(
             options=options,
             timers=self.timers,
@@ -107,6 +122,7 @@ class Pair:
             observers=self.observers,
             graveyard=self.graveyard,
             sides=self.sides,
+            fleet=self.fleet,
         )
         queues = backlog_queue_names(name, options.backlog_queue_count)
         self.backlog = BacklogRoute(secondary, queues, surroundings=surroundings, records=records)
@@ -251,6 +267,7 @@ class Pair:
             await asyncio.gather(*(entity.close(_CLOSE_GRACE) for entity in self._entities.values()))
         else:
             await self._end_provisioning()
+            await self._leave_fleet()
             await self.backlog.close(_CLOSE_GRACE)
         await self.graveyard.wait(_CLOSE_WAIT)
         await (self.primary if side == "primary" else self.secondary).close(_CLOSE_WAIT)
@@ -317,6 +334,7 @@ class Pair:
             syphon=None if self._syphon is None else self._syphon.status(),
             sessions=None if self.sessions is None else self.sessions.status(),
             spool=None if self.spool is None else self.spool.status(),
+            fleet=None if self.fleet is None else self.fleet.status(),
             records_lost=self._records.lost,
             warnings=(*self.options.doubts, *(() if self._report is None else self._report.warnings)),
         )
@@ -338,10 +356,15 @@ class Pair:
             self._end_provisioning,
             self._end_looks,
             self._close_links,
+            self._leave_fleet,
             partial(self.graveyard.wait, _CLOSE_WAIT),
             self._records.close,
             self._close_sides,
         )
+
+    async def _leave_fleet(self) -> None:
+        if self.fleet is not None:
+            await self.fleet.close()
 
     async def _close_spool(self) -> None:
         if self.spool is not None:

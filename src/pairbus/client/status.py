@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
+from pairbus.options import PingRole
 from pairbus.pairing.health import HealthStatus
 from pairbus.pairing.rotation import QueueStatus
 
@@ -31,12 +32,15 @@ def new_counts() -> SendCounts:
 class PathStatus:
     """One entity: its health, with times of day, what was sent, how many messages lacked headroom, and how
     many sends arrived after the failover had given them up: their messages may be there twice.
+    `ping_role` says who pings it while it is down: prober (this client, for all), listener (another
+    client), alone (this client, for itself).
     """
 
     health: HealthStatus
     without_headroom: int
     arrived_late: int
     sent: Mapping[RouteName, Mapping[AttemptOutcome, int]]
+    ping_role: PingRole | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,16 @@ class ShippingStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FleetStatus:
+    """Whether this client shares its pings with others of its pair. `state`: idle while nothing is down,
+    joined, or alone; `why` it is alone.
+    """
+
+    state: Literal["idle", "joined", "alone"]
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairStatus:
     """Everything that an operator wants to know of one client. `sides`: open, closed or faulted.
     `records_lost` are redirect records that could not be written.
@@ -118,6 +132,7 @@ class PairStatus:
     syphon: SyphonStatus | None = None
     sessions: SessionsStatus | None = None
     spool: SpoolStatus | None = None
+    fleet: FleetStatus | None = None
     records_lost: int = 0
     shipping: ShippingStatus | None = None
     warnings: tuple[str, ...] = ()

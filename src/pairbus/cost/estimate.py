@@ -8,7 +8,9 @@ Rules
 3. Idle, the syphon's receives end empty: one each `poll` seconds for each backlog queue. An empty receive is
    one.
 4. The syphon of a pair renews its lease every half minute: an operation each.
-5. In an outage each client pings each entity once an interval, beginning at once. A ping is a message.
+5. In an outage each client pings each entity once an interval, beginning at once. A ping is a message. That
+   is the most that it can be; with `share_pings` one client pings for all. It leaves word when the entity is
+   back, and each passes that on: a receive and two sends at most. To wait for it costs nothing.
 6. Operations are priced by the month and graduated, over all namespaces of the subscription together. A stage
    bears its share of that sum by its operations: no stage has the free ones for itself.
 7. What crosses from the secondary's region to the primary's is priced by the gigabyte, as is what goes the
@@ -187,6 +189,7 @@ def _count(system: System) -> dict[Stage, tuple[int, int]]:
         Stage.BACKLOG_RECEIVE: (redirected * units(wrapped), redirected * wrapped),
         Stage.BACKLOG_COMPLETE: (redirected, 0),
         Stage.PING: (pings, 0),
+        Stage.WORD: (_words(system), 0),
     }
 
 
@@ -218,7 +221,15 @@ def _sends(messages: int, unit: int, system: System) -> int:
 
 def _pings(system: System) -> int:
     an_outage = math.ceil(system.outage_hours * 3600 / system.ping_interval)
-    return round(an_outage * system.outages) * system.entities * system.clients * system.pairs
+    pingers = 1 if system.share_pings else system.clients
+    return round(an_outage * system.outages) * system.entities * pingers * system.pairs
+
+
+def _words(system: System) -> int:
+    if not system.share_pings:
+        return 0
+    a_return = 3 * system.clients - 1
+    return round(system.outages) * system.entities * a_return * system.pairs
 
 
 def _idle_per_hour(system: System) -> int:

@@ -33,6 +33,13 @@ class System:
     ping_interval: float = _described(
         60.0, "seconds between pings of an entity that is down", low=1, high=1800
     )
+    share_pings: bool = field(
+        default=False,
+        metadata={
+            "meaning": "whether clients find each other, so that one pings for all; else each pings",
+            "choices": (False, True),
+        },
+    )
     outages: float = _described(0.0, "outages a month", low=0)
     outage_hours: float = _described(0.0, "hours that an outage lasts", low=0)
     batch_size: int = _described(1, "messages that are sent together", low=1)

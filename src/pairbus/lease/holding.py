@@ -6,50 +6,29 @@ import time
 from typing import Any
 
 from pairbus import conditions, words
-from pairbus.amqp.events import LinkAttached
 from pairbus.amqp.message import Properties, encode_data, encode_properties, scan
 from pairbus.amqp.performatives import ACCEPTED
-from pairbus.amqp.types import Int, Symbol
+from pairbus.amqp.types import Int
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.transport import Unit
 from pairbus.wire.errors import TransportError
-from pairbus.wire.line import AmqpLine
-from pairbus.wire.links import ReceiverLink
-from pairbus.wire.meter import Meter
 from pairbus.wire.requests import RequestLink
+
+from .session_link import SessionLink
 
 SESSION = "lease"
 #: What provisioning gives to the queue; no lock is believed to last longer, and none that is much shorter.
 LOCK_DURATION = 60.0
 _SHORTEST_LOCK = 5.0
-# .NET's ticks of 100 ns count from the year 1.
-_TICKS_OF_UNIX = 621_355_968_000_000_000
-_TICKS_A_SECOND = 10_000_000
 # Announcements of holders that came to no clean end.
 _ANNOUNCEMENTS = 100
-
-
-class _SessionLink(ReceiverLink):
-    """Receives from one session, and says until when that is locked."""
-
-    locked_until: float | None = None
-
-    def __init__(self, line: AmqpLine, address: str, meter: Meter) -> None:
-        super().__init__(line, address, meter, filters={Symbol(words.SESSION_FILTER): SESSION})
-
-    def on_attached(self, event: LinkAttached) -> None:
-        told = {str(key): value for key, value in (event.attach.properties or {}).items()}
-        ticks = told.get(words.LOCKED_UNTIL_TICKS)
-        if isinstance(ticks, int):
-            self.locked_until = (ticks - _TICKS_OF_UNIX) / _TICKS_A_SECOND
-        super().on_attached(event)
 
 
 class SessionHold:
     """The session, held. All of it goes over one connection: the lock belongs to that."""
 
     def __init__(
-        self, transport: AmqpTransport, queue: str, link: _SessionLink, requests: RequestLink
+        self, transport: AmqpTransport, queue: str, link: SessionLink, requests: RequestLink
     ) -> None:
         self._transport = transport
         self._queue = queue
@@ -62,7 +41,9 @@ class SessionHold:
     async def take(cls, transport: AmqpTransport, queue: str) -> SessionHold:
         """Lock the session; TransportError if another has it, or whatever else prevents that."""
         line = await transport.line(queue)
-        link = await _SessionLink.open(line, queue, timeout=transport.timeout, meter=transport.meter)
+        link = await SessionLink.open_session(
+            line, queue, SESSION, timeout=transport.timeout, meter=transport.meter
+        )
         try:
             requests = await RequestLink.open(line, f"{queue}/{words.MANAGEMENT}", timeout=transport.timeout)
         except BaseException:

@@ -30,6 +30,10 @@ Theory of operation
 7. `PERMANENT_PINGS` pings in a row with the same permanent error fault the entity. Pings go on: a good one,
    or `mark_healthy`, mends it. What an abandoned attempt meets after all counts as a ping would, at most once
    an interval.
+8. A ping may be put off, because another client of the fleet pings, and its word that the entity is back is
+   taken like a ping of one's own. Not by one that has taken it before and failed over again without a success
+   in between, nor by one that is faulted: they ping at once and believe that. Not before a forced failover
+   would have pinged. Whoever counts pings in a row, good or permanent ones, puts none off.
 """
 
 from __future__ import annotations
@@ -62,6 +66,8 @@ class Input(Enum):
     PING_DUE = "a ping is due"
     PINGS_SUFFICED = "a ping succeeds (good_pings in a row)"
     PINGS_AGREED = "three pings meet the same permanent error"
+    WORD_CAME = "another client says that it is back"
+    WORD_DOUBTED = "another client's word is not enough"
     FAILOVER_FORCED = "fail_over(path)"
     MARKED_HEALTHY = "mark_path_healthy(path)"
 
@@ -107,12 +113,15 @@ TABLE: dict[tuple[EntityState, Input], Transition] = {
         _HEALTHY, (HealthStep.STOP_PINGS, HealthStep.STOP_CLOCK)
     ),
     (_FAILED_OVER, Input.PINGS_AGREED): Transition(_FAULTED),
+    (_FAILED_OVER, Input.WORD_CAME): Transition(_HEALTHY, (HealthStep.STOP_PINGS, HealthStep.STOP_CLOCK)),
+    (_FAILED_OVER, Input.WORD_DOUBTED): Transition(_FAILED_OVER, (HealthStep.PING,)),
     (_FAILED_OVER, Input.MARKED_HEALTHY): Transition(
         _HEALTHY, (HealthStep.STOP_PINGS, HealthStep.STOP_CLOCK)
     ),
     (_FAULTED, Input.ATTEMPT_BEGUN): Transition(_FAULTED, (HealthStep.TURN_AWAY,)),
     (_FAULTED, Input.PING_DUE): Transition(_FAULTED, (HealthStep.PING,)),
     (_FAULTED, Input.PINGS_SUFFICED): Transition(_HEALTHY, (HealthStep.STOP_PINGS, HealthStep.STOP_CLOCK)),
+    (_FAULTED, Input.WORD_DOUBTED): Transition(_FAULTED, (HealthStep.PING,)),
     (_FAULTED, Input.FAILOVER_FORCED): Transition(_FAILED_OVER, (HealthStep.PING_LATER,)),
     (_FAULTED, Input.MARKED_HEALTHY): Transition(_HEALTHY, (HealthStep.STOP_PINGS, HealthStep.STOP_CLOCK)),
 }
@@ -199,6 +208,12 @@ class EntityHealth:
         self._good_pings = 0
         self._permanent: FailureKind | None = None
         self._permanent_pings = 0
+        # Rule 8: how many pings were put off; whether it is back by word alone; whether that was wrong once.
+        self._put_off = 0
+        self._is_back_by_word = False
+        self._doubts_word = False
+        self._is_asked_to_look = False
+        self._deaf_until = float("-inf")
 
     # -- questions
 
@@ -216,6 +231,25 @@ class EntityHealth:
         """When to call `tick`, if nothing else happens before."""
         return self._ping_due if self._ping_due is not None else self._fails_over_at()
 
+    @property
+    def pings_itself(self) -> bool:
+        """Whether no other client can do it: it has to know for itself, or counts pings in a row. Rule 8."""
+        return self._doubts_word or self._is_asked_to_look or self._is_counting
+
+    @property
+    def _is_counting(self) -> bool:
+        has_begun = self._good_pings > 0 or self._permanent is not None
+        return has_begun and self.state is EntityState.FAILED_OVER
+
+    @property
+    def has_just_met_permanent(self) -> bool:
+        """Whether the last ping, and none before it, has met a permanent error."""
+        return self._permanent is not None and self._permanent_pings == 1
+
+    def awaits(self, number: int) -> bool:
+        """Whether the answer to a ping is still of interest."""
+        return number in self._awaited
+
     def fault(self) -> PrimaryEntityFault:
         """What a send raises whose route is `REFUSED`."""
         return PrimaryEntityFault(self.path, self._last_failure or self._reason)
@@ -231,7 +265,7 @@ class EntityHealth:
             attempts=len(self._attempts),
             fails_over_at=self._fails_over_at(),
             next_ping_at=self._ping_due,
-            pings=self._pings,
+            pings=self._pings - self._put_off,
         )
 
     # -- attempts
@@ -248,6 +282,7 @@ class EntityHealth:
         if self._attempts.pop(attempt, None) is None:
             return ()
         self._has_succeeded = True
+        self._is_back_by_word = False
         return self._take(Input.ATTEMPT_SUCCEEDED, now, "a send succeeded")
 
     def record(self, attempt: Hashable, verdict: Ruling, *, now: float, reason: str) -> tuple[Effect, ...]:
@@ -295,6 +330,7 @@ class EntityHealth:
             return ()
         self._hear(number)
         self._has_succeeded = True
+        self._doubts_word = False
         self._good_pings += 1
         self._permanent, self._permanent_pings = None, 0
         if self._good_pings < self._options.good_pings:
@@ -321,9 +357,31 @@ class EntityHealth:
         self._late_counts_from = now + self._options.ping_primary_interval
         return self._count_permanent(verdict, now, reason)
 
+    # -- other clients: rule 8
+
+    def put_off(self, number: int, due: float) -> None:
+        """The ping of that number was not made; another is due then."""
+        if number in self._awaited:
+            self._awaited.discard(number)
+            self._put_off += 1
+            self._ping_due = due
+
+    def word_came(self, now: float, *, is_good: bool) -> tuple[Effect, ...]:
+        """Another client's ping was taken; or it met an answer that each has to see for itself."""
+        if now < self._deaf_until or self._is_counting or self._is_asked_to_look:
+            return ()
+        if self._doubts_word or not is_good or self.state is EntityState.FAULTED:
+            effects = self._take(Input.WORD_DOUBTED, now, "")
+            self._is_asked_to_look = bool(effects)
+            return effects
+        effects = self._take(Input.WORD_CAME, now, "a ping of another client succeeded")
+        self._is_back_by_word = bool(effects)
+        return effects
+
     def _hear(self, number: int) -> None:
         self._awaited.discard(number)
         self._answered = max(self._answered, number)
+        self._is_asked_to_look = False
 
     def _count_permanent(self, verdict: Ruling, now: float, reason: str) -> tuple[Effect, ...]:
         self._last_failure = reason
@@ -367,6 +425,8 @@ class EntityHealth:
             case HealthStep.ABANDON:
                 abandoned, self._attempts = tuple(self._attempts), {}
                 self._failing_since = None
+                self._doubts_word |= self._is_back_by_word
+                self._is_back_by_word = self._is_asked_to_look = False
                 self._forget_pings()
                 return (AbandonAttempts(self.path, abandoned),) if abandoned else ()
             case HealthStep.TURN_AWAY:
@@ -374,7 +434,7 @@ class EntityHealth:
             case HealthStep.PING:
                 return (self._start_ping(now),)
             case HealthStep.PING_LATER:
-                self._ping_due = now + self._ping_interval()
+                self._ping_due = self._deaf_until = now + self._ping_interval()
                 self._permanent, self._permanent_pings = None, 0
             case HealthStep.STOP_PINGS:
                 running, self._awaited, self._ping_due = self._awaited, set(), None

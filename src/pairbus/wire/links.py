@@ -33,6 +33,7 @@ from pairbus.amqp.message import (
 )
 from pairbus.amqp.performatives import (
     RECEIVER_SECOND,
+    SENDER_SETTLED,
     SENDER_UNSETTLED,
     Accepted,
     DeliveryState,
@@ -257,10 +258,17 @@ class SenderLink(LinkEnd):
 
 
 class ReceiverLink(LinkEnd):
-    """Receives under peek-lock."""
+    """Receives under peek-lock; or, if it `deletes`, what is then gone from its queue."""
 
     def __init__(
-        self, line: AmqpLine, address: str, meter: Meter, *, filters: dict[Any, Any] | None = None
+        self,
+        line: AmqpLine,
+        address: str,
+        meter: Meter,
+        *,
+        filters: dict[Any, Any] | None = None,
+        properties: dict[Any, Any] | None = None,
+        deletes: bool = False,
     ) -> None:
         super().__init__(line)
         self._address = address
@@ -273,7 +281,16 @@ class ReceiverLink(LinkEnd):
         self._waves: dict[int, tuple[Wave, int]] = {}
 
         def make(session: Session, name: str) -> Link:
-            return attach_link(session, name, sends=False, address=address, other=name, filters=filters)
+            return attach_link(
+                session,
+                name,
+                sends=False,
+                address=address,
+                other=name,
+                filters=filters,
+                properties=properties,
+                deletes=deletes,
+            )
 
         self.link = line.attach(self, make)
 
@@ -393,6 +410,8 @@ def attach_link(
     other: str,
     mode: int = RECEIVER_SECOND,
     filters: dict[Any, Any] | None = None,
+    properties: dict[Any, Any] | None = None,
+    deletes: bool = False,
 ) -> Link:
     """Ask for a link to an address; `other` is our own end of it."""
     source, target = (other, address) if sends else (address, other)
@@ -402,8 +421,9 @@ def attach_link(
             role_sender=sends,
             source=Source(address=source, filter=filters),
             target=Target(address=target),
-            snd_settle_mode=SENDER_UNSETTLED,
-            rcv_settle_mode=0 if sends else mode,
+            snd_settle_mode=SENDER_SETTLED if deletes else SENDER_UNSETTLED,
+            rcv_settle_mode=0 if sends or deletes else mode,
+            properties=properties,
         )
     except UsageError as error:
         raise TransportError(conditions.NOT_ALLOWED, str(error)) from error

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
-from pairbus.options import EntityState, StateChange
+from pairbus.options import EntityState, PingRole, StateChange
 
 from .observer import Observer, Sending
 
@@ -43,6 +43,12 @@ FAMILIES = (
     Family(Gauge, "pairbus_entity_state", "1 for the state that an entity is in, else 0.", ("path", "state")),
     Family(Counter, "pairbus_state_changes_total", "Changes of state, by the new one.", ("path", "state")),
     Family(Counter, "pairbus_pings_total", "Pings, by how they ended: ok or failed.", ("path", "outcome")),
+    Family(
+        Gauge,
+        "pairbus_ping_role",
+        "1 for who pings an entity that is down: prober, listener or alone.",
+        ("path", "role"),
+    ),
     Family(
         Counter,
         "pairbus_late_answers_total",
@@ -95,6 +101,7 @@ class PrometheusObserver(Observer):
         self._state: Gauge = metrics["pairbus_entity_state"]
         self._changes: Counter = metrics["pairbus_state_changes_total"]
         self._pings: Counter = metrics["pairbus_pings_total"]
+        self._roles: Gauge = metrics["pairbus_ping_role"]
         self._late: Counter = metrics["pairbus_late_answers_total"]
         self._usable: Gauge = metrics["pairbus_rotation_usable"]
         self._queues: Gauge = metrics["pairbus_rotation_queues"]
@@ -139,6 +146,10 @@ class PrometheusObserver(Observer):
 
     def pinged(self, path: str, *, succeeded: bool, seconds: float) -> None:
         self._pings.labels(self._pair, path, "ok" if succeeded else "failed").inc()
+
+    def ping_role_changed(self, path: str, role: PingRole | None) -> None:
+        for each in get_args(PingRole):
+            self._roles.labels(self._pair, path, each).set(each == role)
 
     def answered_late(self, path: str, *, succeeded: bool) -> None:
         self._late.labels(self._pair, path, "ok" if succeeded else "failed").inc()

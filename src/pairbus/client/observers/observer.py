@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pairbus.options import EntityState, StateChange
+from pairbus.options import EntityState, PingRole, StateChange
 from pairbus.pairing.failures import Fate
 from pairbus.pairing.headroom import HeadroomNotice
 
@@ -95,6 +95,9 @@ class Observer:
 
     def pinged(self, path: str, *, succeeded: bool, seconds: float) -> None:
         """A ping has been answered, or not."""
+
+    def ping_role_changed(self, path: str, role: PingRole | None) -> None:
+        """Another pings an entity that is down than before; None: nobody needs to any more."""
 
     def probed(self, path: str, fate: Fate) -> None:
         """A ping that is a message has ended, also one that nobody waited for any more."""

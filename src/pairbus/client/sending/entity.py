@@ -31,6 +31,7 @@ from typing import Any, cast
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
+from pairbus.client.fleet.fleet import Fleet
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.status import PathStatus, new_counts
 from pairbus.options import EntityState, StateChange
@@ -106,6 +107,8 @@ class PairedEntity:
             on_end=self._ping_ended,
             on_fate=self._ping_met,
         )
+        self._fleet = surroundings.fleet
+        self._asking: set[asyncio.Task[None]] = set()
         self._alarm: TimerHandle | None = None
         self._alarm_at = 0.0
         self._is_over = False
@@ -323,15 +326,13 @@ class PairedEntity:
             # Whoever rests has the turn, and so comes before those that wait in line.
             for link in self._links:
                 link.wake()
-            if self._alarm is not None:  # it was set for what this state waits for no more
-                self._alarm.cancel()
-                self._alarm = None
+            self._stop_alarm()  # it was set for what this state waits for no more
         for effect in effects:
             match effect:
                 case AbandonAttempts(attempts=attempts):
                     self._abandon(cast(tuple[Ticket, ...], attempts), is_failover=is_change)
                 case StartPing(number=number):
-                    self._pinger.start(number)
+                    self._ping(number)
                 case StopPing():
                     self._pinger.stop()
                 case Notify(change=change):
@@ -339,6 +340,8 @@ class PairedEntity:
                         self._pinger.stop()
                     elif change.new is EntityState.FAILED_OVER:
                         self._drop_links()
+                    if self._fleet is not None:
+                        self._meet(self._fleet, change)
                     self._notify(change)
         self._set_alarm()
 
@@ -356,6 +359,15 @@ class PairedEntity:
         for link in self._links:
             link.failures = 0
             link.discard()
+
+    def _stop_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _reset_alarm(self) -> None:
+        self._stop_alarm()
+        self._set_alarm()
 
     def _set_alarm(self) -> None:
         due = self.health.next_deadline
@@ -377,6 +389,41 @@ class PairedEntity:
 
     # -- pings
 
+    def _meet(self, fleet: Fleet, change: StateChange) -> None:
+        match change.new:
+            case EntityState.SUSPECT:
+                fleet.warm()
+            case EntityState.FAILED_OVER:
+                fleet.join(self.path, self._word_came)
+            case EntityState.HEALTHY:
+                fleet.leave(self.path)
+
+    def _ping(self, number: int) -> None:
+        """Now, or when the fleet says so."""
+        if self._fleet is None or self.health.pings_itself:
+            self._pinger.start(number)
+            return
+        task = asyncio.get_running_loop().create_task(self._ping_in_turn(self._fleet, number))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _ping_in_turn(self, fleet: Fleet, number: int) -> None:
+        later: float | None = None
+        try:
+            later = await fleet.ask(self.path)
+        finally:  # whatever became of the question
+            if not self._is_over and self.health.awaits(number):
+                if later is None:
+                    self._pinger.start(number)
+                else:
+                    self.health.put_off(number, later)
+                    self._reset_alarm()
+
+    def _word_came(self, good: int) -> None:
+        """Another client has pinged: so many good ones in a row, or one that met a permanent error."""
+        if good == 0 or good >= self._options.good_pings:
+            self.carry_out(self.health.word_came(self._timers.now(), is_good=good > 0))
+
     def _ping_met(self, fate: Fate) -> None:
         self._observers.tell(lambda observer: observer.probed(self.path, fate))
 
@@ -388,12 +435,17 @@ class PairedEntity:
         )
         if succeeded:
             self._acquaintance.reached()
-            self.carry_out(self.health.ping_succeeded(number, now))
+            effects = self.health.ping_succeeded(number, now)
+            self.carry_out(effects)
+            if effects and self._fleet is not None:
+                self._fleet.tell(self.path, self._options.good_pings)
             return
         failure = None if error is None else describe(error)
         verdict = _UNANSWERED if failure is None else judge(failure, self._options, had_success=True)
         reason = f"no answer within {self._pinger.limit:g} s" if failure is None else failure.summary
         self.carry_out(self.health.ping_failed(number, verdict, now=now, reason=reason))
+        if self._fleet is not None and self.health.has_just_met_permanent:
+            self._fleet.tell(self.path, 0)
 
     # -- the rest
 
@@ -456,14 +508,15 @@ class PairedEntity:
             without_headroom=self._headroom.count(self.path),
             arrived_late=self._arrived_late,
             sent={route: dict(counts) for route, counts in self.counts.items()},
+            ping_role=None if self._fleet is None else self._fleet.role(self.path),
         )
 
     def end(self) -> None:
         """Nothing is sent any more: stop the clock and the pings, and let all who wait look again."""
         self._is_over = True
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._stop_alarm()
+        if self._fleet is not None:
+            self._fleet.leave(self.path)
         self._pinger.stop()
         for link in self._links:
             link.wake()
@@ -472,6 +525,8 @@ class PairedEntity:
     async def close(self, grace: float) -> None:
         """End, and close the links."""
         self.end()
+        for task in self._asking:
+            task.cancel()
         await asyncio.gather(self._pinger.close(), *(link.close(grace) for link in self._links))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pairbus.client.fleet.fleet import Fleet
 from pairbus.client.observers.observer import Observers
 from pairbus.client.sides import Sides
 from pairbus.options import SendAvailabilityOptions
@@ -25,6 +26,8 @@ class Surroundings:
     observers: Observers
     graveyard: Graveyard
     sides: Sides
+    #: The other clients of the pair; None if this one pings by itself.
+    fleet: Fleet | None = None
 
     def check(self) -> None:
         """Raise if nothing may be sent any more."""

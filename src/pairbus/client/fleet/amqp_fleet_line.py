@@ -1,0 +1,91 @@
+"""How a client reaches the others of its fleet: the queue of the lease, over our own AMQP."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+
+from pairbus import conditions
+from pairbus.amqp.message import Header, Properties, encode_data, encode_header, encode_properties, scan
+from pairbus.lease.session_link import SessionLink
+from pairbus.pump.amqp_transport import AmqpTransport
+from pairbus.pump.transport import Unit
+from pairbus.wire.errors import TransportError
+
+from .line import FleetLock
+
+# What is in a session that was waited for is there already; but it may end just then.
+_AT_ONCE = 5.0
+
+
+@dataclass(slots=True)
+class _Lock:
+    link: SessionLink
+    ends: float
+
+    def release(self) -> None:
+        if self.link.lost is None:
+            self.link.abandon()
+
+
+class AmqpFleetLine:
+    """A `FleetLine` over our own AMQP. It owns its transport."""
+
+    def __init__(self, transport: AmqpTransport, queue: str) -> None:
+        """Does no I/O."""
+        self._transport = transport
+        self._queue = queue
+        self._destination = transport.destination(queue)
+
+    async def lock(self, session: str) -> FleetLock | None:
+        line = await self._transport.line(self._queue)
+        try:
+            link = await SessionLink.open_session(
+                line, self._queue, session, timeout=self._transport.timeout, meter=self._transport.meter
+            )
+        except TransportError as error:
+            if error.condition == conditions.SESSION_CANNOT_BE_LOCKED:
+                return None
+            raise
+        return _Lock(link, time.time() if link.locked_until is None else link.locked_until)
+
+    async def post(self, text: bytes, *, copies: int, life: float) -> None:
+        # A session each: one that is taken is locked, and nobody else would get what is in it.
+        units = [Unit([_encode(text, life)]) for _ in range(copies)]
+        for refusal in await self._destination.send(units):
+            if refusal is not None:
+                raise refusal
+
+    async def hear(self, wait: float) -> bytes | None:
+        transport = self._transport
+        line = await transport.line(self._queue)
+        try:
+            link = await SessionLink.open_next(
+                line, self._queue, wait=wait, timeout=transport.timeout, meter=transport.meter
+            )
+        except TransportError as error:
+            if error.condition == conditions.TIMEOUT:
+                return None
+            raise
+        try:
+            link.grant(1)
+            if not await link.arrival(_AT_ONCE):
+                await link.drain(transport.timeout)
+            return b"".join(scan(link.buffer[0].payload).data_sections()) if link.buffer else None
+        finally:
+            if link.lost is None:
+                link.abandon()
+
+    async def close(self) -> None:
+        await self._destination.close()
+        await self._transport.close()
+
+
+def _encode(text: bytes, life: float) -> bytes:
+    name = uuid.uuid4().hex
+    return (
+        encode_header(Header(ttl=int(life * 1000)))
+        + encode_properties(Properties(message_id=name, group_id=f"word:{name}"))
+        + encode_data(text)
+    )

@@ -1,0 +1,223 @@
+"""One prober for a fleet: what fifty clients cost in an outage, and whatever may be wrong with that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from pairbus.aio import PairedServiceBusClient
+from pairbus.broker import Broker
+from pairbus.broker.counters import OperationKind
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.client.fleet.fleet import Fleet
+from pairbus.options import EntityState, SendAvailabilityOptions
+from pairbus.pairing.names import lease_queue_name
+from tests.waiting import eventually
+
+QUEUE = lease_queue_name("contoso")
+INTERVAL = 1.0
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        broker["contoso"].create_queue("orders")
+        broker["contoso-dr"].create_queue("contoso/x-servicebus-transfer/0")
+        broker["contoso-dr"].create_queue(QUEUE, QueueSettings(requires_session=True))
+        yield broker
+
+
+@asynccontextmanager
+async def fleet(
+    broker: Broker, count: int, *, secondary: str | None = None, **options: Any
+) -> AsyncIterator[list[PairedServiceBusClient]]:
+    """Clients that have sent to `orders`."""
+    chosen: dict[str, Any] = {
+        "backlog_queue_count": 1,
+        "failover_interval": 1.0,
+        "ping_primary_interval": INTERVAL,
+        **options,
+    }
+    clients = [
+        PairedServiceBusClient.from_connection_strings(
+            broker["contoso"].connection_string,
+            secondary or broker["contoso-dr"].connection_string,
+            options=SendAvailabilityOptions(**chosen),
+        )
+        for _ in range(count)
+    ]
+    try:
+        await asyncio.gather(*(send(client) for client in clients))
+        yield clients
+    finally:
+        await asyncio.gather(*(client.close() for client in clients))
+
+
+async def send(client: PairedServiceBusClient) -> None:
+    await client.get_queue_sender("orders").send_messages(ServiceBusMessage(b"x"))
+
+
+def states(clients: list[PairedServiceBusClient]) -> set[EntityState]:
+    return {client.status().entities[0].health.state for client in clients}
+
+
+def roles(clients: list[PairedServiceBusClient]) -> Counter[str | None]:
+    return Counter(client.status().entities[0].ping_role for client in clients)
+
+
+def reasons(clients: list[PairedServiceBusClient]) -> Counter[str]:
+    return Counter(client.status().entities[0].health.reason for client in clients)
+
+
+def pings(broker: Broker) -> int:
+    return broker["contoso"].count(OperationKind.PING)
+
+
+def billed(broker: Broker) -> int:
+    """All that the fleet's queue was asked for, but for its being looked after."""
+    counted = {kind: broker["contoso-dr"].count(kind, entity=QUEUE) for kind in OperationKind}
+    return sum(count for kind, count in counted.items() if kind is not OperationKind.ADMIN)
+
+
+async def begin_outage(broker: Broker, clients: list[PairedServiceBusClient]) -> None:
+    # Pings are taken, and so counted, but their answers come far too late.
+    broker["contoso"].faults.set("delay", entity="orders", seconds=600)
+    await asyncio.gather(*(send(client) for client in clients))
+    await eventually(lambda: states(clients) == {EntityState.FAILED_OVER})
+
+
+async def test_one_pings_for_all_and_tells_them(broker: Broker) -> None:
+    async with fleet(broker, 12) as clients:
+        await begin_outage(broker, clients)
+        # How many exactly is told by the simulation, where no machine is busy.
+        before, slots = pings(broker), 4
+        await eventually(lambda: pings(broker) >= before + slots)
+        assert pings(broker) - before < len(clients) * slots / 2
+        await eventually(lambda: roles(clients)["listener"] >= len(clients) - 2)
+        assert {client.status().fleet.state for client in clients} == {"joined"}  # type: ignore[union-attr]
+        broker["contoso"].faults.clear()
+        await eventually(lambda: states(clients) == {EntityState.HEALTHY})
+        assert reasons(clients)["a ping of another client succeeded"] >= len(clients) // 2
+        assert roles(clients) == {None: len(clients)}
+        await asyncio.gather(*(send(client) for client in clients))
+        assert states(clients) == {EntityState.HEALTHY}
+    assert 0 < billed(broker) <= 6 * len(clients)
+
+
+async def test_a_lonely_client_pings_as_it_always_did(broker: Broker) -> None:
+    async with fleet(broker, 1) as clients:
+        await begin_outage(broker, clients)
+        await eventually(lambda: roles(clients)["prober"] == 1)
+        before = pings(broker)
+        await eventually(lambda: pings(broker) >= before + 3)
+        broker["contoso"].faults.clear()
+        await eventually(lambda: states(clients) == {EntityState.HEALTHY})
+
+
+async def test_a_prober_that_dies_is_replaced(broker: Broker) -> None:
+    async with fleet(broker, 3) as clients:
+        await begin_outage(broker, clients)
+        await eventually(lambda: roles(clients)["listener"] >= 2)
+        (first, *_) = [one for one in clients if roles([one])["prober"]]
+        await first.close()
+        left = [one for one in clients if one is not first]
+        clients.remove(first)
+        before = pings(broker)
+        await eventually(lambda: pings(broker) > before)
+        assert roles(left)["prober"] >= 1
+        broker["contoso"].faults.clear()
+        await eventually(lambda: states(left) == {EntityState.HEALTHY})
+
+
+async def test_the_right_to_ping_goes_round(broker: Broker) -> None:
+    """One client that alone cannot reach the primary holds up nobody."""
+    async with fleet(broker, 2) as clients:
+        await begin_outage(broker, clients)
+        seen: set[int] = set()
+
+        def have_all_pinged() -> bool:
+            seen.update(place for place, one in enumerate(clients) if roles([one])["prober"])
+            return seen == {0, 1}
+
+        await eventually(have_all_pinged)
+
+
+@pytest.mark.parametrize("lack", ["no queue", "no sessions", "no claim", "secondary down"])
+async def test_where_they_cannot_meet_each_pings_and_says_so(broker: Broker, lack: str) -> None:
+    secondary = broker["contoso-dr"]
+    address = secondary.connection_string
+    if lack in ("no queue", "no sessions"):
+        secondary.delete_queue(QUEUE)
+    if lack == "no sessions":
+        secondary.create_queue(QUEUE)
+    if lack == "no queue":
+        address = broker["contoso-dr"].policies["send"]  # or the client would make it
+    if lack == "no claim":
+        address = broker["contoso-dr"].policies["send"]
+    async with fleet(broker, 2, secondary=address) as clients:
+        await begin_outage(broker, clients)
+        if lack == "secondary down":
+            secondary.faults.set("refuse")
+        await eventually(lambda: roles(clients)["alone"] == 2)
+        assert all(client.status().fleet.why for client in clients)  # type: ignore[union-attr]
+        broker["contoso"].faults.clear()
+        await eventually(lambda: states(clients) == {EntityState.HEALTHY})
+        assert reasons(clients) == {"a ping succeeded": 2}
+
+
+async def test_without_word_all_come_back_by_slots(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fleet, "tell", lambda *_: None)
+    async with fleet(broker, 6) as clients:
+        await begin_outage(broker, clients)
+        await eventually(lambda: roles(clients)["listener"] >= 4)
+        broker["contoso"].faults.clear()
+        await eventually(lambda: states(clients) == {EntityState.HEALTHY})
+        assert reasons(clients) == {"a ping succeeded": 6}
+
+
+async def test_a_wrong_word_is_believed_once(broker: Broker) -> None:
+    async with fleet(broker, 2) as clients:
+        await begin_outage(broker, clients)
+        await eventually(lambda: all(one.status().fleet.state == "joined" for one in clients))  # type: ignore[union-attr]
+        liar = clients[0]
+        assert liar.pair.fleet is not None
+        liar.pair.fleet.tell("orders", 1)
+        await eventually(lambda: EntityState.HEALTHY in states(clients))
+        (misled,) = [one for one in clients if states([one]) == {EntityState.HEALTHY}]
+        await send(misled)
+        assert states([misled]) == {EntityState.FAILED_OVER}
+        health = misled.pair.entity("orders").health
+        assert health.pings_itself
+        broker["contoso"].faults.clear()
+        await eventually(lambda: states(clients) == {EntityState.HEALTHY})
+        assert not health.pings_itself
+
+
+async def test_what_a_dead_syphon_left_does_not_disturb(broker: Broker) -> None:
+    from azure.servicebus.aio import ServiceBusClient
+
+    async with (
+        ServiceBusClient.from_connection_string(broker["contoso-dr"].connection_string) as plain,
+        plain.get_queue_sender(QUEUE) as sender,
+    ):
+        await sender.send_messages(ServiceBusMessage(b"{}", session_id="lease"))
+    async with fleet(broker, 2) as clients:
+        await begin_outage(broker, clients)
+        await eventually(lambda: broker["contoso-dr"].message_count(QUEUE) == 0)
+        broker["contoso"].faults.clear()
+        await eventually(lambda: states(clients) == {EntityState.HEALTHY})
+
+
+async def test_switched_off_each_pings(broker: Broker) -> None:
+    async with fleet(broker, 2, share_pings=False) as clients:
+        await begin_outage(broker, clients)
+        broker["contoso"].faults.clear()
+        await eventually(lambda: states(clients) == {EntityState.HEALTHY})
+        assert reasons(clients) == {"a ping succeeded": 2}
+        assert [client.status().fleet for client in clients] == [None, None]
