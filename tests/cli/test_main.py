@@ -110,4 +110,5 @@ def test_a_reader_that_goes_away_is_no_news() -> None:
         process.stdout.close()
         assert process.stderr is not None
         assert process.stderr.read() == ""
-        process.wait(timeout=30)
+        # As a shell tells it of others: 1 would mean that a check has found something.
+        assert process.wait(timeout=30) == 141

@@ -404,10 +404,23 @@ def test_a_line_that_was_edited_is_refused(here: tuple[str, str], tmp_path: Path
     assert (result.returncode, "line 2: body says another thing" in result.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("line", [b"{}", b"x", b'{"amqp": "!"}', b'{"amqp": "eA=="}', b"[]", b'{"amqp": 3}'])
+def test_a_line_that_was_cut_off_is_told_as_that(here: tuple[str, str], tmp_path: Path) -> None:
+    file = write_export(tmp_path, here, 2)
+    file.write_text(file.read_text(encoding="utf-8")[:-30], encoding="utf-8")
+    result = call("messages", "import", "orders", "--file", str(file), *here)
+    assert (result.returncode, "line 2 is not JSON: the file was cut off there" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("line", [b"{}", b'{"amqp": "!"}', b'{"amqp": "eA=="}', b"[]", b'{"amqp": 3}'])
 def test_what_is_no_export_is_refused(line: bytes) -> None:
     with pytest.raises(ConfigurationError, match="line 7 is no line of an export"):
         read_line(line, 7)
+
+
+FILES = {
+    "LARGE": f"small\n{'x' * 300_000}\n",
+    "LONG": f'{{"body": "a"}}\n\n{{"body": "b", "session_id": "{"s" * 200}"}}\n',
+}
 
 
 @pytest.mark.parametrize(
@@ -419,7 +432,10 @@ def test_what_is_no_export_is_refused(line: bytes) -> None:
         (("import", "missing", "--file", "EXPORT"), "missing", 2),
         (("send", "orders"), "give either BODY, or --file", 2),
         (("send", "orders", "x", "--property", "a"), "write NAME=VALUE", 2),
-        (("send", "missing", "x"), "missing", 2),
+        (("send", "missing", "x"), "missing: there is no such entity; create it, or mend the path", 2),
+        (("send", "sessions", "x"), "sessions: refused: The entity 'sessions' requires sessions", 2),
+        (("send", "orders", "--file", "LARGE"), "orders: line 2: too large: The message has", 2),
+        (("send", "orders", "--json-lines", "--file", "LONG"), "orders: line 3: bad argument: session_id", 2),
         (("export", "orders", "--json"), "--json needs --file", 2),
         (("export", "orders", "--file", "/nowhere/x"), "there is no directory /nowhere", 2),
         (("ls", "orders", "--from", str(2**63)), "is not in the range", 2),
@@ -433,6 +449,9 @@ def test_mistakes_are_told(
     if "EXPORT" in arguments:
         file = write_export(tmp_path, here, 1)
         arguments = tuple(str(file) if one == "EXPORT" else one for one in arguments)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    arguments = tuple(str(tmp_path / one) if one in FILES else one for one in arguments)
     result = call("messages", *arguments, *here)
     assert (result.returncode, told in result.stderr) == (code, True), result.stderr
     assert "Traceback" not in result.stderr

@@ -251,7 +251,7 @@ def test_while_the_primary_is_down_lines_go_to_the_backlog_and_are_on_record(sen
     ("name", "code", "said", "summed_up"),
     [
         ("mistake", 2, b"line 2: is not JSON", b"mixed: 1 sent"),
-        ("nowhere", 2, b"nowhere: entity missing", b"nowhere: 0 sent"),
+        ("nowhere", 2, b"nowhere: there is no such entity", b"nowhere: 0 sent"),
         ("down", 3, b"neither primary nor backlog took it", b"orders: 0 sent"),
     ],
 )

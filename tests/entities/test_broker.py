@@ -106,13 +106,17 @@ def test_a_change_is_followed_and_a_bad_one_told(tmp_path: Path, caplog: pytest.
             broker.reload_entities()
             path.write_text("[queues.a]\nrequires_session = true\n[queues.newer]\n", encoding="utf-8")
             broker.reload_entities()
+            path.write_text("[queues.newest]\n[namespaces.else.queues.x]\n", encoding="utf-8")
+            broker.reload_entities()
+            broker.reload_entities()
         assert [record.getMessage() for record in caplog.records] == [
             "an entity file is not usable, and nothing of it is done",
             "an entity file is not usable, and nothing of it is done",
             "a declared entity is refused",
             "a declared entity is refused",
+            "an entity file names a namespace that is not here",
         ]
-        assert "newer" in paths(broker, "contoso-dr")
+        assert {"newer", "newest"} < set(paths(broker, "contoso-dr"))
 
 
 def test_rules_are_those_of_the_file(tmp_path: Path) -> None:

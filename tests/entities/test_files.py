@@ -109,7 +109,20 @@ def test_mistakes_of_a_config_are_told(tmp_path: Path, namespace: dict[str, Any]
     assert "Config.json" in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", "{", '{"UserConfig": 3}', "[" * 100_000, ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{}",
+        "{",
+        '{"UserConfig": 3}',
+        '{"UserConfig": {}}',
+        '{"UserConfig": {"Namespaces": null}}',
+        '{"UserConfig": {"Namespaces": []}}',
+        "[" * 100_000,
+        "",
+    ],
+)
 def test_a_json_file_that_is_no_config_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "Config.json"
     path.write_text(text, encoding="utf-8")

@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 _CHUNK = 64 * 1024
@@ -18,6 +18,16 @@ _CHUNK = 64 * 1024
 _AHEAD = 10_000
 
 FedMessage = dict[str, Any]
+
+
+class LineMessage(FedMessage):
+    """A message that knows the line which it came from."""
+
+    __slots__ = ("line",)
+
+    def __init__(self, line: int, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self.line = line
 
 
 def lines_of(descriptor: int) -> Iterator[bytes]:

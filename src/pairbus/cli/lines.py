@@ -16,6 +16,8 @@ from typing import Any
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.json_text import parse_json
 
+from .feed import LineMessage
+
 
 class _Unfit(ValueError):
     """A value that its field cannot have."""
@@ -64,22 +66,22 @@ FIELDS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def read_plain_lines(lines: Iterable[bytes], *, session: str | None = None) -> Iterator[dict[str, Any]]:
+def read_plain_lines(lines: Iterable[bytes], *, session: str | None = None) -> Iterator[LineMessage]:
     """One message a line, its body without the line feed; empty lines are messages too."""
-    for line in lines:
-        message: dict[str, Any] = {"body": line.removesuffix(b"\n").removesuffix(b"\r")}
+    for number, line in enumerate(lines, start=1):
+        message = LineMessage(number, {"body": line.removesuffix(b"\n").removesuffix(b"\r")})
         if session is not None:
             message["session_id"] = session
         yield message
 
 
-def read_json_lines(lines: Iterable[bytes], *, session: str | None = None) -> Iterator[dict[str, Any]]:
+def read_json_lines(lines: Iterable[bytes], *, session: str | None = None) -> Iterator[LineMessage]:
     """One object a line; empty lines are passed over. A mistake is told with the number of its line."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            message = _parse(line)
+            message = LineMessage(number, _parse(line))
         except _Unfit as error:
             raise ConfigurationError(f"line {number}: {error}") from None
         if session is not None:

@@ -24,6 +24,8 @@ from .group import LazyCommand, LazyGroup
 DONE = 0
 # What shells report for a program that was stopped with Ctrl-C (128 + SIGINT).
 INTERRUPTED = 130
+# And for one whose output nobody reads any more (128 + SIGPIPE).
+UNREAD = 141
 
 
 _PREPARE = "Prepare a pair"
@@ -149,6 +151,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except SystemExit:  # click's word for a reader that has gone, as of `| head`
+        return UNREAD
     except Exception as error:
         complaint = complain_of(error)
         if complaint is None:

@@ -80,6 +80,12 @@ def read_line(line: bytes, number: int) -> MessageSections:
     where = f"line {number}"
     try:
         found = parse_json(line)
+    except (ValueError, RecursionError):
+        raise ConfigurationError(
+            f"{where} is not JSON: the file was cut off there, or is no export. The lines before it can be "
+            f"imported by themselves: head -n {number - 1}"
+        ) from None
+    try:
         sections = scan(base64.b64decode(found.pop("amqp"), validate=True))
         told = parse_json(json.dumps(describe_message(sections)))
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, RecursionError, DecodeError):

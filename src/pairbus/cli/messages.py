@@ -237,7 +237,8 @@ def send(
 
     def parse(lines: Iterable[bytes]) -> Iterator[FedMessage]:
         read = read_json_lines if json_lines and source is not None else read_plain_lines
-        return ({**message, **own} for message in read(lines, session=session))
+        found = read(lines, session=session)
+        return ({**message, **own} for message in found) if source is None else found
 
     def add(sent: int) -> None:
         nonlocal count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import sys
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 from .access import signed_in
 from .candidates import offer_entities
 from .examples import examples
-from .feed import FedMessage, Feed, MessageFeed
+from .feed import FedMessage, Feed, LineMessage, MessageFeed
 from .lines import read_json_lines, read_plain_lines
 from .logs import configure_logs, log_options
 from .numbers import AT_LEAST_ONE, POSITIVE
@@ -29,6 +30,15 @@ from .tally import SendTally
 if TYPE_CHECKING:
     from pairbus.client.aio import PairedSender
     from pairbus.sdk.side import EntitySender
+
+# What a caller did wrong, by the class of the SDK's error.
+_MISTAKES = {
+    "MessageSizeExceededError": "too large",
+    "ValueError": "bad argument",
+    "TypeError": "bad argument",
+}
+# What the SDK adds to a text, for those who look for the condition.
+_CONDITION = re.compile(r" *Error condition: [\w.:-]+")
 
 
 @click.command(
@@ -104,16 +114,17 @@ async def send_all(
     """Send what a feed brings, in batches where it can. `advice` is for those whose messages nobody took;
     `on_sent` hears how many were, send by send.
     """
+    trying: list[FedMessage] = []
     try:
         async with sender:
             while messages := await feed.take(batch):
                 for _, group in itertools.groupby(messages, key=_belonging):
-                    async for count in _send_group(sender, list(group), timeout):
+                    async for count in _send_group(sender, list(group), timeout, trying):
                         on_sent(count)
     except (PairbusError, OSError):
         raise
     except Exception as error:
-        raise _told(sender.entity_name, error, advice) from error
+        raise _told(sender.entity_name, error, advice, _lines_of(trying)) from error
 
 
 def _belonging(message: FedMessage) -> tuple[Any, Any]:
@@ -122,21 +133,27 @@ def _belonging(message: FedMessage) -> tuple[Any, Any]:
 
 
 async def _send_group(
-    sender: PairedSender | EntitySender, group: Sequence[FedMessage], timeout: float | None
+    sender: PairedSender | EntitySender,
+    group: Sequence[FedMessage],
+    timeout: float | None,
+    trying: list[FedMessage],
 ) -> AsyncIterator[int]:
-    """How many were sent, send by send."""
+    """How many were sent, send by send; `trying` has those that are being sent."""
     waiting = deque(group)
     if len(group) == 1:
+        trying[:] = group
         await sender.send_messages(waiting.popleft(), timeout=timeout)
         yield 1
     while waiting:
+        trying.clear()
         batch = await sender.create_message_batch()
         try:
             while waiting:
                 batch.add_message(waiting[0])
-                waiting.popleft()
+                trying.append(waiting.popleft())
         except ValueError:
             if not len(batch):  # too large for any batch, or no message at all: the sender will tell
+                trying.append(waiting[0])
                 await sender.send_messages(waiting.popleft(), timeout=timeout)
                 yield 1
                 continue
@@ -144,19 +161,28 @@ async def _send_group(
         yield len(batch)
 
 
-def _told(path: str, error: Exception, advice: str) -> PairbusError:
+def _lines_of(messages: Sequence[FedMessage]) -> str:
+    """Where messages came from, if that is known."""
+    numbers = [one.line for one in messages if isinstance(one, LineMessage)]
+    if not numbers:
+        return ""
+    return f"line {numbers[0]}: " if len(numbers) == 1 else f"lines {numbers[0]} to {numbers[-1]}: "
+
+
+def _told(path: str, error: Exception, advice: str, where: str) -> PairbusError:
     """An error of the SDK in one line, with the exit code that it deserves."""
     from pairbus.pairing.failures import FailureKind, classify
     from pairbus.sdk.failures import describe
 
     failure = describe(error)
-    mends = {
-        FailureKind.CALLER: "the message cannot be sent as it is",
-        FailureKind.MISSING: "create the entity, or mend the path",
-        FailureKind.UNAUTHORIZED: "its key is wrong, or its policy lacks the Send claim",
-        FailureKind.CERTIFICATE: "`certificate` of the pair names the PEM file to verify it with",
+    told = _CONDITION.sub("", failure.text).strip().rstrip(".") or failure.name
+    texts = {
+        FailureKind.CALLER: f"{where}{_MISTAKES.get(failure.name, 'refused')}: {told}",
+        FailureKind.MISSING: "there is no such entity; create it, or mend the path (`pairbus entity ls`)",
+        FailureKind.UNAUTHORIZED: f"its key is wrong, or its policy lacks the Send claim ({told})",
+        FailureKind.CERTIFICATE: f"`certificate` of the pair names the PEM file to verify it with ({told})",
     }
     kind = classify(failure)
-    if kind in mends:
-        return ConfigurationError(f"{path}: {kind.value} ({failure.summary}); {mends[kind]}")
+    if kind in texts:
+        return ConfigurationError(f"{path}: {texts[kind]}")
     return UnreachableError(f"{path}: {failure.summary.rstrip('.')}; {advice}")

@@ -82,6 +82,10 @@ def read_emulator_form(text: str, *, where: str) -> EntityFile:
         name = _name(table, namespaces)
         namespaces[name] = _read_entities(table)
     top.refuse()
+    if not namespaces:
+        raise ConfigurationError(
+            f'{where}: "UserConfig" has no "Namespaces": a list, each with its "Name", "Queues" and "Topics"'
+        )
     return EntityFile(DeclaredEntities(), namespaces, tuple(passed_over))
 
 

@@ -1,7 +1,7 @@
 """The files that declare entities: read at the start, and again when they have changed.
 
 A file that cannot be read when it has changed is told once for each change, and what was read before counts
-until it is mended.
+until it is mended. So is a namespace in it that is not here; what it says of others counts.
 """
 
 from __future__ import annotations
@@ -64,16 +64,17 @@ class EntityFiles:
             if stamp == before:
                 continue
             self._stamps[path] = stamp
-            kept = self._files[path]
             try:
-                self._files[path] = read_entity_file(path)
-                self.check_namespaces(there)
+                file = read_entity_file(path)
             except ConfigurationError as error:
-                self._files[path] = kept
                 fields = {"file": str(path), "reason": str(error)}
                 log.error("an entity file is not usable, and nothing of it is done", extra={"fields": fields})
                 continue
+            self._files[path] = file
             self._tell_passed_over(path)
+            for name in file.namespaces.keys() - set(there):
+                fields = {"file": str(path), "namespace": name, "there": ", ".join(there)}
+                log.error("an entity file names a namespace that is not here", extra={"fields": fields})
             is_new = True
         return is_new
 
