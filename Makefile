@@ -98,6 +98,7 @@ bench: $(READY)
 	$(BIN)/python -m bench.neighbour
 	$(BIN)/python -m bench.syphon
 	$(BIN)/python -m bench.source
+	$(BIN)/python -m bench.places
 
 # All of them to the end, and a table. FORMS chooses some, SEED repeats the dice of an earlier run.
 soak: $(READY)

@@ -20,6 +20,8 @@ import pytest
 from pairbus.ledger import closed_segments
 from pairbus.pairing.names import lease_queue_name
 from pairbus.spark import PumpOptions, PumpPair, Syphon, SyphonError, SyphonSummary
+from pairbus.spark.leases import SyphonLeases
+from pairbus.spark.local_engine import LocalEngine
 from pairbus.spark.metrics import serve_metrics
 from pairbus.spark.onlookers import read_statuses, remove_status, write_status
 from tests.cli.process import call
@@ -351,3 +353,25 @@ def test_metrics_tell_the_same(shop: Bus, pair: PumpPair, tmp_path: Path) -> Non
     page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
     told = {line.split()[2] for line in lines if line.startswith("# TYPE pairbus_syphon")}
     assert told <= set(re.findall(r"`(pairbus_syphon_\w+)`", page))
+
+
+def test_who_compacts_holds_the_lease(
+    shop: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.make_lease(lock=5.0)
+    fill(shop, 5)
+    syphon = Syphon(None, pair, state=tmp_path)
+    seen: list[dict[str, str]] = []
+
+    def compact(engine: LocalEngine, places: object) -> tuple[str, ...]:
+        assert syphon._leases is not None
+        seen.append(syphon._leases.describe())
+        return ()
+
+    monkeypatch.setattr(LocalEngine, "compact", compact)
+    assert syphon.run(once=True).moved == 5
+    assert seen == [{"contoso": "held"}]
+    # Without it somebody else may be at the tables.
+    monkeypatch.setattr(SyphonLeases, "are_ours", property(lambda leases: False))
+    assert syphon._compact() == ()
+    assert len(seen) == 1

@@ -25,9 +25,10 @@ from pairbus.client.state.records import UNANSWERED
 from pairbus.errors import ConfigurationError
 from pairbus.ledger import SegmentWriter, closed_segments
 from pairbus.ledger.generation import lock_of
-from pairbus.ledger.receipts import Receipt, ReceiptLog
+from pairbus.ledger.receipts import Receipt, ReceiptLog, operation_id
 from pairbus.ledger.reckoning import KeyCounts, Reckoning, reckon
 from pairbus.ledger.record_files import RecordFiles
+from pairbus.ledger.retention import trim
 from pairbus.plumbing.files import hold_alone
 from pairbus.spark import (
     Backlog,
@@ -495,3 +496,26 @@ def test_rows_of_any_shape_are_told_and_crash_nothing(spark: Any, tmp_path: Path
     assert receipts.rows.where("path IS NULL OR moved IS NULL").count() == 0
     redirects = read_redirects(spark, [tmp_path], ["contoso"])
     assert any("redirect records cannot be read" in gap for gap in redirects.gaps)
+
+
+@pytest.mark.long
+def test_what_was_removed_in_time_is_neither_missing_nor_unexpected(
+    spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
+) -> None:
+    queue, now = bus.backlog[0], time.time()
+    redirects = SegmentWriter(tmp_path, "redirects", is_chained=True)
+    receipts = SegmentWriter(tmp_path, "receipts", is_chained=True)
+    for number, age in enumerate((40, 1)):
+        at = now - age * 86_400
+        redirects.append([{"message_id": f"m{number}", "path": "orders", "queue": queue, "at": at}])
+        redirects.close()
+        op = operation_id("contoso", queue, number, int(at * 1000))
+        known = {"op": op, "message_id": f"m{number}", "path": "orders", "backlog_queue": queue}
+        receipts.append([{**receipt(number), **known, "enqueued": at, "moved": at + 5.0}])
+    redirects.close(ends=True)
+    receipts.close(ends=True)
+    assert trim(tmp_path, before=now - 30 * 86_400).redirects == 1
+    verdict = verify(spark, [Backlog(pair=pair)], records=[tmp_path])
+    assert (verdict.redirected, verdict.delivered, verdict.unexpected, verdict.gaps) == (1, 1, 0, ())
+    assert verdict.is_spotless
+    assert any("was removed, and is not judged" in note for note in verdict.notes)

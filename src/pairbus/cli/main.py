@@ -83,6 +83,12 @@ class _Commands(LazyGroup):
             "Ask in SQL what lies in the backlog, and what became of it.",
             _DRAIN,
         ),
+        "records": LazyCommand(
+            "pairbus.cli.records",
+            "records",
+            "Remove records of clients and syphons that are old.",
+            _DRAIN,
+        ),
         "redrive": LazyCommand(
             "pairbus.cli.redrive", "redrive", "Put dead letters of the backlog queues back into play.", _DRAIN
         ),

@@ -125,6 +125,9 @@ _INCOMPLETE = 4
     help="Where receipts go: a directory that executors share, or an object store. "
     "[default: records of the pair, or STATE/records]",
 )
+@click.option(
+    "--keep-days", type=AT_LEAST_ONE, metavar="N", help="Remove records that are older, now and then."
+)
 @state_option
 @click.option(
     "--metrics-port",
@@ -153,6 +156,7 @@ def run_command(
     max_rate: float | None,
     credits: float | None,
     records: RecordPlace | None,
+    keep_days: int | None,
     state: Path | None,
     metrics_port: int | None,
     as_json: bool,
@@ -198,6 +202,7 @@ def run_command(
             shards=shards,
             driver_host=driver_host or "127.0.0.1",
             leash=leash,
+            keep_days=keep_days,
         )
         signals.obeyed_by(runner)
         if metrics_port is not None:

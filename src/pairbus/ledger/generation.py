@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from pairbus.plumbing.files import hold_alone, publish, publish_directory
 
 from .chain import ChainAudit, ChainCover, HeadFile, SegmentData, audit_chains, is_covered, read_heads
-from .columns import take_values
+from .columns import Moment, take_values
 from .seal import open_sealed, seal, seal_of_file
 from .segment import adopt_segments, closed_segments
 
@@ -49,6 +49,8 @@ class Manifest:
     gaps: Sequence[str] = ()
     notes: Sequence[str] = ()
     unchained: int = 0
+    #: What is older was removed by `retention`; 0 if nothing was.
+    since: float = 0.0
     seal: str = ""
 
 
@@ -193,14 +195,19 @@ def compact(directory: Path, kind: str, write: TableWriter) -> Compaction:
         audit = audit_chains(heads, read, later, covered=table.manifest.covered, must_succeed=False)
         path, bad = table.path, 0
         if fresh:
-            path, bad = _write_generation(directory, kind, write, fresh, table, audit, heads)
+            path, bad = write_generation(directory, kind, write, fresh, table, audit, heads)
         for old in segments:
             _set_aside(old) if str(old) in audit.damaged else old.unlink()
-        for generation in _generations(directory, kind):
-            if generation != path:
-                _set_aside(generation) if table.is_damaged else shutil.rmtree(generation)
-        _remove_heads(heads, audit.ends if fresh else table.manifest.covered)
+        clear_generations(directory, kind, path, is_damaged=table.is_damaged)
+        remove_heads(heads, audit.ends if fresh else table.manifest.covered)
         return Compaction(segments=len(fresh), adopted=adopted, bad=bad, table=path)
+
+
+def clear_generations(directory: Path, kind: str, newest: Path | None, *, is_damaged: bool) -> None:
+    """Have the newest one alone."""
+    for generation in _generations(directory, kind):
+        if generation != newest:
+            _set_aside(generation) if is_damaged else shutil.rmtree(generation)
 
 
 def uncovered(segments: Sequence[Path], table: TableRead) -> list[Path]:
@@ -208,7 +215,7 @@ def uncovered(segments: Sequence[Path], table: TableRead) -> list[Path]:
     return [path for path in segments if not is_covered(path, table.manifest.covered)]
 
 
-def _write_generation(
+def write_generation(
     directory: Path,
     kind: str,
     write: TableWriter,
@@ -216,7 +223,12 @@ def _write_generation(
     table: TableRead,
     audit: ChainAudit,
     heads: Sequence[HeadFile],
+    *,
+    since: float = 0.0,
 ) -> tuple[Path, int]:
+    """Rule 2, up to the second word of the anchor: where the next generation is, and how many lines could not
+    be read.
+    """
     number = max(table.manifest.generation, table.anchor.number) + 1
     name = _name(kind, number)
     draft = directory / f".{name}"
@@ -241,6 +253,7 @@ def _write_generation(
         "gaps": list(dict.fromkeys([*table.gaps, *audit.gaps])),
         "notes": table.notes,
         "unchained": before.unchained + audit.unchained,
+        "since": max(since, before.since),
     }
     sealed = seal(manifest)
     publish(draft / _MANIFEST, sealed.data)
@@ -252,7 +265,7 @@ def _write_generation(
     return path, bad
 
 
-def _remove_heads(heads: Sequence[HeadFile], covered: Mapping[str, ChainCover]) -> None:
+def remove_heads(heads: Sequence[HeadFile], covered: Mapping[str, ChainCover]) -> None:
     """Rule 3: those of writers that have ended, and anchors of adopters; the table has what they tell of."""
     for path, head in heads:
         cover = None if head is None else covered.get(head.writer)
@@ -302,6 +315,7 @@ class _ManifestNumbers(NamedTuple):
     before: str | None
     bad: int
     unchained: int
+    since: Moment
     seal: str
 
 

@@ -28,6 +28,8 @@ from .segment_log import SegmentLog
 KIND = "receipts"
 #: What may have become of a message.
 OUTCOMES = ("moved", "dead-lettered", "unknown")
+#: What a row must have to be a receipt that a verdict can be based on.
+NEEDED = ("op", "path", "message_id", "backlog_queue", "moved", "outcome")
 
 
 class Receipt(TypedDict):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pairbus.stores.store import RecordStore
 
-from .chain import ChainCover, ChainHead, HeadFile, is_head, writer_of
+from .chain import ChainCover, ChainHead, is_head, writer_of
 from .generation import Compaction, Manifest
 from .seal import seal
 from .store_files import StoreFiles, day_of, generation_of, is_fresh
@@ -55,19 +55,20 @@ def compact_store(store: RecordStore, kind: str, write: DayWriter) -> Compaction
         "generation": number,
         "before": before.seal or None,
         "files": kept | dict(written.files),
-        "covered": _covered(files, audit.ends),
+        "covered": covered_by(files, audit.ends),
         "bad": before.bad + written.bad,
         "gaps": list(dict.fromkeys(audit.gaps)),
         "notes": list(before.notes),
         "unchained": audit.unchained,
+        "since": before.since,
     }
     store.put(manifest_name(kind, number), seal(manifest).data)
-    _delete_old(files, before, heads=files.heads)
+    delete_old(files, before)
     return Compaction(segments=len(files.fresh), bad=written.bad, manifest=_table(files, number))
 
 
-def _covered(files: StoreFiles, ends: Mapping[str, ChainCover]) -> dict[str, ChainCover]:
-    """Rule 4."""
+def covered_by(files: StoreFiles, ends: Mapping[str, ChainCover]) -> dict[str, ChainCover]:
+    """Rule 4: what is said of these chains, without those that are done with."""
     before = files.table.manifest.covered
     known = {head.writer for _, head in files.heads if head is not None}
     known |= {writer for name in files.names if (writer := writer_of(name)) is not None}
@@ -78,9 +79,10 @@ def _covered(files: StoreFiles, ends: Mapping[str, ChainCover]) -> dict[str, Cha
     }
 
 
-def _delete_old(files: StoreFiles, before: Manifest, *, heads: Sequence[HeadFile]) -> None:
+def delete_old(files: StoreFiles, before: Manifest) -> None:
     """Rule 3: what the generation before had taken over or replaced."""
-    done = {head.object_name(files.kind) for _, head in heads if head is not None and _is_done(head, before)}
+    heads = [head for _, head in files.heads if head is not None]
+    done = {head.object_name(files.kind) for head in heads if _is_done(head, before)}
     for name in files.names:
         generation = generation_of(name)
         if generation is not None:

@@ -94,6 +94,11 @@ class SyphonLeases:
         return [one for one in self._leases if not one.may_work]
 
     @property
+    def are_ours(self) -> bool:
+        """Whether we have them all, or work without."""
+        return not self._missing()
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What is to be told of leases that cannot be had."""
         return tuple(one.why for one in self._leases if one.state == "unavailable" and one.why)

@@ -1,8 +1,7 @@
 """The engine without Spark: all queues are one shard, on an event loop of this process.
 
 It is there at once, and needs no Java. The leash, the receipts and the epochs are those of every engine; what
-is missing is other machines, and the table that receipts are put into: they stay segments, which are read as
-well.
+is missing is other machines. Receipts are put into tables when there are many, see `ledger.plain_compaction`.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pairbus.backlog.served_queue import ServedQueue
+from pairbus.ledger.plain_compaction import compact_plainly
 from pairbus.stores.places import RecordPlace
 
 from .engine import BackgroundWork, SyphonEngine, SyphonError
@@ -46,4 +46,6 @@ class LocalEngine(SyphonEngine):
         """No pump of this process dies alone: what they have told is all."""
 
     def compact(self, places: Sequence[RecordPlace]) -> tuple[str, ...]:
-        return ()
+        done = [compact_plainly(place) for place in places]
+        told = [one.manifest if one.table is None else str(one.table) for one in done]
+        return tuple(filter(None, told))

@@ -32,7 +32,7 @@ from pairbus.ledger import adopt_segments
 from pairbus.ledger.chain import LINK_MARK, ChainAudit
 from pairbus.ledger.columns import LAST_MOMENT, cells_of, columns_of
 from pairbus.ledger.generation import Compaction, TableRead, compact, lock_of
-from pairbus.ledger.receipts import KIND, OUTCOMES, Receipt
+from pairbus.ledger.receipts import KIND, NEEDED, OUTCOMES, Receipt
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.store_compaction import WrittenDays, compact_store
 from pairbus.ledger.store_files import StoreFiles, begin_anew, day_of
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 _COLUMNS = columns_of(Receipt)
 _SEGMENT_DDL = ddl_of(_COLUMNS.values())
 _TABLE_DDL = ddl_of(_COLUMNS.values(), moments="timestamp")
-_NEEDED = ("op", "path", "message_id", "backlog_queue", "moved", "outcome")
 # What is added up where there are several rows for a message.
 _SUMS = ("unsure", "repeats")
 # A few million rows a file; Spark has put small ones together already.
@@ -204,7 +203,7 @@ def _load_fresh(spark: SparkSession, place: StoreUri, files: StoreFiles) -> Data
 
 def _is_bad() -> Column:
     """Whether a row lacks what a verdict needs of it, or has something else in its place."""
-    return reduce(or_, (F.col(name).isNull() for name in _NEEDED), ~F.col("outcome").isin(*OUTCOMES))
+    return reduce(or_, (F.col(name).isNull() for name in NEEDED), ~F.col("outcome").isin(*OUTCOMES))
 
 
 def _with_moments(rows: DataFrame) -> DataFrame:

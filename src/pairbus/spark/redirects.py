@@ -29,6 +29,7 @@ from pairbus.ledger.chain import (
     split_commits,
 )
 from pairbus.ledger.columns import cells_of, columns_of
+from pairbus.ledger.generation import Manifest
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.segment import parse_lines
 from pairbus.ledger.shipped import shipped_to
@@ -52,11 +53,14 @@ _NAMED = 10
 
 
 class RedirectsRead(NamedTuple):
-    """The records of some pairs with `pair` beside them, the gaps, and what else is worth knowing."""
+    """The records of some pairs with `pair` beside them, the gaps, what else is worth knowing, and since when
+    there are all; 0 if nothing was ever removed.
+    """
 
     rows: DataFrame
     gaps: tuple[str, ...]
     notes: tuple[str, ...]
+    since: float
 
 
 def pair_of(queue: Column) -> Column:
@@ -92,7 +96,9 @@ def read_redirects(
     whole, is_ours = rows.where(is_whole), F.col("pair").isin(*pairs)
     if others := whole.where(~is_ours).count():
         notes.append(f"{others:,} redirect records are of other pairs, and are left out")
-    return RedirectsRead(whole.where(is_ours), tuple(gaps), tuple(notes))
+    if found.since:
+        notes.append(f"what was redirected before {moment(found.since)} was removed, and is not judged")
+    return RedirectsRead(whole.where(is_ours), tuple(gaps), tuple(notes), found.since)
 
 
 class _Source(NamedTuple):
@@ -126,6 +132,7 @@ class _Found:
         self.gaps: list[str] = []
         self.notes: list[str] = []
         self.has_heads = False
+        self.since = 0.0
         self.unchained = 0
         self.sources: list[_Source] = []
         # Of those: what counts as it is, and the rows that count of the others.
@@ -139,7 +146,7 @@ class _Found:
         self.gaps += _missing(directory)
         if place := shipped_to(directory):
             self.gaps.append(f"records of {directory} are shipped to {place}: give that as --records")
-        self._add_audit(audit, files.heads)
+        self._add_audit(audit, files.heads, files.table.manifest)
         for name, one in files.opened.items():
             self.gaps += _tell_bad({f"{directory / name}, which is being written": one.bad})
             self._add(directory / name, str(directory / name), audit, size=len(one.data), read=one)
@@ -150,7 +157,7 @@ class _Found:
         files = StoreFiles.list(open_store(place), KIND)
         audit = files.audit(must_succeed=True)
         # Nothing was kept of a reading that was begun anew.
-        self._add_audit(audit, files.heads)
+        self._add_audit(audit, files.heads, files.table.manifest)
         self.gaps += [
             f"host {host_of(head.writer)}: records up to {moment(head.at)}"
             for _, head in files.later
@@ -159,11 +166,13 @@ class _Found:
         for name in files.fresh:
             self._add(Path(name), f"{files.store.place}/{name}", audit, store=place)
 
-    def _add_audit(self, audit: ChainAudit, heads: Sequence[HeadFile]) -> None:
+    def _add_audit(self, audit: ChainAudit, heads: Sequence[HeadFile], manifest: Manifest) -> None:
         self.gaps += audit.gaps
         self.notes += audit.notes
         self.unchained += audit.unchained
-        self.has_heads |= bool(heads)
+        # Where all was removed in time, and all have ended, the manifest says so.
+        self.has_heads |= bool(heads or manifest.generation)
+        self.since = max(self.since, manifest.since)
 
     def _add(
         self,

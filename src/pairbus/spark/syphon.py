@@ -8,7 +8,7 @@ Theory of operation
    and counts there if every pump has told what it did.
 3. To stop is to tell the pumps by the leash and to wait until they have come back.
 4. One syphon works on a pair at a time (`pairbus.lease`). Without the lease pumps are barred by the leash,
-   also in the middle of the work; it is given back when they have ended.
+   also in the middle of the work; it is given back when they have ended, and receipts are in their tables.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pairbus.backlog.discovery import Backlog, Discovery, discover_now
 from pairbus.client.state.directory import records_dir
 from pairbus.errors import ConfigurationError
 from pairbus.lease import Holder
+from pairbus.ledger.retention import cut_for, trim
 from pairbus.plumbing.files import make_directory
 from pairbus.pump import PumpOptions, PumpPair
 from pairbus.stores.places import RecordPlace, StoreUri, parse_place
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 LeashKind = Literal["socket", "file", "store"]
 _COMPACTION = "the compaction of receipts"
+_RETENTION = "the removal of old records"
 # What the leash counts is newer.
 _TOLD_BY_LEASH = {"order", "pumps", "resting", "trouble", "paths"}
 # So long no task may run before that is told: a busy cluster takes its time.
@@ -107,6 +109,7 @@ class Syphon:
         shards: int | None = None,
         driver_host: str = "127.0.0.1",
         leash: LeashKind | None = None,
+        keep_days: int | None = None,
         busy_epoch: float = BUSY_EPOCH,
         longest_epoch: float = LONGEST_EPOCH,
     ) -> None:
@@ -116,7 +119,8 @@ class Syphon:
         directory of the driver, for checkpoint and control address. `records` and `options` are for
         all pairs, or one for each. `driver_host` is an address of the driver that executors can
         reach. `leash` says how pumps are held: by a socket of the driver, or by files below
-        `records`; by default by files in a session of Spark Connect. Does no I/O.
+        `records`; by default by files in a session of Spark Connect. Records that are older than `keep_days`
+        are removed now and then. Does no I/O.
         """
         given = [pair] if isinstance(pair, PumpPair | Backlog) else list(pair)
         if not given:
@@ -137,6 +141,7 @@ class Syphon:
         kind = leash or self._choose_leash()
         epochs = Epochs(busy=busy_epoch, longest=longest_epoch, poll=max(one.poll for one in self._options))
         self._leash = self._make_leash(kind, driver_host, epochs)
+        self._keep_days = keep_days
         self._begun = 0.0
         self._pumped_at = 0.0
         self._speed = Speed()
@@ -235,7 +240,8 @@ class Syphon:
             for status in self._statuses:
                 status.end()
             discovery = replace(discovery, notes=(*discovery.notes, *leases.notes))
-        return self._sum_up(discovery, moving=moving)
+            # Who holds the lease compacts: the next one waits until this is done.
+            return self._sum_up(discovery, moving=moving)
 
     def _ask_for_leases(self) -> SyphonLeases:
         return SyphonLeases(
@@ -260,6 +266,7 @@ class Syphon:
         chores += [
             Chore("the search for backlog queues", self._find_queues),
             Chore(_COMPACTION, self._compact),
+            Chore(_RETENTION, self._trim),
         ]
         self._engine.stream(self._job(drain=False), self._leash, watch, state=self._state)
 
@@ -291,8 +298,17 @@ class Syphon:
         self._leash.queues = found.queues or self._leash.queues
 
     def _compact(self) -> tuple[str, ...]:
-        """The tables that there are."""
-        return self._engine.compact(self._places)
+        """The tables that there are. Without the lease, somebody else may be at them."""
+        return self._engine.compact(self._places) if self._may_tidy else ()
+
+    @property
+    def _may_tidy(self) -> bool:
+        return self._leases is None or self._leases.are_ours
+
+    def _trim(self) -> None:
+        if self._keep_days is not None and self._may_tidy:
+            for place in self._places:
+                trim(place, before=cut_for(self._keep_days, now=time.time()))
 
     # -- telling
 
@@ -344,6 +360,7 @@ class Syphon:
         notes = discovery.notes
         try:
             tables = self._compact()
+            self._trim()
         except Exception as error:  # noqa: BLE001 - the messages have arrived; the next run does it again
             notes += (describe_failure(_COMPACTION, error),)
             log.warning("%s", notes[-1])

@@ -9,7 +9,8 @@
 3. A message that is redriven meanwhile goes against that order, and may be in neither place when they are
    looked at. So a loss is told after a second look only: what is truly lost is lost in both.
 4. Rows that a running process has not yet closed are read as well.
-5. Queues that records name are looked at whether or not they are below the count.
+5. What was redirected before records were removed (`ledger.retention`) has no record any more: it is neither
+   unexpected nor judged. Queues that records name are looked at whether or not they are below the count.
 6. What is not on record cannot be missed. Records that are not there or cannot be read make the verdict
    incomplete, and it is not clean then.
 """
@@ -135,7 +136,8 @@ def verify(
     while len(verdicts) < _LOOKS and not (verdicts and verdicts[-1].lost == 0):
         seen = _peek(spark, pairs, deal(queues, shards), options or PumpOptions())
         handled = _load_handled(spark, places, names)
-        reckoned = _reckon(_sum_up(_recorded(redirects.rows), seen, handled.rows)).cache()
+        summed = _sum_up(_recorded(redirects.rows), seen, handled.rows, since=redirects.since)
+        reckoned = _reckon(summed).cache()
         try:
             gaps = (*redirects.gaps, *handled.gaps, *spools.gaps)
             notes = (*found.notes, *redirects.notes, *handled.notes, *spools.notes)
@@ -231,13 +233,18 @@ def _recorded(redirects: DataFrame) -> DataFrame:
     )
 
 
-def _sum_up(recorded: DataFrame, seen: DataFrame, handled: DataFrame) -> DataFrame:
-    """One row a key, with all that `KeyCounts` asks for."""
+def _sum_up(recorded: DataFrame, seen: DataFrame, handled: DataFrame, *, since: float = 0.0) -> DataFrame:
+    """One row a key, with all that `KeyCounts` asks for; without keys whose records were removed."""
     largest = [F.max(name).alias(name) for name in (*_SIGNS, *_SENDS, _ECHO)]
     copies = seen.unionByName(handled).groupBy(*_KEY, "copy").agg(*largest)
     place = place_copy(**{name: F.col(name) for name in _SIGNS})._asdict()
     echo = F.col("has_arrived") * F.col(_ECHO) * (1 - F.col("lies_dead"))
     sums = [F.sum(name).alias(name) for name in (*place, *_SENDS, "echoed")]
+    if since:
+        # A copy is called by the time when it came to its queue.
+        came = F.substring_index("copy", ":", -1).cast("double") / 1000
+        old = copies.groupBy(*_KEY).agg(F.max(came).alias("came")).where(F.col("came") < since)
+        copies = copies.join(old.join(recorded, _KEY, "left_anti"), _KEY, "left_anti")
     placed = copies.withColumns({**place, "echoed": echo}).groupBy(*_KEY).agg(*sums)
     counts = {name: F.coalesce(name, F.lit(0)) for name in (*KeyCounts._fields, "unanswered")}
     counts["doubtful"] += counts.pop("unanswered")

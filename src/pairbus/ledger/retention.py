@@ -1,0 +1,279 @@
+"""Retention: records that are older than so many days are removed, and the chains stay whole.
+
+1. Of redirect records whole segments go, from the beginning of each chain up to the first that has a younger
+   row or is damaged. The next manifest says how far the chain is *covered*, as if a table had taken it over,
+   and `since` when all is there. So what is missing by intent is told from what is missing.
+2. The heads of chains that go on stay. So do those of hosts that were not heard of: they may have more.
+3. Receipts go a day later than redirect records, since clocks differ: whoever finds that a message was
+   redirected finds what became of it.
+4. Of the ledger whole months go, so that there is a whole bill of a month or none.
+5. In a store the next manifest is put first. What it no longer names is deleted by a later call, so that
+   whoever reads beside it finds all. If a compaction has put its own manifest in between, nothing is lost.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pairbus.plumbing.files import hold_alone
+from pairbus.stores.parquet_files import copy_rows_since, has_parquet, has_rows_before
+from pairbus.stores.places import RecordPlace, StoreUri
+from pairbus.stores.store import RecordStore, open_store
+
+from .chain import ChainAudit, ChainCover, HeadFile, read_commits, read_heads, writer_of
+from .generation import (
+    TableRead,
+    clear_generations,
+    lock_of,
+    read_table,
+    remove_heads,
+    uncovered,
+    write_generation,
+)
+from .operations import KIND as OPERATIONS
+from .receipts import KIND as RECEIPTS
+from .seal import seal
+from .segment import closed_segments, parse_lines
+from .store_compaction import covered_by, delete_old, manifest_name
+from .store_files import StoreFiles, begin_anew, day_of
+
+#: The kind of segment that holds redirect records, which clients write.
+REDIRECTS = "redirects"
+DAY = 86_400.0
+_MOVED = "moved"
+_LEDGER_LOCK = f".{OPERATIONS}.lock"
+_LEDGER_DAY = re.compile(rf"^{OPERATIONS}-(\d{{4}}-\d\d)-\d\d-\d{{6}}\.parquet$")
+_LEDGER_OBJECT = re.compile(rf"^{OPERATIONS}-(\d{{13,}})-.+\.jsonl$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trimmed:
+    """What was removed: segments of redirect records, days or files of receipts, days or segments of the
+    ledger; `since` when what is left is whole.
+    """
+
+    since: float
+    redirects: int = 0
+    receipts: int = 0
+    operations: int = 0
+
+
+def cut_for(keep_days: int, *, now: float) -> float:
+    """Before when records are old: whole days, by UTC."""
+    return (now // DAY - keep_days) * DAY
+
+
+def trim(place: RecordPlace, *, before: float) -> Trimmed:
+    """Remove what is older, in a directory or a store. What somebody else works on stays for now."""
+    if isinstance(place, StoreUri):
+        store = open_store(place)
+        return begin_anew(store, lambda: _trim_store(store, before))
+    if not place.is_dir():
+        return Trimmed(since=before)
+    with hold_alone(lock_of(place)) as lock:
+        if lock is None:
+            return Trimmed(since=before)
+        return Trimmed(
+            since=before,
+            redirects=_trim_segments(place, before),
+            receipts=_trim_table(place, before - DAY),
+            operations=_trim_ledger(place, before),
+        )
+
+
+# -- redirect records
+
+
+class _Chains:
+    """Rule 1: which segments go, and how far that covers the chain of each writer."""
+
+    def __init__(self, before: float) -> None:
+        self._before = before
+        self._closed: set[str] = set()
+        self.gone: list[str] = []
+        self.ends: dict[str, tuple[int, str]] = {}
+
+    def add(self, name: str, data: bytes | None) -> None:
+        """The next segment, the older ones of a writer first. None if it cannot be old."""
+        writer = writer_of(name)
+        if writer in self._closed:
+            return
+        commits = [*read_commits(name, data)] if writer is not None and data is not None else []
+        if data is None or not all(commit.is_sound for commit in commits) or not self._is_old(data):
+            self._closed.add(writer or name)
+            return
+        self.gone.append(name)
+        if writer is not None and commits:
+            last = max(commits, key=lambda commit: commit.number)
+            self.ends[writer] = last.number, last.own
+
+    def _is_old(self, data: bytes) -> bool:
+        read = parse_lines(data)
+        times = [row.get("at") for row in read.rows]
+        return not read.bad and all(isinstance(at, int | float) and at < self._before for at in times)
+
+    def covered(self, known: Mapping[str, ChainCover], heads: Iterable[HeadFile]) -> dict[str, ChainCover]:
+        """What is covered now."""
+        own = {one.head.writer: one.head for one in heads if one.head is not None and not one.head.is_adopted}
+        found = dict(known)
+        for writer, (number, hashed) in self.ends.items():
+            head, cover = own.get(writer), known.get(writer)
+            if cover is not None and cover.commits >= number:
+                continue
+            is_open = head.is_open if head is not None else cover is None or cover.is_open
+            found[writer] = ChainCover(number, hashed, is_open)
+        return found
+
+
+def _by_number(names: Iterable[str]) -> list[str]:
+    """Names as chains go: they end with the number of their first commit."""
+    return sorted(names, key=lambda name: (writer_of(name) or "", name.rpartition("-")[2], name))
+
+
+def _trim_segments(directory: Path, before: float) -> int:
+    heads = read_heads(directory, REDIRECTS)
+    table = read_table(directory, REDIRECTS)
+    if table.is_damaged:
+        return 0
+    fresh = uncovered(closed_segments(directory, REDIRECTS), table)
+    chains = _Chains(before)
+    for name in _by_number(path.name for path in fresh):
+        chains.add(name, (directory / name).read_bytes())
+    if not chains.gone:
+        return 0
+    ends = chains.covered(table.manifest.covered, heads)
+    audit = ChainAudit([], [], ends, 0, set(), {})
+    path, _ = write_generation(directory, REDIRECTS, _write_nothing, [], table, audit, heads, since=before)
+    for name in chains.gone:
+        (directory / name).unlink()
+    clear_generations(directory, REDIRECTS, path, is_damaged=False)
+    remove_heads(heads, ends)
+    return len(chains.gone)
+
+
+def _write_nothing(segments: list[Path], table: TableRead, to: Path) -> int:
+    to.mkdir()
+    return 0
+
+
+def _trim_store(store: RecordStore, before: float) -> Trimmed:
+    return Trimmed(
+        since=before,
+        redirects=_trim_objects(store, before),
+        receipts=_trim_days(store, before - DAY),
+        operations=_trim_ledger_objects(store, before),
+    )
+
+
+def _trim_objects(store: RecordStore, before: float) -> int:
+    files = StoreFiles.list(store, REDIRECTS)
+    if len(files.table.gaps) > len(files.table.manifest.gaps):
+        return 0  # a manifest is damaged: nothing is built on it
+    chains = _Chains(before)
+    for name in _by_number(name for name in files.fresh if writer_of(name) is not None):
+        # Its name tells when it was begun: most need not be read.
+        is_younger = int(name.split("-", 2)[1]) >= before * 1000
+        chains.add(name, None if is_younger else store.read(name))
+    if chains.gone:
+        ends = chains.covered(files.table.manifest.covered, files.heads)
+        _put_manifest(files, files.table.manifest.files, ends, since=before)
+    delete_old(files, files.table.manifest)
+    return len(chains.gone)
+
+
+def _put_manifest(
+    files: StoreFiles, kept: Mapping[str, str], covered: Mapping[str, ChainCover], *, since: float
+) -> None:
+    last = files.table.manifest
+    manifest: dict[str, Any] = {
+        "generation": last.generation + 1,
+        "before": last.seal or None,
+        "files": dict(kept),
+        "covered": covered_by(files, covered),
+        "bad": last.bad,
+        "gaps": list(last.gaps),
+        "notes": list(last.notes),
+        "unchained": last.unchained,
+        "since": max(since, last.since),
+    }
+    files.store.put(manifest_name(files.kind, last.generation + 1), seal(manifest).data)
+
+
+# -- receipts
+
+
+def _trim_days(store: RecordStore, before: float) -> int:
+    files = StoreFiles.list(store, RECEIPTS, is_audited=False)
+    manifest = files.table.manifest
+    if len(files.table.gaps) > len(manifest.gaps):
+        return 0
+    first = _day(before)
+    old = [name for name in manifest.files if day_of(name) < first]
+    if old:
+        kept = {name: own for name, own in manifest.files.items() if name not in old}
+        _put_manifest(files, kept, manifest.covered, since=before)
+    delete_old(files, manifest)
+    return len(old)
+
+
+def _trim_table(directory: Path, before: float) -> int:
+    """Files of the table are written anew without the rows of earlier days; how many had such."""
+    table = read_table(directory, RECEIPTS)
+    if not table.files or table.is_damaged or not has_parquet():
+        return 0
+    first = (before // DAY) * DAY
+    old = [path for path in table.files if has_rows_before(path, _MOVED, first)]
+    if not old:
+        return 0
+
+    def write(segments: list[Path], table: TableRead, to: Path) -> int:
+        to.mkdir()
+        for path in table.files:
+            copy_rows_since(path, to / path.name, _MOVED, first)
+        return 0
+
+    heads = read_heads(directory, RECEIPTS)
+    audit = ChainAudit([], [], dict(table.manifest.covered), 0, set(), {})
+    path, _ = write_generation(directory, RECEIPTS, write, [], table, audit, heads, since=before)
+    clear_generations(directory, RECEIPTS, path, is_damaged=False)
+    return len(old)
+
+
+# -- the ledger
+
+
+def _trim_ledger(directory: Path, before: float) -> int:
+    month = _day(before)[:7]
+    with hold_alone(directory / _LEDGER_LOCK) as lock:
+        if lock is None:
+            return 0
+        days = [path for path in directory.iterdir() if _is_before(path.name, month)]
+        for path in days:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return len(days)
+
+
+def _trim_ledger_objects(store: RecordStore, before: float) -> int:
+    month = _day(before)[:7]
+    old = [name for name in store.list(OPERATIONS) if _is_before(name, month)]
+    for name in old:
+        store.delete(name)
+    return len(old)
+
+
+def _is_before(name: str, month: str) -> bool:
+    """Whether all of it is of an earlier month. A segment ends some minutes after it was begun."""
+    if found := _LEDGER_DAY.match(name):
+        return found[1] < month
+    found = _LEDGER_OBJECT.match(name)
+    return found is not None and _day(int(found[1]) / 1000 + DAY)[:7] < month
+
+
+def _day(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d")

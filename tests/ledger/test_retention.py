@@ -1,0 +1,171 @@
+"""Retention: what is old goes, and the audit neither misses it nor passes over what is missing besides."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from pairbus.ledger.chain import ChainAudit
+from pairbus.ledger.commit_objects import CommitWriter
+from pairbus.ledger.generation import TableRead, compact
+from pairbus.ledger.receipts import KIND as RECEIPTS
+from pairbus.ledger.record_files import RecordFiles
+from pairbus.ledger.retention import DAY, REDIRECTS, trim
+from pairbus.ledger.segment import SegmentWriter, read_segment
+from pairbus.ledger.store_compaction import WrittenDays, compact_store
+from pairbus.ledger.store_files import StoreFiles
+from pairbus.stores.places import StoreUri
+from pairbus.stores.store import RecordStore, open_store
+from pairbus.testing import ManualClock
+from tests.object_places import credentials, make_azure_container, place_of
+
+NOW = 1_800_000_000.0
+
+
+def redirects(writer: SegmentWriter | CommitWriter, *ages: float) -> None:
+    """A segment for each age, in days."""
+    for age in ages:
+        writer.append([{"message_id": f"m{age}", "at": NOW - age * DAY}])
+        writer.close()
+
+
+def audit(directory: Path) -> ChainAudit:
+    return RecordFiles.list(directory, REDIRECTS).audit(must_succeed=True)
+
+
+def left(directory: Path) -> list[str]:
+    files = RecordFiles.list(directory, REDIRECTS)
+    return [row["message_id"] for path in files.closed for row in read_segment(path).rows]
+
+
+def writer_in(directory: Path) -> SegmentWriter:
+    return SegmentWriter(directory, REDIRECTS, is_chained=True)
+
+
+def test_old_segments_go_and_chains_stay_whole(tmp_path: Path) -> None:
+    running, ended = writer_in(tmp_path), writer_in(tmp_path)
+    redirects(running, 40, 35, 5)
+    redirects(ended, 50, 45)
+    ended.close(ends=True)
+    done = trim(tmp_path, before=NOW - 30 * DAY)
+    assert (done.redirects, left(tmp_path), audit(tmp_path).gaps) == (4, ["m5"], [])
+    assert len(list(tmp_path.glob("*.head"))) == 1, "of the one that runs"
+    redirects(running, 2)
+    assert audit(tmp_path).gaps == []
+    assert RecordFiles.list(tmp_path, REDIRECTS).table.manifest.since == NOW - 30 * DAY
+    # And all of it again, some time later.
+    assert trim(tmp_path, before=NOW - 3 * DAY).redirects == 1
+    assert (left(tmp_path), audit(tmp_path).gaps) == (["m2"], [])
+    running.close(ends=True)
+    assert trim(tmp_path, before=NOW).redirects == 1
+    assert (left(tmp_path), audit(tmp_path).gaps, list(tmp_path.glob("*.head"))) == ([], [], [])
+    assert trim(tmp_path, before=NOW).redirects == 0
+
+
+def test_what_is_missing_besides_is_still_told(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    redirects(writer, 40, 5, 4)
+    trim(tmp_path, before=NOW - 30 * DAY)
+    RecordFiles.list(tmp_path, REDIRECTS).closed[0].unlink()
+    assert any("are gone" in gap for gap in audit(tmp_path).gaps)
+
+
+def test_nothing_beyond_damage_or_a_younger_row_goes(tmp_path: Path) -> None:
+    damaged, mixed = writer_in(tmp_path), writer_in(tmp_path)
+    redirects(damaged, 40)
+    (path,) = RecordFiles.list(tmp_path, REDIRECTS).closed
+    path.write_bytes(path.read_bytes().replace(b"m40", b"mXX"))
+    redirects(damaged, 38)
+    redirects(mixed, 40, 2, 40)
+    assert trim(tmp_path, before=NOW - 30 * DAY).redirects == 1
+    assert len(left(tmp_path)) == 4
+    assert len(audit(tmp_path).gaps) == 1
+
+
+def keep_receipts(directory: Path, *ages: float) -> None:
+    writer = SegmentWriter(directory, RECEIPTS, is_chained=True)
+    writer.append([{"op": str(age), "moved": NOW - age * DAY} for age in ages])
+    writer.close(ends=True)
+
+
+def to_parquet(segments: list[Path], table: TableRead, to: Path) -> int:
+    to.mkdir()
+    rows = [row for path in segments for row in read_segment(path).rows]
+    moved = [datetime.fromtimestamp(row["moved"], UTC) for row in rows]
+    columns = {"op": [row["op"] for row in rows], "moved": pa.array(moved, pa.timestamp("us", tz="UTC"))}
+    parquet.write_table(pa.table(columns), to / "part-0.parquet")
+    return 0
+
+
+def test_receipts_of_earlier_days_go_a_day_later(tmp_path: Path) -> None:
+    keep_receipts(tmp_path, 40, 32.5, 30.5, 5)
+    compact(tmp_path, RECEIPTS, to_parquet)
+    assert trim(tmp_path, before=NOW - 30 * DAY).receipts == 1
+    files = RecordFiles.list(tmp_path, RECEIPTS)
+    rows = [op for path in files.table.files for op in parquet.read_table(path)["op"].to_pylist()]
+    assert rows == ["30.5", "5"]
+    assert files.audit(must_succeed=False).gaps == []
+    assert files.table.manifest.since == NOW - 31 * DAY
+    assert trim(tmp_path, before=NOW - 30 * DAY).receipts == 0
+
+
+def test_of_the_ledger_whole_months_go(tmp_path: Path) -> None:
+    for name in ("operations-2026-12-31-000001.parquet", "operations-2027-01-01-000002.parquet"):
+        (tmp_path / name).mkdir()
+    for moment in ("2026-12-20", "2027-01-02"):
+        begun = datetime.fromisoformat(f"{moment}T00:00:00+00:00").timestamp()
+        (tmp_path / f"operations-{int(begun * 1000)}-abc.jsonl").write_text("{}\n")
+    before = datetime(2027, 1, 20, tzinfo=UTC).timestamp()
+    assert trim(tmp_path, before=before).operations == 2
+    assert sorted(path.name[:18] for path in tmp_path.glob("operations-*")) == [
+        "operations-1798848",
+        "operations-2027-01",
+    ]
+
+
+@pytest.fixture
+def store(azurite: str) -> RecordStore:
+    with credentials():
+        place = place_of(make_azure_container(azurite))
+        open_store(place).list(REDIRECTS)  # its key is looked up now
+        return open_store(place)
+
+
+def test_objects_go_one_generation_later(store: RecordStore) -> None:
+    assert isinstance(store.place, StoreUri)
+    clock = ManualClock(NOW - 41 * DAY)
+    running = CommitWriter(store, REDIRECTS, is_chained=True, clock=clock, gather=0.0)
+    ended = CommitWriter(store, REDIRECTS, is_chained=True, clock=clock, gather=0.0)
+    redirects(ended, 50)
+    ended.close(ends=True)
+    redirects(running, 40)
+    clock.advance(36 * DAY)
+    redirects(running, 5)
+    receipts = CommitWriter(store, RECEIPTS, is_chained=True, gather=0.0)
+    receipts.append([{"op": "1"}])
+    receipts.close(ends=True)
+    days = {"receipts-2026-01-01-000001-ab.parquet": "x", "receipts-2027-01-14-000001-cd.parquet": "y"}
+    for name in days:
+        store.put(name, b"rows")
+    compact_store(store, RECEIPTS, lambda files, number: WrittenDays(days, ["2026-01-01"], 0))
+    done = trim(store.place, before=NOW - 30 * DAY)
+    assert (done.redirects, done.receipts) == (2, 1)
+    files = StoreFiles.list(store, REDIRECTS)
+    assert (len(files.fresh), files.audit(must_succeed=True).gaps) == (1, [])
+    assert sum(name.endswith(".jsonl") for name in files.names) == 3, "who reads now finds all"
+    kept = StoreFiles.list(store, RECEIPTS, is_audited=False)
+    assert [*kept.table.manifest.files] == ["receipts-2027-01-14-000001-cd.parquet"]
+    redirects(running, 4)
+    again = trim(store.place, before=NOW - 30 * DAY)
+    assert (again.redirects, again.receipts) == (0, 0)
+    files = StoreFiles.list(store, REDIRECTS)
+    assert (len(files.fresh), files.audit(must_succeed=True).gaps) == (2, [])
+    assert sum(name.endswith(".jsonl") for name in files.names) == 2
+    heads = [name for name in files.names if name.endswith(".head")]
+    assert len(heads) == 1, "of the one that runs"
+    store.delete(files.fresh[0])
+    assert any("are gone" in gap for gap in StoreFiles.list(store, REDIRECTS).audit(must_succeed=True).gaps)
