@@ -37,6 +37,8 @@ from hypothesis import HealthCheck, settings
 from pairbus.broker.access.certificate import ensure_certificate
 
 pytest_plugins = ["pairbus.testing"]
+# Java would make its archive of classes beside the tests, and what they measure would depend on it.
+os.environ.setdefault("PAIRBUS_CLASS_ARCHIVE", "off")
 
 # How fast examples come says how busy the machine is, and nothing about the code. A run tries the same ones
 # as the run before, or nobody could tell a change that broke something from bad luck; `make soak` rolls dice.

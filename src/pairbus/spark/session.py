@@ -14,8 +14,10 @@ Theory of operation
    obey, and Java ends after us, when its standard input does.
 4. Short runs get a serial collector and the quick compiler, which save a third of the start and cost long
    queries half their speed.
-5. Python workers run with the interpreter of the driver.
-6. An address of Spark Connect, `sc://host:port`, is that of a server which is there already. Its settings are
+5. From the second start on Java maps an archive of Spark's classes: `class_archive` tells how. A Java that
+   has made one need not be asked for its version.
+6. Python workers run with the interpreter of the driver.
+7. An address of Spark Connect, `sc://host:port`, is that of a server which is there already. Its settings are
    its own, but for those of the session. Spark's client would try for ten minutes to reach one that is not
    there, so that we look first.
 """
@@ -38,10 +40,14 @@ from urllib.parse import urlsplit
 
 from pairbus.errors import ConfigurationError, UnreachableError
 
+from .class_archive import find_archive
 from .java import check_java
 
 DEFAULT_MASTER = "local[8,4]"
 LEAST_SPARK = (4, 2, 1)
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# For a Java that is not there for long.
+_QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # How long a cancelled task may take to give its messages back before it is killed.
 _KILL_TIMEOUT = "20s"
 _HOW = "pip install 'pairbus[spark]'"
@@ -111,6 +117,7 @@ def open_session(
     """
     try:
         import pyspark
+        from pyspark.find_spark_home import _find_spark_home
         from pyspark.sql import SparkSession
     except ImportError:
         raise ConfigurationError(f"Spark is not installed: {_HOW}") from None
@@ -122,8 +129,18 @@ def open_session(
     if place.startswith("sc://"):
         return _connect(place, {name: chosen[name] for name in (*_OF_SESSION, *(settings or {}))})
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    check_java()
-    return _start(chosen)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(_QUICK))
+    own = (settings or {}).get(_JAVA_OPTIONS) is None
+    archive = find_archive(Path(_find_spark_home()), chosen[_JAVA_OPTIONS].split()) if own else None
+    if archive is None or not archive.is_there:
+        check_java()
+    if archive is not None:
+        chosen[_JAVA_OPTIONS] += "".join(f" {option}" for option in archive.java_options())
+    session = _start(chosen)
+    if archive is not None and not archive.is_there:
+        class_path = session.sparkContext._jvm.java.lang.System.getProperty("java.class.path")
+        atexit.register(archive.make_later, class_path)
+    return session
 
 
 def _share_archive(session: Any) -> Any:
@@ -166,7 +183,7 @@ def _base(master: str, app_name: str, *, is_short: bool) -> dict[str, str]:
     log = files("pairbus.spark") / "log4j2.properties"
     java = [f"-Dlog4j2.configurationFile=file:{log}"]
     if is_short:
-        java += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        java += _QUICK
     settings = {
         "spark.master": master,
         "spark.app.name": app_name,
@@ -178,7 +195,7 @@ def _base(master: str, app_name: str, *, is_short: bool) -> dict[str, str]:
         "spark.python.worker.faulthandler.enabled": "false",
         # A second pump on the same queues would only compete with the first.
         "spark.speculation": "false",
-        "spark.driver.extraJavaOptions": " ".join(java),
+        _JAVA_OPTIONS: " ".join(java),
     }
     if master.startswith("local"):
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
