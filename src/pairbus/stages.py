@@ -18,6 +18,10 @@ from typing import Literal, Self, get_args
 Role = Literal["client", "pump", "lease", "fleet"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
+#: At which side an operation is done, and which way goes what it carries: into the namespace or out of it.
+Region = Literal["primary", "secondary", "either"]
+Direction = Literal["in", "out"]
+
 _SENDS = frozenset({"send", "send_refused"})
 _SETTLEMENTS = frozenset({"complete", "abandon", "defer", "dead_letter", "release"})
 
@@ -47,6 +51,8 @@ class _Traits:
     words: str
     meaning: str
     look: StageLook
+    region: Region
+    direction: Direction | None = None
     by_client: frozenset[str] = frozenset()
     by_pump: frozenset[str] = frozenset()
     by_lease: frozenset[str] = frozenset()
@@ -66,54 +72,55 @@ class Stage(StrEnum):
 
     # fmt: off
     SEND = "send", _Traits(
-        words="send to the primary", look=StageLook.NORMAL,
+        words="send to the primary", look=StageLook.NORMAL, region="primary", direction="in",
         meaning="the normal way, and the last step of the way through the backlog",
         by_client=_SENDS, by_pump=_SENDS, carries=True, moves=True,
     )
     RECEIVE = "receive", _Traits(
-        words="receive from the primary", look=StageLook.DERIVED,
+        words="receive from the primary", look=StageLook.DERIVED, region="primary", direction="out",
         meaning="what your own receivers do; derived, see below", carries=True,
     )
     COMPLETE = "complete", _Traits(
-        words="complete at the primary", look=StageLook.DERIVED,
+        words="complete at the primary", look=StageLook.DERIVED, region="primary",
         meaning="what your own receivers do; derived, see below",
     )
     IDLE = "idle", _Traits(
-        words="idle receives of the syphon", look=StageLook.OVERHEAD,
+        words="idle receives of the syphon", look=StageLook.OVERHEAD, region="secondary",
         meaning="receives that end empty", by_pump=frozenset({"empty_receive"}),
     )
     LEASE = "lease", _Traits(
-        words="lease of the syphon", look=StageLook.OVERHEAD,
+        words="lease of the syphon", look=StageLook.OVERHEAD, region="secondary", direction="in",
         meaning="renewals of the lock by which one syphon works on a pair at a time, and who has it",
         by_lease=frozenset({"management", "empty_receive", "delivery"}) | _SENDS | _SETTLEMENTS,
     )
     BACKLOG_SEND = "backlog_send", _Traits(
-        words="send to the backlog", look=StageLook.BACKLOG,
+        words="send to the backlog", look=StageLook.BACKLOG, region="secondary", direction="in",
         meaning="a message while its entity is down", by_client=_SENDS, carries=True, crosses=True,
     )
     BACKLOG_RECEIVE = "backlog_receive", _Traits(
-        words="receive from the backlog", look=StageLook.BACKLOG, meaning="a message that is moved",
+        words="receive from the backlog", look=StageLook.BACKLOG, region="secondary", direction="out",
+        meaning="a message that is moved",
         by_pump=frozenset({"delivery"}), carries=True, crosses=True, moves=True,
     )
     BACKLOG_COMPLETE = "backlog_complete", _Traits(
-        words="complete at the backlog", look=StageLook.BACKLOG,
+        words="complete at the backlog", look=StageLook.BACKLOG, region="secondary",
         meaning="the end of a message that is moved, or is not", by_pump=_SETTLEMENTS, moves=True,
     )
     PING = "ping", _Traits(
-        words="pings", look=StageLook.PINGS,
+        words="pings", look=StageLook.PINGS, region="primary", direction="in",
         meaning="whether an entity is back, once an interval and entity, for a whole fleet or by each client",
         by_client=frozenset({"ping", "send_refused"}),
     )
     WORD = "word", _Traits(
-        words="word that an entity is back", look=StageLook.PINGS,
+        words="word that an entity is back", look=StageLook.PINGS, region="secondary", direction="in",
         meaning="what clients of a fleet tell each other, of which one pings",
         by_fleet=frozenset({"delivery", "empty_receive"}) | _SENDS,
     )
     MANAGEMENT = "management", _Traits(
-        words="requests of client and syphon", look=StageLook.OVERHEAD,
+        words="requests of client and syphon", look=StageLook.OVERHEAD, region="either", direction="in",
         meaning="scheduling and cancelling; peeks and renewed locks; looking for backlog queues and "
         "making them",
-        by_client=frozenset({"management", "admin"}), by_pump=frozenset({"management"}), is_estimated=False,
+        by_client=frozenset({"management", "admin"}), by_pump=frozenset({"management"}),
     )
     # fmt: on
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pairbus.cost import BillTerms, System, default_sheet, make_bill
 from pairbus.cost.bill import Bill
 from pairbus.cost.outages import Outage, OutageBook, merge_outages
-from pairbus.cost.report import Share, forecast_stages, step_for, summarize
+from pairbus.cost.report import Share, forecast_stages, report_of, step_for, summarize
 from pairbus.cost.tiers import PriceStep, Tiers
 from pairbus.ledger.operations import Operation, OutageSpan
 from pairbus.stages import Stage
@@ -197,7 +197,26 @@ def test_a_forecast_is_for_the_days_that_have_records() -> None:
     assert [(row.stage, row.expected, row.billed) for row in rows] == [
         (Stage.IDLE, 2 * 960, 2000),
         (Stage.LEASE, 2 * 2880, 0),
+        (Stage.MANAGEMENT, 2 * 960, 0),
     ]
+
+
+def test_the_alternatives_stand_beside_the_bill_too() -> None:
+    """100 million messages were sent and 20 million of them moved: without a pair 80 million had been."""
+    sends = used(stage=Stage.SEND, kind="send", count=100_000_000, bytes=100 * 10**9)
+    moves = used(stage=Stage.BACKLOG_RECEIVE, kind="delivery", count=20_000_000, bytes=20 * 10**9)
+    bill = make_bill([sends, moves], [], SHEET)
+    report = report_of(bill, [sends, moves], [], SHEET)
+    plain, premium = report.alternatives
+    # 240 million operations: 87 at 0.80, 140 at 0.50; and an hour of the base charge.
+    assert plain.cost == Decimal("69.60") + Decimal("70.00") + Decimal("0.013441")
+    assert premium.cost == 2 * Decimal("0.9275") + 100 * Decimal("0.09")
+    assert {(one.region, one.direction, one.bytes) for one in report.transfer} == {
+        ("primary", "in", 100 * 10**9),
+        ("primary", "out", 100 * 10**9),
+        ("secondary", "out", 20 * 10**9),
+    }
+    assert report.to_dict()["alternatives"][0]["name"] == "no pairing"
 
 
 def test_a_time_line_has_minutes_hours_or_days() -> None:

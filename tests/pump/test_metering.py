@@ -10,7 +10,7 @@ import pytest
 
 from pairbus.broker.counters import OperationKind
 from pairbus.ledger.operation_log import OperationSums
-from pairbus.pump import Pump, PumpOptions
+from pairbus.pump import Pump, PumpOptions, amqp_transport
 from pairbus.pump.pair import ResolvedSide
 from pairbus.pump.pump import OpenTransport, open_transport
 from pairbus.pump.transport import Transport
@@ -100,6 +100,30 @@ async def test_a_long_poll_is_split_where_the_service_would_close_the_link(bench
     known, unknown = sums.cells()
     assert unknown == Cells()
     assert known["contoso-dr", queue, "empty_receive"] >= 6
+    assert known == counted(bench)
+
+
+async def test_a_long_poll_outlives_a_link_that_the_service_took_for_idle(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one receive while the link stays, also by TLS, and no failure when it does not."""
+    monkeypatch.setattr(amqp_transport, "SERVICE_LINK_IDLE", 0.0)
+    (queue,) = bench.create("orders")
+    sums = Sums(role="pump")
+    pump = metered(bench, queue, sums, PumpOptions(poll=600.0))
+    running = asyncio.create_task(pump.run())
+    async with asyncio.timeout(30):
+        bench.load(queue, [envelope("orders", "early")])
+        await eventually(lambda: bench.primary.message_count("orders") == 1)
+        bench.secondary.faults.set("reset", entity=queue)
+        bench.secondary.faults.clear()
+        bench.load(queue, [envelope("orders", "late")])
+        await eventually(lambda: bench.primary.message_count("orders") == 2)
+    pump.stop()
+    summary = await running
+    assert (summary.moved, summary.queue_errors) == (2, {})
+    known, unknown = sums.cells()
+    assert unknown == Cells()
     assert known == counted(bench)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -17,6 +16,7 @@ from pairbus.stages import Stage
 
 from .config import Config, find_config, make_options
 from .cost_report import report_command
+from .cost_tables import print_alternatives, print_transfer, wrapped
 from .examples import examples
 from .group import CommandGroup
 from .pairs import config_option
@@ -25,7 +25,7 @@ from .tables import json_option, print_json, print_table
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 # A terminal has eighty columns, of which names and numbers take fifty.
-_WIDTH, _BAR = 80, 26
+_BAR = 26
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _FOUND = 1
 
@@ -144,18 +144,16 @@ def _print(month: Estimate, sheet: PriceSheet) -> None:
     click.echo()
     _print_sums(month)
     click.echo()
-    print_table(
-        ("INSTEAD", month.currency),
-        [(other.name, f"{other.cost:,.2f}") for other in month.alternatives],
-        numbers=(1,),
-    )
-    for other in month.alternatives:
-        click.echo(_wrapped(f"{other.name}: {other.note}."))
-    hour = month.idle_per_hour
-    click.echo(f"\nIdle receives: {hour:,} an hour, {hour * 24:,} a day, {hour * 720:,} in 30 days.")
+    if month.transfer:
+        print_transfer(month.transfer)
+        click.echo()
+    print_alternatives(month.alternatives, month.currency)
+    click.echo()
+    for name, hour in (("Idle receives", month.idle_per_hour), ("Idle peeks", month.peeks_per_hour)):
+        click.echo(f"{name}: {hour:,} an hour, {hour * 24:,} a day, {hour * 720:,} in 30 days.")
     click.echo(f"\nPrices of {sheet.as_of.isoformat()}:")
     for source in sheet.sources:
-        click.echo(_wrapped(f"- {source}"))
+        click.echo(wrapped(f"- {source}"))
 
 
 def _print_sums(month: Estimate) -> None:
@@ -175,10 +173,6 @@ def _print_sums(month: Estimate) -> None:
         if head != "SUM":
             click.echo()
         print_table((head, month.currency), [(name, f"{cost:,.2f}") for name, cost in some], numbers=(1,))
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, subsequent_indent="  ")
 
 
 def _bar(amount: int, most: int) -> str:

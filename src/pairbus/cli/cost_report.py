@@ -15,6 +15,7 @@ from pairbus.errors import ConfigurationError
 from pairbus.plumbing.toml_tables import read_text
 
 from .config import find_config
+from .cost_tables import print_alternatives, print_transfer
 from .examples import examples
 from .pairs import PairChoice, pair_options
 from .places import PLACE
@@ -172,6 +173,10 @@ def _print(report: Report, page: Path) -> None:
         ("total", report.total),
     ]
     print_table(("SUM", report.currency), [(name, f"{amount:.2f}") for name, amount in sums], numbers=(1,))
+    click.echo()
+    print_transfer(report.transfer)
+    click.echo()
+    print_alternatives(report.alternatives, report.currency)
     for gap in report.gaps:
         click.echo(
             f"\n{gap.writer} ({gap.pair}) ended without a word: what it did between "

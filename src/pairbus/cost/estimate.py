@@ -6,7 +6,7 @@ Rules
 2. On its normal way a message costs a send, and a delivery and a completion for each copy. Through the
    backlog it costs these too, and before them a send to the backlog, a delivery and a completion there.
 3. Idle, the syphon's receives end empty: one each `poll` seconds for each backlog queue. An empty receive is
-   one.
+   one. Each quarter of an hour, or after as many whole polls as that takes, it looks at each: a peek is one.
 4. The syphon of a pair renews its lease every half minute: an operation each.
 5. In an outage each client pings each entity once an interval, beginning at once. A ping is a message. That
    is the most that it can be; with `share_pings` one client pings for all. It leaves word when the entity is
@@ -29,11 +29,14 @@ from pairbus.stages import Stage
 
 from .sheet import PriceSheet
 from .system import System
+from .transfer import RegionBytes, sum_transfer
 
 # The aliases and the path around a message in the backlog; about what they take for ordinary names.
 ENVELOPE_BYTES = 200
 # A lock of a minute is renewed when half of it is over.
 RENEWAL_SECONDS = 30
+# How long the queues of an idle syphon stay dealt as they are, at least.
+EPOCH_SECONDS = 900
 _GB = Decimal(10**9)
 _MILLION = Decimal(10**6)
 _CENT = Decimal("0.01")
@@ -57,6 +60,9 @@ class Alternative:
     cost: Decimal
     note: str
 
+    def to_dict(self) -> dict[str, str]:
+        return {"name": self.name, "cost": _text(self.cost), "note": self.note}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
@@ -72,8 +78,14 @@ class Estimate:
     healthy_total: Decimal
     idle_per_hour: int
     renewals_per_hour: int
+    peeks_per_hour: int
     days: int
     alternatives: tuple[Alternative, ...]
+
+    @property
+    def transfer(self) -> tuple[RegionBytes, ...]:
+        """Bytes by region and direction."""
+        return sum_transfer((row.stage, row.bytes) for row in self.stages)
 
     @property
     def total(self) -> Decimal:
@@ -98,16 +110,9 @@ class Estimate:
             "currency": self.currency,
             "prices_as_of": self.as_of,
             "days": self.days,
-            "idle_receives": {
-                "per_hour": self.idle_per_hour,
-                "per_day": self.idle_per_hour * 24,
-                "per_30_days": self.idle_per_hour * 24 * 30,
-            },
-            "lease_renewals": {
-                "per_hour": self.renewals_per_hour,
-                "per_day": self.renewals_per_hour * 24,
-                "per_30_days": self.renewals_per_hour * 24 * 30,
-            },
+            "idle_receives": _by_time(self.idle_per_hour),
+            "idle_peeks": _by_time(self.peeks_per_hour),
+            "lease_renewals": _by_time(self.renewals_per_hour),
             "stages": [
                 {
                     "stage": row.stage.words,
@@ -117,6 +122,7 @@ class Estimate:
                 }
                 for row in self.stages
             ],
+            "transfer": [one.to_dict() for one in self.transfer],
             "operations": self.operations,
             "base": _text(self.base),
             "operations_cost": _text(self.operations_cost),
@@ -126,11 +132,12 @@ class Estimate:
             "outages_cost": _text(self.outages_cost),
             "idle_cost": _text(self.cost_of(Stage.IDLE)),
             "total": _text(self.total),
-            "alternatives": [
-                {"name": other.name, "cost": _text(other.cost), "note": other.note}
-                for other in self.alternatives
-            ],
+            "alternatives": [other.to_dict() for other in self.alternatives],
         }
+
+
+def _by_time(per_hour: int) -> dict[str, int]:
+    return {"per_hour": per_hour, "per_day": per_hour * 24, "per_30_days": per_hour * 24 * 30}
 
 
 def estimate(system: System, sheet: PriceSheet) -> Estimate:
@@ -152,6 +159,7 @@ def estimate(system: System, sheet: PriceSheet) -> Estimate:
         healthy_total=_total(system.without_outages(), sheet),
         idle_per_hour=_idle_per_hour(system),
         renewals_per_hour=_renewals_per_hour(system),
+        peeks_per_hour=_peeks_per_hour(system),
         days=system.days,
         alternatives=_alternatives(system, sheet),
     )
@@ -190,6 +198,7 @@ def _count(system: System) -> dict[Stage, tuple[int, int]]:
         Stage.BACKLOG_COMPLETE: (redirected, 0),
         Stage.PING: (pings, 0),
         Stage.WORD: (_words(system), 0),
+        Stage.MANAGEMENT: (_peeks_per_hour(system) * 24 * system.days, 0),
     }
 
 
@@ -236,6 +245,11 @@ def _idle_per_hour(system: System) -> int:
     return round(system.pairs * system.backlog_queues * 3600 / system.poll)
 
 
+def _peeks_per_hour(system: System) -> int:
+    epoch = math.ceil(EPOCH_SECONDS / system.poll) * system.poll
+    return round(system.pairs * system.backlog_queues * 3600 / epoch)
+
+
 def _renewals_per_hour(system: System) -> int:
     return round(system.pairs * 3600 / RENEWAL_SECONDS)
 
@@ -258,14 +272,23 @@ def _alternatives(system: System, sheet: PriceSheet) -> tuple[Alternative, ...]:
     # Without a pair, what would be redirected is not sent, and so neither received nor billed.
     alone = _count_normal_way(_messages(system) - _redirected(system), system)
     plain = sum(operations for operations, _ in alone.values())
-    hours = 24 * system.days
     without = (
         _base(system, sheet)
         + sheet.standard_operations.cost(Decimal(plain) / _MILLION)
         + _connections_cost(system, sheet)
     )
-    replicated = Decimal(_messages(system) * system.size) / _GB * sheet.geo_replication_per_gb
-    premium = sheet.premium_unit_per_hour * hours * 2 * system.pairs + replicated
+    unit_hours = 24 * system.days * 2 * system.pairs
+    return tell_alternatives(without, unit_hours, _messages(system) * system.size, sheet)
+
+
+def tell_alternatives(
+    without: Decimal, unit_hours: int, size: int, sheet: PriceSheet
+) -> tuple[Alternative, ...]:
+    """Other ways: without a pair, for so much; or with so many hours of Premium units, and so many bytes that
+    these replicate.
+    """
+    replicated = Decimal(size) / _GB * sheet.geo_replication_per_gb
+    premium = sheet.premium_unit_per_hour * unit_hours + replicated
     return (
         Alternative("no pairing", without, "one namespace, and nothing is sent while it is down"),
         Alternative(

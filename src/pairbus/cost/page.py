@@ -34,6 +34,8 @@ def render_page(report: Report, *, now: float) -> str:
         _entities(report),
         _timeline(report),
         _outages(report),
+        _alternatives(report),
+        _transfer(report),
         _forecast(report),
         _months(report),
     ]
@@ -163,6 +165,25 @@ def _forecast(report: Report) -> str:
         '<h2>Forecast against bill</h2><p class="dim">operations of the days that have records</p>'
         + draw_legend([("c", "forecast", ""), ("a", "billed", "")])
         + draw_pairs(rows, "forecast against bill", names=("forecast", "billed"))
+    )
+
+
+def _alternatives(report: Report) -> str:
+    if not report.months:
+        return ""
+    rows = [(other.name, _money(other.cost), other.note) for other in report.alternatives]
+    rows.insert(0, ("this pair", _money(report.total), "what was billed"))
+    return "<h2>What other ways would have cost</h2>" + draw_table(
+        ("way", "cost", "what it is"), rows, caption="cost of other ways"
+    )
+
+
+def _transfer(report: Report) -> str:
+    if not report.transfer:
+        return ""
+    rows = [(one.region, one.direction, _size(one.bytes), ", ".join(one.stages)) for one in report.transfer]
+    return "<h2>Bytes by region and direction</h2>" + draw_table(
+        ("region", "direction", "bytes", "stages"), rows, caption="bytes by region and direction"
     )
 
 

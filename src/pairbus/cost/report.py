@@ -11,10 +11,11 @@ from pairbus.ledger.operations import Gap, Operation
 from pairbus.stages import Stage
 
 from .bill import Bill, BillLine, MonthBill, month_of
-from .estimate import estimate
+from .estimate import Alternative, estimate, tell_alternatives
 from .outages import Outage
 from .sheet import PriceSheet
 from .system import System
+from .transfer import RegionBytes, sum_transfer
 
 #: The ways in which lines are summed up, and what a line belongs to in each of them.
 WAYS: Mapping[str, tuple[str, ...]] = {
@@ -92,6 +93,7 @@ class Report:
     gaps: Sequence[Gap] = ()
     bad_rows: int = 0
     forecast: Sequence[Forecast] = field(default_factory=tuple)
+    alternatives: Sequence[Alternative] = ()
 
     @property
     def base(self) -> Decimal:
@@ -113,6 +115,11 @@ class Report:
     @property
     def unknown(self) -> int:
         return sum(share.unknown for share in self.by_stage)
+
+    @property
+    def transfer(self) -> tuple[RegionBytes, ...]:
+        """Bytes by region and direction."""
+        return sum_transfer((_stage_of(share), share.bytes) for share in self.by_stage)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; money as text."""
@@ -147,6 +154,8 @@ class Report:
                 {"writer": gap.writer, "pair": gap.pair, "begins": gap.begins, "ends": gap.ends}
                 for gap in self.gaps
             ],
+            "transfer": [one.to_dict() for one in self.transfer],
+            "alternatives": [other.to_dict() for other in self.alternatives],
             "forecast": [
                 {"stage": row.stage.words, "expected": row.expected, "billed": row.billed}
                 for row in self.forecast
@@ -230,6 +239,38 @@ def forecast_stages(
     ]
 
 
+def _stage_of(share: Share) -> Stage:
+    return next(stage for stage in Stage if stage.words == share.name)
+
+
+_NORMAL_WAY = (Stage.SEND, Stage.RECEIVE, Stage.COMPLETE)
+
+
+def find_alternatives(
+    sheet: PriceSheet, *, months: Sequence[MonthBill], by_stage: Sequence[Share], pairs: int
+) -> tuple[Alternative, ...]:
+    """What other ways would have cost. Without a pair, what went through the backlog would not have been
+    sent, and so neither received nor billed; of each month the same part is that of the normal way.
+    """
+    units = dict.fromkeys(Stage, 0)
+    counts, sizes = dict(units), dict(units)
+    for share in by_stage:
+        stage = _stage_of(share)
+        units[stage] += share.units
+        counts[stage] += share.count
+        sizes[stage] += share.bytes
+    moved = min(counts[Stage.BACKLOG_RECEIVE], counts[Stage.SEND])
+    kept = 1 - Decimal(moved) / counts[Stage.SEND] if counts[Stage.SEND] else Decimal(0)
+    normal, total = sum(units[stage] for stage in _NORMAL_WAY), sum(units.values())
+    part = kept * normal / total if total else Decimal(0)
+    without = sum(
+        (one.base + sheet.standard_operations.cost(one.units * part / 1_000_000) for one in months),
+        Decimal(0),
+    )
+    unit_hours = 2 * pairs * sum(one.hours for one in months)
+    return tell_alternatives(without, unit_hours, sizes[Stage.SEND], sheet)
+
+
 def make_report(
     sheet: PriceSheet,
     *,
@@ -257,6 +298,7 @@ def make_report(
         step=step_for(hours),
         gaps=gaps,
         bad_rows=bad_rows,
+        alternatives=find_alternatives(sheet, months=months, by_stage=by_stage, pairs=len(shares["pair"])),
         forecast=() if system is None else forecast_stages(system, sheet, by_stage=by_stage, hours=hours),
     )
 

@@ -32,7 +32,8 @@ _DEFERRED = Modified(delivery_failed=True, undeliverable_here=True)
 FETCH_AT_ONCE = 100
 SETTLE_AT_ONCE = 500
 LINKS_OPENING = 64
-# Azure detaches a link on which nothing happens for ten minutes; a minute less is safe.
+# Azure detaches a link on which nothing happens for ten minutes; whether a receiver with credit is such a one
+# it does not say. So a receive waits as long as it is to, and to be detached after so long is no failure.
 SERVICE_LINK_IDLE = 540.0
 _DENIALS = {conditions.UNAUTHORIZED, conditions.AUTH_FAILED}
 # What a bill calls a settlement that is asked for by this word.
@@ -53,8 +54,7 @@ class AmqpTransport:
     ) -> None:
         """`timeout` is the deadline of a single answer. Does no I/O."""
         self.timeout = timeout
-        #: How long a receive may wait: the service closes links that idle for ten minutes.
-        self.longest_wait = math.inf if place.tls is None else SERVICE_LINK_IDLE
+        self.longest_wait = math.inf
         self.meter = Meter()
         self.on_credits: Callable[[float], None] = lambda credits: None
         self._place = place
@@ -223,9 +223,17 @@ class AmqpSource:
         held: ReceiverLink | None = self._receiver.present
         if held is not None and held.buffer:
             return self._take(held, limit)
-        link: ReceiverLink = await self._receiver.get()
-        link.grant(limit)  # also if credit is left: a poll is one grant
-        return self._take(link, limit) if await link.arrival(wait) else []
+        now = asyncio.get_running_loop().time
+        end = now() + wait
+        while True:
+            begun = now()
+            link: ReceiverLink = await self._receiver.get()
+            link.grant(limit)  # also if credit is left: a poll is one grant
+            try:
+                return self._take(link, limit) if await link.arrival(max(0.0, end - now())) else []
+            except TransportError as error:
+                if error.condition != conditions.DETACH_FORCED or now() - begun < SERVICE_LINK_IDLE:
+                    raise
 
     def _take(self, link: ReceiverLink, limit: int) -> list[Delivery]:
         taken = [link.buffer.popleft() for _ in range(min(limit, len(link.buffer)))]

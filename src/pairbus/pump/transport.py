@@ -117,7 +117,7 @@ class Destination(Protocol):
 
 
 class Transport(Protocol):
-    """A namespace. `longest_wait` is how long a receive may wait before the service closes its link; `meter`
+    """A namespace. `longest_wait` is how long a receive may wait, if there is a limit to it; `meter`
     counts what is billed, and is set before anything is done; `on_credits` is called when the namespace tells
     how many credits it has a second.
     """

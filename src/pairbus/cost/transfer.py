@@ -1,0 +1,36 @@
+"""Bytes by region and direction, as a network sees them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pairbus.stages import Direction, Region, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class RegionBytes:
+    """What went into the namespace of a region, or came out of it, and by which stages."""
+
+    region: Region
+    direction: Direction
+    bytes: int
+    stages: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def sum_transfer(sizes: Iterable[tuple[Stage, int]]) -> tuple[RegionBytes, ...]:
+    """The bytes of stages by where they went; what carries nothing is in none."""
+    found: dict[tuple[Region, Direction], dict[Stage, int]] = {}
+    for stage, size in sizes:
+        traits = stage.traits
+        if traits.direction is not None and size:
+            place = found.setdefault((traits.region, traits.direction), {})
+            place[stage] = place.get(stage, 0) + size
+    return tuple(
+        RegionBytes(region, direction, sum(parts.values()), tuple(stage.words for stage in parts))
+        for (region, direction), parts in sorted(found.items())
+    )
