@@ -105,6 +105,7 @@ FORMS = (
         {"PAIRBUS_ORDEALS": "all", "PAIRBUS_ORDEAL_SEED": "{seed}"},
         times=3,
     ),
+    Form("amqp", "every test of the client", tests("tests/client"), {"PAIRBUS_CLIENT_TRANSPORT": "amqp"}),
     Form("syphon", "100,000 messages", tests("tests/spark"), {"PAIRBUS_SYPHON_MESSAGES": "100000"}),
 )
 

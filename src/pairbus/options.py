@@ -23,6 +23,7 @@ TtlPolicy = Literal["pause", "deduct"]
 RecordsSync = Literal["background", "always"]
 #: Who pings an entity that is down: this client for its whole fleet, another one, or this one for itself.
 PingRole = Literal["prober", "listener", "alone"]
+SendTransport = Literal["sdk", "amqp"]
 
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
@@ -191,6 +192,14 @@ class SendAvailabilityOptions:
             OnSuspect,
             "What the caller of a send sees that failed before the failover: hold keeps the call and tries "
             "again until the primary or the backlog has the message; raise raises the failure at once.",
+        ),
+    )
+    transport: SendTransport = field(
+        default="sdk",
+        metadata=_choice(
+            SendTransport,
+            "What sends: sdk is the official SDK; amqp is our own AMQP, several times as fast, with the same "
+            "messages, methods and errors, and without proxies and WebSocket. Receivers are the SDK's.",
         ),
     )
     links_per_entity: int = field(

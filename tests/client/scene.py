@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Coroutine
 from datetime import datetime
 from typing import Any, TypeVar
@@ -19,11 +20,13 @@ from pairbus.pairing.headroom import HeadroomNotice
 from pairbus.testing import ManualTimers
 from tests.waiting import eventually
 
-__all__ = ["BACKLOG", "Diary", "Scene", "eventually", "text"]
+__all__ = ["BACKLOG", "TRANSPORT", "Diary", "Scene", "eventually", "text"]
 
 BACKLOG = tuple(f"contoso/x-servicebus-transfer/{index}" for index in range(3))
 
 T = TypeVar("T")
+#: What sends in the tests of this directory, in the long form each of them once more by our own AMQP.
+TRANSPORT = os.environ.get("PAIRBUS_CLIENT_TRANSPORT", "sdk")
 
 
 class Diary(Observer):
@@ -86,7 +89,7 @@ class Scene:
         known = {"state_dir", "records", "on_state_change", "primary_name", "observers", "clock"}
         known |= {"sdk_options", "primary_options", "secondary_options"}
         keywords = {name: settings.pop(name) for name in known & settings.keys()}
-        options = SendAvailabilityOptions(**{"backlog_queue_count": 3, **settings})
+        options = SendAvailabilityOptions(**{"backlog_queue_count": 3, "transport": TRANSPORT, **settings})
         client = PairedServiceBusClient.from_connection_strings(
             primary or self.primary.connection_string,
             secondary or self.secondary.connection_string,
@@ -112,17 +115,17 @@ class Scene:
     async def on_the_wire(self, path: str = "orders") -> None:
         """Wait until a call of the SDK is under way."""
         entity = self._clients[0].pair.entity(path)
-        await eventually(lambda: any(link._caller is not None for link in entity._links))
+        await eventually(lambda: any(link.is_calling for link in entity._links))
 
     async def on_the_way_to_the_backlog(self) -> None:
         """Wait until a backlog queue is being sent to."""
         links = self._clients[0].pair.backlog._links
-        await eventually(lambda: any(link._caller is not None for link in links.values()))
+        await eventually(lambda: any(link.is_calling for link in links.values()))
 
     async def quiet(self, path: str = "orders") -> None:
         """Wait until no call of the SDK is under way."""
         entity = self._clients[0].pair.entity(path)
-        await eventually(lambda: all(link._caller is None for link in entity._links))
+        await eventually(lambda: all(not link.is_calling for link in entity._links))
 
     async def rest(self, *, at_most: float) -> None:
         """Wait until no call of any client is under way, for so many real seconds: a peer may be silent."""
@@ -170,7 +173,7 @@ def _is_calling(client: PairedServiceBusClient) -> bool:
     if pair is None:
         return False
     links = [link for entity in pair._entities.values() for link in entity._links]
-    return any(link._caller is not None for link in (*links, *pair.backlog._links.values()))
+    return any(link.is_calling for link in (*links, *pair.backlog._links.values()))
 
 
 def _queue(engine: Any, path: str) -> Any:

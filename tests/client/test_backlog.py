@@ -22,7 +22,7 @@ from pairbus.options import EntityState
 from pairbus.pairing.errors import BacklogUnavailableError, PairFaultedError, PrimaryEntityFault
 from pairbus.testing import ManualTimers
 
-from .scene import BACKLOG, Scene, eventually, text
+from .scene import BACKLOG, TRANSPORT, Scene, eventually, text
 
 HEALTHY, FAILED_OVER, FAULTED = EntityState.HEALTHY, EntityState.FAILED_OVER, EntityState.FAULTED
 
@@ -93,7 +93,7 @@ async def test_those_who_wait_for_a_queue_that_fails_go_to_another_in_their_orde
     still.secondary.faults.set("silence", entity=BACKLOG[0])
     sends = [still.begin(sender.send_messages(text(f"{number:02d}"))) for number in range(20)]
     link = sender._client.pair.backlog._links[BACKLOG[0]]
-    await eventually(lambda: link._caller is not None and link.length == 20)
+    await eventually(lambda: link.is_calling and link.length == 20)
     await manual_timers.advance(10.0)
     await asyncio.gather(*sends)
     assert sorted(counts(still)) == [0, 1, 20]  # whichever of the other two opened first
@@ -250,7 +250,7 @@ async def test_after_one_silent_queue_the_first_that_opens_gets_the_message(
         still.secondary.faults.set("silence", entity=queue)
     sending = still.begin(sender.send_messages(text("kept")))
     links = sender._client.pair.backlog._links
-    await eventually(lambda: BACKLOG[0] in links and links[BACKLOG[0]]._caller is not None)
+    await eventually(lambda: BACKLOG[0] in links and links[BACKLOG[0]].is_calling)
     await manual_timers.advance(10.0)
     await sending
     assert counts(still) == [0, 0, 1]
@@ -281,7 +281,8 @@ async def test_a_throttled_secondary_is_waited_for_and_no_queue_leaves(
     await sender.send_messages(text("a"))
     still.secondary.faults.set("busy")
     sends = [still.begin(sender.send_messages(text(name))) for name in ("b", "c")]
-    await eventually(lambda: still.diary.outcomes("backlog") == ["ok", "failed"])
+    told = 1 if TRANSPORT == "sdk" else 2  # by our own AMQP both are on the way at once
+    await eventually(lambda: still.diary.outcomes("backlog") == ["ok", *["failed"] * told])
     still.secondary.faults.clear()
     await manual_timers.advance(2.0)
     await asyncio.gather(*sends)

@@ -177,7 +177,7 @@ async def test_many_outages_leave_nothing_behind(still: Scene, manual_timers: Ma
         still.primary.faults.set(kinds[number % len(kinds)])
         sending = still.begin(sender.send_messages(text(f"{number}-during")))
         while still.state() is not EntityState.FAILED_OVER:
-            await eventually(lambda: link._caller is not None or link._resting is not None)
+            await eventually(lambda: link.is_calling or link._resting)
             await manual_timers.advance(5.0)
         await sending
         still.primary.faults.clear()

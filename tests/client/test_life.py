@@ -161,7 +161,7 @@ async def test_a_client_that_is_started_again_knows_the_primary_of_its_predecess
 
 
 async def test_what_the_sdk_refuses_to_make_is_the_callers_to_see(still: Scene) -> None:
-    sender = still.sender(sdk_options={"transport_type": "no such transport"})
+    sender = still.sender(transport="sdk", sdk_options={"transport_type": "no such transport"})
     with pytest.raises(AttributeError):
         await sender.send_messages(text("1"))
     await asyncio.sleep(0)
@@ -400,7 +400,7 @@ async def test_a_closed_sender_says_so_and_the_others_go_on(still: Scene) -> Non
 
 
 async def test_closing_gives_a_send_under_way_a_moment_and_refuses_those_that_wait(still: Scene) -> None:
-    client = still.client()
+    client = still.client(transport="sdk")  # by our own AMQP nobody would wait
     sender = client.get_queue_sender("orders")
     await sender.send_messages(text("1"))
     still.primary.faults.set("delay", seconds=0.02)  # much less than the grace, in the hurried loop as well
@@ -495,7 +495,8 @@ def _outcome(use: Any) -> str:
 
 
 async def test_settings_reach_the_sdk(still: Scene) -> None:
-    client = still.client(sdk_options={"user_agent": "mine/1", "transport_type": TransportType.Amqp})
+    keywords = {"user_agent": "mine/1", "transport_type": TransportType.Amqp}
+    client = still.client(transport="sdk", sdk_options=keywords)
     sender = client.get_queue_sender("orders", client_identifier="me", socket_timeout=0.5)
     client.get_queue_sender("orders", client_identifier="too late")
     await sender.send_messages(text("1"))

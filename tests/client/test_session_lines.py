@@ -139,13 +139,13 @@ async def test_a_call_that_failed_twice_stays_before_later_ones_of_its_session(
     (link,) = sender._client.pair.entity("orders")._links
     still.primary.faults.set("error", entity="orders")
     sends = [still.begin(sender.send_messages(text("1", session_id="a")))]
-    await eventually(lambda: link._resting is not None)
+    await eventually(lambda: bool(link._resting))
     sends += [still.begin(sender.send_messages(text(name, session_id="a"))) for name in ("2", "3")]
     await manual_timers.advance(1.0)
     await eventually(lambda: len(still.diary.outcomes("primary")) == 3)
     still.primary.faults.clear()
     while not all(send.done() for send in sends):
-        await eventually(lambda: link._resting is not None or all(send.done() for send in sends))
+        await eventually(lambda: bool(link._resting) or all(send.done() for send in sends))
         await manual_timers.advance(1.0)
     await asyncio.gather(*sends)
     in_order = ["0", "1", "2", "3"]

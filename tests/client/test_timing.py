@@ -115,7 +115,7 @@ async def test_with_an_interval_of_0_a_silent_peer_has_the_time_of_one_attempt(
 
 
 async def test_a_caller_gets_its_time_and_no_more(still: Scene, timers: ManualTimers) -> None:
-    sender = still.sender()
+    sender = still.sender(transport="sdk")  # by our own AMQP nobody would stand in line
     await sender.send_messages(text("before"))
     still.primary.faults.set("silence")
     on_the_wire = still.begin(sender.send_messages(text("one"), timeout=3.0))

@@ -37,6 +37,8 @@ INNER = {
     "ProtocolError",
     "RowDamaged",
     "SessionViolation",
+    "TokenMissing",
+    "TokenRefused",
     "TokenRejected",
     "Unauthorized",
     "UnreadableMessages",

@@ -14,7 +14,7 @@ import asyncio
 import datetime
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus._pyamqp import error as amqp_error
@@ -33,6 +33,7 @@ from .namespace import Attempt, Connection, Link, LostWord, SimulatedNamespace
 
 __all__ = ["SimulatedSender", "SimulatedSide", "connection_string", "encode_message"]
 
+B = TypeVar("B", bound=ServiceBusMessageBatch)
 log = logging.getLogger(__name__)
 # The SDK looks once a second whether a link that it opens is there.
 _OPENING = 1.05
@@ -201,8 +202,11 @@ def _raise(error: LostWord | Refused, *, is_opening: bool = False) -> NoReturn:
 class SimulatedSide:
     """One namespace of a pair, as the client reaches it."""
 
-    def __init__(self, namespace: SimulatedNamespace, *, size: int = _SIZE) -> None:
-        """`size` is that of the largest message and of the largest batch."""
+    def __init__(self, namespace: SimulatedNamespace, *, size: int = _SIZE, width: int = 1) -> None:
+        """`size` is that of the largest message and of the largest batch; `width` as many calls as a sender
+        takes at once.
+        """
+        self.width = width
         self.namespace = namespace
         self._size = size
         self.address = connection_string(namespace.name)
@@ -213,9 +217,8 @@ class SimulatedSide:
         self.on_closed_under_us: Callable[[], object] | None = None
         self._senders: list[SimulatedSender] = []
 
-    @property
-    def batch_keywords(self) -> dict[str, Any]:
-        return {}
+    def make_batch(self, kind: type[B], size: int) -> B:
+        return kind(size)
 
     def check_entity(self, path: str) -> None:
         """Every entity can be sent to."""

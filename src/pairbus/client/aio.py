@@ -86,9 +86,10 @@ class PairedServiceBusClient:
         same for one side, above them: each may have its own proxy, endpoint, certificate and transport.
         """
         first, second = (side_keywords(sdk_options, own) for own in (primary_options, secondary_options))
+        side = _maker_of_sides(options)
         self._set_up(
-            SdkSide(primary_fully_qualified_namespace, primary_credential, keywords=first),
-            SdkSide(secondary_fully_qualified_namespace, secondary_credential, keywords=second),
+            side(primary_fully_qualified_namespace, primary_credential, keywords=first),
+            side(secondary_fully_qualified_namespace, secondary_credential, keywords=second),
             options=options,
             on_state_change=on_state_change,
             primary_name=primary_name,
@@ -119,9 +120,10 @@ class PairedServiceBusClient:
     ) -> PairedServiceBusClient:
         """Pair two namespaces by their connection strings."""
         client = cls.__new__(cls)
+        side = _maker_of_sides(options)
         client._set_up(
-            SdkSide(primary, keywords=side_keywords(sdk_options, primary_options)),
-            SdkSide(secondary, keywords=side_keywords(sdk_options, secondary_options)),
+            side(primary, keywords=side_keywords(sdk_options, primary_options)),
+            side(secondary, keywords=side_keywords(sdk_options, secondary_options)),
             options=options,
             on_state_change=on_state_change,
             primary_name=primary_name,
@@ -412,6 +414,14 @@ class PairedServiceBusClient:
         syphon faults the other side as well, unless it is closed within 5 seconds.
         """
         self.pair.fault(cause, side)
+
+
+def _maker_of_sides(options: SendAvailabilityOptions | None) -> type[SdkSide]:
+    if options is None or options.transport == "sdk":
+        return SdkSide
+    from .direct.side import AmqpSide  # not needed by those who send by the SDK
+
+    return AmqpSide
 
 
 def _check_options(options: SendAvailabilityOptions, state_dir: Path | None) -> None:

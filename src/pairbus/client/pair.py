@@ -203,7 +203,7 @@ class Pair:
             )
         limit = self.backlog.batch_limit
         size = batch_limit(max_size_in_bytes or None, primary_limit=known or limit, backlog_limit=limit)
-        return PairedMessageBatch(size, **self.primary.batch_keywords)
+        return self.primary.make_batch(PairedMessageBatch, size)
 
     def entity(self, path: str, *, is_topic: bool = False) -> PairedEntity:
         """The one sender of a path; paths are case-insensitive."""

@@ -15,11 +15,12 @@ from pairbus.amqp.performatives import ACCEPTED, RELEASED, AmqpError, DeliverySt
 from pairbus.amqp.types import Array, Int, Symbol, UInt
 from pairbus.clock import Clock, SystemClock
 from pairbus.pairing.failures import Fate
-from pairbus.wire.errors import UNANSWERED, TransportError
+from pairbus.wire.errors import TransportError, is_denial
 from pairbus.wire.line import AmqpLine, Place
 from pairbus.wire.links import BATCH_FORMAT, ReceiverLink, SenderLink, encode_batch
 from pairbus.wire.meter import Meter
 from pairbus.wire.requests import RequestLink
+from pairbus.wire.sign_in import open_line
 from pairbus.wire.tokens import CredentialTokens, TokenSource
 
 from .peeked_page import read_page
@@ -35,7 +36,6 @@ LINKS_OPENING = 64
 # Azure detaches a link on which nothing happens for ten minutes; whether a receiver with credit is such a one
 # it does not say. So a receive waits as long as it is to, and to be detached after so long is no failure.
 SERVICE_LINK_IDLE = 540.0
-_DENIALS = {conditions.UNAUTHORIZED, conditions.AUTH_FAILED}
 # What a bill calls a settlement that is asked for by this word.
 _KINDS = {"completed": "complete", "defered": "defer", "abandoned": "abandon", "suspended": "dead_letter"}
 
@@ -101,7 +101,7 @@ class AmqpTransport:
             task.result().distrust(path)
 
     async def _connect(self) -> AmqpLine:
-        line = await AmqpLine.connect(
+        line = await open_line(
             self._place,
             self._tokens,
             timeout=self.timeout,
@@ -110,35 +110,11 @@ class AmqpTransport:
         )
         if isinstance(credits := line.welcome.get(words.CREDITS), int):
             self.on_credits(credits)
-        try:
-            cbs = await RequestLink.open(line, words.CBS, timeout=self.timeout)
-        except BaseException:
-            line.cut(UNANSWERED, "no $cbs links")
-            raise
-
-        async def put(audience: str, kind: str, token: str) -> None:
-            request = {"operation": words.PUT_TOKEN, "type": kind, "name": audience}
-            answer, _ = await cbs.ask(request, token, timeout=self.timeout)
-            status = answer.get(words.CBS_STATUS)
-            if not isinstance(status, int) or not 200 <= status < 300:
-                raise _token_refusal(line, status, str(answer.get(words.CBS_STATUS_TEXT) or ""))
-
-        line.put_token = put
         return line
 
 
 def _is_over(task: asyncio.Task[AmqpLine]) -> bool:
     return task.cancelled() or task.exception() is not None or task.result().lost is not None
-
-
-def _token_refusal(line: AmqpLine, status: Any, description: str) -> TransportError:
-    if status == 404:
-        return TransportError(conditions.NOT_FOUND, description)
-    # Where another entity's token was taken, it is this entity that we may not use; else it is the key.
-    unauthorized = conditions.UNAUTHORIZED if line.has_grant else conditions.AUTH_FAILED
-    return TransportError(
-        unauthorized if status in (401, 403) else conditions.INTERNAL_ERROR, f"{status}: {description}"
-    )
 
 
 class _Slot:
@@ -172,11 +148,6 @@ class _Slot:
             task.cancel()
         elif task is not None and not _failed(task) and task.result().lost is None:
             task.result().abandon()
-
-
-def is_denial(error: BaseException | None) -> bool:
-    """Whether a token is missing, has ended, or does not have the claim."""
-    return isinstance(error, TransportError) and error.condition in _DENIALS
 
 
 def _loss_of(task: asyncio.Task[Any]) -> BaseException | None:

@@ -2,22 +2,28 @@
 
 `tests/sdk/test_privates.py` holds each of them against the SDK that is installed, so that a version that
 moves one is found there and not in an outage. If one is gone the client goes on without it, slower or less
-exact, as its text says. `pyproject.toml` bounds the version of the SDK for their sake, and a guard keeps
-every other module away from what the SDK marks as its own.
+exact, as its text says; only `transport="amqp"` cannot do without the last four, whose modules are therefore
+imported late. `pyproject.toml` bounds the version of the SDK for their sake, and a guard keeps every other
+module away from what the SDK marks as its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Iterator
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 # Modules of the SDK that turn what the caller gave into bytes.
 _ENCODERS = frozenset({"_encode", "_amqp_message", "message"})
 # The function of the SDK's clients, senders and receivers that connects, authenticates and attaches.
 _OPENER = "_open"
+log = logging.getLogger(__name__)
 
 
 def batch_keywords(client: Any) -> dict[str, Any]:
@@ -40,8 +46,12 @@ def link_limits(sender: Any) -> LinkLimits | None:
     """What an open sender takes; None if it does not tell.
 
     There is no public word for the largest single message, which Premium lets differ from a batch, and none
-    for either that does not make a batch. Without it nothing is refused before it is sent.
+    for either that does not make a batch. Without it nothing is refused before it is sent. A sender of our
+    own has a word for it.
     """
+    told = getattr(sender, "link_limits", None)
+    if isinstance(told, LinkLimits):
+        return told
     message = int(getattr(sender, "_max_message_size_on_link", 0) or 0)
     batch = int(getattr(sender, "_max_batch_size_on_link", 0) or 0)
     return LinkLimits(message, batch) if message and batch else None
@@ -132,3 +142,69 @@ def _frames(error: BaseException) -> Iterator[TracebackType]:
 def _module(frame: TracebackType) -> str:
     """The name of a frame's module, without its package."""
     return str(frame.tb_frame.f_globals.get("__name__", "")).rpartition(".")[2]
+
+
+def encode_by_sdk(raw: AmqpAnnotatedMessage) -> bytes:
+    """A message as the SDK writes it, with its span where the SDK is told to trace.
+
+    What our own AMQP sends is to be what the SDK would send, of every type that the SDK knows.
+    """
+    from azure.servicebus._common.tracing import trace_message
+    from azure.servicebus._pyamqp._encode import encode_payload
+    from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+
+    transport: Any = PyamqpTransport
+    outgoing: Any = trace_message(transport.to_outgoing_amqp_message(raw), amqp_transport=transport)
+    return bytes(encode_payload(bytearray(), outgoing))
+
+
+#: Where a refusal was heard: of the whole connection, of a link, or of one message.
+ErrorLevel = Literal["connection", "link", "message"]
+
+
+def sdk_error(level: ErrorLevel, condition: str, description: str) -> ServiceBusError:
+    """What the SDK raises for what a peer has said.
+
+    Whoever changes to our own AMQP catches the same classes, with the same conditions in them.
+    """
+    from azure.servicebus._pyamqp import error as amqp_error
+
+    kinds: dict[ErrorLevel, type[amqp_error.AMQPException]] = {
+        "connection": amqp_error.AMQPConnectionError,
+        "link": amqp_error.AMQPLinkError,
+        "message": amqp_error.MessageException,
+    }
+    kind, told = kinds[level], condition.encode()
+    try:
+        known: Any = amqp_error.ErrorCondition(told)
+    except ValueError:
+        return _as_raised(kind(told, description=description))
+    return _as_raised(
+        (amqp_error.MessageSendFailed if level == "message" else kind)(known, description=description)
+    )
+
+
+def sdk_token_error(status: int, description: str) -> ServiceBusError:
+    """What the SDK raises if `$cbs` does not take a token."""
+    from azure.servicebus._pyamqp import error as amqp_error
+
+    failure: Any = amqp_error.TokenAuthFailure
+    return _as_raised(failure(status, description))
+
+
+def sdk_request_error(what: str, status: int, condition: str | None, description: str) -> ServiceBusError:
+    """What the SDK raises for a request that `$management` refuses."""
+    from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+
+    refuse: Any = PyamqpTransport.handle_amqp_mgmt_error
+    try:
+        refuse(log, what, None if condition is None else condition.encode(), description, status)
+    except ServiceBusError as error:
+        return error
+    raise AssertionError("the SDK raises it")
+
+
+def _as_raised(error: Exception) -> ServiceBusError:
+    from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+
+    return PyamqpTransport.create_servicebus_exception(log, error)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
@@ -28,6 +29,7 @@ from .tls import with_shared_context
 
 log = logging.getLogger(__name__)
 C = TypeVar("C", bound=ServiceBusClient)
+B = TypeVar("B", bound=ServiceBusMessageBatch)
 SideName = Literal["primary", "secondary"]
 
 
@@ -102,6 +104,9 @@ class SdkSide:
     secret.
     """
 
+    #: How many calls at once a sender takes.
+    width = 1
+
     def __init__(
         self,
         address: str,
@@ -149,10 +154,9 @@ class SdkSide:
                 f"EntityPath= field; {path!r} cannot be sent to with it."
             )
 
-    @property
-    def batch_keywords(self) -> dict[str, Any]:
-        """What a batch has to be made with, so that the SDK's senders of this side take it as it is."""
-        return batch_keywords(self._sdk_client())
+    def make_batch(self, kind: type[B], size: int) -> B:
+        """An empty batch that the senders of this side take as it is."""
+        return kind(size, **batch_keywords(self._sdk_client()))
 
     def open_sender(
         self, path: str, *, is_topic: bool = False, keywords: Mapping[str, Any] | None = None

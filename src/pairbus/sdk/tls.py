@@ -15,6 +15,8 @@ from typing import Any
 
 import certifi
 
+from pairbus.errors import ConfigurationError
+
 # Whoever says one of these has told the SDK another way, or other certificates.
 _OWN_WAY = (
     "ssl_context",
@@ -31,6 +33,22 @@ def with_shared_context(keywords: Mapping[str, Any]) -> dict[str, Any]:
     if any(keywords.get(name) is not None for name in _OWN_WAY):
         return dict(keywords)
     return {**keywords, "ssl_context": _shared_context()}
+
+
+def context_for(keywords: Mapping[str, Any]) -> ssl.SSLContext:
+    """What an SDK client with these keywords trusts, for connections that are not the SDK's."""
+    given = keywords.get("ssl_context")
+    if isinstance(given, ssl.SSLContext):
+        return given
+    bundle = keywords.get("connection_verify")
+    if not isinstance(bundle, str):
+        return _shared_context()
+    try:
+        return ssl.create_default_context(cafile=bundle)
+    except OSError as error:  # also what the file holds is no certificate
+        raise ConfigurationError(
+            f"There is no certificate in {bundle}: give the PEM file of the CA as connection_verify ({error})"
+        ) from error
 
 
 @cache

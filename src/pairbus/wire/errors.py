@@ -2,6 +2,8 @@
 
 PairbusError
   TransportError        a peer refused something, or cannot be reached; `condition` says what it was
+    TokenRefused        `$cbs` did not take a token
+    TokenMissing        the credential gave none
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pairbus.errors import PairbusError
 CONNECTION_LOST = "pairbus:connection-lost"
 UNANSWERED = "pairbus:unanswered"
 SUSPECTED = "pairbus:suspected"
+_DENIALS = {conditions.UNAUTHORIZED, conditions.AUTH_FAILED}
 # What a peer says of what is in a message, and of nothing else, with a word for it.
 OF_A_MESSAGE = {
     conditions.MESSAGE_SIZE_EXCEEDED: "MessageTooLarge",
@@ -34,3 +37,20 @@ class TransportError(PairbusError):
         self.condition = condition
         self.description = description
         super().__init__(f"{condition}: {description}" if description else condition)
+
+
+class TokenRefused(TransportError):
+    """`$cbs` did not take a token; `status` is its word for why, 0 if it said none."""
+
+    def __init__(self, condition: str, description: str, status: int) -> None:
+        self.status = status
+        super().__init__(condition, description)
+
+
+class TokenMissing(TransportError):
+    """The credential gave no token; what it raised is the cause."""
+
+
+def is_denial(error: BaseException | None) -> bool:
+    """Whether a token is missing, has ended, or does not have the claim."""
+    return isinstance(error, TransportError) and error.condition in _DENIALS

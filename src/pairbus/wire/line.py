@@ -48,9 +48,10 @@ from pairbus.amqp.limits import MIN_IDLE_TIMEOUT
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError
 from pairbus.amqp.session import Session
+from pairbus.amqp.types import Symbol
 from pairbus.clock import Clock, SystemClock
 
-from .errors import CONNECTION_LOST, UNANSWERED, TransportError
+from .errors import CONNECTION_LOST, UNANSWERED, TokenMissing, TransportError
 from .tokens import TokenSource
 
 log = logging.getLogger(__name__)
@@ -70,11 +71,23 @@ _FULL_READ = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a namespace listens; `tls` is None for a plain line."""
+    """Where a namespace listens; `tls` is None for a plain line. `by_way_of` is the host and port to connect
+    to instead, where there is something between us that passes all on.
+    """
 
     host: str
     port: int
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+    by_way_of: tuple[str, int] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """What a socket is opened to."""
+        return self.by_way_of or (self.host, self.port)
+
+    def __str__(self) -> str:
+        host, port = self.address
+        return f"{host}:{port}"
 
 
 class LinkListener(Protocol):
@@ -90,7 +103,9 @@ class LinkListener(Protocol):
 class AmqpLine(asyncio.Protocol):
     """One connection. Made by `connect`."""
 
-    def __init__(self, place: Place, tokens: TokenSource, *, clock: Clock, container_id: str) -> None:
+    def __init__(
+        self, place: Place, tokens: TokenSource, *, clock: Clock, container_id: str, user_agent: str
+    ) -> None:
         self.place = place
         self.lost: TransportError | None = None
         self._tokens = tokens
@@ -101,6 +116,7 @@ class AmqpLine(asyncio.Protocol):
         self._machine = Connection(
             server=False,
             container_id=container_id,
+            properties={Symbol("product"): "pairbus", Symbol("user-agent"): user_agent},
             hostname=place.host,
             max_frame_size=_MAX_FRAME,
             idle_timeout=IDLE_TIMEOUT,
@@ -133,24 +149,31 @@ class AmqpLine(asyncio.Protocol):
         *,
         timeout: float,
         container_id: str = "pairbus-pump",
+        user_agent: str = "pairbus",
         clock: Clock | None = None,
     ) -> AmqpLine:
         """Open a connection; TransportError if that does not work in time."""
-        line = cls(place, tokens, clock=clock or SystemClock(), container_id=container_id)
+        line = cls(
+            place,
+            tokens,
+            clock=clock or SystemClock(),
+            container_id=container_id,
+            user_agent=user_agent,
+        )
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.get_running_loop().create_connection(
-                    lambda: line, place.host, place.port, ssl=place.tls
+                    lambda: line, *place.address, ssl=place.tls
                 )
                 await line._opened
         except TimeoutError:
-            line.cut(UNANSWERED, f"{place.host}:{place.port} did not answer within {timeout:g} s")
+            line.cut(UNANSWERED, f"{place} did not answer within {timeout:g} s")
             raise line._error() from None
         except ssl.SSLCertVerificationError as error:
             how = "give the certificate of its CA as ca_file"
-            raise TransportError(CONNECTION_LOST, f"{place.host}:{place.port}: {error}; {how}") from error
+            raise TransportError(CONNECTION_LOST, f"{place}: {error}; {how}") from error
         except OSError as error:  # refused, unreachable, no such name, TLS
-            raise TransportError(CONNECTION_LOST, f"{place.host}:{place.port}: {error}") from error
+            raise TransportError(CONNECTION_LOST, f"{place}: {error}") from error
         except asyncio.CancelledError:
             line.cut(CONNECTION_LOST, "called off")
             raise
@@ -247,7 +270,7 @@ class AmqpLine(asyncio.Protocol):
         try:
             token = await self._tokens.token(audience, self._clock.now())
         except Exception as error:  # whatever a credential raises: its service is away, or it is not allowed
-            raise TransportError(
+            raise TokenMissing(
                 conditions.AUTH_FAILED, f"the credential gave no token: {type(error).__name__}: {error}"
             ) from error
         await self.put_token(audience, token.kind, token.value)

@@ -196,6 +196,23 @@ class SenderLink(LinkEnd):
                 on_fates(wave.fates)
         return [wave.errors.get(index) for index in range(len(transfers))]
 
+    async def send_one(self, payload: bytes, message_format: int) -> tuple[TransportError | None, Fate]:
+        """Send one payload, without a deadline: its outcome, None being success, and what became of it.
+
+        Whoever cancels this hears nothing more of it.
+        """
+        if self.lost is not None:
+            return self.lost, "unsent"
+        wave = Wave(self.line.loop, 1)
+        self._waiting.append((payload, message_format, wave, 0))
+        self._send_waiting()
+        try:
+            await wave.future
+        except asyncio.CancelledError:
+            self._give_up(wave, TransportError(UNANSWERED, "called off"))
+            raise
+        return wave.errors.get(0), wave.fates[0]
+
     def _send_waiting(self) -> None:
         waiting, link, waves = self._waiting, self.link, self._waves
         room, limit = link.sendable, self.max_message_size or inf

@@ -6,16 +6,13 @@ only the SDK knows: web sockets, a proxy, an address of its own.
 
 from __future__ import annotations
 
-from typing import Any
-
-from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus import TransportType
 
+from pairbus.client.tokens import tokens_of
 from pairbus.pump import Side as PumpSide
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.transport import Transport
 from pairbus.sdk.side import SdkSide
-from pairbus.wire.tokens import CbsToken, CredentialTokens, FixedToken, SasTokens, TokenSource
 
 # Keywords of the SDK that change how it reaches a namespace.
 _SDK_ONLY = ("http_proxy", "custom_endpoint_address", "ssl_context")
@@ -37,7 +34,7 @@ def pump_side(side: SdkSide) -> PumpSide:
     ca_file = verify if isinstance(verify, str) else None
     if side.credential is None:
         return PumpSide(connection_string=side.address, ca_file=ca_file)
-    return PumpSide(host=side.address, token_source=_tokens(side.credential), ca_file=ca_file)
+    return PumpSide(host=side.address, token_source=tokens_of(side), ca_file=ca_file)
 
 
 def _needs_sdk(side: SdkSide) -> bool:
@@ -45,23 +42,3 @@ def _needs_sdk(side: SdkSide) -> bool:
     return keywords.get("transport_type") is TransportType.AmqpOverWebsocket or any(
         keywords.get(name) is not None for name in _SDK_ONLY
     )
-
-
-def _tokens(credential: Any) -> TokenSource:
-    if isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
-        return _KeyTokens(credential)
-    return CredentialTokens(credential)
-
-
-class _KeyTokens:
-    """Tokens of a key or signature that its owner may replace while the client runs."""
-
-    def __init__(self, credential: AzureNamedKeyCredential | AzureSasCredential) -> None:
-        self._credential = credential
-
-    async def token(self, audience: str, now: float) -> CbsToken:
-        """A token for an audience."""
-        if isinstance(self._credential, AzureSasCredential):
-            return await FixedToken(self._credential.signature).token(audience, now)
-        name, key = self._credential.named_key
-        return await SasTokens(name, key).token(audience, now)

@@ -20,9 +20,11 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle
 from typing import Any
 
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
@@ -139,7 +141,7 @@ class BacklogRoute:
             path=path,
             limit=self.limit,
             batch_limit=self.batch_limit,
-            batch_keywords=self._side.batch_keywords,
+            new_batch=partial(self._side.make_batch, ServiceBusMessageBatch),
             compresses=self._options.compress_oversized,
             now_ms=int(self._wall_clock() * 1000),
         )
@@ -217,7 +219,8 @@ class BacklogRoute:
             if ending is Ending.DONE:
                 self._succeeded(queue)
                 return queue
-            if ending is Ending.OUT_OF_TIME and wanted.stops_at > self._timers.now():
+            is_silent = ending is Ending.OUT_OF_TIME and wanted.stops_at > self._timers.now()
+            if is_silent and sender not in self._openings:  # or somebody has begun it already
                 await self._open_others(sender, wanted)
 
     async def _try_queue(self, queue: str, wanted: _Round) -> Ending:
@@ -228,7 +231,8 @@ class BacklogRoute:
             ending = await link.wait_turn(ticket, wanted.deadline)
             if ending is not Ending.TURN:
                 return ending
-        link.is_busy = True
+        else:
+            link.take_turn()
         try:
             while True:
                 began = self._timers.now()
@@ -315,7 +319,7 @@ class BacklogRoute:
         if verdict.action is Action.THROTTLED:
             link.rest(verdict.wait)
             return False
-        link.discard()
+        link.discard_after(ticket)
         self._remove(queue, link, failure.summary)
         return True
 
@@ -354,6 +358,8 @@ class BacklogRoute:
 
     def _remove(self, queue: str, link: SendLink, reason: str) -> None:
         now = self._timers.now()
+        if queue not in self.rotation.usable(now):
+            return  # by another call that was under way at the same time
         self.rotation.fail(queue, now, reason=reason)
         self._tell_rotation(now)
         link.send_away()
@@ -457,6 +463,7 @@ class BacklogRoute:
                 lambda: self._side.open_sender(queue),
                 graveyard=self._around.graveyard,
                 timers=self._timers,
+                width=self._side.width,
                 idle_closure=self._idle_closure,
             )
         return link

@@ -127,6 +127,7 @@ class PairedEntity:
             open_sender,
             graveyard=self._around.graveyard,
             timers=self._timers,
+            width=self._side.width,
             idle_closure=idle_closure,
             on_late=on_late,
         )
@@ -141,7 +142,8 @@ class PairedEntity:
             ending = await link.wait_turn(attempt, attempt.deadline)
             if ending is not Ending.TURN:
                 return self._left(attempt, ending)
-        link.is_busy = True
+        else:
+            link.take_turn()
         try:
             while True:
                 if link.is_resting:
@@ -219,7 +221,7 @@ class PairedEntity:
             return Action.COUNT
         self._record(attempt, verdict, failure)
         if verdict.is_counted:
-            link.discard()
+            link.discard_after(attempt)
         return self._cope(link, attempt, verdict)
 
     def _record(self, ticket: Ticket, verdict: Ruling, failure: Failure | None) -> None:
@@ -265,7 +267,7 @@ class PairedEntity:
             attempt.failures = 1  # its turn is kept, however often it is told to wait
             return action
         attempt.failures += 1
-        link.failures += 1
+        link.count_failure(attempt)
         link.rest(self._options.retry_delay_after(link.failures))
         return action
 

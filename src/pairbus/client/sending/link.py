@@ -1,10 +1,12 @@
-"""One SDK sender behind a line of callers, with a deadline that holds.
+"""One sender behind a line of callers, with a deadline that holds.
 
 Theory of operation
 -------------------
 
 1. SDK senders are not safe for several callers at once. So there is a line: one caller at a time has the
-   *turn*, the others wait in order. Whoever has the turn may make several calls before it passes it on.
+   *turn*, the others wait in order. Whoever has the turn may make several calls before it passes it on. A
+   sender of our own AMQP has room for many: there are as many turns as its *width*, but only while it is
+   known to work. Else one goes ahead, and the others follow when it has shown the way.
 2. Whoever waits for the SDK can be called away at any moment: when its time is over, when a failover abandons
    it, when it is cancelled. What the SDK then does with the cancellation concerns nobody.
 3. A sender that has to connect first may take its time with that. Its call runs in a task of its own, in the
@@ -21,6 +23,9 @@ Theory of operation
    message may have left before that was noticed: that attempt has an unknown outcome, which is told.
 7. One watchdog a link. It is set for the end of the first call and looks again when it comes too early, since
    a timer a call would cost more than the rest of this file.
+8. A sender with several callers that is buried for the sake of one is left to the others until their calls
+   end: it closes after them. Only a call that has waited for a while is a reason to bury it; a caller that
+   is cancelled sooner has other reasons than the peer.
 """
 
 from __future__ import annotations
@@ -47,6 +52,8 @@ __all__ = ["Ending", "SdkOperation", "SendLink", "Ticket", "fate_of"]
 _REMINDER = 1.0
 # How long those in line wait, for the sake of order, for a call that is being given up.
 _MOMENT = 0.25
+# A peer that is well has answered by then.
+_PATIENCE = 1.0
 _OWN_CANCELLATION = "the SDK cancelled its own call"
 
 SdkOperation = Callable[[SdkSender], Coroutine[Any, Any, Any]]
@@ -74,12 +81,13 @@ class SendLink:
         *,
         graveyard: Graveyard,
         timers: Timers,
+        width: int = 1,
         idle_closure: Callable[[BaseException, float], Fate | None] | None = None,
         on_late: Callable[[BaseException | None], object] | None = None,
     ) -> None:
-        """`idle_closure` tells what became of a call whose error after so many idle seconds is rule 6's, and
-        None where it is not; `on_late` hears
-        what the SDK raised, or None for a success, in a call that had been abandoned.
+        """`width` is how many calls a sender takes at once; `idle_closure` tells what became of a call whose
+        error after so many idle seconds is rule 6's, and None where it is not; `on_late` hears what the SDK
+        raised, or None for a success, in a call that had been abandoned.
         """
         self._open_sender = open_sender
         self._graveyard = graveyard
@@ -89,26 +97,29 @@ class SendLink:
         self._loop = asyncio.get_running_loop()
         self._sender: SdkSender | None = None
         self._waiting: deque[Ticket] = deque()
-        #: Whether somebody has the turn.
-        self.is_busy = False
+        self._width = width
+        self._taken = 0  # turns
         #: Failures in a row; whoever uses the link counts them.
         self.failures = 0
+        self._failed: SdkSender | None = None
         self._is_closing = False
-        # Who waits for a call, and what closing waits for while somebody does.
-        self._caller: Ticket | None = None
+        # Who waits for a call, until when, and what closing waits for while somebody does.
+        self._callers: dict[Ticket, float] = {}
         self._parting: asyncio.Future[None] | None = None
         self._evacuation: TimerHandle | None = None
         # Whether the present sender is connected, as far as its last call tells.
         self._is_proven = False
-        self._resting: Ticket | None = None
+        self._resting: dict[Ticket, None] = {}
+        self._rest_timer: TimerHandle | None = None
         self._rest_until = 0.0
         #: When the present sender last did what it was asked to; None for one that has done nothing yet.
         self.last_success: float | None = None
-        self._call_ends = 0.0
         self._watchdog: TimerHandle | None = None
         self._watchdog_at = 0.0
         # Calls that nobody waits for, with their senders, until their time is over.
         self._left_behind: dict[asyncio.Task[Any], tuple[SdkSender, TimerHandle]] = {}
+        # Senders that are used no more but by those whose calls are under way.
+        self._retired: list[SdkSender] = []
 
     @property
     def limits(self) -> LinkLimits | None:
@@ -118,14 +129,33 @@ class SendLink:
     @property
     def length(self) -> int:
         """How many wait or have the turn."""
-        return len(self._waiting) + self.is_busy
+        return len(self._waiting) + self._taken
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether a call is under way."""
+        return bool(self._callers)
 
     # -- the line
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether all turns are taken."""
+        return self._taken > 0 and (self._taken >= self._width or not self._works)
+
+    @property
+    def _works(self) -> bool:
+        """Whether the sender is connected, as far as is known."""
+        return self._is_proven and (self._width == 1 or not getattr(self._sender, "is_lost", False))
+
+    def take_turn(self) -> None:
+        """Have a turn of a link that is not busy."""
+        self._taken += 1
 
     async def wait_turn(self, ticket: Ticket, deadline: float | None) -> Ending:
         """Wait in line, before `deadline`: TURN, OUT_OF_TIME or ABANDONED. Take no turn without `pass_turn`.
 
-        Only for a busy link; where nobody has the turn, take it by setting `is_busy`.
+        Only for a busy link; of one that is not, take it.
         """
         waiter = ticket.waiter(self._loop)
         self._waiting.append(ticket)
@@ -142,13 +172,13 @@ class SendLink:
 
     def pass_turn(self) -> None:
         """Give the turn to the first in line, if there is anybody."""
-        if self._evacuation is not None:
+        self._taken -= 1
+        if self._evacuation is not None and not self._callers:
             self._end_evacuation()
-        while self._waiting:
+        while self._waiting and not self.is_busy:
             if self._waiting.popleft().end(Ending.TURN):
-                return
-        self.is_busy = False
-        if self._is_closing:
+                self._taken += 1
+        if self._is_closing and not self._taken:
             self.discard()
 
     def send_away(self) -> None:
@@ -157,14 +187,15 @@ class SendLink:
             self._waiting.popleft().abandon()
 
     def evacuate(self) -> None:
-        """Abandon everybody, in order: those in line after the one whose call is under way, which takes a
+        """Abandon everybody, in order: those in line after those whose calls are under way, which take a
         moment to get out of it.
         """
         self.wake()
-        if self._caller is None:
+        if not self._callers:
             self.send_away()
             return
-        self._caller.abandon()
+        for ticket in list(self._callers):
+            ticket.abandon()
         for ticket in self._waiting:
             ticket.is_abandoned = True
         if self._evacuation is None:
@@ -194,31 +225,39 @@ class SendLink:
                 return Ending.OUT_OF_TIME
             ends = deadline
         ticket.called_at = now
-        self._caller, self._call_ends = ticket, ends
+        self._callers[ticket] = ends
         if self._watchdog is None or ends < self._watchdog_at:
             self._set_watchdog(ends)
-        sender = self._sender if self._is_proven else None
+        sender = self._sender if self._works else None
         ticket.is_sent = sender is not None
+        ticket.sender = sender
+        worked_at = self.last_success
         try:
             if sender is None:
-                ending = await self._call_in_task(ticket, operation)
+                ending = await self._call_in_task(ticket, operation, ends)
             else:
                 ending = await self._call_in_place(ticket, operation, sender)
+            if ticket.sender is self._sender:
+                self._is_proven = ending is Ending.DONE
+                if ending is Ending.DONE:
+                    self.last_success = self._timers.now()
         finally:
-            self._leave_call()
+            self._leave_call(ticket)
         if ending is Ending.DONE:
-            self.last_success, self._is_proven = self._timers.now(), True
             return ending
-        self._is_proven = False
-        if ending is Ending.FAILED and (fate := self._fate_if_idle(ticket, now)) is not None:
+        if ending is Ending.FAILED and (fate := self._fate_if_idle(ticket, now, worked_at)) is not None:
             ticket.unknown += fate == "unknown"
-            self.discard()
+            self.discard_after(ticket)
             return await self.call(ticket, operation, limit=limit, deadline=deadline)
         return ending
 
-    def _leave_call(self) -> None:
-        self._caller = None
-        if self._parting is not None and not self._parting.done():
+    def _leave_call(self, ticket: Ticket) -> None:
+        del self._callers[ticket]
+        if self._retired:
+            self._bury_retired()
+        if self._resting:
+            self._look_at_rest()
+        if self._parting is not None and not self._callers and not self._parting.done():
             self._parting.set_result(None)
 
     async def _call_in_place(self, ticket: Ticket, operation: SdkOperation, sender: SdkSender) -> Ending:
@@ -229,9 +268,11 @@ class SendLink:
         try:
             ticket.value = await operation(sender)
         except asyncio.CancelledError:
-            self._bury_sender()
             ending = ticket.vacate()
-            if task.cancelling() > cancelling:  # somebody else wants the task to end
+            is_foreign = task.cancelling() > cancelling  # somebody else wants the task to end
+            if not is_foreign or self._has_waited(ticket):
+                self._bury_sender(of=sender)
+            if is_foreign:
                 raise
             ticket.error = None if ending is not None else ConnectionAbortedError(_OWN_CANCELLATION)
             return ending or Ending.FAILED
@@ -242,19 +283,24 @@ class SendLink:
         ticket.vacate()
         return Ending.DONE
 
-    async def _call_in_task(self, ticket: Ticket, operation: SdkOperation) -> Ending:
+    def _has_waited(self, ticket: Ticket) -> bool:
+        """Rule 8."""
+        waited = self._timers.now() - (ticket.called_at or 0.0)
+        return self._width == 1 or waited >= _PATIENCE
+
+    async def _call_in_task(self, ticket: Ticket, operation: SdkOperation, ends: float) -> Ending:
         waiter = ticket.waiter(self._loop)
         task = self._loop.create_task(self._perform(operation, waiter, ticket))
         try:
             ending = await waiter
         except asyncio.CancelledError:
-            self._give_up(task)
+            self._give_up(task, ticket)
             raise
         if ending is not Ending.ANSWERED:
             if ending is Ending.ABANDONED and self._on_late is not None and not self._is_closing:
-                self._leave_behind(task)
+                self._leave_behind(task, ticket, ends)
             else:
-                self._give_up(task)
+                self._give_up(task, ticket)
             ticket.error = None
             return ending
         return _read(ticket, task)
@@ -264,6 +310,7 @@ class SendLink:
             sender = self._sender
             if sender is None:
                 sender = self._sender = self._open_sender()
+            ticket.sender = sender
             await sender.__aenter__()
             if waiter.done():
                 raise _GivenUp
@@ -274,11 +321,11 @@ class SendLink:
             if not waiter.done():
                 waiter.set_result(Ending.ANSWERED)
 
-    def _fate_if_idle(self, ticket: Ticket, called_at: float) -> Fate | None:
+    def _fate_if_idle(self, ticket: Ticket, called_at: float, worked_at: float | None) -> Fate | None:
         # The next sender has no success yet, so that this is not said twice in a row.
-        if self._idle_closure is None or self.last_success is None or ticket.error is None:
+        if self._idle_closure is None or worked_at is None or ticket.error is None:
             return None
-        return self._idle_closure(ticket.error, called_at - self.last_success)
+        return self._idle_closure(ticket.error, called_at - worked_at)
 
     async def run(
         self, ticket: Ticket, operation: SdkOperation, *, limit: float, deadline: float | None = None
@@ -288,7 +335,8 @@ class SendLink:
             ending = await self.wait_turn(ticket, deadline)
             if ending is not Ending.TURN:
                 return ending
-        self.is_busy = True
+        else:
+            self.take_turn()
         try:
             return await self.call(ticket, operation, limit=limit, deadline=deadline)
         finally:
@@ -302,8 +350,10 @@ class SendLink:
 
     @property
     def is_resting(self) -> bool:
-        """Whether the next call has to wait."""
-        return self._rest_until > 0.0 and self._rest_until > self._timers.now()
+        """Whether the next call has to wait: for the end of the rest, or for one that shows the way."""
+        if self._rest_until > 0.0 and self._rest_until > self._timers.now():
+            return True
+        return bool(self._callers) and not self._works
 
     async def rest_out(self, ticket: Ticket, deadline: float | None) -> Ending:
         """With the turn: wait for the end of the rest: RESTED, OUT_OF_TIME or ABANDONED."""
@@ -311,32 +361,60 @@ class SendLink:
             if ticket.is_abandoned:
                 return Ending.ABANDONED
             waiter = ticket.waiter(self._loop)
-            if deadline is not None and deadline <= self._rest_until:
-                timer = self._timers.call_at(deadline, ticket.expire)
-            else:
-                timer = self._timers.call_at(self._rest_until, ticket.rested)
-            self._resting = ticket
+            timer = None if deadline is None else self._timers.call_at(deadline, ticket.expire)
+            self._resting[ticket] = None
+            self._look_at_rest()
             try:
                 ending = await waiter
             finally:
-                self._resting = None
-                timer.cancel()
+                del self._resting[ticket]
+                if timer is not None:
+                    timer.cancel()
+                if not self._resting:
+                    self._stop_rest_timer()
             if ending is not Ending.RESTED:
                 return ending
         return Ending.RESTED
 
+    def _look_at_rest(self) -> None:
+        """Let all who rest go on, in their order, when the rest is over; one timer for all of them."""
+        self._stop_rest_timer()
+        if not self.is_resting:
+            self._end_rests()
+        elif self._rest_until > self._timers.now():
+            self._rest_timer = self._timers.call_at(self._rest_until, self._look_at_rest)
+
     def wake(self) -> None:
         """End the rest: something has changed."""
         self._rest_until = 0.0
-        if self._resting is not None:
-            self._resting.rested()
+        self._end_rests()
+
+    def _end_rests(self) -> None:
+        for ticket in list(self._resting):
+            ticket.rested()
+
+    def _stop_rest_timer(self) -> None:
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
 
     # -- the sender
 
     def discard(self) -> None:
-        """Use a new sender from now on; not while a call is under way."""
-        if self._caller is None:
+        """Use a new sender from now on; not while a call is under way on one that takes no other."""
+        if self._width > 1 or not self._callers:
             self._bury_sender()
+
+    def count_failure(self, ticket: Ticket) -> None:
+        """One more failure in a row; those that were under way on one sender when it failed are one."""
+        if ticket.sender is None or ticket.sender is not self._failed:
+            self.failures += 1
+        self._failed = ticket.sender
+
+    def discard_after(self, ticket: Ticket) -> None:
+        """The same, unless that is done since the ticket's last call."""
+        if ticket.sender is self._sender:
+            self.discard()
 
     async def close(self, grace: float) -> None:
         """Send away who waits, give the call that is under way so many seconds to end, and close.
@@ -345,12 +423,11 @@ class SendLink:
         """
         self._is_closing = True
         self.send_away()
-        if self._caller is not None:
+        if self._callers:
             self._parting = self._loop.create_future()
             await asyncio.wait({self._parting}, timeout=grace)
-        for ticket in (self._caller, self._resting):
-            if ticket is not None:
-                ticket.abandon()
+        for ticket in (*self._callers, *self._resting):
+            ticket.abandon()
         if self._watchdog is not None:
             self._watchdog.cancel()
             self._watchdog = None
@@ -358,22 +435,24 @@ class SendLink:
             self._end_late(task)
         self.discard()  # or else whoever has the turn does it
 
-    def _give_up(self, task: asyncio.Task[Any]) -> None:
+    def _give_up(self, task: asyncio.Task[Any], ticket: Ticket) -> None:
         """Nobody waits for this call any more, and nobody knows what it has done to its sender."""
         task.add_done_callback(_look_away)
-        if self._sender is None:
+        if self._width > 1 or ticket.sender is not self._sender or self._sender is None:
             task.cancel()
+            self._bury_sender(of=ticket.sender)
         else:
             self._bury_sender(after=task)
 
-    def _leave_behind(self, task: asyncio.Task[Any]) -> None:
+    def _leave_behind(self, task: asyncio.Task[Any], ticket: Ticket, ends: float) -> None:
         """Nobody waits for this call any more, but what it meets within its own time is told."""
-        sender = self._sender
+        sender: SdkSender | None = ticket.sender
         if sender is None:
-            self._give_up(task)
+            self._give_up(task, ticket)
             return
-        self._forget_sender()
-        timer = self._timers.call_at(self._call_ends, lambda: self._end_late(task))
+        if sender is self._sender:
+            self._forget_sender()
+        timer = self._timers.call_at(ends, lambda: self._end_late(task))
         self._left_behind[task] = (sender, timer)
         task.add_done_callback(self._hear_late)
 
@@ -383,7 +462,7 @@ class SendLink:
             return
         sender, timer = left
         timer.cancel()
-        self._graveyard.bury(sender)
+        self._retire(sender)
         error = task.exception()
         if self._on_late is not None and not isinstance(error, _GivenUp):
             self._on_late(error)
@@ -392,12 +471,30 @@ class SendLink:
         sender, timer = self._left_behind.pop(task)
         timer.cancel()
         task.add_done_callback(_look_away)
-        self._graveyard.bury(sender, after=task)
+        self._retire(sender, after=task)
 
-    def _bury_sender(self, after: asyncio.Task[Any] | None = None) -> None:
-        if self._sender is not None:
-            self._graveyard.bury(self._sender, after=after)
-        self._forget_sender()
+    def _bury_sender(self, after: asyncio.Task[Any] | None = None, *, of: SdkSender | None = None) -> None:
+        if self._sender is not None and of in (None, self._sender):
+            self._retire(self._sender, after=after)
+            self._forget_sender()
+
+    def _retire(self, sender: SdkSender, after: asyncio.Task[Any] | None = None) -> None:
+        """Bury a sender, when the last call that is under way on it has ended if there may be several."""
+        if self._width == 1:
+            self._graveyard.bury(sender, after=after)
+            return
+        if after is not None:
+            after.cancel()
+        if sender not in self._retired:
+            self._retired.append(sender)
+        self._bury_retired()
+
+    def _bury_retired(self) -> None:
+        used = {id(ticket.sender) for ticket in self._callers}
+        used |= {id(sender) for sender, _ in self._left_behind.values()}
+        for sender in [sender for sender in self._retired if id(sender) not in used]:
+            self._retired.remove(sender)
+            self._graveyard.bury(sender)
 
     def _forget_sender(self) -> None:
         self._sender = None
@@ -414,15 +511,13 @@ class SendLink:
 
     def _look(self) -> None:
         self._watchdog = None
-        caller = self._caller
-        if caller is None:
+        if not self._callers:
             return
         now = self._timers.now()
-        if now < self._call_ends:
-            self._set_watchdog(self._call_ends)
-            return
-        caller.expire()
-        self._set_watchdog(now + _REMINDER)
+        for ticket in [ticket for ticket, ends in self._callers.items() if ends <= now]:
+            self._callers[ticket] = now + _REMINDER
+            ticket.expire()
+        self._set_watchdog(min(self._callers.values()))
 
 
 def _read(ticket: Ticket, task: asyncio.Task[Any]) -> Ending:

@@ -37,6 +37,7 @@ class Ticket:
         "failures",
         "is_abandoned",
         "is_sent",
+        "sender",
         "unknown",
         "value",
     )
@@ -52,6 +53,8 @@ class Ticket:
         self.unknown = 0
         #: Whether the last call has come to more than the opening of a link.
         self.is_sent = False
+        #: What the last call was made on, if it came to that.
+        self.sender: Any = None
         #: When the last call began; None if it has not come to a call since the ticket joined the line.
         self.called_at: float | None = None
         #: What the SDK gave or raised.

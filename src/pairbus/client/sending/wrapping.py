@@ -5,10 +5,9 @@ What is near the limit is measured; all else is known to fit by the size of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -45,8 +44,8 @@ class Wrapping:
     path: str
     limit: int
     batch_limit: int
-    #: What the SDK makes batches with.
-    batch_keywords: Mapping[str, Any]
+    #: Makes an empty batch of this many bytes.
+    new_batch: Callable[[int], ServiceBusMessageBatch]
     compresses: bool
     now_ms: int
 
@@ -85,7 +84,7 @@ class Wrapping:
 
     def _batch(self, wrapped: list[WrappedMessage]) -> ServiceBusMessageBatch:
         # The SDK does not count the envelope of a batch, which repeats ids of its first message.
-        batch = ServiceBusMessageBatch(self.batch_limit - BATCH_RESERVE, **self.batch_keywords)
+        batch = self.new_batch(self.batch_limit - BATCH_RESERVE)
         for one in wrapped:
             batch.add_message(one.message)
         return batch

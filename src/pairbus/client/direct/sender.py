@@ -1,0 +1,229 @@
+"""A sender on our own AMQP, with the methods of the SDK's that are used, and its errors.
+
+1. One line a sender, as with the SDK: what breaks one breaks no other, and what ends one needs no other.
+2. Any number of callers may send at once. Their transfers leave in order, and each waits for its own answer.
+3. Deadlines are the callers': whoever stops waiting cancels its call, which leaves nothing behind. What was
+   on the way then may arrive.
+4. A link that was lost is opened again by the next call, on the same line if that is still there. What is
+   raised on the way to an open link comes out of `_open`, by which it is known that nothing was sent.
+5. What is under way when it is closed is lost: whoever shares it closes it after the last call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from azure.servicebus import ServiceBusMessageBatch
+
+from pairbus import words
+from pairbus.amqp.types import Array
+from pairbus.clock import SystemClock
+from pairbus.sdk.privates import ErrorLevel, LinkLimits, sdk_request_error
+from pairbus.wire.errors import CONNECTION_LOST, TransportError, is_denial
+from pairbus.wire.line import AmqpLine, Place
+from pairbus.wire.links import BATCH_FORMAT, SenderLink
+from pairbus.wire.requests import RequestLink
+from pairbus.wire.sign_in import open_line
+from pairbus.wire.tokens import TokenSource
+
+from .batch import EncodedBatch
+from .encoding import encode_message, routing_of, scheduled_copy
+from .refusals import as_sdk_error
+
+# Longer than any caller waits: its own deadline comes first.
+_PATIENCE = 300.0
+# What the SDK takes for the largest where a link does not tell.
+_LARGEST = 1024 * 1024
+_LARGEST_BATCH, _LARGEST_STANDARD_BATCH = 1024 * 1024, 256 * 1024
+_CLOSED = "The handler has already been shutdown. Please use ServiceBusClient to create a new instance."
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """How to get into a namespace: where it is, with which tokens, and by which names."""
+
+    place: Place
+    tokens: TokenSource
+    container_id: str
+    user_agent: str
+
+
+class AmqpSender:
+    """Sends to one entity."""
+
+    def __init__(self, entrance: Entrance, path: str) -> None:
+        self.entity_name = path
+        self._entrance = entrance
+        self._line: AmqpLine | None = None
+        self._link: SenderLink | None = None
+        self._requests: RequestLink | None = None
+        self._opening: asyncio.Task[SenderLink] | None = None
+        self._asking = asyncio.Lock()
+        self._is_closed = False
+
+    async def __aenter__(self) -> AmqpSender:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        await self.close()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the next call has to connect again."""
+        return self._link is None or self._link.lost is not None
+
+    @property
+    def link_limits(self) -> LinkLimits | None:
+        """The largest message and batch that the link takes; None before it was open."""
+        if self._link is None or self._link.link.remote_attach is None:
+            return None
+        message = self._link.max_message_size or _LARGEST
+        told = (self._link.link.remote_attach.properties or {}).get(words.BATCH_SIZE)
+        if isinstance(told, int) and told > 0:
+            return LinkLimits(message, int(told))
+        return LinkLimits(message, _LARGEST_BATCH if message >= _LARGEST_BATCH else _LARGEST_STANDARD_BATCH)
+
+    # -- sending
+
+    async def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
+        """Send a message, a list or a batch; done when the service has taken all of it."""
+        link = self._link
+        if link is None or link.lost is not None or self._is_closed:
+            link = await self._open()
+        form = 0
+        if isinstance(message, ServiceBusMessageBatch):
+            payload, form = message.encode(), BATCH_FORMAT  # type: ignore[attr-defined]  # an EncodedBatch
+        elif isinstance(message, Sequence):
+            batch = await self.create_message_batch()
+            for one in message:
+                batch.add_message(one)
+            payload, form = batch.encode(), BATCH_FORMAT
+        else:
+            payload = encode_message(message)
+        error, fate = await link.send_one(payload, form)
+        if error is not None:
+            is_of_message = fate == "refused" or link.lost is None
+            raise as_sdk_error(error, "message" if is_of_message else _level(link.line))
+
+    async def create_message_batch(self, max_size_in_bytes: int | None = None) -> EncodedBatch:
+        """An empty batch, as large as the link takes."""
+        await self._open()
+        limits = self.link_limits
+        assert limits is not None, "an open link has limits"
+        if max_size_in_bytes and max_size_in_bytes > limits.batch:
+            raise ValueError(
+                f"Max message size: {max_size_in_bytes} is too large, "
+                f"acceptable max batch size is: {limits.batch} bytes."
+            )
+        return EncodedBatch(max_size_in_bytes or limits.batch)
+
+    # -- requests
+
+    async def schedule_messages(self, messages: Any, schedule_time_utc: Any) -> list[int]:
+        """Have a message, or several, enqueued at a time; their sequence numbers."""
+        listed = list(messages) if isinstance(messages, Sequence) else [messages]
+        entries = []
+        for message in listed:
+            stamped = scheduled_copy(message, schedule_time_utc)
+            entries.append({**routing_of(stamped), "message": encode_message(stamped)})
+        answer = await self._ask("schedule-message", {"messages": entries}, "Scheduling messages failed.")
+        found = {str(key): value for key, value in answer.items()} if isinstance(answer, dict) else {}
+        return [int(number) for number in found.get("sequence-numbers", ())]
+
+    async def cancel_scheduled_messages(self, sequence_numbers: Any) -> None:
+        """Cancel what was scheduled."""
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        body = {"sequence-numbers": Array(numbers, int)}
+        await self._ask("cancel-scheduled-message", body, "Service request failed.")
+
+    async def _ask(self, operation: str, body: dict[str, Any], what: str) -> Any:
+        requests = await self._open_requests()
+        try:
+            request = {"operation": f"{words.OPERATION_PREFIX}{operation}"}
+            answer, found = await requests.ask(request, body, timeout=_PATIENCE)
+        except TransportError as error:
+            raise as_sdk_error(error, _level(self._line)) from error
+        status = answer.get(words.STATUS)
+        if status == 200:
+            return found
+        condition = answer.get(words.STATUS_CONDITION)
+        text = str(answer.get(words.STATUS_TEXT) or "")
+        number = status if isinstance(status, int) else 0
+        raise sdk_request_error(what, number, None if condition is None else str(condition), text)
+
+    async def _open_requests(self) -> RequestLink:
+        # Named like its elder: what is raised here was raised before anything was sent.
+        async def _open() -> RequestLink:
+            link = await self._open()
+            try:
+                return await RequestLink.open(
+                    link.line, f"{self.entity_name}/{words.MANAGEMENT}", timeout=_PATIENCE
+                )
+            except TransportError as error:
+                raise as_sdk_error(error, "link") from error
+
+        async with self._asking:
+            if self._requests is None or self._requests.lost is not None:
+                self._requests = await _open()
+            return self._requests
+
+    # -- opening and closing
+
+    async def _open(self) -> SenderLink:
+        if self._is_closed:
+            raise ValueError(_CLOSED)
+        if self._link is not None and self._link.lost is None:
+            return self._link
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.get_running_loop().create_task(self._attach())
+            self._opening.add_done_callback(_look_away)
+        try:
+            return await asyncio.shield(self._opening)
+        except TransportError as error:
+            raise as_sdk_error(error, _level(self._line)) from error
+
+    async def _attach(self) -> SenderLink:
+        way, line = self._entrance, self._line
+        if line is None or line.lost is not None:
+            self._line = None
+            line = self._line = await open_line(
+                way.place,
+                way.tokens,
+                timeout=_PATIENCE,
+                container_id=way.container_id,
+                user_agent=way.user_agent,
+                clock=SystemClock(),
+            )
+        elif self._link is not None and is_denial(self._link.lost):
+            line.distrust(self.entity_name)
+        await line.authorize(self.entity_name)
+        link = self._link = await SenderLink.open(line, self.entity_name, timeout=_PATIENCE)
+        return link
+
+    async def close(self) -> None:
+        """Close the line, and cut it if that is cancelled."""
+        self._is_closed = True
+        try:
+            if self._opening is not None and not self._opening.done():
+                self._opening.cancel()
+                await asyncio.wait({self._opening})
+            if self._line is not None:
+                await self._line.close()
+        finally:
+            if self._line is not None:
+                self._line.cut(CONNECTION_LOST, "the sender was closed")
+
+
+def _level(line: AmqpLine | None) -> ErrorLevel:
+    return "connection" if line is None or line.lost is not None else "link"
+
+
+def _look_away(task: asyncio.Task[Any]) -> None:
+    """Whoever asked for it may have gone."""
+    with contextlib.suppress(asyncio.CancelledError):
+        task.exception()

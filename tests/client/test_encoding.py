@@ -1,0 +1,221 @@
+"""What our own AMQP sends is what the SDK sends, byte for byte, and what the one refuses the other does."""
+
+from __future__ import annotations
+
+import datetime
+import time
+import uuid
+from decimal import Decimal
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._pyamqp.message import BatchMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pairbus.client.direct import encoding
+from pairbus.client.direct.batch import EncodedBatch
+from pairbus.client.direct.encoding import encode_message
+from pairbus.sdk.privates import encode_by_sdk
+
+from .test_fidelity import SAMPLES
+
+
+class Shade(IntEnum):
+    """A number that has its own idea of itself."""
+
+    DARK = 3
+
+
+texts = st.text(max_size=300)
+times = st.datetimes(
+    min_value=datetime.datetime(1970, 1, 2),
+    max_value=datetime.datetime(2200, 1, 1),
+    timezones=st.sampled_from([None, datetime.UTC, datetime.timezone(datetime.timedelta(hours=-5))]),
+)
+values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**33), 2**33),
+    st.floats(allow_nan=False),
+    texts,
+    st.binary(max_size=300),
+    st.uuids(),
+    times,
+    st.just(Shade.DARK),
+    st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=0, max_value=10**9),
+    st.builds(lambda kind, number: {"TYPE": kind, "VALUE": number},
+              st.sampled_from(["LONG", "TIMESTAMP", "ULONG", "SHORT", "NONE"]), st.integers(-200, 2**40)),
+    st.just([1, "a"]),
+    st.just({"a": 1}),
+    st.just(object()),
+)  # fmt: skip
+keys = st.one_of(st.text(max_size=40), st.binary(max_size=40))
+usual_values = st.one_of(st.none(), st.booleans(), st.integers(-(2**31), 2**31 - 1), texts, st.uuids(), times)
+maps = st.one_of(
+    st.dictionaries(keys, usual_values, max_size=6),
+    st.dictionaries(keys, usual_values, max_size=6),
+    st.dictionaries(keys, values, max_size=6),
+)
+ids = st.one_of(
+    st.none(), texts, st.binary(max_size=40), st.uuids(), st.integers(0, 2**64 - 1), st.booleans()
+)
+moments = st.one_of(st.none(), st.integers(0, 2**42))
+words = st.one_of(st.none(), texts, st.binary(max_size=40))
+properties = st.builds(
+    AmqpMessageProperties,
+    message_id=ids,
+    user_id=words,
+    to=words,
+    subject=words,
+    reply_to=words,
+    correlation_id=ids,
+    content_type=words,
+    content_encoding=words,
+    creation_time=moments,
+    absolute_expiry_time=moments,
+    group_id=words,
+    group_sequence=st.one_of(st.none(), st.integers(-3, 2**33)),
+    reply_to_group_id=words,
+)
+headers = st.builds(
+    AmqpMessageHeader,
+    delivery_count=st.one_of(st.none(), st.integers(-1, 2**33)),
+    time_to_live=st.one_of(st.none(), st.integers(0, 2**33), st.just(922337203685477)),
+    first_acquirer=st.one_of(st.none(), st.booleans()),
+    durable=st.one_of(st.none(), st.booleans()),
+    priority=st.one_of(st.none(), st.integers(-1, 300)),
+)
+bodies = st.one_of(
+    st.lists(st.binary(max_size=600), max_size=3).map(lambda data: {"data_body": data}),
+    values.map(lambda value: {"value_body": value}),
+    st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=2).map(lambda rows: {"sequence_body": rows}),
+)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> AmqpAnnotatedMessage:
+    """Any message, usual parts more often than others."""
+    message: Any = AmqpAnnotatedMessage(**draw(bodies))
+    message.properties = draw(st.one_of(st.none(), properties))
+    message.header = draw(st.one_of(st.none(), st.none(), headers))
+    message.application_properties = draw(st.one_of(st.none(), maps))
+    message.annotations = draw(st.one_of(st.none(), maps))
+    message.footer = draw(st.one_of(st.none(), st.none(), maps))
+    return cast(AmqpAnnotatedMessage, message)
+
+
+def written(encode: Any, message: Any) -> bytes | type[BaseException]:
+    try:
+        return bytes(encode(message))
+    except Exception as error:  # noqa: BLE001 - that both refuse it is what is tested
+        return type(error)
+
+
+@pytest.fixture(autouse=True)
+def _standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a time to live the moment of the send is written, to the second."""
+    clock = SimpleNamespace(time=lambda: 1_800_000_000.5, monotonic=time.monotonic)
+    monkeypatch.setattr("pairbus.client.direct.encoding.time", clock)
+    clock = SimpleNamespace(mktime=lambda when: 1_800_000_000.0)
+    monkeypatch.setattr("azure.servicebus._transport._pyamqp_transport.time", clock)
+
+
+def compare(message: Any) -> None:
+    raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+    ours = written(encode_message, message)
+    theirs = written(encode_by_sdk, raw)
+    if isinstance(theirs, bytes):
+        assert ours == theirs
+    else:
+        assert ours is ServiceBusError, "the SDK's sender wraps what its encoder raises"
+
+
+@settings(max_examples=100, deadline=None)
+@given(messages())
+def test_a_message_has_the_same_bytes(message: AmqpAnnotatedMessage) -> None:
+    compare(message)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_has_the_same_bytes(name: str) -> None:
+    compare(SAMPLES[name]())
+
+
+# What has to be written here and not by the SDK, or there would be nothing won.
+USUAL: dict[str, Any] = {
+    "text": ServiceBusMessage("text", message_id="1"),
+    "bytes": ServiceBusMessage(bytes(2000), message_id="1"),
+    "properties": ServiceBusMessage(
+        "text",
+        message_id="1",
+        application_properties={"a": 1, "b": "two", "c": 3.0, "d": True, "e": uuid.UUID(int=5)},
+    ),
+    "session, time to live, schedule": ServiceBusMessage(
+        "text",
+        message_id="1",
+        session_id="s",
+        time_to_live=datetime.timedelta(minutes=5),
+        scheduled_enqueue_time_utc=datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC),
+    ),
+    "routing": ServiceBusMessage(
+        "text", message_id="1", partition_key="p", correlation_id="c", subject="s", to="t", reply_to="r",
+        reply_to_session_id="q", content_type="application/json",
+    ),
+    "as it waits in a backlog": AmqpAnnotatedMessage(
+        data_body=b"x", properties={"message_id": "1"},
+        application_properties={"a": {"TYPE": "LONG", "VALUE": 7}, "b": {"TYPE": "TIMESTAMP", "VALUE": 9}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_the_usual_needs_no_help(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compare(USUAL[name])
+
+    def refuse(raw: Any) -> bytes:
+        raise AssertionError("left to the SDK")
+
+    monkeypatch.setattr(encoding, "encode_by_sdk", refuse)
+    assert encode_message(USUAL[name])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(messages(), min_size=1, max_size=3), st.integers(50, 3000))
+def test_a_batch_has_the_same_bytes_size_and_limit(group: list[AmqpAnnotatedMessage], size: int) -> None:
+    ours, theirs = EncodedBatch(size), ServiceBusMessageBatch(size)
+    for message in group:
+        if not isinstance(written(encode_by_sdk, message), bytes):
+            continue
+        outcomes = []
+        for batch in (ours, theirs):
+            try:
+                batch.add_message(message)
+            except MessageSizeExceededError:
+                outcomes.append("full")
+            else:
+                outcomes.append("added")
+        assert outcomes[0] == outcomes[1]
+    assert (len(ours), ours.size_in_bytes, repr(ours)) == (len(theirs), theirs.size_in_bytes, repr(theirs))
+    if len(ours):
+        raw: Any = theirs._message
+        expected = written(lambda parts: encode_payload(bytearray(), BatchMessage(*parts)), raw)
+        if isinstance(expected, bytes):
+            assert ours.encode() == expected
+
+
+def test_a_decimal_and_a_value_body_are_left_to_the_sdk() -> None:
+    compare(AmqpAnnotatedMessage(value_body={"a": [1, Decimal("1.5")]}))
+    compare(AmqpAnnotatedMessage(data_body=b"x", application_properties={"a": Decimal("1.5")}))
+
+
+def test_a_message_is_not_changed() -> None:
+    message = ServiceBusMessage("a", application_properties={"raw": b"bytes"})
+    encode_message(message)
+    assert message.application_properties == {"raw": b"bytes"}
