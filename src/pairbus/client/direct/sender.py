@@ -43,7 +43,7 @@ _CLOSED = "The handler has already been shutdown. Please use ServiceBusClient to
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class WayIn:
     """How to get into a namespace: where it is, with which tokens, and by which names."""
 
     place: Place
@@ -55,9 +55,9 @@ class Entrance:
 class AmqpSender:
     """Sends to one entity."""
 
-    def __init__(self, entrance: Entrance, path: str) -> None:
+    def __init__(self, way_in: WayIn, path: str) -> None:
         self.entity_name = path
-        self._entrance = entrance
+        self._way_in = way_in
         self._line: AmqpLine | None = None
         self._link: SenderLink | None = None
         self._requests: RequestLink | None = None
@@ -188,7 +188,7 @@ class AmqpSender:
             raise as_sdk_error(error, _level(self._line)) from error
 
     async def _attach(self) -> SenderLink:
-        way, line = self._entrance, self._line
+        way, line = self._way_in, self._line
         if line is None or line.lost is not None:
             self._line = None
             line = self._line = await open_line(

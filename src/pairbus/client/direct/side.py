@@ -17,7 +17,7 @@ from pairbus.sdk.tls import context_for
 from pairbus.wire.line import Place
 
 from .batch import AmqpMessageBatch, EncodedBatch
-from .sender import AmqpSender, Entrance
+from .sender import AmqpSender, WayIn
 
 B = TypeVar("B", bound=ServiceBusMessageBatch)
 # Where an address of one's own names no port.
@@ -49,7 +49,7 @@ class AmqpSide(SdkSide):
         """A new sender; it connects with its first call."""
         name = (keywords or {}).get("client_identifier") or f"pairbus-{path}"
         agent = f"{self.keywords.get('user_agent') or ''} pairbus".strip()
-        return AmqpSender(Entrance(self._place, self._tokens, name, agent), path)
+        return AmqpSender(WayIn(self._place, self._tokens, name, agent), path)
 
     def make_batch(self, kind: type[B], size: int) -> B:
         """An empty batch that holds its messages as bytes."""
