@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from pairbus.amqp import Link, LinkDetached, Opened, SaslClient, Source, Target, TransferReceived
-from pairbus.amqp.frames import AMQP_HEADER, encode_frame
+from pairbus.amqp import Link, LinkDetached, LinkFlowed, Opened, SaslClient, Source, Target, TransferReceived
+from pairbus.amqp.frames import AMQP_HEADER, HEARTBEAT, encode_frame
 from pairbus.amqp.message import (
     Properties,
     encode_application_properties,
@@ -20,6 +22,7 @@ from pairbus.amqp.message import (
 from pairbus.amqp.performatives import Attach, Begin, Detach, Open
 from pairbus.amqp.types import Int, ULong
 from pairbus.broker.access.tokens import Grant
+from pairbus.broker.links import consumers
 from pairbus.broker.links.pace import MOST_OUTPUT, Allowance
 from pairbus.broker.links.peer import Peer
 from tests.waiting import wait_until
@@ -118,6 +121,26 @@ def test_who_does_not_read_is_cut(bus_without_client: Bus, client: RawClient, ki
     wait_until(lambda: is_cut_after(bus_without_client, 30))
 
 
+def test_heartbeats_do_not_pile_up_for_one_who_does_not_read(
+    bus_without_client: Bus, client: RawClient
+) -> None:
+    peer = peer_of(bus_without_client)
+    assert peer.machine.remote_open is not None
+    peer.machine.remote_open.idle_time_out = 1000
+    ask_for_much(client, "deliveries")
+    wait_until(lambda: peer._is_clogged)
+    now, broker = time.monotonic(), bus_without_client.broker
+
+    def tick(later: float) -> None:
+        peer._handle(peer.machine.tick(now + later))
+        peer.host.touch(peer)
+
+    before = held(peer)
+    for seconds in range(1, 200):
+        broker.call(partial(tick, seconds))
+    assert held(peer) <= before + len(HEARTBEAT)
+
+
 class Socket(asyncio.Transport):
     """A transport whose buffer a test fills and empties."""
 
@@ -195,6 +218,30 @@ async def test_a_drain_waits_for_what_there_is(bus_without_client: Bus, client: 
         return sum(isinstance(event, TransferReceived) for event in client._events)
 
     assert await asyncio.to_thread(drain) == 60
+
+
+async def test_who_was_not_served_in_time_is_served_in_the_next_turn(
+    bus_without_client: Bus, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shortest of times: one receiver a turn."""
+    monkeypatch.setattr(consumers, "SERVING_SLICE", 0.0)
+
+    def exchange() -> None:
+        fill(client, 90, 100)
+        links = [client.attach("orders", sends=False) for _ in range(4)]
+        for link in links[:3]:
+            link.flow(20)
+        client.flush()
+        for _ in range(60):
+            client.await_event(TransferReceived)
+        links[3].flow(100, drain=True)
+        client.flush()
+        for _ in range(30):
+            client.await_event(TransferReceived)
+        while links[3].credit:
+            client.await_event(LinkFlowed)
+
+    await asyncio.to_thread(exchange)
 
 
 # One share of a turn

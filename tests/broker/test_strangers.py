@@ -57,6 +57,18 @@ def test_another_version_is_told_which_one_is_spoken(bus_without_client: Bus) ->
     assert answer_to(port, b"AMQP\x03\x02\x00\x00").startswith(SASL)
 
 
+@pytest.mark.parametrize(
+    "head",
+    [b"Content-Length: 100000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n5f5e100\r\n"],
+    ids=["announced", "chunked"],
+)
+def test_a_body_without_end_is_refused_before_it_is_there(bus_without_client: Bus, head: bytes) -> None:
+    said = answer_to(
+        bus_without_client.namespace.port, b"PUT /q HTTP/1.1\r\nHost: x\r\n" + head + bytes(200_000)
+    )
+    assert said.startswith(b"HTTP/1.1 413 ")
+
+
 def test_a_connection_that_says_nothing_is_no_burden(bus_without_client: Bus) -> None:
     port = bus_without_client.namespace.port
     silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]

@@ -130,6 +130,7 @@ class Connection:
         self.link_count = 0
         self.effort = 0  # spent on the present read
         self.has_more = False
+        self.waiting_bytes = 0  # of messages that wait for windows, or to be written
         self.written = 0  # of messages of many frames, since bytes were taken out
         self._chunks: list[Blob] = []
         self.write: Callable[[Blob], None] = self._chunks.append

@@ -66,7 +66,7 @@ class Outbox:
 
     def add(self, item: Outgoing) -> None:
         self.items.append(item)
-        self.bytes += len(item.payload)
+        self._count(len(item.payload))
         self.flush()
 
     def flush(self) -> None:
@@ -80,7 +80,7 @@ class Outbox:
                     return
                 if not self._write_frame(items[0]):
                     continue
-            self.bytes -= len(items.popleft().payload)
+            self._count(-len(items.popleft().payload))
 
     def _write_frame(self, item: Outgoing) -> bool:
         """Write the next frame of a message; true if it was the last."""
@@ -100,4 +100,8 @@ class Outbox:
 
     def clear(self) -> None:
         self.items.clear()
-        self.bytes = 0
+        self._count(-self.bytes)
+
+    def _count(self, size: int) -> None:
+        self.bytes += size
+        self._session.connection.waiting_bytes += size

@@ -44,8 +44,8 @@ from .faults.plan import FaultPlan
 from .gate import ConnectionLimits, Visitor, raise_descriptor_limit
 from .handle import NamespaceHandle
 from .host import NamespaceHost
+from .links.held_bytes import Burdens
 from .links.idleness import IdleTimeouts, IdleWatch
-from .links.unfinished import Unfinished
 from .listener import Listener
 from .store.sqlite import SqliteStore
 from .store.store import MemoryStore, Store
@@ -139,7 +139,7 @@ class Broker:
         if credits is not None and self._limits.sku == "Premium":
             raise ConfigurationError("the Premium tier has no credits; they are those of Basic and Standard")
         self._credits = credits
-        self._unfinished = Unfinished(self._limits.largest_message_size)
+        self._burdens = Burdens(self._limits.largest_message_size)
         self._connection_limits = connection_limits or ConnectionLimits()
         self._idle_timeouts = idle_timeouts
         self._control_token = secrets.token_urlsafe(24)
@@ -266,7 +266,7 @@ class Broker:
             limits=self._limits,
             jwt_key=self._jwt_key,
             is_alone=len(self._ports) == 1,
-            unfinished=self._unfinished,
+            burdens=self._burdens,
         )
         if self._credits is not None:
             limit_credits(host, self._credits)

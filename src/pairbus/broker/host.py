@@ -52,10 +52,10 @@ from .faults.desk import FaultDesk
 from .flights import Flight, HeldAnswers, StoreThread, uncollected
 from .gate import ConnectionLimits, Visitor
 from .links.consumers import Consumers
+from .links.held_bytes import Burdens
 from .links.objections import Objections
 from .links.pace import LARGEST_COPIED, MEMBER_READ, MOST_EFFORT, MOST_FRAMES, MOST_OUTPUT, Allowance
 from .links.peer import Peer
-from .links.unfinished import Unfinished
 from .listener import Direct, Listener
 from .store.store import Store
 
@@ -94,9 +94,9 @@ class NamespaceHost:
         limits: NamespaceLimits,
         jwt_key: JwtKey | None = None,
         is_alone: bool = False,
-        unfinished: Unfinished | None = None,
+        burdens: Burdens | None = None,
     ) -> None:
-        """`is_alone`: there is no other namespace on the event loop. `unfinished` is for all namespaces."""
+        """`is_alone`: there is no other namespace on the event loop. `burdens` are for all namespaces."""
         self.name = name
         self.policies = policies
         self.counters = Counters()
@@ -120,7 +120,7 @@ class NamespaceHost:
         self.limits = limits
         self.engine = Namespace(name, limits=limits)
         self._is_alone = is_alone
-        self.unfinished = unfinished or Unfinished(limits.largest_message_size)
+        self.burdens = burdens or Burdens(limits.largest_message_size)
         self._store = store
         self._thread = StoreThread(store, name)
         self.contents = Contents(store, self._thread, fail=self.refuse_turn)
@@ -337,6 +337,8 @@ class NamespaceHost:
         try:
             self._detach_lost_sessions()
             self._dirty |= self.consumers.serve(self.engine, self.now())
+            if self.consumers.is_behind:
+                self._schedule_turn()
             if self._unread is not None:
                 raise self._unread
             events = self.engine.take_events()

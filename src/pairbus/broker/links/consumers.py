@@ -4,6 +4,7 @@ Nothing here walks over all receivers or all waits of a namespace: a receiver of
 lock, a wait by its queue or by its end.
 """
 
+import time
 from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from pairbus.broker.engine.deadlines import Deadlines
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
+
+from .pace import SERVING_SLICE
 
 if TYPE_CHECKING:
     from .attach import SessionWait
@@ -35,6 +38,11 @@ class Consumers:
         self._wait_ends: Deadlines[int] = Deadlines()
         self._waiting: dict[int, SessionWait] = {}
         self._wanting: dict[SendingEndpoint, None] = {}
+        # Queues whose receivers were not all served, because the time for one turn was over, and that time.
+        self._unserved: set[MessageQueue] = set()
+        self._until = 0.0
+        #: Something has been given out in this turn.
+        self.has_served = False
 
     def enlist(self, outbox: "SendingEndpoint") -> None:
         """A receiver has attached."""
@@ -107,11 +115,14 @@ class Consumers:
     # -- giving out
 
     def serve(self, engine: Namespace, now: float) -> "set[Peer]":
-        """Give out what there is to whoever has credit; the peers that got something."""
+        """Give out what there is to whoever has credit, as far as the time for one turn goes; the peers that
+        got something.
+        """
         served: set[Peer] = set()
         wanting = list(self._wanting)
         self._wanting.clear()
-        queues = engine.take_ready()
+        self._until, self.has_served = time.monotonic() + SERVING_SLICE, False
+        queues, self._unserved = engine.take_ready() | self._unserved, set()
         for outbox in wanting:
             if outbox.session is None:
                 queues.add(outbox.queue)
@@ -124,9 +135,18 @@ class Consumers:
             # letters.
             queues = engine.take_ready()
         for outbox in wanting:
-            if outbox.may_finish_drain:
+            if outbox.may_finish_drain and outbox not in self._wanting:
                 outbox.finish_drain()
         return served
+
+    def is_over(self) -> bool:
+        """Whether it is the others' turn; not before something was given out."""
+        return self.has_served and time.monotonic() >= self._until
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether some were not served that could have been."""
+        return bool(self._wanting or self._unserved)
 
     def _serve_queue(self, queue: MessageQueue, now: float, served: "set[Peer]") -> None:
         if queue.requires_session:
@@ -135,6 +155,9 @@ class Consumers:
                 reader = self._readers.get(lock)
                 if reader is not None:
                     self._serve_reader(reader, now, served)
+            return
+        if self.is_over():
+            self._unserved.add(queue)
             return
         outboxes = self._outboxes.get(queue)
         if not outboxes:
@@ -145,6 +168,9 @@ class Consumers:
             return
         outboxes.move_to_end(next(iter(outboxes)))
         while hungry:
+            if self.is_over():
+                self._unserved.add(queue)
+                return
             outbox = hungry.popleft()
             if not outbox.is_hungry:  # another link of its connection has just had its share
                 continue
@@ -157,7 +183,9 @@ class Consumers:
 
     def _serve_reader(self, outbox: "SendingEndpoint", now: float, served: "set[Peer]") -> None:
         """Let a receiver have all that it has credit for."""
-        if outbox.is_hungry and outbox.deliver(_ALL, now):
+        if self.is_over():
+            self._wanting[outbox] = None
+        elif outbox.is_hungry and outbox.deliver(_ALL, now):
             served.add(outbox.peer)
 
     def _serve_waits(self, queue: MessageQueue, now: float) -> None:

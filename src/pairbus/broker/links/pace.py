@@ -9,6 +9,8 @@
 # Seconds a turn. A read that is full of messages takes a member a fourth of this.
 MEMBER_SLICE = 0.02
 STRANGER_SLICE = 0.002
+# All receivers of a namespace together; who had to wait is served in the next turn.
+SERVING_SLICE = 0.02
 
 # Bytes a turn. What is rendered and not yet written is held twice, and everybody waits while it is rendered.
 MOST_OUTPUT = 1024 * 1024

@@ -83,6 +83,7 @@ class Peer(Direct):
         self._is_waiting = False  # for the disk
         self._is_clogged = False
         self._clogs = 0
+        self._is_heavy = False  # something of what it is to be told waits
         self._reads = True
         self._doomed = False
         self._mute = False
@@ -147,7 +148,7 @@ class Peer(Direct):
         self._read_and_do(now, now + (STRANGER_SLICE if is_stranger else MEMBER_SLICE))
         if is_stranger:
             self.host.allowance.spend(time.monotonic() - now)
-        self.host.unfinished.note(self, self.machine.partial_bytes)
+        self.host.burdens.unfinished.note(self, self.machine.partial_bytes)
         if self._todo or self._input or self.machine.has_more:
             self._go_on_later()
         elif not self._reads:
@@ -267,7 +268,8 @@ class Peer(Direct):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self.host.unfinished.note(self, 0)
+        self.host.burdens.unfinished.note(self, 0)
+        self.host.burdens.unread.note(self, 0)
         self._visitor.leave()
         self._todo.clear()
         self.starved.clear()
@@ -308,9 +310,20 @@ class Peer(Direct):
             return
         if self.machine.is_held_up:
             self._write_more()
+        if self._is_clogged or self._is_heavy or self.machine.waiting_bytes:
+            self._weigh()
         if self.is_full and not self._is_clogged and not self.machine.is_held_up:
             self._relieve()
         self._arm_timer()
+
+    def _weigh(self) -> None:
+        """Tell how much waits until this client reads it, or opens its windows."""
+        assert self._transport is not None
+        waiting = self.machine.waiting_bytes
+        if self._is_clogged:
+            waiting += self._transport.get_write_buffer_size()
+        self._is_heavy = waiting > 0
+        self.host.burdens.unread.note(self, waiting)
 
     def _write_more(self) -> None:
         """Go on with a message that is too large for one turn."""

@@ -105,7 +105,7 @@ class SendingEndpoint(LinkEndpoint):
 
     def deliver(self, most: int, now: float) -> int:
         """Send up to `most` messages as far as there is credit; how many left."""
-        left = 0
+        left, consumers = 0, self._host.consumers
         while (wanted := min(most - left, self.link.sendable, self._slice)) > 0:
             try:
                 deliveries = self.queue.receive(
@@ -122,7 +122,11 @@ class SendingEndpoint(LinkEndpoint):
             if len(deliveries) < wanted:
                 self._is_waiting = self._host.contents.bring_next(self.queue, self.session, self._go_on)
                 break
+            consumers.has_served = True
             if not self.is_hungry:
+                break
+            if consumers.is_over():
+                consumers.want(self)
                 break
         return left
 
