@@ -196,6 +196,33 @@ def test_who_says_nothing_goes_before_who_speaks(clock: ManualClock, monkeypatch
     assert cut == [1, 2, 3, 0], "and then the oldest"
 
 
+@pytest.mark.parametrize(
+    ("address", "is_limited"), [("192.0.2.7", True), ("127.0.0.1", False), ("::1", False)]
+)
+def test_strangers_of_one_address_leave_room_for_others(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, address: str, is_limited: bool
+) -> None:
+    cut: list[str] = []
+    gate = Gate(ConnectionLimits(strangers=8), monotonic=clock.monotonic, is_held=lambda: True)
+    monkeypatch.setattr(gate, "_arm", lambda: None)  # there is no event loop
+    visitors = [gate.enter(cut.append, address) for _ in range(6)]
+    assert gate.takes(address) is not is_limited
+    assert gate.takes("192.0.2.8")
+    gate.enter(cut.append, "192.0.2.8").leave()
+    visitors[0].admit()
+    assert gate.takes(address), "who has shown a token counts no longer"
+    visitors.append(gate.enter(cut.append, address))
+    visitors[1].leave()
+    visitors.append(gate.enter(cut.append, address))
+    assert gate.takes(address) is not is_limited
+    clock.advance(GRACE)
+    assert gate.takes(address)
+    assert len(cut) == is_limited, "the oldest has had its moment"
+    for visitor in visitors:
+        visitor.leave()
+    assert not gate._by_address
+
+
 def test_one_member_too_many_is_refused(make_broker: Callable[[ConnectionLimits], Broker]) -> None:
     broker = make_broker(ConnectionLimits(connections=1))
     namespace = broker["contoso"]

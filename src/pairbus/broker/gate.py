@@ -7,16 +7,20 @@
    a moment first; until then the kernel keeps whoever knocks. A burst of honest clients then comes in one by
    one instead of pushing each other out. Those who have said nothing go first, and their moment is short,
    since clients speak as soon as they are connected: a thousand silent sockets keep nobody out for long.
-3. Members are counted apart, and one too many is refused with its token.
+3. Strangers of one address get three quarters of the places at most, so that there are some for others. Who
+   comes beyond that is turned away at once, unless the oldest of its address has had its moment. All that
+   comes from this machine itself has one address and is not counted so.
+4. Members are counted apart, and one too many is refused with its token.
 """
 
 import asyncio
 import resource
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.hosts import is_loopback
 
 # How long a stranger may stay at least, when others wait: a handshake of the SDKs takes half a second.
 GRACE = 2.0
@@ -58,10 +62,11 @@ class ConnectionLimits:
 class Visitor:
     """A connection, from its first moment to its last. Whoever holds it at present says how it is cut."""
 
-    __slots__ = ("_gate", "cut", "is_member", "since")
+    __slots__ = ("_gate", "address", "cut", "is_member", "since")
 
-    def __init__(self, gate: "Gate", since: float, cut: Callable[[str], None]) -> None:
+    def __init__(self, gate: "Gate", since: float, cut: Callable[[str], None], address: str) -> None:
         self._gate = gate
+        self.address = address
         self.since = since
         self.cut = cut
         self.is_member = False
@@ -96,6 +101,7 @@ class Gate:
         # Oldest first. Not plain dictionaries: these are slow to find their first when many have gone before.
         self._strangers: OrderedDict[Visitor, None] = OrderedDict()
         self.silent: OrderedDict[Visitor, None] = OrderedDict()
+        self._by_address: Counter[str] = Counter()
         self.members = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -115,10 +121,21 @@ class Gate:
                 return True
         return False
 
-    def enter(self, cut: Callable[[str], None]) -> Visitor:
+    def takes(self, address: str) -> bool:
+        """Whether another stranger may come from there; the oldest of that address may be cut for it."""
+        if self._by_address[address] < max(1, self.limits.strangers * 3 // 4) or is_loopback(address):
+            return True
+        oldest = next(each for each in self._strangers if each.address == address)
+        if self._monotonic() - oldest.since < GRACE:
+            return False
+        self._expel(oldest, _CROWDED_OUT)
+        return True
+
+    def enter(self, cut: Callable[[str], None], address: str = "") -> Visitor:
         """A connection was accepted."""
-        visitor = Visitor(self, self._monotonic(), cut)
+        visitor = Visitor(self, self._monotonic(), cut, address)
         self._strangers[visitor] = self.silent[visitor] = None
+        self._by_address[address] += 1
         self._arm()
         return visitor
 
@@ -139,7 +156,11 @@ class Gate:
             self._forget(visitor)
 
     def _forget(self, visitor: Visitor) -> None:
-        self._strangers.pop(visitor, None)
+        if visitor in self._strangers:
+            del self._strangers[visitor]
+            self._by_address[visitor.address] -= 1
+            if not self._by_address[visitor.address]:
+                del self._by_address[visitor.address]
         self.silent.pop(visitor, None)
 
     def relieve(self) -> bool:

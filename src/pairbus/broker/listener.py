@@ -148,7 +148,7 @@ class Listener:
             self._pause(listening)
             return
         try:
-            sock, _ = listening.accept()
+            sock, (address, *_) = listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return  # whoever knocked has gone again
         except OSError as error:
@@ -157,12 +157,12 @@ class Listener:
                 self.gate.relieve()
             self._pause(listening)
             return
-        if self.line is LineState.RESET:
+        if self.line is LineState.RESET or not self.gate.takes(address):
             _reset(sock)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._unread[sock] = self.gate.enter(lambda _: self._forget(sock))
+        self._unread[sock] = self.gate.enter(lambda _: self._forget(sock), address)
         if self.line is not LineState.SILENCE:
             self._watch(sock)
 
