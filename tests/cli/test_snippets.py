@@ -21,7 +21,7 @@ def test_the_example_with_the_sdk() -> None:
 
 def test_the_example_with_pytest(tmp_path: Path) -> None:
     _, example = code_blocks(PAGE, "python")
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["pairbus.testing.fixtures"]\n', encoding="utf-8")
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["pairbus.testing"]\n', encoding="utf-8")
     (tmp_path / "test_order.py").write_text(example, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)

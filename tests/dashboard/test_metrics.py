@@ -229,6 +229,29 @@ def test_a_pair_that_nobody_has_seen_yet_is_no_alarm() -> None:
     assert headline([pair], budget=None, now=0.0) == {"level": "good", "said": []}
 
 
+@pytest.mark.parametrize(
+    ("age", "pumps", "state", "said"),
+    [
+        (60.0, 0, "healthy", ["NobodyDrains"]),
+        (60.0, 1, "healthy", []),
+        (60.0, 0, "failed_over", ["EntityFailedOver"]),
+        (601.0, 0, "failed_over", ["EntityFailedOver", "NobodyDrains"]),
+        (1801.0, 1, "healthy", ["BacklogOld"]),
+        (1801.0, 0, "healthy", ["NobodyDrains", "BacklogOld"]),
+    ],
+)
+def test_messages_that_are_stranded_are_in_the_headline(
+    age: float, pumps: int, state: str, said: list[str]
+) -> None:
+    own = {"state": "idle", "path": None, "moved": 0, "dead_lettered": 0, "waiting": 0, "trouble": None}
+    pair = picture_pair(PAIR, {}, own=own)
+    pair["backlog"] = {"active": 3, "dead_letters": 0, "missing": []}
+    pair["waiting"] = {"paths": [{"path": "orders", "oldest": 10_000.0 - age}]}
+    pair["drain"]["pumps"] = pumps
+    pair["entities"] = [{"path": "orders", "state": state, "last_failure": None, "reason": None}]
+    assert [one["alert"] for one in headline([pair], budget=None, now=10_000.0)["said"]] == said
+
+
 @pytest.mark.parametrize("view", ["overview", "backlog"])
 def test_pictures_of_the_page_are_in_the_documents(view: str) -> None:
     page = (ROOT / "docs" / "dashboard.md").read_text(encoding="utf-8")

@@ -211,3 +211,24 @@ async def test_events_tell_news_and_end_with_the_server(broker: Broker, tmp_path
             told.append(name)
     assert told[0] == "hello"
     assert {"history", "state"} <= set(told)
+
+
+async def test_an_action_that_cannot_be_meant_is_refused_by_name(broker: Broker, tmp_path: Path) -> None:
+    async with served(watch(broker, tmp_path)) as visitor:
+        fault = {"action": "fault", "namespace": "contoso", "kind": "refuse"}
+        mistakes: list[tuple[dict[str, Any], str]] = [
+            ({**fault, "for": -5}, "a number of seconds above 0, not -5"),
+            ({**fault, "for": float("nan")}, "a number of seconds above 0, not nan"),
+            ({**fault, "for": "nan"}, "a number of seconds above 0, not 'nan'"),
+            ({**fault, "for": 10**400}, "a number of seconds above 0"),
+            ({**fault, "entity": ["orders"]}, "'entity' is a text"),
+            ({"action": "fault", "kind": "refuse"}, "say which namespace"),
+            ({"action": "redrive", "pair": PAIR, "reason": 3}, "'reason' is a text, not 3"),
+            ({"action": "drain", "pair": PAIR, "path": {}}, "'path' is a text"),
+        ]
+        for wrong, told in mistakes:
+            status, said = await visitor.do(**wrong)
+            assert (status, told in said["error"]) == (400, True), (wrong, said)
+        status, said = await visitor.do(action="heal", namespace="x" * 100_000)
+        assert (status, said) == (413, {"error": "an action has at most 65,536 bytes"})
+        assert not broker["contoso"].faults.list()

@@ -6,10 +6,15 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
+
 from pairbus.cli.verify import _leave
+from pairbus.client.state.directory import status_dir
 from pairbus.clock import ManualClock
-from pairbus.dashboard.pair_sources import read_verdict
+from pairbus.dashboard.pair_sources import check_status_files, read_clients, read_verdict
 from pairbus.dashboard.source import Aside, LookSource, Watch
+from pairbus.dashboard.watched import WatchedPair
+from pairbus.errors import UnreachableError
 
 
 def make_watch(read: object, clock: ManualClock, *, limit: float = 10.0) -> Watch:
@@ -67,6 +72,20 @@ async def test_a_poke_is_a_look_at_once() -> None:
         await looks.acquire()
     running.cancel()
     await asyncio.wait({running})
+
+
+def test_status_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    by_state = WatchedPair(name="shop", state_dir=tmp_path / "state")
+    with pytest.raises(UnreachableError, match=r"no client has written to .*state: is it the `state_dir`"):
+        check_status_files(by_state)
+    directory = status_dir(by_state.state_dir)
+    directory.mkdir(parents=True)
+    check_status_files(by_state)
+    for name in ("one", "two", "three", "four"):
+        (directory / f"{name}.json").write_text("{", encoding="utf-8")
+    with pytest.raises(UnreachableError, match=r"4 status files cannot be read: four\.json, .*…"):
+        check_status_files(by_state)
+    assert read_clients(by_state.state_dir, now=0.0) == []
 
 
 def test_the_verdict_that_verify_leaves_is_found(tmp_path: Path) -> None:

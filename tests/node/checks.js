@@ -14,7 +14,7 @@ export const connectionString = process.env.PAIRBUS_CONNECTION_STRING;
 // A refusal shall be seen at once, not after the client's retries.
 const options = { retryOptions: { maxRetries: 0, retryDelayInMs: 50, timeoutInMs: 40_000 } };
 
-export const connect = (string = connectionString) => new ServiceBusClient(string, options);
+export const connect = (string = connectionString, more = {}) => new ServiceBusClient(string, { ...options, ...more });
 export const client = connect();
 export const admin = new ServiceBusAdministrationClient(connectionString);
 

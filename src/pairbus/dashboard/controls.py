@@ -12,7 +12,7 @@ from typing import Any
 from pairbus.backlog.discovery import discover
 from pairbus.backlog.redrive import DeadLetterChoice, redrive
 from pairbus.broker.control import ControlClient
-from pairbus.errors import ConfigurationError
+from pairbus.errors import ConfigurationError, show_value
 from pairbus.spark.leash.leash import Order
 from pairbus.spark.leash.tether import ControlFile, ask_leash
 
@@ -23,6 +23,21 @@ from .watched import Watched, WatchedPair
 # Redriving goes through all dead letters of a pair.
 _LIMIT = 120.0
 Given = Mapping[str, Any]
+
+
+def _text(given: Given, name: str) -> str | None:
+    """A text that may be left out."""
+    value = given.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError(f"{name!r} is a text, not {show_value(value)}")
+    return value or None
+
+
+def _need(given: Given, name: str) -> str:
+    value = _text(given, name)
+    if value is None:
+        raise ConfigurationError(f"say which {name}: {name!r} is missing")
+    return value
 
 
 class Controls:
@@ -79,10 +94,8 @@ class Controls:
         return self._told("the drain stops; nothing stays locked", "drain", "backlog", "waiting")
 
     async def _drain(self, given: Given) -> str:
-        pair, path = self._pair(given), given.get("path")
-        if path is not None and not isinstance(path, str):
-            raise ConfigurationError("a path is a text")
-        self._collector.drains[pair.name].start(path or None)
+        pair, path = self._pair(given), _text(given, "path")
+        self._collector.drains[pair.name].start(path)
         return self._told(f"draining {path or 'everything'}", "drain", "backlog")
 
     async def _order(self, pair: WatchedPair, order: Order) -> None:
@@ -91,10 +104,10 @@ class Controls:
     # -- dead letters
 
     async def _redrive(self, given: Given) -> str:
-        pair, reason = self._pair(given), given.get("reason")
+        pair, reason = self._pair(given), _text(given, "reason")
         if pair.backlog is None:
             raise ConfigurationError(f"{pair.name} is known by its state directory alone: name its sides")
-        choice = DeadLetterChoice(reasons=[str(reason)] if reason else [])
+        choice = DeadLetterChoice(reasons=[reason] if reason else [])
         found = await discover([pair.backlog])
         names = [queue.name for queue in found.queues]
         done = await redrive(pair.backlog.pair, names, choice, options=pair.options)
@@ -104,13 +117,13 @@ class Controls:
     # -- embedded namespaces
 
     async def _fault(self, given: Given) -> str:
-        namespace, kind = str(given.get("namespace")), str(given.get("kind"))
+        namespace, kind = _need(given, "namespace"), _need(given, "kind")
         control, arguments = self._control(), fault_arguments(given)
         await asyncio.to_thread(lambda: control.set_fault(namespace, kind, arguments=arguments))
         return self._told(f"{namespace}: {kind}", "broker")
 
     async def _heal(self, given: Given) -> str:
-        namespace, control = str(given.get("namespace")), self._control()
+        namespace, control = _need(given, "namespace"), self._control()
         await asyncio.to_thread(lambda: control.clear_faults(namespace))
         return self._told(f"{namespace} is healed", "broker")
 

@@ -6,6 +6,7 @@ Connection strings come out of the ready file and go nowhere: what is told of a 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from pairbus import words
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import MessageSections
 from pairbus.broker.control import ControlClient
-from pairbus.errors import ConfigurationError
+from pairbus.errors import ConfigurationError, show_value
 from pairbus.fault_kinds import KINDS
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.plumbing.json_text import parse_json
@@ -162,9 +163,15 @@ def _body_text(sections: MessageSections) -> str:
 def fault_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     """What the control address takes beside namespace and kind, of what a page has sent."""
     found = {name: given[name] for name in ("entity", "for") if given.get(name) not in (None, "")}
+    if not isinstance(found.get("entity", ""), str):
+        raise ConfigurationError(f"'entity' is a text, not {show_value(found['entity'])}")
     if "for" in found:
         try:
             found["for"] = float(found["for"])
-        except (TypeError, ValueError):
-            raise ConfigurationError("a fault lasts for a number of seconds") from None
+        except (TypeError, ValueError, OverflowError):
+            found["for"] = math.nan
+        if not 0 < found["for"] < math.inf:
+            raise ConfigurationError(
+                f"a fault lasts for a number of seconds above 0, not {show_value(given['for'])}"
+            )
     return found

@@ -150,9 +150,12 @@ class Pages:
             return _refuse("this dashboard is read-only: start it with --control", 403)
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             return _refuse("an action is JSON", 415)
+        body = await _body(request)
+        if body is None:
+            return _refuse(f"an action has at most {_MOST_BODY:,} bytes", 413)
         given: Any = None
         with suppress(ValueError):
-            given = parse_json(await _body(request))
+            given = parse_json(body)
         if not isinstance(given, dict):
             return _refuse("an action is a JSON object with 'action'", 400)
         try:
@@ -164,12 +167,13 @@ class Pages:
         return JSONResponse({"done": done})
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request) -> bytes | None:
+    """What was sent; None if that is too much."""
     found = b""
     async for chunk in request.stream():
         found += chunk
         if len(found) > _MOST_BODY:
-            return b""
+            return None
     return found
 
 

@@ -12,7 +12,7 @@ from pairbus.backlog.discovery import Backlog, administration
 from pairbus.backlog.survey import MessageSighting, survey_queues
 from pairbus.client.state.directory import records_dir, status_dir, verdict_file
 from pairbus.client.state.spool_aside import list_damaged, list_refused
-from pairbus.client.state.status_file import read_status_files
+from pairbus.client.state.status_file import read_status_files, unreadable_status_files
 from pairbus.clock import Clock
 from pairbus.errors import UnreachableError
 from pairbus.pairing.names import backlog_queue_names
@@ -40,6 +40,7 @@ def pair_sources(pair: WatchedPair, watched: Watched, clock: Clock) -> Iterator[
         return LookSource(of=pair.name, name=name, read=Aside(function), every=every)
 
     yield on_thread("clients", pace.glance, lambda: read_clients(pair.state_dir, now=clock.now()))
+    yield on_thread("status files", pace.count, lambda: check_status_files(pair))
     yield on_thread("drain", pace.glance, lambda: read_drain(pair.state_dir))
     yield on_thread("spool", pace.count, lambda: read_spool(pair.state_dir))
     records = pair.shared_records or records_dir(pair.state_dir)
@@ -63,6 +64,18 @@ def pair_sources(pair: WatchedPair, watched: Watched, clock: Clock) -> Iterator[
 def read_clients(state_dir: Path, *, now: float) -> list[dict[str, Any]]:
     """What clients say of themselves."""
     return [dataclasses.asdict(one) for one in read_status_files(status_dir(state_dir), now=now)]
+
+
+def check_status_files(pair: WatchedPair) -> None:
+    """Raise UnreachableError if what clients write cannot be seen, which would look as if all were well."""
+    directory = status_dir(pair.state_dir)
+    if pair.backlog is None and not directory.is_dir():  # it was named for what clients leave there
+        raise UnreachableError(
+            f"no client has written to {pair.state_dir}: is it the `state_dir` of the application?"
+        )
+    if broken := unreadable_status_files(directory):
+        names = ", ".join(path.name for path in broken[:3]) + (", …" if len(broken) > 3 else "")
+        raise UnreachableError(f"{len(broken)} status files cannot be read: {names}")
 
 
 def read_drain(state_dir: Path) -> dict[str, Any] | None:

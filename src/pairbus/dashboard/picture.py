@@ -13,6 +13,8 @@ from .source import LastWord
 _WORST = ("faulted", "failed_over", "suspect", "healthy")
 # A source is called blind when it failed and its last word is older than this.
 _STALE = 30.0
+# In seconds, as in the alerts: how long a backlog may lie there undrained, and how old it may become.
+_UNDRAINED, _OLD = 600.0, 1800.0
 Facts = dict[str, Any]
 
 
@@ -166,6 +168,21 @@ def headline(pairs: Sequence[Facts], *, budget: Decimal | None, now: float) -> F
     return {"level": level, "said": said}
 
 
+def _stranded(pair: Facts, now: float) -> Iterable[tuple[str, str]]:
+    """Messages that wait longer than they should, as the alerts of the same names have it. While an entity is
+    failed over a backlog is as it should be, and whoever drains it may be about to come.
+    """
+    active = pair["backlog"]["active"] if pair["backlog"] else 0
+    waits = {one["path"]: now - one["oldest"] for one in pair["waiting"]["paths"]}
+    longest = max(waits, key=waits.__getitem__, default=None)
+    oldest = waits[longest] if longest is not None else 0.0
+    is_outage = any(entity["state"] == "failed_over" for entity in pair["entities"])
+    if active and not pair["drain"]["pumps"] and (oldest > _UNDRAINED or not is_outage):
+        yield f"{active:,} messages wait in the backlog, and nobody drains it", "NobodyDrains"
+    if oldest > _OLD:
+        yield f"messages for {longest} wait for {oldest / 60:,.0f} minutes", "BacklogOld"
+
+
 def _troubles(pair: Facts, *, budget: Decimal | None, now: float) -> Iterable[Facts]:
     name = pair["name"]
 
@@ -192,6 +209,7 @@ def _troubles(pair: Facts, *, budget: Decimal | None, now: float) -> Iterable[Fa
         elif entity["state"] == "failed_over":
             yield say("warn", f"{entity['path']} is failed over", "EntityFailedOver", why)
     backlog = pair["backlog"]
+    yield from (say("warn", text, alert) for text, alert in _stranded(pair, now))
     if backlog and backlog["dead_letters"]:
         yield say("warn", f"{backlog['dead_letters']:,} dead letters in the backlog", "DeadLetters")
     if backlog and backlog["missing"]:

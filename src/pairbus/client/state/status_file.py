@@ -179,6 +179,13 @@ def read_status_files(directory: Path, *, now: float) -> list[ClientPicture]:
     return sorted(pictures, key=lambda picture: (picture.is_stale, -picture.written_at, picture.pid))
 
 
+def unreadable_status_files(directory: Path) -> list[Path]:
+    """Status files that are there and cannot be read: damaged, or of a newer version."""
+    return [
+        path for path in sorted(directory.glob("*.json")) if not _read_picture(path, 0.0) and path.exists()
+    ]
+
+
 def _read_picture(path: Path, now: float) -> ClientPicture | None:
     try:
         found = parse_json(path.read_text(encoding="utf-8"))
