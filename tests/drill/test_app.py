@@ -8,6 +8,7 @@ import pytest
 
 from pairbus.clock import ManualClock
 from pairbus.drill.app import App, parse_line
+from pairbus.drill.audit import audit
 from pairbus.drill.messages import Arrival, Resting, SentMessage
 from pairbus.drill.recorder import Recorder
 from pairbus.drill.scenario import parse_scenario
@@ -72,3 +73,30 @@ def test_a_name_without_a_path_is_looked_for_and_one_more_is_of_unknown_outcome(
         ("lost", "", "returned"),
         ("late", "orders", "unknown"),
     ]
+
+
+def test_order_in_a_session_is_judged_by_the_order_of_its_lines(tmp_path: Path) -> None:
+    recorder = Recorder(SCENARIO.entities, ManualClock())
+    for position, name in enumerate(("a", "b", "c")):
+        recorder.note_reported(
+            SentMessage(message_id=name, path="orders", client="app", position=position, outcome="returned")
+        )
+    for number, name in enumerate(("a", "c", "b")):
+        recorder.note_arrival(
+            Arrival(node="orders", path="orders", message_id=name, sequence_number=number, session="s")
+        )
+    sent = make_app(recorder, tmp_path).account([], [])
+    found = audit(sent, recorder.arrivals, nodes={"orders": ["orders"], "events": ["events"]}, resting=[])
+    assert found.by_path["orders"].out_of_order == 1
+
+
+def test_an_outage_of_an_entity_that_is_never_sent_to_is_told_first(tmp_path: Path) -> None:
+    fault = '[[fault]]\nnamespace = "primary"\nat = 1\nkind = "full"\nentity = "Events"\n'
+    text = 'title = "t"\n[[entity]]\npath = "orders"\n[[entity]]\npath = "events"\n' + fault
+    scenario = parse_scenario(text, name="t", where="t")
+    recorder = Recorder(scenario.entities, ManualClock())
+    app = App("shop", scenario, primary="p", secondary="s", state=tmp_path, recorder=recorder)
+    arrive(recorder, "orders", "a")
+    assert "breaks Events, which the application never sent to" in app.notes()[0]
+    arrive(recorder, "events", "b")
+    assert app.notes()[0].startswith("Drilled")

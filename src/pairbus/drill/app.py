@@ -6,7 +6,8 @@
 
 It says on standard output what it did, a line each: `sent ID` or `sent ID PATH` when a send has returned,
 `refused ID` when one has raised. Other lines are its own affair. If it names no id, every message that
-either namespace took counts as sent; then the drill cannot know of one that neither of them has.
+either namespace took counts as sent; then the drill cannot know of one that neither of them has. The order of
+its lines is the order of its sends, by which that within a session is judged.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pairbus.broker.faults.plan import CLEAR
 from pairbus.client.state.directory import status_dir
 from pairbus.client.state.status_file import read_status_files
 from pairbus.errors import ConfigurationError
@@ -34,7 +36,7 @@ from .messages import Resting, SendOutcome, SentMessage
 from .recorder import Recorder
 from .remains import read_redirects
 from .result import Check
-from .scenario import Scenario
+from .scenario import PRIMARY, Scenario
 
 STATE_ENV = "PAIRBUS_DRILL_STATE"
 _WORDS: Mapping[str, SendOutcome] = {"sent": "returned", "refused": "raised"}
@@ -305,6 +307,7 @@ class App:
         places |= {message_id: path for path, message_id in redirected}
         for message in self.sent():
             message.path = message.path or places.get(message.message_id, "")
+        self._find_sessions()
         named = {one.message_id for one in self._recorder.sent}
         # One that it could not name any more when it was ended; without names, all of them.
         outcome: SendOutcome = "unknown" if named else "returned"
@@ -315,6 +318,23 @@ class App:
             if key not in named
         ]
         return [*self._recorder.sent, *more]
+
+    def _find_sessions(self) -> None:
+        """Its lines name no session; its messages do, where they have come to."""
+        sessions = {(path_key(one.path), one.message_id): one.session for one in self._recorder.arrivals}
+        for message in self._recorder.sent:
+            message.session = sessions.get((path_key(message.path), message.message_id))
+
+    def _unmet_faults(self) -> list[str]:
+        """The entities that the scenario breaks, each by itself, and that nothing was sent to."""
+        broken = {
+            path_key(step.entity): step.entity
+            for step in self._scenario.faults.steps
+            if step.entity is not None and step.namespace == PRIMARY and step.kind != CLEAR
+        }
+        met = {path_key(message.path) for message in self._recorder.sent}
+        met |= {path_key(one.path) for one in self._recorder.arrivals}
+        return sorted(path for key, path in broken.items() if key not in met)
 
     def checks(self) -> list[Check]:
         """Whether it ended as it should."""
@@ -328,6 +348,13 @@ class App:
     def notes(self) -> list[str]:
         """What the report should say of it."""
         notes = [f"Drilled: {shlex.join(self._arguments)}"]
+        if unmet := self._unmet_faults():
+            notes.insert(
+                0,
+                f"The scenario breaks {' and '.join(unmet)}, which the application never sent to: this drill "
+                "says nothing about that outage. Let the application send there, or name its entities in a "
+                "scenario of your own.",
+            )
         if not self._recorder.sent:
             notes.append(
                 "The application named no message id, so that all messages that either namespace took count "
