@@ -27,7 +27,7 @@ help:
 	@echo "make test-all every test with each Python that runs here, and with the lowest dependencies all but Spark"
 	@echo "make test-azure  try on two real namespaces what can only be believed else; see docs/azure.md"
 	@echo "make coverage every test, then how much of each room it has run"
-	@echo "make bench    set up, then measure broker, clients, pump and ledger; RabbitMQ too, where it is installed"
+	@echo "make bench    set up, then measure everything: one table against record and targets; PARTS=\"pump spool\" for some"
 	@echo "make soak     set up, then the long forms of the tests, and a table of what came of each"
 	@echo "make lint     ruff and mypy only"
 	@echo "make format   let ruff rewrite the sources in the house format"
@@ -88,17 +88,10 @@ release: $(READY)
 	$(BIN)/python -m hatchling build
 	$(BIN)/python scripts/try_release.py dist
 
+# One table of all ratios, and a line in bench/history.jsonl. PARTS chooses some, ROUNDS makes it shorter or longer.
 bench: $(READY)
-	$(BIN)/python -m bench
-	$(BIN)/python -m bench.aio
-	$(BIN)/python -m bench.sync
-	$(BIN)/python -m bench.pump
-	$(BIN)/python -m bench.ledger
-	$(BIN)/python -m bench.growth
-	$(BIN)/python -m bench.neighbour
-	$(BIN)/python -m bench.syphon
-	$(BIN)/python -m bench.source
-	$(BIN)/python -m bench.places
+	@mkdir -p build
+	$(BIN)/python -m bench.suite $(if $(ROUNDS),--rounds $(ROUNDS)) $(PARTS)
 
 # All of them to the end, and a table. FORMS chooses some, SEED repeats the dice of an earlier run.
 soak: $(READY)

@@ -72,7 +72,7 @@ def test_a_cursor_that_cannot_be_saved_is_told_and_holds_up_nothing(
 
 
 def test_files_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pairbus.client.state.spool_store._FILE_BYTES", 1000)
+    monkeypatch.setattr("pairbus.client.state.spool_store._FILE_BYTES", 600)
     store = SpoolStore.create(tmp_path)
     records = [record(f"{number}") for number in range(10)]
     for one in records:

@@ -24,6 +24,7 @@ from pairbus.client.sending.message import Message, raw_of
 from pairbus.errors import PairbusError
 
 _TUPLE, _DATETIME, _DECIMAL = Symbol("tuple"), Symbol("datetime"), Symbol("decimal")
+_PLAIN = {str, bytes, int, bool, float, type(None)}
 _SECTIONS = ("application_properties", "annotations", "delivery_annotations", "footer")
 
 
@@ -50,10 +51,15 @@ def _parts(raw: AmqpAnnotatedMessage) -> dict[str, Any]:
     return {
         "kind": raw.body_type.value,
         "body": raw.body if is_value else list(raw.body),
-        "header": None if raw.header is None else dict(raw.header.items()),
-        "properties": None if raw.properties is None else dict(raw.properties.items()),
+        "header": None if raw.header is None else _given(raw.header),
+        "properties": None if raw.properties is None else _given(raw.properties),
         **{name: getattr(raw, name) for name in _SECTIONS},
     }
+
+
+def _given(section: AmqpMessageHeader | AmqpMessageProperties) -> dict[str, Any]:
+    """What is set of a section: most of the two dozen fields are not, and are not what takes the time."""
+    return {name: value for name, value in section.items() if value is not None}
 
 
 def _message(parts: dict[str, Any]) -> AmqpAnnotatedMessage:
@@ -76,6 +82,8 @@ def _message(parts: dict[str, Any]) -> AmqpAnnotatedMessage:
 
 
 def _packed(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
     match value:
         case dict():
             return {_packed(key): _packed(item) for key, item in value.items()}

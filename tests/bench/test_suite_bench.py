@@ -1,0 +1,112 @@
+"""The table of all benchmarks, and the short form that every run of the tests measures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import short
+from bench.suite import ONCE, PARTS, Part, Row, render, run_parts
+
+ROW = Row("a against b", 0.9, 0.8, 1.1, 0.95, is_lower_bound=True, is_met=False)
+
+
+def play(busy: list[float], repeats: int = 1) -> tuple[list[Part], list[str]]:
+    told: list[str] = []
+    numbers = iter(range(100))
+
+    def run(name: str) -> Part:
+        return Part(name, (ROW._replace(median=float(next(numbers))),))
+
+    shares = iter(busy)
+    parts = run_parts(["pump"], run, lambda: next(shares), repeats=repeats, tell=told.append)
+    return parts, told
+
+
+def test_a_quiet_run_is_made_once() -> None:
+    (part,), told = play([0.05, 0.1])
+    assert (part.rows[0].median, part.busy) == (0.0, 0.1)
+    assert told == ["pump: bench.pump"]
+
+
+@pytest.mark.parametrize(("busy", "kept"), [([0.0, 0.9, 0.1, 0.2], 1.0), ([0.3, 0.3, 0.1, 0.9], 0.0)])
+def test_a_disturbed_run_is_told_and_repeated_and_the_quieter_one_counts(
+    busy: list[float], kept: float
+) -> None:
+    (part,), told = play(busy)
+    assert part.rows[0].median == kept
+    assert sum("measured again" in line for line in told) == 1
+
+
+def test_it_is_not_repeated_for_ever() -> None:
+    (part,), told = play([0.9] * 10, repeats=3)
+    assert sum(line == "pump: bench.pump" for line in told) == 4
+    assert "busy machine" in render([part], {})
+
+
+def test_the_table_tells_today_the_record_and_the_target() -> None:
+    table = render([Part("pump", (ROW,))], {"a against b": 0.7})
+    assert "| a against b | 0.9 | 0.8 | 1.1 | 0.7 | at least 0.95 | MISSED |" in table
+    assert "could not be measured: no disk" in render([Part("spool", failure="no disk")], {})
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_each_part_is_a_program_that_takes_what_it_is_given(name: str) -> None:
+    path = Path(*PARTS[name].split("."))
+    file = path / "__main__.py" if name == "broker" else path.with_suffix(".py")
+    source = file.read_text(encoding="utf-8")
+    assert '"--output"' in source
+    assert ('"--rounds"' in source) is (name not in ONCE)
+
+
+def test_no_program_is_left_out() -> None:
+    programs = {path.stem for path in Path("bench").glob("*.py") if '"--check"' in path.read_text("utf-8")}
+    known = {module.rpartition(".")[2] for module in PARTS.values()}
+    assert programs - {"suite"} == {"__main__" if name == "bench" else name for name in known}
+
+
+def test_a_part_that_nobody_knows_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.suite", "pumps"], capture_output=True, text=True, timeout=50
+    )
+    assert done.returncode == 2
+    assert "there is no part pumps" in done.stderr
+
+
+# -- the short form
+
+
+def test_no_path_costs_a_quarter_more_than_on_record() -> None:
+    assert short.measure_losses() == []
+
+
+def test_a_loss_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a record of a third, every path has lost."""
+    thirds = {
+        version: {name: ratio / 3 for name, ratio in record.items()}
+        for version, record in short.read_record().items()
+    }
+    monkeypatch.setattr(short, "read_record", lambda: thirds)
+    assert {lost.name for lost in short.measure_losses(rounds=2)} == set(short.PATHS)
+
+
+def test_a_path_is_measured_again_before_it_is_said_to_have_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = next(iter(short.read_record().values()))
+    asked: list[int] = []
+
+    def measure(rounds: int) -> dict[str, float]:
+        asked.append(rounds)
+        return {name: ratio * (9 if len(asked) == 1 else 1) for name, ratio in record.items()}
+
+    monkeypatch.setattr(short, "measure", measure)
+    assert short.measure_losses(rounds=5) == []
+    assert asked == [5, 15]
+
+
+def test_the_record_has_every_path() -> None:
+    for record in json.loads(short.RECORD.read_text(encoding="utf-8"))["short"].values():
+        assert set(record) == set(short.PATHS)
