@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -19,6 +20,8 @@ class TcpProxy:
         self._target = target
         self.refuses = False
         self.hangs = False
+        #: Seconds that each piece of an answer takes.
+        self.delay = 0.0
         #: So many answers are taken from the server and never passed on; the connection ends then.
         self.answers_to_lose = 0
         self.lost = 0
@@ -74,6 +77,8 @@ class TcpProxy:
                     return
                 if is_answer and self._loses():
                     return
+                if is_answer and self.delay:
+                    time.sleep(self.delay)
                 sink.sendall(data)
 
     def _loses(self) -> bool:

@@ -15,6 +15,7 @@ from pairbus.broker import Broker
 from pairbus.cli.doctor import judge_clock
 from pairbus.cli.main import main
 from pairbus.errors import ConfigurationError
+from tests.object_places import azure_uri, credentials, make_azure_container
 
 Look = Callable[..., tuple[int, dict[str, dict[str, Any]]]]
 
@@ -153,3 +154,17 @@ def test_people_read_the_remedies_below_the_table(look: Look, capsys: pytest.Cap
     told = capsys.readouterr().out
     assert told.splitlines()[0].split() == ["WHAT", "FOUND"]
     assert "pair: name one with --pair or --primary-env" in told
+
+
+def test_the_place_of_all_records_is_looked_at(
+    look: Look, tmp_path: Path, azurite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker, credentials():
+        monkeypatch.setenv("P", broker["contoso"].connection_string)
+        monkeypatch.setenv("S", broker["contoso-dr"].connection_string)
+        for uri, verdict in ((make_azure_container(azurite), "ok"), (azure_uri(azurite, "nowhere"), "error")):
+            text = f'[pairs.shop]\nprimary_env = "P"\nsecondary_env = "S"\nrecords = "{uri}"\n'
+            (tmp_path / "pairbus.toml").write_text(text, encoding="utf-8")
+            _, found = look()
+            assert found["shared records"]["verdict"] == verdict
+    assert "ContainerNotFound" in found["shared records"]["found"]

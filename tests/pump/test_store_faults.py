@@ -75,6 +75,18 @@ async def test_nothing_leaves_the_backlog_without_its_receipt(
     assert receipts(near) == set(IDS)
 
 
+async def test_a_slow_store_is_waited_for(
+    bench: Bench, azurite: str, line: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbus.stores.object_store.DEADLINE", 30.0)
+    (queue,) = bench.create("orders", lock=30.0)
+    bench.load(queue, [envelope("orders", one) for one in IDS])
+    near = make_azure_container(azurite)
+    line.delay = 0.2
+    summary = await pump(bench, queue, near.replace(azurite, line.address)).run()
+    assert (summary.moved, receipts(near)) == (len(IDS), set(IDS))
+
+
 async def test_answers_that_are_lost_on_the_way_lose_no_receipt(
     bench: Bench, azurite: str, line: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

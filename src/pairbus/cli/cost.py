@@ -95,6 +95,12 @@ cost.add_command(report_command)
 @click.option(
     "--same-region", is_flag=True, default=None, help="Both sides are in one region: transfer is free."
 )
+@click.option(
+    "--records-in-store",
+    is_flag=True,
+    default=None,
+    help="Records are kept in an object store, where each write is paid for.",
+)
 @click.option("--budget", metavar="MONEY", help="Exit with 1 if the month costs more than this.")
 @json_option
 def estimate_command(
@@ -162,6 +168,7 @@ def _print_sums(month: Estimate) -> None:
         ("base charge", month.base),
         ("connections", month.connections_cost),
         ("between regions", month.bandwidth_cost),
+        *([("writes to the records' store", month.store_cost)] if month.store_writes else []),
         (f"total of {month.days} days", month.total),
     ]
     parts = [

@@ -38,6 +38,8 @@ from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.pairing.names import Endpoint
+    from pairbus.stores.places import RecordPlace
+
 
 #: The packages that a report should name, and the extra that brings each; none: Pairbus cannot do without.
 _PACKAGES = {
@@ -171,6 +173,8 @@ async def _look_at_pair(settings: PairSettings) -> list[Symptom]:
         _look_at_directory("state directory", settings.state_dir),
         _look_at_directory("records", records_dir(settings.state_dir)),
     ]
+    if settings.shared_records is not None:
+        found.append(await asyncio.to_thread(_look_at_place, settings.shared_records))
     tls = ssl.create_default_context()
     if settings.certificate is not None:
         tls, symptom = _look_at_certificate(settings.certificate)
@@ -194,6 +198,22 @@ def _look_at_certificate(file: Path) -> tuple[ssl.SSLContext, Symptom]:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     remedy = "name the certificate of the issuer as certificate in pairbus.toml"
     return context, Symptom(what, "error", f"{file}: {problem}", remedy)
+
+
+def _look_at_place(place: RecordPlace) -> Symptom:
+    """Whether the place where records of all hosts come together can be listed."""
+    from pairbus.stores.places import StoreUri
+    from pairbus.stores.store import open_store
+
+    what = "shared records"
+    if not isinstance(place, StoreUri):
+        return _look_at_directory(what, place)
+    try:
+        open_store(place).list("receipts")
+    except (ConfigurationError, OSError) as error:
+        remedy = "mend the URI, the container or the rights: records stay on the hosts meanwhile"
+        return Symptom(what, "error", str(error), remedy)
+    return Symptom(what, "ok", str(place))
 
 
 def _look_at_directory(what: str, directory: Path) -> Symptom:

@@ -15,6 +15,9 @@ Rules
    bears its share of that sum by its operations: no stage has the free ones for itself.
 7. What crosses from the secondary's region to the primary's is priced by the gigabyte, as is what goes the
    other way.
+8. Where records are kept in an object store each write of it is priced. A client writes its ledger each
+   minute, and in an outage records and the end of its chain every 10 seconds; a syphon tells of itself and
+   its lease; a pump writes receipts a few times a second, each time for some hundred messages.
 """
 
 from __future__ import annotations
@@ -37,6 +40,14 @@ ENVELOPE_BYTES = 200
 RENEWAL_SECONDS = 30
 # How long the queues of an idle syphon stay dealt as they are, at least.
 EPOCH_SECONDS = 900
+# Rule 8, in an hour: the ledger of a client, and now and then its head; the status of a syphon each half
+# minute, and the ledgers of pump and lease each minute; and of a client in an outage.
+CLIENT_PUTS = 72
+SYPHON_PUTS = 240
+OUTAGE_PUTS = 720
+# What `bench.places` counts: 150 puts for 100,000 messages.
+MESSAGES_A_PUT = 650
+_TEN_THOUSAND = Decimal(10**4)
 _GB = Decimal(10**9)
 _MILLION = Decimal(10**6)
 _CENT = Decimal("0.01")
@@ -75,6 +86,8 @@ class Estimate:
     operations_cost: Decimal
     connections_cost: Decimal
     bandwidth_cost: Decimal
+    store_writes: int
+    store_cost: Decimal
     healthy_total: Decimal
     idle_per_hour: int
     renewals_per_hour: int
@@ -89,7 +102,8 @@ class Estimate:
 
     @property
     def total(self) -> Decimal:
-        return self.base + self.operations_cost + self.connections_cost + self.bandwidth_cost
+        used = self.operations_cost + self.connections_cost + self.bandwidth_cost + self.store_cost
+        return self.base + used
 
     @property
     def outages_cost(self) -> Decimal:
@@ -128,6 +142,8 @@ class Estimate:
             "operations_cost": _text(self.operations_cost),
             "connections_cost": _text(self.connections_cost),
             "bandwidth_cost": _text(self.bandwidth_cost),
+            "store_writes": self.store_writes,
+            "store_cost": _text(self.store_cost),
             "healthy_month": _text(self.healthy_total),
             "outages_cost": _text(self.outages_cost),
             "idle_cost": _text(self.cost_of(Stage.IDLE)),
@@ -156,6 +172,8 @@ def estimate(system: System, sheet: PriceSheet) -> Estimate:
         operations_cost=operations_cost,
         connections_cost=_connections_cost(system, sheet),
         bandwidth_cost=_bandwidth(counted, system, sheet),
+        store_writes=_store_writes(system),
+        store_cost=_store_cost(system, sheet),
         healthy_total=_total(system.without_outages(), sheet),
         idle_per_hour=_idle_per_hour(system),
         renewals_per_hour=_renewals_per_hour(system),
@@ -173,6 +191,7 @@ def _total(system: System, sheet: PriceSheet) -> Decimal:
         + sheet.standard_operations.cost(Decimal(total) / _MILLION)
         + _connections_cost(system, sheet)
         + _bandwidth(counted, system, sheet)
+        + _store_cost(system, sheet)
     )
 
 
@@ -239,6 +258,19 @@ def _words(system: System) -> int:
         return 0
     a_return = 3 * system.clients - 1
     return round(system.outages) * system.entities * a_return * system.pairs
+
+
+def _store_writes(system: System) -> int:
+    """Rule 8."""
+    if not system.records_in_store:
+        return 0
+    hours, down = 24 * system.days, system.outages * system.outage_hours
+    of_pair = hours * (system.clients * CLIENT_PUTS + SYPHON_PUTS) + down * system.clients * OUTAGE_PUTS
+    return round(of_pair) * system.pairs + -(-_redirected(system) // MESSAGES_A_PUT)
+
+
+def _store_cost(system: System, sheet: PriceSheet) -> Decimal:
+    return Decimal(_store_writes(system)) / _TEN_THOUSAND * sheet.storage_writes_per_ten_thousand
 
 
 def _idle_per_hour(system: System) -> int:

@@ -27,6 +27,8 @@ class PriceSheet:
     premium_unit_per_hour: Decimal
     geo_replication_per_gb: Decimal
     between_regions_per_gb: Decimal
+    #: 0 in a sheet that says nothing of it.
+    storage_writes_per_ten_thousand: Decimal = Decimal(0)
 
 
 def default_sheet() -> PriceSheet:
@@ -49,6 +51,8 @@ def parse_sheet(text: str, *, where: str = "the price sheet") -> PriceSheet:
         premium_unit_per_hour=_money(premium, "messaging_unit_per_hour"),
         geo_replication_per_gb=_money(premium, "geo_replication_per_gb"),
         between_regions_per_gb=_money(bandwidth, "between_regions_per_gb"),
+        storage_writes_per_ten_thousand=_amount(top.table("storage"), "writes_per_ten_thousand")
+        or Decimal(0),
     )
     top.refuse()
     return sheet

@@ -61,6 +61,14 @@ class System:
         },
     )
 
+    records_in_store: bool = field(
+        default=False,
+        metadata={
+            "meaning": "whether records are kept in an object store, where each write is paid for",
+            "choices": (False, True),
+        },
+    )
+
     def __post_init__(self) -> None:
         for entry in fields(self):
             if (mistake := _find_mistake(entry.name, getattr(self, entry.name))) is not None:

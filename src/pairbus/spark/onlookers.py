@@ -77,6 +77,13 @@ class StoreStatus:
         self._told_at: float | None = None
         self._thread: threading.Thread | None = None
 
+    def begin(self) -> None:
+        """Show that the place takes what is put there, before anything depends on it; OSError if not."""
+        self._store.list(_KIND)
+        self._told_at = None
+        self._name = f"{_KIND}-{self._run}.{int(time.time() * 1000):013d}.json"
+        self._store.put(self._name, b"{}")
+
     def tell(self, told: Mapping[str, Any], *, now: float) -> None:
         """Put it, if it is time and the put before has ended."""
         is_due = self._told_at is None or now - self._told_at >= _EVERY

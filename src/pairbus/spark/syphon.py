@@ -222,6 +222,8 @@ class Syphon:
         self._total = discovery.active
         for directory in self._directories:
             make_directory(directory, follows=True)
+        for status in self._statuses:
+            status.begin()
         with self._leash, self._ask_for_leases() as leases:
             self._leases = leases
             if control is not None:
