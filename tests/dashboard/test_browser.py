@@ -147,6 +147,7 @@ async def play(node: Path, chromium: Path, place: Path) -> Report:
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         for path in ("orders", "payments"):
             broker["contoso"].create_queue(path)
+        broker["contoso"].create_queue("invoices-with-a-rather-long-name/of-the-north-west/2026")
         watched = replace(watch(broker, place), pace=PACE)
         async with open_client(broker, watched) as client:
             await send(client, "orders", ["first"])

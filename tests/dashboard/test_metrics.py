@@ -184,15 +184,44 @@ def series_of(text: str) -> dict[str, float]:
     return found
 
 
-def test_what_rules_and_panels_ask_for_is_there() -> None:
-    panels = [
-        target["expr"]
-        for panel in GRAFANA["panels"]
-        for target in panel.get("targets", ())
-        if "expr" in target
+PANELS = [
+    target["expr"] for panel in GRAFANA["panels"] for target in panel.get("targets", ()) if "expr" in target
+]
+
+
+def test_what_panels_ask_for_is_promql(promtool_program: Path, tmp_path: Path) -> None:
+    """As recording rules, since promtool reads no dashboards; `$pair` stands for names there."""
+    rules = [
+        {"record": f"panel:{number}", "expr": expression.replace("$pair", "shop|store")}
+        for number, expression in enumerate(PANELS)
     ]
-    assert len(panels) >= 10
-    for expression in [*ALERTS.values(), *panels]:
+    assert not any("$" in rule["expr"] for rule in rules), "a variable that is not replaced"
+    file = tmp_path / "panels.yml"  # JSON is YAML
+    file.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}), encoding="utf-8")
+    promtool(promtool_program, "check", "rules", str(file))
+
+
+def test_panels_of_grafana_have_a_place_a_name_and_a_source_of_their_own() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in GRAFANA["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        assert not cells & taken, f"{panel['title']} lies upon another panel"
+        taken |= cells
+    assert len({panel["id"] for panel in GRAFANA["panels"]}) == len(GRAFANA["panels"])
+    assert all(panel["title"] for panel in GRAFANA["panels"])
+    sources = {panel["datasource"]["uid"] for panel in GRAFANA["panels"] if panel.get("targets")}
+    assert sources == {"${datasource}"}
+
+
+def test_what_rules_and_panels_ask_for_is_there() -> None:
+    assert len(PANELS) >= 10
+    for expression in [*ALERTS.values(), *PANELS]:
         named = set(re.findall(r"\bpairbus_\w+", expression))
         assert named, expression
         assert named <= NAMES, expression

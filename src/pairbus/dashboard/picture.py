@@ -245,4 +245,5 @@ def _troubles(pair: Facts, *, budget: Decimal | None, now: float) -> Iterable[Fa
         if reading["error"] and (reading["at"] is None or now - reading["at"] > _STALE)
     )
     if blind:
-        yield say("warn", f"cannot be seen now: {', '.join(blind)}", "SourceBlind")
+        why = pair["sources"][blind[0]]["error"]
+        yield say("warn", f"cannot be seen now: {', '.join(blind)}", "SourceBlind", why)

@@ -189,7 +189,7 @@ function moneyOf(pair) {
     h("dl", { class: "figures" }, figure("Total", `${total.toFixed(2)} ${found.currency}`, `since ${moment(found.since)}`),
       figure("Base charge", `${Number(found.base).toFixed(2)}`, "of the namespaces, for these hours"),
       figure("Operations and transfer", found.used, `${number(found.units)} billed units`),
-      figure("In outages", found.in_outages, `${number(found.outages.length)} outages on record`)),
+      figure("In outages", found.in_outages, found.outages.length === 1 ? "one outage on record" : `${number(found.outages.length)} outages on record`)),
     budget !== null && h("div", { class: "budget" }, h("h3", {}, `${(100 * total / budget).toFixed(1)} % of the budget of ${state.budget} ${found.currency}`),
       bar(total / budget, total > budget ? "over" : "")),
     h("p", { class: "dim small" }, `A plain sum over the newest records, at the prices of ${found.prices_as_of}; the full bill, by hour and outage: `, h("code", {}, "pairbus cost report"), ".",
