@@ -181,8 +181,8 @@ def test_sign_in(seen: str) -> None:
     assert TOKEN not in seen
 
 
-def test_all_is_well(seen: Any) -> None:
-    assert seen == ["Overview – Pairbus", 1]
+def test_what_is_stranded_is_told_first(seen: Any) -> None:
+    assert seen == ["▲ Overview – Pairbus", 1]
 
 
 def test_an_outage_is_seen(seen: str) -> None:

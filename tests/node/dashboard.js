@@ -73,8 +73,8 @@ await check("sign in", async () => {
   return page.url();
 });
 
-await check("all is well", async () => {
-  await page.getByRole("heading", { name: "All is well" }).waitFor();
+await check("what is stranded is told first", async () => {
+  await page.getByRole("heading", { name: "1 message waits in the backlog, and nobody drains it" }).waitFor();
   const row = page.getByRole("row").filter({ hasText: "orders" });
   return [await page.title(), await row.getByText("healthy").count()];
 });

@@ -178,7 +178,8 @@ def _stranded(pair: Facts, now: float) -> Iterable[tuple[str, str]]:
     oldest = waits[longest] if longest is not None else 0.0
     is_outage = any(entity["state"] == "failed_over" for entity in pair["entities"])
     if active and not pair["drain"]["pumps"] and (oldest > _UNDRAINED or not is_outage):
-        yield f"{active:,} messages wait in the backlog, and nobody drains it", "NobodyDrains"
+        waiting = "1 message waits" if active == 1 else f"{active:,} messages wait"
+        yield f"{waiting} in the backlog, and nobody drains it", "NobodyDrains"
     if oldest > _OLD:
         yield f"messages for {longest} wait for {oldest / 60:,.0f} minutes", "BacklogOld"
 
