@@ -130,6 +130,56 @@ async def test_a_read_stops_nobody_else(broker: Broker) -> None:
         assert await waiting == ["one", "two"]
 
 
+async def test_a_dead_letter_is_read_before_it_is_moved_and_stops_nobody_else(broker: Broker) -> None:
+    store = SlowReads.made["slow"]
+    async with client_of(broker, "slow") as slow, client_of(broker, "other") as other:
+        await send(slow, "one")
+        async with slow.get_queue_receiver("orders") as receiver:
+            (found,) = await receiver.receive_messages(max_wait_time=20)
+            for body in ("two", "three"):  # with them goes what was kept
+                await send(slow, body)
+            with store.standing():
+                moving = asyncio.create_task(receiver.dead_letter_message(found, reason="r"))
+                await until_it_stands(store)
+                await send(other, "meanwhile")
+                assert not moving.done()
+            await moving
+        async with slow.get_queue_receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
+            (letter,) = await dead.receive_messages(max_wait_time=20)
+            assert (str(letter), letter.dead_letter_reason) == ("one", "r")
+
+
+@pytest.mark.parametrize("kind", ["expired", "scheduled"])
+def test_what_moves_by_itself_is_read_many_at_a_time(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space, path = namespace(), store_path(tmp_path)
+    settings = QueueSettings(dead_lettering_on_message_expiration=True)
+    space.create_queue("orders", settings, START)
+    fields = {"ttl": 10.0} if kind == "expired" else {"at": START + 10}
+    names = {str(number).encode() for number in range(MANY)}
+    space.send("orders", [message(name, **fields) for name in names], START)
+    write(path, space.take_events())
+    with closing(SqliteStore(path)) as store:
+        space = namespace()
+        space.replay(store.load(), now=START)
+        reads: list[int] = []
+        read = store.read
+
+        def counted(place: int, numbers: Sequence[int]) -> list[Content | None]:
+            reads.append(len(numbers))
+            return read(place, numbers)
+
+        monkeypatch.setattr(store, "read", counted)
+        space.tick(START + 20)
+        assert sum(reads) >= MANY
+        assert len(reads) <= MANY // 50
+        orders = space.get_queue("orders")
+        room = orders.dead_letters if kind == "expired" else orders
+        assert room is not None
+        assert {body_of(each) for each in room.table.since(0)} == names
+
+
 # -- damage
 
 

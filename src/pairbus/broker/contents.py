@@ -13,7 +13,7 @@ Theory
    thread, many at a time, and they are served again when it has come. The same holds for whoever peeks. So
    nobody waits for the disk but who asked for what lies there.
 5. What moves by itself (an expired message that becomes a dead letter, a scheduled one that comes due) is
-   read where it happens, message by message: it has to be done before anything else is.
+   read where it happens, since it has to be done before anything else is: many at a time.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -76,6 +76,11 @@ class Deadlines(Generic[DeadlineKey]):
             if not self._seconds or self._seconds[0] > now:
                 return
 
+    def due(self, now: float, most: int) -> list[DeadlineKey]:
+        """Some of those that `pop_due` is about to give out."""
+        opened = self._opened
+        return [key for when, key in self._heap[:most] if when <= now and opened.get(key) == when]
+
     def next(self) -> float:
         """When there may be something due; NEVER if there is nothing."""
         heap, opened, seconds, buckets = self._heap, self._opened, self._seconds, self._buckets

@@ -478,7 +478,7 @@ class MessageQueue(Entity):
                 if session.lock is not None:
                     self._context.lost_sessions.append(session.lock)
                 self._end_session(session, now, counted=True)
-        for message in self._stock.pop_expired(now):
+        for message in self._stock.pop_expired(now, with_contents=self._exits.buries_expired):
             self._expire(message, now)
         super()._work_off(now)
 

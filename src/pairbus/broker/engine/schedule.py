@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .deadlines import Deadlines
 from .message import MessageState, StoredMessage
-from .shelf import Shelf
+from .shelf import AT_ONCE, Shelf
 
 
 class Schedule:
@@ -45,6 +45,8 @@ class Schedule:
         for number in self._deadlines.pop_due(now):
             message = self._shelf.table.get(number)
             assert message is not None
+            if not message.is_at_hand:
+                self._shelf.bring(message, self._deadlines.due(now, AT_ONCE))
             yield message
 
     def next(self) -> float:

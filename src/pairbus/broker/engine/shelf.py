@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from .context import Space
-from .message import StoredMessage
+from .message import Content, StoredMessage
 from .sessions import MessageSessions
 from .table import MessageTable
+
+# Bytes of a message that is read together with others.
+_SMALL = 1 << 16
+#: How many are read together.
+AT_ONCE = 250
 
 
 class Shelf:
@@ -48,6 +53,20 @@ class Shelf:
             return (message for message in self.table.since(number) if message.session_id == session_id)
         session = self.sessions.get(session_id)
         return iter(()) if session is None else session.table.since(number)
+
+    def bring(self, message: StoredMessage, others: Iterable[int]) -> None:
+        """Have the content of a message in memory that is about to leave, and those of others, which leave
+        right after it: what a store has is read many at a time.
+        """
+        found = (self.table.get(number) for number in others)
+        absent = [each for each in found if each is not None and not each.is_at_hand and each.size <= _SMALL]
+        if message not in absent:
+            absent.append(message)
+        source = message.held
+        assert not isinstance(source, Content)
+        for each, content in zip(absent, source.read([one.sequence_number for one in absent]), strict=True):
+            if content is not None:
+                each.held = content
 
     def measure(self) -> int:
         """Bytes taken by what is here alone; counted message by message."""

@@ -14,7 +14,7 @@ from typing import Final
 from .deadlines import NEVER, Deadlines
 from .message import MessageState, StoredMessage
 from .number_line import NumberLine
-from .shelf import Shelf
+from .shelf import AT_ONCE, Shelf
 
 # Lines shorter than this are not worth sweeping.
 FEW: Final = 64
@@ -125,12 +125,14 @@ class Stock:
 
     # -- time
 
-    def pop_expired(self, now: float) -> Iterator[StoredMessage]:
+    def pop_expired(self, now: float, *, with_contents: bool) -> Iterator[StoredMessage]:
         """Those whose time is over, out of line; each is still to be taken off."""
         for number in self._expiries.pop_due(now):
             message = self._shelf.table.get(number)
             if message is not None and self.is_waiting(number):
                 self.leave_line(message)
+                if with_contents and not message.is_at_hand:
+                    self._shelf.bring(message, self._expiries.due(now, AT_ONCE))
                 yield message
                 self._sweep_line(message.session_id)
 

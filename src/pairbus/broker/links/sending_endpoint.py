@@ -20,6 +20,7 @@ from pairbus import conditions, words
 from pairbus.amqp.events import LinkFlowed, Settled
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import Accepted, AmqpError, DeliveryOutcome, Modified, Rejected, Released
+from pairbus.broker.contents import check_at_hand
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.queue import MessageQueue
@@ -75,7 +76,7 @@ class SendingEndpoint(LinkEndpoint):
         small = peer.host.limits.largest_message_size <= _LARGE
         self._largest_slice = _MANY_AT_ONCE if small else _FEW_AT_ONCE
         self._slice = _FEW_AT_ONCE
-        self._unsettled: dict[int, uuid.UUID] = {}
+        self._unsettled: dict[int, Handout] = {}
         self._granted = False
         self._delivered_in_grant = False
         # For what has to be read from the disk.
@@ -171,13 +172,27 @@ class SendingEndpoint(LinkEndpoint):
 
     def on_settled(self, event: Settled) -> None:
         now, joins = self._host.now(), len(event.delivery_ids) > 1
+        if type(event.state) is not Accepted:
+            self._have_at_hand(event.delivery_ids)
         for delivery_id in event.delivery_ids:
-            token = self._unsettled.pop(delivery_id, None)
-            if token is None:
+            delivery = self._unsettled.pop(delivery_id, None)
+            if delivery is None or delivery.lock_token is None:
                 continue
-            echo = self._settle(token, event.state, now)
+            echo = self._settle(delivery.lock_token, event.state, now)
             if not event.settled:
                 self.link.settle(delivery_id, echo, joins=joins)
+
+    def _have_at_hand(self, delivery_ids: list[int]) -> None:
+        """What is not completed may go to the dead letters, or get other properties, for which its content is
+        needed; NotAtHand if that has to be read first.
+        """
+        found = (self._unsettled.get(delivery_id) for delivery_id in delivery_ids)
+        locked = [
+            delivery.message
+            for delivery in found
+            if delivery is not None and delivery.message.lock_token == delivery.lock_token
+        ]
+        check_at_hand(self.queue, locked)
 
     def on_room(self) -> None:
         self._host.consumers.want(self)
@@ -199,7 +214,7 @@ class SendingEndpoint(LinkEndpoint):
         if token is None:
             self.link.send(payload, tag=b"", settled=True)
         else:
-            self._unsettled[self.link.send(payload, tag=token.bytes_le)] = token
+            self._unsettled[self.link.send(payload, tag=token.bytes_le)] = delivery
         return len(payload)
 
     def _end_grant(self) -> None:
