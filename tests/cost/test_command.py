@@ -55,6 +55,13 @@ def test_a_budget_that_is_not_kept_is_found(capsys: pytest.CaptureFixture[str]) 
     assert run(capsys, "--budget", "plenty")[0] == 2
 
 
+def test_a_budget_may_stand_in_the_configuration(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "pairbus.toml"
+    config.write_text("budget = 20\n", encoding="utf-8")
+    assert run(capsys, "--config", str(config), "--rate", "50")[0] == 1
+    assert run(capsys, "--config", str(config), "--rate", "50", "--budget", "1000")[0] == 0
+
+
 def test_options_go_above_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     described = tmp_path / "system.toml"
     described.write_text("backlog_queues = 20\nentities = 4\n", encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,18 @@ TRIALS: dict[str, tuple[dict[str, float], dict[str, float]]] = {
     "BudgetSpent": (
         {'pairbus_cost_total{pair="shop",currency="USD"}': 11, "pairbus_budget": 10},
         {'pairbus_cost_total{pair="shop",currency="USD"}': 11},  # without a budget there is none to spend
+    ),
+    "BudgetForecast": (
+        {
+            'pairbus_cost_total{pair="shop",currency="USD"}': 9,
+            'pairbus_cost_in_a_day{pair="shop",currency="USD"}': 11,
+            "pairbus_budget": 10,
+        },
+        {
+            'pairbus_cost_total{pair="shop",currency="USD"}': 11,
+            'pairbus_cost_in_a_day{pair="shop",currency="USD"}': 12,
+            "pairbus_budget": 10,
+        },
     ),
     "SourceBlind": (
         {'pairbus_source_up{pair="shop",source="backlog"}': 0},
@@ -279,6 +292,30 @@ def test_messages_that_are_stranded_are_in_the_headline(
     pair["drain"]["pumps"] = pumps
     pair["entities"] = [{"path": "orders", "state": state, "last_failure": None, "reason": None}]
     assert [one["alert"] for one in headline([pair], budget=None, now=10_000.0)["said"]] == said
+
+
+@pytest.mark.parametrize(
+    ("total", "per_hour", "is_outage", "said"),
+    [
+        ("90.00", "5.00", True, ["BudgetForecast"]),
+        ("90.00", "5.00", False, []),
+        ("90.00", "0.10", True, []),
+        ("101.00", "5.00", True, ["BudgetSpent"]),
+    ],
+)
+def test_an_outage_that_will_pass_the_budget_is_in_the_headline_before(
+    total: str, per_hour: str, is_outage: bool, said: list[str]
+) -> None:
+    own = {"state": "idle", "path": None, "moved": 0, "dead_lettered": 0, "waiting": 0, "trouble": None}
+    pair = picture_pair(PAIR, {}, own=own)
+    in_a_day = str(Decimal(total) + 24 * Decimal(per_hour))
+    pair["money"] = {
+        "currency": "USD", "total": total, "per_hour": per_hour, "in_a_day": in_a_day, "is_outage": is_outage,
+    }  # fmt: skip
+    found = headline([pair], budget=Decimal(100), now=0.0)["said"]
+    assert [one["alert"] for one in found] == said
+    if "BudgetForecast" in said:
+        assert "in 2.0 h" in found[0]["text"]
 
 
 @pytest.mark.parametrize("view", ["overview", "backlog"])

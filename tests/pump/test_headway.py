@@ -45,8 +45,8 @@ async def test_the_reason_is_told(
     options = PumpOptions(progress_interval=0.02, first_back_off=0.1, longest_back_off=0.1)
     pump = Pump(bench.pair(), [queue], options=options, on_progress=told.append)
     running = asyncio.create_task(pump.run())
-    await eventually(lambda: told and told[-1].stall is not None)
-    assert "orders is down" in (told[-1].stall or "") or "orders is trying" in (told[-1].stall or "")
+    # On a slow machine the first reason is that nothing has been refused yet.
+    await eventually(lambda: told and "orders is " in (told[-1].stall or ""))
     assert "maximum entity size" in (told[-1].stall or "")
     bench.primary.faults.clear()
     await eventually(lambda: told[-1].moved == 1 and told[-1].stall is None)

@@ -1,6 +1,7 @@
 """`pairbus.toml`: pairs by name, their options and entities. It names secrets and never holds them.
 
     prices                              a price sheet for `pairbus cost`; relative to the file
+    budget                              what a month may cost, in the currency of the prices
 
     [options]                           for every pair: any option of SendAvailabilityOptions
 
@@ -28,6 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -45,6 +47,7 @@ _OPTIONS = tuple(entry.name for entry in fields(SendAvailabilityOptions))
 #: What a file may have, and what it means.
 TOP_KEYS = {
     "prices": "A price sheet for pairbus cost, relative to this file.",
+    "budget": "What a month may cost, in the currency of the prices.",
     "options": "Options of every pair.",
     "pairs": "Pairs of namespaces, by name.",
 }
@@ -109,6 +112,7 @@ class Config:
     file: Path
     pairs: Mapping[str, PairConfig]
     prices: Path | None = None
+    budget: Decimal | None = None
 
     def pair(self, name: str) -> PairConfig:
         if name not in self.pairs:
@@ -151,6 +155,7 @@ def read_config(file: Path) -> ConfigReading:
     config = Config(
         file=file,
         prices=_path(top, "prices", file),
+        budget=_amount(top, "budget"),
         pairs={
             name: _pair(name, table, shared=shared, file=file) for name, table in top.tables("pairs").items()
         },
@@ -206,6 +211,11 @@ def _pair(name: str, table: TomlTable, *, shared: Mapping[str, Any], file: Path)
         options=options,
         entities=tuple(entities),
     )
+
+
+def _amount(table: TomlTable, key: str) -> Decimal | None:
+    found = table.number(key, None, low=0.01)
+    return None if found is None else Decimal(str(found))
 
 
 def _options(table: TomlTable) -> dict[str, Any]:

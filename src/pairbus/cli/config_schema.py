@@ -26,7 +26,12 @@ def config_schema() -> Schema:
         "title": "pairbus.toml",
         **_table(
             TOP_KEYS,
-            {"prices": _TEXT, "options": _OPTIONS, "pairs": _tables_of({"$ref": "#/$defs/pair"})},
+            {
+                "prices": _TEXT,
+                "budget": {"type": "number", "minimum": 0.01},
+                "options": _OPTIONS,
+                "pairs": _tables_of({"$ref": "#/$defs/pair"}),
+            },
         ),
         "$defs": {"pair": _pair(), "entity": _entity(), "options": _options()},
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,13 @@ from .cost_tables import print_alternatives, print_transfer, wrapped
 from .examples import examples
 from .group import CommandGroup
 from .pairs import config_option
-from .prices import choose_sheet, prices_option
+from .prices import budget_option, choose_budget, choose_sheet, prices_option, tell_budget
 from .tables import json_option, print_json, print_table
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 # A terminal has eighty columns, of which names and numbers take fifty.
 _BAR = 26
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
-_FOUND = 1
 
 
 @click.group(
@@ -101,7 +100,7 @@ cost.add_command(report_command)
     default=None,
     help="Records are kept in an object store, where each write is paid for.",
 )
-@click.option("--budget", metavar="MONEY", help="Exit with 1 if the month costs more than this.")
+@budget_option
 @json_option
 def estimate_command(
     *,
@@ -109,16 +108,17 @@ def estimate_command(
     pair: str | None,
     system_file: Path | None,
     prices: Path | None,
-    budget: str | None,
+    budget: Decimal | None,
     as_json: bool,
     **given: Any,
 ) -> int:
     """Reckon what a month costs: stage by stage, and what other ways would cost.
 
-    With no option it is one pair with all defaults, 30 days without an outage.
+    With no option it is one pair with all defaults, 30 days without an outage. Exit code 1: it is more than
+    the budget.
     """
-    limit = _budget(budget)
     found = find_config(config)
+    limit = choose_budget(budget, found)
     sheet = choose_sheet(prices, found)
     system = System() if pair is None else _system_of(pair, found)
     if system_file is not None:
@@ -129,12 +129,7 @@ def estimate_command(
         print_json(month.to_dict())
     else:
         _print(month, sheet)
-    if limit is not None and month.total > limit:
-        click.echo(
-            f"pairbus: {month.total:.2f} {month.currency} is above the budget of {limit:.2f}", err=True
-        )
-        return _FOUND
-    return 0
+    return tell_budget(month.total, limit, month.currency)
 
 
 def _print(month: Estimate, sheet: PriceSheet) -> None:
@@ -201,13 +196,3 @@ def _system_of(pair: str, config: Config | None) -> System:
         backlog_queues=options.backlog_queue_count,
         ping_interval=options.ping_primary_interval,
     )
-
-
-def _budget(text: str | None) -> Decimal | None:
-    if text is None:
-        return None
-    try:
-        amount = Decimal(text)
-    except InvalidOperation:
-        raise ConfigurationError(f"--budget is an amount of money, such as 120.50, not {text!r}") from None
-    return amount

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from .cost_tables import print_alternatives, print_transfer
 from .examples import examples
 from .pairs import PairChoice, pair_options
 from .places import PLACE
-from .prices import choose_sheet, prices_option
+from .prices import budget_option, choose_budget, choose_sheet, prices_option, tell_budget
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 )
 @click.option("--month", metavar="YYYY-MM", help="One month only. [default: all that there is]")
 @prices_option
+@budget_option
 @click.option(
     "--system", "system_file", type=_FILE, help="A described system (TOML) to compare the bill with."
 )
@@ -72,6 +74,7 @@ def report_command(
     out: Path,
     month: str | None,
     prices: Path | None,
+    budget: Decimal | None,
     system_file: Path | None,
     copies: tuple[str, ...],
     same_region: bool,
@@ -81,12 +84,13 @@ def report_command(
     """Bill what clients and syphon did, by stage, entity and outage, with Spark.
 
     It writes a page that opens offline, and the lines as CSV and Parquet. Run it as often as you like: what
-    was taken in before is not counted twice.
+    was taken in before is not counted twice. Exit code 1: the newest month costs more than the budget.
     """
     if month is not None and not _MONTH.fullmatch(month):
         raise ConfigurationError(f"--month is written as 2026-11, not {month!r}")
     terms = BillTerms(copies=_copies(copies), same_region=same_region)
-    sheet = choose_sheet(prices, find_config(choice.config))
+    config = find_config(choice.config)
+    sheet, limit = choose_sheet(prices, config), choose_budget(budget, config)
     system = None if system_file is None else parse_system(read_text(system_file), where=str(system_file))
     place = _records(choice, state, records)
     from pairbus.cost.page import render_page
@@ -114,7 +118,10 @@ def report_command(
         print_json({**run.report.to_dict(), "taken_in": intake, "page": str(page)})
     else:
         _print(run.report, page)
-    return 0
+    # A budget is for a month: of several, the newest.
+    newest = run.report.months[-1:]
+    spent = sum((one.operations_cost + one.base for one in newest), Decimal(0))
+    return tell_budget(spent, limit, run.report.currency)
 
 
 def _records(choice: PairChoice, state: Path | None, records: RecordPlace | None) -> RecordPlace:

@@ -22,7 +22,7 @@ from .config import DEFAULT_CONFIG, find_config
 from .examples import examples
 from .numbers import POSITIVE
 from .pairs import PairChoice, pair_options
-from .prices import choose_sheet, prices_option
+from .prices import budget_option, choose_budget, choose_sheet, prices_option
 
 if TYPE_CHECKING:
     from pairbus.dashboard.watched import WatchedPair
@@ -30,19 +30,6 @@ if TYPE_CHECKING:
 TOKEN_ENV = "PAIRBUS_DASHBOARD_TOKEN"
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
-
-
-class _Amount(click.ParamType[Decimal]):
-    name = "amount"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
-        try:
-            amount = Decimal(str(value))
-        except ArithmeticError:
-            amount = Decimal(0)
-        if not (amount.is_finite() and amount > 0):
-            self.fail(f"{value!r} is no amount of money", param, ctx)
-        return amount
 
 
 @click.command(
@@ -84,7 +71,7 @@ class _Amount(click.ParamType[Decimal]):
 @click.option(
     "--history", type=_FILE, help="Where the history is kept. [default: in the first state directory]"
 )
-@click.option("--budget", type=_Amount(), help="What a month may cost, in the currency of the prices.")
+@budget_option
 @prices_option
 @click.option(
     "--interval", type=POSITIVE, default=1.0, show_default=True, help="Seconds between two looks at files."
@@ -127,11 +114,12 @@ def dashboard(
             f"Say what to show: --pair NAME, or --primary-env and --secondary-env, a {DEFAULT_CONFIG} with "
             "pairs, --state DIR, or the --ready-file of a broker"
         )
+    config = find_config(choice.config)
     watched = Watched(
         pairs=pairs,
         ready_file=ready_file,
-        sheet=choose_sheet(prices, find_config(choice.config)),
-        budget=budget,
+        sheet=choose_sheet(prices, config),
+        budget=choose_budget(budget, config),
         pace=LookPace(glance=interval, count=max(5.0, interval), peek=peek_interval),
     )
     given = os.environ.get(TOKEN_ENV) or None

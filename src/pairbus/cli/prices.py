@@ -1,8 +1,10 @@
-"""Which price sheet a command reckons with: the one named to it, that of the configuration, or ours."""
+"""Which price sheet a command reckons with and what a month may cost: named to it or in the configuration."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +12,51 @@ from pairbus.cost import PriceSheet, default_sheet, parse_sheet
 from pairbus.plumbing.toml_tables import read_text
 
 from .config import Config
+
+_FOUND = 1
+
+if TYPE_CHECKING:
+    _AmountType = click.ParamType[Decimal]
+else:  # older versions of click have no argument
+    _AmountType = click.ParamType
+
+
+class _Amount(_AmountType):
+    """Money, above nothing."""
+
+    name = "amount"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
+        try:
+            amount = Decimal(str(value))
+        except ArithmeticError:
+            amount = Decimal(0)
+        if not (amount.is_finite() and amount > 0):
+            self.fail(f"{value!r} is no amount of money, such as 120.50", param, ctx)
+        return amount
+
+
+budget_option = click.option(
+    "--budget",
+    type=_Amount(),
+    metavar="MONEY",
+    help="What a month may cost, in the currency of the prices. "
+    "[default: `budget` of the configuration file]",
+)
+
+
+def choose_budget(budget: Decimal | None, config: Config | None) -> Decimal | None:
+    """What a month may cost."""
+    return budget if budget is not None or config is None else config.budget
+
+
+def tell_budget(total: Decimal, budget: Decimal | None, currency: str) -> int:
+    """Say so if it is passed; the exit code."""
+    if budget is None or total <= budget:
+        return 0
+    click.echo(f"pairbus: {total:.2f} {currency} is above the budget of {budget:.2f}", err=True)
+    return _FOUND
+
 
 prices_option = click.option(
     "--prices",

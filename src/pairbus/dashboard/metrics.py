@@ -126,6 +126,15 @@ FAMILIES = (
         ("pair", "stage", "currency"),
     ),
     PageFamily("gauge", "pairbus_cost_total", "Money so far, with the base charge.", ("pair", "currency")),
+    PageFamily(
+        "gauge",
+        "pairbus_cost_per_hour",
+        "What the last hour costs, with the base charge.",
+        ("pair", "currency"),
+    ),
+    PageFamily(
+        "gauge", "pairbus_cost_in_a_day", "Money by this time tomorrow, at that rate.", ("pair", "currency")
+    ),
     PageFamily("gauge", "pairbus_budget", "The budget of a month, if there is one.", ()),
     PageFamily("gauge", "pairbus_verdict_clean", "1 if the last verdict was clean, else 0."),
     PageFamily("gauge", "pairbus_verdict_lost", "Messages that the last verdict found lost."),
@@ -205,7 +214,8 @@ def _of_pair(pair: Facts, now: float) -> Iterator[MetricRow]:
     if money is not None:
         for stage in money["stages"]:
             yield "cost", (stage["stage"], money["currency"]), float(stage["cost"])
-        yield "cost_total", (money["currency"],), float(money["total"])
+        for name in ("total", "per_hour", "in_a_day"):
+            yield f"cost_{name}", (money["currency"],), float(money[name])
     if verdict is not None:
         yield "verdict_clean", (), verdict["is_clean"]
         yield "verdict_lost", (), verdict["lost"]

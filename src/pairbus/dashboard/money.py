@@ -2,7 +2,9 @@
 
 1. Segments that are open are read too, so that the sum is seconds old and not minutes.
 2. A closed segment never changes: it is read once.
-3. What `pairbus cost report` has taken in, and segments beyond the newest ones, are left to it; the sum says
+3. What goes on as in the last hour comes to so much in a day: by that an outage is known to pass a budget
+   before it does.
+4. What `pairbus cost report` has taken in, and segments beyond the newest ones, are left to it; the sum says
    since when it counts.
 """
 
@@ -12,6 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from pairbus.cost import PriceSheet, make_bill
+from pairbus.cost.bill import Bill, hour_of
 from pairbus.cost.outages import merge_outages
 from pairbus.cost.report import Share, money, report_of
 from pairbus.ledger import SegmentRead, closed_segments, read_open_segments, read_segment
@@ -41,6 +44,7 @@ class MoneySum:
         outages = merge_outages(sight_outages(ledger.outages, ledger.writers, now=now, patience=_PATIENCE))
         bill = make_bill(ledger.operations, outages, self._sheet)
         report = report_of(bill, ledger.operations, outages, self._sheet, bad_rows=ledger.bad)
+        per_hour = _cost_per_hour(bill, now)
         return {
             "currency": report.currency,
             "prices_as_of": report.prices_as_of,
@@ -48,6 +52,9 @@ class MoneySum:
             "base": money(report.base),
             "used": money(report.used),
             "total": money(report.total),
+            "per_hour": money(per_hour),
+            "in_a_day": money(report.total + 24 * per_hour),
+            "is_outage": any(one.ends is None for one in outages),
             "in_outages": money(sum((share.cost for share in report.by_outage), Decimal(0))),
             "units": report.units,
             "unknown": report.unknown,
@@ -78,6 +85,14 @@ class MoneySum:
         known = {**self._read, **{name: parse_lines(data) for name, data in read.items()}}
         self._read = {name: known[name] for name in names}
         return ledger_of([*self._read.values()], now=now)
+
+
+def _cost_per_hour(bill: Bill, now: float) -> Decimal:
+    """What the last hour costs, as far as it is recorded, and the base charge of one."""
+    since = hour_of(int(now)) - 3600
+    recent = sum((line.cost for line in bill.lines if line.hour >= since), Decimal(0))
+    base = sum((month.base / month.hours for month in bill.months[-1:]), Decimal(0))
+    return recent * 3600 / Decimal(int(now) - since) + base
 
 
 def _described(share: Share) -> dict[str, Any]:

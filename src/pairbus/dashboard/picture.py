@@ -240,6 +240,14 @@ def _troubles(pair: Facts, *, budget: Decimal | None, now: float) -> Iterable[Fa
             f"{money['total']} {money['currency']} are spent, above the budget of {budget}",
             "BudgetSpent",
         )
+    elif budget is not None and money and money["is_outage"] and Decimal(money["in_a_day"]) > budget:
+        hours = (budget - Decimal(money["total"])) / Decimal(money["per_hour"])
+        yield say(
+            "warn",
+            f"the outage passes the budget of {budget} in {hours:.1f} h: {money['total']} "
+            f"{money['currency']} are spent, {money['per_hour']} an hour, {money['in_a_day']} in a day",
+            "BudgetForecast",
+        )
     blind = sorted(
         source
         for source, reading in pair["sources"].items()
