@@ -9,6 +9,8 @@ How it is measured
 4. A ratio is that of two values of the same round; its median is over the rounds.
 5. Our own time is the processor's: sends to an SDK sender that returns at once. A task that does nothing is
    measured beside it, for comparison.
+6. By our own AMQP (`transport="amqp"`) the rate and the processor time of this process are both compared.
+   With many callers the SDK's sender is behind a lock, for it takes one call at a time.
 """
 
 from __future__ import annotations
@@ -36,10 +38,17 @@ from pairbus.options import SendAvailabilityOptions
 
 __all__ = ["main"]
 
-SDK, PAIRED = "SDK", "paired"
+SDK, PAIRED, AMQP = "SDK", "paired", "own AMQP"
 HEALTHY, FAILED_OVER = "healthy", "failed over"
 #: How many messages a call sends, and what part of the SDK's rate the paired client is to reach with it.
-SHAPES = {"single sends": (1, 0.95), "batches of 100": (100, 0.95)}
+SHAPES = {"single sends": (1, 0.97), "batches of 100": (100, 0.95)}
+#: By our own AMQP: the messages of a round, of a call, the callers, and how many times the SDK's rate, and
+#: the SDK's messages for the same processor time, are to be reached.
+DIRECT = {
+    "single sends": (100, 1, 1, 1.5, 3.0),
+    "single sends, 50 at once": (300, 1, 50, 3.0, 3.0),
+    "batches of 100": (1000, 100, 1, 4.0, 4.0),
+}
 #: How many callers send at once, and what part of the healthy rate is to be reached while failed over.
 CALLERS = {1: 0.85, 50: 0.9}
 #: Microseconds of the processor that a send may cost besides the SDK's.
@@ -76,6 +85,7 @@ class Bench:
     async def run(self) -> Report:
         """Measure everything."""
         await self._compare()
+        await self._compare_direct()
         await self._measure_own_time()
         await self._measure_failed_over()
         await self._measure_memory()
@@ -121,6 +131,50 @@ class Bench:
 
     def _note(self, label: str, unit: str, values: list[float]) -> None:
         self.report.figures.append(Figure(label, unit, tuple(values)))
+
+    async def _compare_direct(self) -> None:
+        plain = ServiceBusClient.from_connection_string(self._strings[0])
+        direct = PairedServiceBusClient.from_connection_strings(
+            *self._strings, options=SendAvailabilityOptions(transport="amqp")
+        )
+        async with plain, direct, plain.get_queue_sender(QUEUE) as one, direct.get_queue_sender(QUEUE) as two:
+            clients: dict[str, Send] = {SDK: _one_at_a_time(one.send_messages), AMQP: two.send_messages}
+            for label, (total, size, callers, rate, processor) in DIRECT.items():
+                for send in clients.values():
+                    await self._send_all(send, total, size, callers)
+                rounds = [
+                    {
+                        name: await self._send_all(clients[name], total, size, callers)
+                        for name in random.sample(list(clients), len(clients))
+                    }
+                    for _ in range(self._options.rounds)
+                ]
+                self._add_direct(label, rounds, rate, processor)
+
+    async def _send_all(self, send: Send, total: int, size: int, callers: int) -> tuple[float, float]:
+        """Messages a second, and microseconds of the processor a message. Messages are made beforehand."""
+        calls = [self._messages(size) for _ in range(total // size)]
+        used, begun = time.process_time(), time.perf_counter()
+        for first in range(0, len(calls), callers):
+            if callers == 1:
+                await send(calls[first])
+            else:
+                await asyncio.gather(*map(send, calls[first : first + callers]))
+        seconds, used = time.perf_counter() - begun, time.process_time() - used
+        return total / seconds, used / total * 1e6
+
+    def _add_direct(
+        self, label: str, rounds: list[dict[str, tuple[float, float]]], rate: float, processor: float
+    ) -> None:
+        rates = {name: [each[name][0] for each in rounds] for name in (SDK, AMQP)}
+        costs = {name: [each[name][1] for each in rounds] for name in (SDK, AMQP)}
+        for name in (SDK, AMQP):
+            self._note(f"{label}, {name}, for comparison with own AMQP", "messages/s", rates[name])
+            self._note(f"{label}, {name}, processor time of a message", "µs", costs[name])
+        compared = ratio(f"{label}, own AMQP against SDK", rates[AMQP], rates[SDK])
+        self.report.targets.append(Target(compared, rate, at_least=True))
+        compared = ratio(f"{label}, own AMQP against SDK by processor time", costs[SDK], costs[AMQP])
+        self.report.targets.append(Target(compared, processor, at_least=True))
 
     # -- by itself
 
@@ -198,6 +252,16 @@ class Bench:
         await asyncio.sleep(2.0)  # links are closed in the background
         gc.collect()
         return _resident_kilobytes()
+
+
+def _one_at_a_time(send: Send) -> Send:
+    lock = asyncio.Lock()
+
+    async def send_in_turn(message: Any) -> None:
+        async with lock:
+            await send(message)
+
+    return send_in_turn
 
 
 def _side_by_side(send: Send, callers: int) -> Send:

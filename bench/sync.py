@@ -6,6 +6,8 @@ How it is measured
    machine disturbs both. Only the calls are timed, not the making of messages.
 3. A first round warms everything up and does not count.
 4. A ratio is that of two values of the same round; its median is over the rounds.
+5. By our own AMQP (`transport="amqp"`) with one thread and with sixteen; each thread has a sender of the SDK
+   of its own there, which takes one call at a time.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import multiprocessing
 import random
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,11 +33,14 @@ from pairbus import PairedServiceBusClient
 from pairbus.broker import Broker
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.engine.tiers import RELAXED
+from pairbus.options import SendAvailabilityOptions
 
 __all__ = ["main"]
 
 QUEUE = "bench"
-SDK, PAIRED = "SDK", "paired"
+SDK, PAIRED, AMQP = "SDK", "paired", "own AMQP"
+#: By our own AMQP: how many threads, the messages of each in a round, and how many times the SDK's rate.
+THREADS = {1: (100, 1.1), 16: (20, 2.0)}
 #: How many messages a call sends, and what part of the SDK's rate the paired client is to reach with it. A
 #: single send pays for the way to the event loop's thread and back, and for the SDK's asynchronous sender,
 #: which is slower than its synchronous one; a batch hardly notices.
@@ -64,6 +70,36 @@ class Bench:
             rounds = [self._take_turns(count) for _ in range(self._options.rounds)]
             self._add(label, count, bound, rounds)
         return self.report
+
+    def compare_direct(self, senders: dict[str, list[Send]]) -> None:
+        """Threads that send at once, by the SDK and by our own AMQP; `senders` has one for each thread."""
+        for threads, (count, bound) in THREADS.items():
+            rates: dict[str, list[float]] = {name: [] for name in senders}
+            for number in range(self._options.rounds + 1):
+                for name in random.sample(list(senders), len(senders)):
+                    rate = self._rate_of(senders[name][:threads], count)
+                    if number:
+                        rates[name].append(rate)
+            label = f"single sends, {threads} {'thread' if threads == 1 else 'threads'}"
+            for name, values in rates.items():
+                self.report.figures.append(Figure(f"{label}, {name}", "messages/s", tuple(values)))
+            compared = ratio(f"{label}, own AMQP against SDK", rates[AMQP], rates[SDK])
+            self.report.targets.append(Target(compared, bound, at_least=True))
+
+    def _rate_of(self, senders: list[Send], count: int) -> float:
+        messages = [ServiceBusMessage(self._body, message_id=f"{number:032x}") for number in range(count)]
+
+        def send_all(send: Send) -> None:
+            for message in messages:
+                send(message)
+
+        threads = [threading.Thread(target=send_all, args=(send,)) for send in senders]
+        begun = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return count * len(senders) / (time.perf_counter() - begun)
 
     def _take_turns(self, count: int) -> Delays:
         """Send for some time; how long each call took, by client."""
@@ -125,6 +161,22 @@ def connected(strings: tuple[str, str]) -> Iterator[dict[str, Send]]:
         }
 
 
+@contextmanager
+def connected_threads(strings: tuple[str, str]) -> Iterator[dict[str, list[Send]]]:
+    """A sender of each kind for each thread: of the SDK one each, of ours the same for all."""
+    options = SendAvailabilityOptions(transport="amqp")
+    with ExitStack() as stack:
+        plain = stack.enter_context(ServiceBusClient.from_connection_string(strings[0]))
+        ours = stack.enter_context(PairedServiceBusClient.from_connection_strings(*strings, options=options))
+        own = stack.enter_context(ours.get_queue_sender(QUEUE)).send_messages
+        yield {
+            SDK: [
+                stack.enter_context(plain.get_queue_sender(QUEUE)).send_messages for _ in range(max(THREADS))
+            ],
+            AMQP: [own] * max(THREADS),
+        }
+
+
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.sync", description="Measure the paired client.")
@@ -134,8 +186,10 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
     parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
-    with running_broker() as strings, connected(strings) as clients:
-        report = Bench(options, clients).run()
+    with running_broker() as strings, connected(strings) as clients, connected_threads(strings) as senders:
+        bench = Bench(options, clients)
+        report = bench.run()
+        bench.compare_direct(senders)
     report.write_json(options.output)
     sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
     return int(options.check and not all(target.is_met for target in report.targets))

@@ -302,3 +302,78 @@ async def test_a_link_that_opens_when_nobody_waits_any_more_sends_nothing(
     bench.opens_late = False
     assert (await bench.run(nothing))[0] is Ending.DONE
     assert (sent, late) == ([], [])
+
+
+# -- several callers
+
+
+@pytest.fixture
+async def wide(manual_timers: ManualTimers) -> Bench:
+    """A link with room for ten calls at once, whose sender is proven."""
+    bench = Bench(manual_timers, width=10)
+    await bench.run(nothing)
+    return bench
+
+
+async def test_one_goes_ahead_and_the_others_follow(manual_timers: ManualTimers) -> None:
+    bench = Bench(manual_timers, width=10)
+    bench.opens_late = True
+    calls = [begin(bench.run(forever)) for _ in range(15)]
+    await asyncio.sleep(0)
+    assert len(bench.link._callers) == 1
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    bench.opens_late = False
+    assert (await bench.run(nothing))[0] is Ending.DONE
+    calls = [begin(bench.run(forever)) for _ in range(15)]
+    await asyncio.sleep(0)
+    assert (len(bench.link._callers), bench.link.length) == (10, 15)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert (bench.link.is_calling, bench.link.length) == (False, 0)
+
+
+async def test_a_caller_that_goes_soon_leaves_the_sender_to_the_others(wide: Bench) -> None:
+    calls = [begin(wide.run(forever)) for _ in range(2)]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    await asyncio.wait(calls[:1])
+    assert not calls[1].done()
+    assert not wide.senders[0].is_closed
+    await wide.timers.advance(2.0)
+    third = begin(wide.run(forever))
+    await asyncio.sleep(0)
+    calls[1].cancel()  # it has waited long enough to be a sign
+    await asyncio.wait(calls[1:])
+    assert not wide.senders[0].is_closed, "somebody is still on it"
+    third.cancel()
+    await asyncio.wait([third])
+    await wide.graveyard.wait(5.0)
+    assert wide.senders[0].is_closed
+
+
+async def test_each_call_has_its_own_limit(wide: Bench) -> None:
+    first = begin(wide.run(forever))
+    await asyncio.sleep(0)
+    await wide.timers.advance(4.0)
+    second = begin(wide.run(forever))
+    await asyncio.sleep(0)
+    await wide.timers.advance(6.0)
+    assert (await first)[0] is Ending.OUT_OF_TIME
+    assert not second.done()
+    await wide.timers.advance(4.0)
+    assert (await second)[0] is Ending.OUT_OF_TIME
+
+
+async def test_those_who_failed_together_are_one_failure_and_knock_one_by_one(wide: Bench) -> None:
+    tickets = [Ticket() for _ in range(5)]
+    endings = await asyncio.gather(*(wide.run(fail, ticket=ticket) for ticket in tickets))
+    assert [ending for ending, _ in endings] == [Ending.FAILED] * 5
+    for ticket in tickets:
+        wide.link.count_failure(ticket)
+        wide.link.discard_after(ticket)
+    assert wide.link.failures == 1
+    assert (await wide.run(nothing))[0] is Ending.DONE
+    assert len(wide.senders) == 2

@@ -1,0 +1,212 @@
+"""The core of the client over our own AMQP; all its tests go that way in the long form."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, TransportType
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    ServiceBusAuthenticationError,
+    ServiceBusError,
+)
+
+from pairbus import PairedServiceBusClient as SyncClient
+from pairbus.broker import Broker
+from pairbus.client.direct.sender import AmqpSender
+from pairbus.errors import ConfigurationError
+from pairbus.options import SendAvailabilityOptions
+from pairbus.testing import ManualTimers
+
+from .scene import Scene, eventually, text
+
+BY_AMQP = SendAvailabilityOptions(backlog_queue_count=3, transport="amqp")
+
+
+class DirectScene(Scene):
+    """A pair that is reached without the SDK."""
+
+    def client(self, **settings: Any) -> Any:
+        return super().client(**{"transport": "amqp", **settings})
+
+
+@pytest.fixture
+async def direct(broker: Broker, manual_timers: ManualTimers) -> AsyncIterator[DirectScene]:
+    scene = DirectScene(broker, timers=manual_timers)
+    yield scene
+    await scene.close()
+
+
+async def test_an_official_receiver_gets_what_was_sent_in_every_way(direct: DirectScene) -> None:
+    client = direct.client()
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(text("1", application_properties={"n": 1, "s": "two"}, subject="x"))
+    await sender.send_messages([text("2"), {"body": "3", "message_id": "3"}])
+    batch = await sender.create_message_batch()
+    assert isinstance(batch, ServiceBusMessageBatch)
+    batch.add_message(text("4"))
+    batch.add_message(text("5", time_to_live=datetime.timedelta(minutes=5)))
+    await sender.send_messages(batch)
+    async with client.get_queue_receiver("orders") as receiver:
+        got: list[Any] = []
+        while len(got) < 5:
+            got += await receiver.receive_messages(5, max_wait_time=5)
+    assert [str(one) for one in got] == ["1", "2", "3", "4", "5"]
+    assert got[0].application_properties == {b"n": 1, b"s": b"two"}
+    assert (got[0].subject, got[4].time_to_live) == ("x", datetime.timedelta(minutes=5))
+
+
+async def test_messages_are_scheduled_and_cancelled(direct: DirectScene) -> None:
+    sender = direct.sender()
+    when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+    given = text("1")
+    numbers = await sender.schedule_messages([given, text("2", session_id="s")], when)
+    assert len(numbers) == 2
+    assert given.scheduled_enqueue_time_utc is None, "a message of the caller's is not changed"
+    await sender.cancel_scheduled_messages(numbers[0])
+    (left,) = direct.messages("orders")
+    assert left.message_id == "2"
+    with pytest.raises(ServiceBusError):
+        await sender.cancel_scheduled_messages(numbers[0])
+
+
+async def test_calls_that_are_made_at_once_are_on_the_way_at_once_and_in_order(direct: DirectScene) -> None:
+    sender = direct.sender()
+    await sender.send_messages(text("first"))
+    direct.primary.faults.set("delay", seconds=0.1)
+    names = [f"{number:02}" for number in range(40)]
+    sends = [direct.begin(sender.send_messages(text(name))) for name in names]
+    link = sender._client.pair.entity("orders")._links[0]
+    await eventually(lambda: len(link._callers) == 40)
+    direct.primary.faults.clear()
+    await asyncio.gather(*sends)
+    assert direct.ids() == ["first", *names]
+
+
+async def test_an_outage_takes_the_way_of_the_backlog_and_ends(
+    direct: DirectScene, manual_timers: ManualTimers
+) -> None:
+    sender = direct.sender(failover_interval=10.0, ping_primary_interval=20.0, ping_jitter=0.0)
+    await sender.send_messages(text("before"))
+    direct.primary.faults.set("refuse")
+    sends = [direct.begin(sender.send_messages(text(f"{number:02}"))) for number in range(20)]
+    await eventually(lambda: direct.state().value == "suspect")
+    for _ in range(12):
+        await manual_timers.advance(1.0)
+        await direct.rest(at_most=5.0)
+    await asyncio.gather(*sends)
+    assert direct.state().value == "failed_over"
+    assert sorted(direct.backlog_ids()) == [f"{number:02}" for number in range(20)]
+    direct.primary.faults.clear()
+    await manual_timers.advance(20.0)
+    await eventually(lambda: direct.state().value == "healthy")
+    await sender.send_messages(text("after"))
+    assert direct.ids() == ["before", "after"]
+
+
+async def test_a_lost_answer_has_an_unknown_outcome_and_the_id_stays(
+    direct: DirectScene, manual_timers: ManualTimers
+) -> None:
+    sender = direct.sender(send_timeout=10.0)
+    await sender.send_messages(text("a"))
+    direct.primary.faults.set("drop", every=1)
+    sending = direct.begin(sender.send_messages(text("b")))
+    await eventually(lambda: direct.ids() == ["a", "b"])
+    direct.primary.faults.clear()
+    await manual_timers.advance(10.0)
+    await eventually(lambda: "unknown" in direct.diary.outcomes("primary"))
+    while not sending.done():
+        await manual_timers.advance(1.0)
+        await direct.rest(at_most=5.0)
+    await sending
+    assert direct.ids() == ["a", "b", "b"]
+    assert direct.diary.outcomes("primary")[-1] == "ok"
+
+
+async def test_a_link_that_was_closed_while_idle_is_opened_again_unnoticed(direct: DirectScene) -> None:
+    sender = direct.sender()
+    await sender.send_messages(text("a"))
+    direct.primary.faults.set("disabled")
+    link = sender._client.pair.entity("orders")._links[0]._sender
+    assert isinstance(link, AmqpSender)
+    await eventually(lambda: link.is_lost)
+    direct.primary.faults.clear()
+    await sender.send_messages(text("b"))
+    assert direct.ids() == ["a", "b"]
+    assert direct.diary.outcomes("primary") == ["ok", "ok"]
+
+
+async def test_refusals_are_the_sdks_exceptions(direct: DirectScene) -> None:
+    client = direct.client()
+    with pytest.raises(ServiceBusAuthenticationError, match="client-error"):  # as the SDK says it
+        await client.get_queue_sender("nowhere").send_messages(text("a"))
+    sender = client.get_queue_sender("orders")
+    with pytest.raises(MessageSizeExceededError):
+        await sender.send_messages(ServiceBusMessage(bytes(2_000_000)))
+    with pytest.raises(ServiceBusError) as caught:
+        await sender.send_messages(text("a", application_properties={"n": 2**40}))
+    assert isinstance(caught.value.inner_exception, ValueError)
+    direct.primary.faults.set("disabled")
+    with pytest.raises(MessagingEntityDisabledError):
+        await sender.send_messages(text("a"))
+    direct.primary.faults.clear()
+    await sender.send_messages(text("b"))
+    assert direct.ids() == ["b"]
+
+
+async def test_a_caller_that_is_cancelled_disturbs_no_other(direct: DirectScene) -> None:
+    sender = direct.sender()
+    await sender.send_messages(text("first"))
+    held = sender._client.pair.entity("orders")._links[0]._sender
+    direct.primary.faults.set("delay", seconds=0.1)
+    sends = [direct.begin(sender.send_messages(text(f"{number}"))) for number in range(3)]
+    await eventually(lambda: len(sender._client.pair.entity("orders")._links[0]._callers) == 3)
+    sends[1].cancel()
+    direct.primary.faults.clear()
+    outcomes = await asyncio.gather(*sends, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [type(None), asyncio.CancelledError, type(None)]
+    assert sender._client.pair.entity("orders")._links[0]._sender is held
+
+
+@pytest.mark.parametrize(
+    ("keywords", "name"),
+    [
+        ({"http_proxy": {"proxy_hostname": "proxy", "proxy_port": 3128}}, "http_proxy"),
+        ({"transport_type": TransportType.AmqpOverWebsocket}, "AmqpOverWebsocket"),
+    ],
+)
+def test_what_only_the_sdk_can_do_is_refused_by_name(
+    broker: Broker, keywords: dict[str, Any], name: str
+) -> None:
+    strings = [broker[side].connection_string for side in ("contoso", "contoso-dr")]
+    with pytest.raises(ConfigurationError, match=name):
+        SyncClient.from_connection_strings(*strings, options=BY_AMQP, secondary_options=keywords)
+
+
+def test_threads_send_by_it_too_and_over_tls(broker: Broker, certificate: tuple[Path, Path]) -> None:
+    broker["contoso"].create_queue("orders")
+    broker["contoso-dr"].create_queue("contoso/x-servicebus-transfer/0")
+    strings = [
+        broker[side]
+        .connection_string.replace(";UseDevelopmentEmulator=true", "")
+        .replace("127.0.0.1", "localhost")
+        for side in ("contoso", "contoso-dr")
+    ]
+    keywords = {"connection_verify": str(certificate[0]), "user_agent": "till/1"}
+    with (
+        SyncClient.from_connection_strings(*strings, options=BY_AMQP, sdk_options=keywords) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("a", message_id="a"))
+        batch = sender.create_message_batch()
+        batch.add_message(ServiceBusMessage("b", message_id="b"))
+        sender.send_messages(batch)
+        agents = {one.client.get("user-agent", "") for one in broker["contoso"].connections()}
+    assert "till/1 pairbus" in agents
+    assert broker["contoso"].message_count("orders") == 2
