@@ -187,3 +187,12 @@ def test_the_state_directory_lies_below_that_of_the_user(
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_state_dir("contoso") == tmp_path / ".local" / "state" / "pairbus" / "contoso"
+
+
+def test_what_one_that_is_gone_had_not_shipped_waits_ever_longer(tmp_path: Path) -> None:
+    shipping = {"to": "s3://bucket/fleet", "lag": 4.0, "waiting": 0, "shipped": 1, "last_error": None}
+    told = {"pid": 1, "host": "h", "written_at": 100.0, "interval": 5.0, "status": {"shipping": shipping}}
+    (tmp_path / "1.json").write_text(json.dumps(told))
+    for now, lag in ((100.0, 4.0), (700.0, 604.0)):
+        (found,) = read_status_files(tmp_path, now=now)
+        assert found.status["shipping"]["lag"] == lag

@@ -168,8 +168,8 @@ def test_without_a_pair_what_the_outage_stops_is_not_billed() -> None:
 def test_writes_to_a_store_of_records_are_priced() -> None:
     assert month(clients=10).store_writes == 0
     stored = month(clients=10, records_in_store=True)
-    assert stored.store_writes == 720 * (10 * 72 + 240)
-    assert stored.store_cost == Decimal("4.4928")
+    assert stored.store_writes == 720 * (10 * 90 + 240)
+    assert stored.store_cost == Decimal("5.3352")
     assert stored.total == month(clients=10).total + stored.store_cost
     busy = month(clients=10, records_in_store=True, rate=100, outages=1, outage_hours=2)
     assert busy.store_writes - stored.store_writes == 2 * 10 * 720 + -(-720_000 // 650)

@@ -49,6 +49,8 @@ def print_client(client: ClientPicture, *, now: float) -> None:
             f"  records older than {shipping['lag']:,.0f} s are in {shipping['to']}, "
             f"{shipping['waiting']:,} segments wait"
         )
+        if client.is_stale:
+            click.echo("  what it had not shipped, a client with the same state directory ships")
         if shipping["last_error"]:
             click.echo(f"  the last failure of shipping: {shipping['last_error']}")
     for warning in status.get("warnings", ()):

@@ -42,7 +42,7 @@ RENEWAL_SECONDS = 30
 EPOCH_SECONDS = 900
 # Rule 8, in an hour: the ledger of a client, and now and then its head; the status of a syphon each half
 # minute, and the ledgers of pump and lease each minute; and of a client in an outage.
-CLIENT_PUTS = 72
+CLIENT_PUTS = 90
 SYPHON_PUTS = 240
 OUTAGE_PUTS = 720
 # What `bench.places` counts: 150 puts for 100,000 messages.

@@ -49,7 +49,7 @@ _NOBODY = "idle"
 _NAME = re.compile(r"^\.?[0-9A-Za-z]+-\d{13,}-(.+)-(\d{8,})\.jsonl")
 #: Who ships its records tells its head anew at least three times in so long, or, having none yet, in so long.
 SILENCE = 180.0
-IDLE_SILENCE = 900.0
+IDLE_SILENCE = 360.0
 # So many open chains are named.
 _NAMED = 10
 

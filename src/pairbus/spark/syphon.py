@@ -26,10 +26,12 @@ from pairbus.backlog.discovery import Backlog, Discovery, discover_now
 from pairbus.client.state.directory import records_dir
 from pairbus.errors import ConfigurationError
 from pairbus.lease import Holder
+from pairbus.ledger.ledger_merge import merge_ledger
 from pairbus.ledger.retention import cut_for, trim
 from pairbus.plumbing.files import make_directory
 from pairbus.pump import PumpOptions, PumpPair
 from pairbus.stores.places import RecordPlace, StoreUri, parse_place
+from pairbus.stores.store import open_store
 
 from .engine import SyphonEngine
 from .housekeeping import Chore, describe_failure
@@ -301,7 +303,12 @@ class Syphon:
 
     def _compact(self) -> tuple[str, ...]:
         """The tables that there are. Without the lease, somebody else may be at them."""
-        return self._engine.compact(self._places) if self._may_tidy else ()
+        if not self._may_tidy:
+            return ()
+        for place in self._places:
+            if isinstance(place, StoreUri):
+                merge_ledger(open_store(place), now=time.time())
+        return self._engine.compact(self._places)
 
     @property
     def _may_tidy(self) -> bool:

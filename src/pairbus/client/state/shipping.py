@@ -41,7 +41,7 @@ SHIP_EVERY = 10.0
 #: The ledger's are larger and wanted less soon.
 LEDGER_AGE = 60.0
 _BEAT = 60.0
-_IDLE_BEAT = 300.0
+_IDLE_BEAT = 120.0
 # A chain of a process that had no lock, and was not heard of for so long, has ended.
 _FORGOTTEN = 900.0
 # What has been written at the end is put within so long, or by whoever comes next.

@@ -186,6 +186,13 @@ def unreadable_status_files(directory: Path) -> list[Path]:
     ]
 
 
+def _aged(status: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """A status as it is now: what was not shipped then, by one that is gone, has waited since."""
+    if shipping := status.get("shipping"):
+        status["shipping"] = {**shipping, "lag": shipping["lag"] + max(0.0, seconds)}
+    return status
+
+
 def _read_picture(path: Path, now: float) -> ClientPicture | None:
     try:
         found = parse_json(path.read_text(encoding="utf-8"))
@@ -199,7 +206,7 @@ def _read_picture(path: Path, now: float) -> ClientPicture | None:
             host=str(found["host"]),
             written_at=written_at,
             is_stale=now - written_at > age_limit,
-            status=dict(found["status"]),
+            status=_aged(dict(found["status"]), now - written_at),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         # Removed this moment by its client, or none of ours.
