@@ -58,6 +58,8 @@ TRIAL_TIMEOUT = 20.0
 # Where Debian puts the modules of its own packages, such as qpid-proton, which no index has built for all.
 SYSTEM_PYTHON = "/usr/bin/python3"
 AZURITE_STARTS = 60.0
+# Bytes of a disk that is going to be full.
+SMALL_DISK = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -290,6 +292,23 @@ def azurite(
             yield f"127.0.0.1:{port}"
         finally:
             process.kill()
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[Path], None]]:
+    """Puts a directory on a disk of its own."""
+    mounted: list[Path] = []
+
+    def mount(path: Path) -> None:
+        path.mkdir()
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", str(path)], check=True, timeout=20
+        )
+        mounted.append(path)
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=20)
 
 
 @pytest.fixture(scope="session")

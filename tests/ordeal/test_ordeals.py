@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -32,8 +31,6 @@ Inflict = Callable[[World, str], AbstractContextManager[None]]
 
 # Seconds that a fault lasts, at least and at most: longer than the time-outs of a client, or not.
 SHORTEST, LONGEST = 0.5, 5.0
-# Bytes of a disk that is going to be full.
-ROOM = 16 << 20
 
 
 def line(name: str) -> Inflict:
@@ -93,23 +90,6 @@ def dice(pytestconfig: pytest.Config) -> random.Random:
     seed = int(os.environ.get("PAIRBUS_ORDEAL_SEED") or random.SystemRandom().randrange(1 << 30))
     pytestconfig.stash[SECTIONS]["ordeals"] = [f"PAIRBUS_ORDEAL_SEED={seed} makes faults as long again"]
     return random.Random(seed)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
-    """Puts a directory on a disk of its own."""
-    mounted: list[Path] = []
-
-    def mount(path: Path) -> None:
-        path.mkdir()
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(path)], check=True, timeout=20
-        )
-        mounted.append(path)
-
-    yield mount
-    for path in mounted:
-        subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=20)
 
 
 @pytest.fixture

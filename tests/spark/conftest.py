@@ -25,6 +25,7 @@ MESSAGES = int(os.environ.get("PAIRBUS_SYPHON_MESSAGES") or SHORT_FORM)
 LONG_FORM = (
     "cluster",
     "connect_loss",
+    "frozen",
     "kills",
     "source_driver",
     "source_notebook",

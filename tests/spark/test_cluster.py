@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyspark
 import pytest
@@ -17,6 +18,7 @@ from tests.processes import killed_at_end
 
 from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter, until
 from .test_command import receipts_of, start
+from .test_source_read import send
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -47,14 +49,18 @@ def daemon(arguments: list[str], *, log: Path, ready: str) -> Iterator[subproces
         process.wait()
 
 
-def test_a_cluster_drains_though_a_worker_is_killed(
-    java: Path, bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hold_port: Callable[[], int]
-) -> None:
+class Cluster(NamedTuple):
+    """A master by its address, and its workers, of one core each."""
+
+    master: str
+    workers: list[subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def cluster(
+    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hold_port: Callable[[], int]
+) -> Iterator[Cluster]:
     monkeypatch.setenv("SPARK_LOCAL_IP", LOOPBACK)
-    bus.create_entities(queues=["orders"], sessions=["carts"], topics=[])
-    letters = [Letter(path="orders", id=f"o{n:05d}") for n in range(5000)]
-    letters += [Letter(path="carts", id=f"c{n:05d}", session=f"s{n % 7}") for n in range(5000)]
-    bus.put(letters)
     master = f"spark://{LOOPBACK}:{hold_port()}"
     with ExitStack() as stack:
         place = ["--host", LOOPBACK, "--port", master.rpartition(":")[2], "--webui-port", "0"]
@@ -79,14 +85,58 @@ def test_a_cluster_drains_though_a_worker_is_killed(
             )
             for n in range(2)
         ]
-        log = tmp_path / "log"
-        pair = ["--primary-env", PRIMARY_ENV, "--secondary-env", SECONDARY_ENV, "--state", str(tmp_path)]
-        run = ["syphon", "run", "--once", *pair, "--master", master, "--shards", "2", "--max-rate", "1000"]
-        with killed_at_end(start(*run, log=log)) as process:
-            until(lambda: bus.left() < 9000 or process.poll() is not None, within=200)
-            assert bus.left() > 1000, log.read_text()
-            workers[0].kill()
-            assert process.wait(300) == 0, log.read_text()
+        yield Cluster(master, workers)
+
+
+def test_a_cluster_drains_though_a_worker_is_killed(cluster: Cluster, bus: Bus, tmp_path: Path) -> None:
+    bus.create_entities(queues=["orders"], sessions=["carts"], topics=[])
+    letters = [Letter(path="orders", id=f"o{n:05d}") for n in range(5000)]
+    letters += [Letter(path="carts", id=f"c{n:05d}", session=f"s{n % 7}") for n in range(5000)]
+    bus.put(letters)
+    log = tmp_path / "log"
+    pair = ["--primary-env", PRIMARY_ENV, "--secondary-env", SECONDARY_ENV, "--state", str(tmp_path)]
+    run = [*pair, "--master", cluster.master, "--shards", "2", "--max-rate", "1000"]
+    with killed_at_end(start("syphon", "run", "--once", *run, log=log)) as process:
+        until(lambda: bus.left() < 9000 or process.poll() is not None, within=200)
+        assert bus.left() > 1000, log.read_text()
+        cluster.workers[0].kill()
+        assert process.wait(300) == 0, log.read_text()
     assert bus.left() == 0
     assert set(bus.ids("orders")) | set(bus.ids("carts")) == {letter.id for letter in letters}
     assert receipts_of(tmp_path / "records") == {letter.id for letter in letters}
+
+
+SOURCE = """
+import sys
+from pairbus.spark import open_session, register
+
+master, variable, checkpoint = sys.argv[1:]
+spark = open_session(master=master, settings={"spark.executor.memory": "512m"})
+register(spark)
+namespace = {"connectionStringEnv": variable}
+orders = spark.read.format("servicebus").options(**namespace).load("orders")
+assert orders.count() == 6000
+orders.write.format("servicebus").options(**namespace).mode("append").save("copies")
+stream = spark.readStream.format("servicebus").options(**namespace, mode="consume", maxMessagesPerBatch=2000)
+query = stream.load("orders").writeStream.format("noop").option("checkpointLocation", checkpoint)
+query = query.trigger(availableNow=True).start()
+assert query.awaitTermination(300) and query.exception() is None
+spark.stop()
+"""
+
+
+def test_a_cluster_reads_writes_and_consumes_though_a_worker_is_killed(
+    cluster: Cluster, bus: Bus, tmp_path: Path
+) -> None:
+    bus.create_entities(queues=["orders", "copies"], sessions=[], topics=[])
+    send(bus.primary, "orders", 6000)
+    command = [sys.executable, "-c", SOURCE, cluster.master, PRIMARY_ENV, str(tmp_path / "checkpoint")]
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    with killed_at_end(process):
+        until(lambda: bus.ids("copies") != [] or process.poll() is not None, within=300)
+        cluster.workers[0].kill()
+        assert process.wait(300) == 0, log.read_text()
+    assert set(bus.ids("copies")) == {f"{number}" for number in range(6000)}
+    assert bus.ids("orders") == []

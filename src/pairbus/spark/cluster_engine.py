@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _REMOTE_SHARDS = 2
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_NO_ROOM = "No space left on device"
 # What Spark allows in the name of a query is anything; what a person reads is a word or two.
 _QUERY = "pairbus-syphon"
 
@@ -174,6 +175,11 @@ class ClusterEngine(SyphonEngine):
         if missing := _MISSING.search(str(error)):
             return SyphonError(
                 f"Spark's workers have no module {missing[1]}: install Pairbus for the Python that runs them"
+            )
+        if _NO_ROOM in str(error):
+            return SyphonError(
+                f"{_NO_ROOM}: Spark's checkpoint lies below --state, its other files in the temporary "
+                "directory; what was not moved is still in the backlog: make room and run it again"
             )
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         told = [line for line in lines if line.startswith("pairbus.")]
