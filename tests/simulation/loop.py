@@ -48,6 +48,8 @@ class Process:
         #: With this step it is ended, which is by killing it unless somebody knows better.
         self.ends_at: float = inf
         self.end: Callable[[], None] = self.kill
+        #: Until then it stands still, as if by SIGSTOP: what happens to it waits.
+        self.stands_until = -inf
         #: Called when it has been killed.
         self.on_death: list[Callable[[], None]] = []
 
@@ -86,7 +88,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.errors: list[str] = []
         self._now = 0.0
         self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, asyncio.Handle]] = []
         self._count = 0
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -117,6 +119,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         process = handle._context.get(_process)  # type: ignore[attr-defined]
         if process is not None:
             if not process.is_alive:
+                return
+            if process.stands_until > self._now:
+                self._count += 1
+                heapq.heappush(self._timers, (process.stands_until, self._count, handle))
                 return
             process.steps += 1
             if process.steps >= process.ends_at:

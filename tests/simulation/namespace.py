@@ -79,6 +79,9 @@ class Link:
     answers: float = 0.0
     is_lost: bool = False
 
+    def on_lost(self) -> None:
+        """Nothing goes with it."""
+
 
 @dataclass(slots=True, eq=False)
 class Receiver(Link):
@@ -130,6 +133,7 @@ class Connection:
 
     def _lose(self, link: Link) -> None:
         link.is_lost = True
+        link.on_lost()
         if isinstance(link, Receiver):
             self.namespace.end_grant(link)
             link.credit = 0

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from .client_history import play_client
 from .client_plan import draw_client_plan
+from .fleet_history import draw_fleet_plan, play_fleet
 from .pump_history import play_pump
 from .pump_plan import draw_pump_plan
 from .shrinker import shrink
@@ -42,6 +43,7 @@ class World:
 WORLDS = {
     "pump": World(draw_pump_plan, play_pump, ("crashes", "faults", "messages")),
     "client": World(draw_client_plan, play_client, ("crashes", "faults", "calls")),
+    "fleet": World(draw_fleet_plan, play_fleet, ("mishaps", "faults")),
     "spool": World(draw_spool_plan, play_spool, ("crashes", "faults", "calls")),
 }
 

@@ -52,7 +52,7 @@ class AmqpFleetLine:
 
     async def post(self, text: bytes, *, copies: int, life: float) -> None:
         # A session each: one that is taken is locked, and nobody else would get what is in it.
-        units = [Unit([_encode(text, life)]) for _ in range(copies)]
+        units = [Unit([encode_word(text, life)]) for _ in range(copies)]
         for refusal in await self._destination.send(units):
             if refusal is not None:
                 raise refusal
@@ -82,7 +82,8 @@ class AmqpFleetLine:
         await self._transport.close()
 
 
-def _encode(text: bytes, life: float) -> bytes:
+def encode_word(text: bytes, life: float) -> bytes:
+    """A word as a message that lives for so long, in a session of its own."""
     name = uuid.uuid4().hex
     return (
         encode_header(Header(ttl=int(life * 1000)))

@@ -10,10 +10,12 @@ Theory of operation
    wait holds no lock, uses no credit, and is not billed.
 4. Who has pinged with success leaves two copies of the word, each in a session of its own, which wakes two
    that wait. Each takes its copy, believes it, and leaves two more. So N are reached in as many steps as N
-   has binary digits, with N deliveries and no more than 2 N + 2 sends. Copies that nobody takes live for
-   `WORD_LIFE`, and who has taken one takes no other for as long.
-5. A good ping gives its slot free, so that those whom no word reached can have it, one after the other.
-   Word makes a failback quick; without any it comes with the next slot or the one after.
+   has binary digits, with N deliveries and no more than 2 N sends. Copies that nobody takes live for
+   `WORD_LIFE`. Who has taken one takes no other for a while, in which all hear of it, and passes nothing on
+   that it has heard before.
+5. A good ping gives its slot free when the word has gone round, or at once if it cannot be told, so that
+   those whom no word reached can have it, one after the other. Word makes a failback quick; without any it
+   comes with the next slot or the one after.
 6. A word says when its ping was made, by the secondary's clock: who failed over later does not believe it.
    What else may be doubted, and what is then done, is decided by `EntityHealth`.
 7. Where none of this can be had (no such queue, no claim to listen, no sessions, a secondary that is down or
@@ -51,6 +53,7 @@ log = logging.getLogger(__name__)
 #: Seconds: enough for the word to go round, and little for one that is out of date.
 WORD_LIFE = 5.0
 _COPIES = 2
+_GOES_ROUND = 2.0
 # Far more than any fleet needs: each step doubles those who know.
 _MOST_HOPS = 24
 # Several entities that come back together are told of together.
@@ -130,6 +133,8 @@ class Fleet:
         self._wanted_until = 0.0
         self._listens_from = 0.0
         self._words: dict[str, tuple[int, float]] = {}
+        # Of slots whose ping was good: rule 5.
+        self._kept: list[FleetLock] = []
         self._telling: set[asyncio.Task[None]] = set()
         self._is_gathering = False
         self._is_over = False
@@ -201,6 +206,10 @@ class Fleet:
 
     def tell(self, path: str, good: int) -> None:
         """Let the others know: so many good pings in a row, or 0 for an answer that each has to see."""
+        member = self._members.get(path_key(path))
+        if good and member is not None and member.slot is not None and member.lock is not None:
+            self._kept.append(member.lock)
+            member.lock = None
         self._words[entity_digest(path)] = good, self._timers.now() + self._ahead
         self._pass_on(0)
 
@@ -227,11 +236,10 @@ class Fleet:
         except (ValueError, KeyError, TypeError, AttributeError):
             log.debug("what is no word was taken away from the queue of the lease")  # rule 9
             return
-        self._listens_from = self._loop_time() + WORD_LIFE
-        for key, word in words.items():
-            if word[1] >= self._words.get(key, (0, 0.0))[1]:
-                self._words[key] = word
-        if hops < _MOST_HOPS:
+        self._listens_from = self._loop_time() + _GOES_ROUND
+        news = {key: word for key, word in words.items() if word[1] > self._words.get(key, (0, 0.0))[1]}
+        self._words |= news
+        if news and hops < _MOST_HOPS:
             self._pass_on(hops + 1)
         for member in list(self._members.values()):
             told = words.get(entity_digest(member.path))
@@ -239,8 +247,11 @@ class Fleet:
                 member.told(told[0])
 
     def _pass_on(self, hops: int) -> None:
-        if self._line is None or self._is_over or self._is_gathering:
-            return  # rule 5; or it goes with what is gathered just now
+        if self._is_gathering:
+            return  # it goes with the rest
+        if self._line is None or self._is_over:
+            self._free()
+            return
         self._is_gathering = True
         task = asyncio.get_running_loop().create_task(self._post(hops))
         self._telling.add(task)
@@ -255,13 +266,22 @@ class Fleet:
         self._words = {key: word for key, word in self._words.items() if now - word[1] < 2 * WORD_LIFE}
         line = self._line
         if line is None or not self._words:
+            self._free()
             return
         text = json.dumps({"hops": hops, "words": self._words}).encode()
         try:
             async with asyncio.timeout(_MOST_PATIENCE):
                 await line.post(text, copies=_COPIES, life=WORD_LIFE)
+            asyncio.get_running_loop().call_later(_GOES_ROUND, self._free)
         except (PairbusError, TimeoutError) as error:
             log.info("other clients could not be told that an entity is back, and find out: %s", error)
+            self._free()
+
+    def _free(self) -> None:
+        """Rule 5."""
+        kept, self._kept = self._kept, []
+        for lock in kept:
+            lock.release()
 
     # -- the line
 

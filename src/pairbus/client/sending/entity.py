@@ -438,9 +438,9 @@ class PairedEntity:
         if succeeded:
             self._acquaintance.reached()
             effects = self.health.ping_succeeded(number, now)
-            self.carry_out(effects)
             if effects and self._fleet is not None:
                 self._fleet.tell(self.path, self._options.good_pings)
+            self.carry_out(effects)
             return
         failure = None if error is None else describe(error)
         verdict = _UNANSWERED if failure is None else judge(failure, self._options, had_success=True)
