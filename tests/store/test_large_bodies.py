@@ -95,6 +95,10 @@ def test_what_touches_a_large_message_is_heavy(tmp_path: Path) -> None:
         commit()
         queue.complete(again.lock_token, START)
         assert commit()
+        for most in (4095, 4096):
+            space.send("orders", [message(b"x") for _ in range(most)], START)
+            events = space.take_events()[:most]
+            assert store.is_heavy(events) is (most == 4096)
         space.delete_queue("orders", START)
         assert commit(), "it may hold a million messages"
 

@@ -82,8 +82,8 @@ from .statements import load_statements
 # What a row that is not as it was written makes of the functions that read it.
 UNREADABLE = (ValueError, TypeError, KeyError, DecodeError, Refused, RowDamaged)
 _ROWS_AT_ONCE = 1000
-# Bytes of messages that are not written in a moment.
-_HEAVY = 1 << 20
+# Bytes of messages, and rows, that are not written in a moment.
+_HEAVY, _MANY = 1 << 20, 4096
 _HIGHEST_KEY = (1 << 63) - 1
 # The tables whose rows are not counted. SQLite looks whether their pages hang together, so that none is lost;
 # the messages, whose pages are most of the file, are counted instead.
@@ -158,9 +158,12 @@ class SqliteStore:
         self._counter.write(self._mark)
 
     def is_heavy(self, events: Sequence[EngineEvent]) -> bool:
-        """Whether to write these takes more than some milliseconds: many bytes, another state or the end of a
-        large message, whose pages are all touched, or the end of an entity with all that it holds.
+        """Whether to write these takes more than some milliseconds: many rows, as a batch to a topic makes,
+        many bytes, another state or the end of a large message, whose pages are all touched, or the end of an
+        entity with all that it holds.
         """
+        if len(events) >= _MANY:
+            return True
         size, large = 0, self._large
         for event in events:
             if isinstance(event, MessageStored):
