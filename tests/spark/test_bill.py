@@ -150,6 +150,7 @@ def test_spark_bills_what_the_reference_does(spark: Any, expected: Report, tmp_p
     rows = [*make_rows(), *BAD]
     write(records, rows[::2])
     write(records, rows[1::2], torn=True)
+    write(records, rows[100:140])  # told twice, and taken in together
     found = on_spark(spark, records, out=out)
     assert found.to_dict() == expected.to_dict()
     assert list(found.timeline) == list(expected.timeline)

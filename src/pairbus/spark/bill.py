@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _KEY = ("pair", "namespace", "entity", "stage", "hour", "outage", "derived")
 _SUMS = SUMS[:-1]  # what is there before it is priced
+_HOUR = 3600
 # A writer that has not been heard of for so long is gone: some times the age of a segment.
 _PATIENCE = 1800.0
 _TENURES = pa.schema(
@@ -102,7 +103,7 @@ def bill_ledger(
             months=[months[name] for name in sorted(months)],
             shares=_shares(lines),
             outages=marks.outages,
-            timeline=_timeline(usage, step_for(hours)),
+            timeline=_timeline(usage, recorded, step_for(hours)),
             hours=hours,
             gaps=marks.gaps,
             bad_rows=marks.bad,
@@ -264,9 +265,11 @@ def _mask(columns: Sequence[str], names: Sequence[str]) -> int:
     return sum((name not in names) << place for place, name in enumerate(reversed(columns)))
 
 
-def _timeline(usage: DataFrame, step: int) -> list[Tick]:
-    at = (F.col("minute") - F.col("minute") % step).alias("at")
-    rows = usage.groupBy(at, "stage").agg(F.sum("units").alias("units")).collect()
+def _timeline(usage: DataFrame, recorded: DataFrame, step: int) -> list[Tick]:
+    """What each stage used, step by step. Steps of whole hours are sums of what was summed up already."""
+    moments, of = (usage, "minute") if step % _HOUR else (recorded, "hour")
+    at = (F.col(of) - F.col(of) % step).alias("at")
+    rows = moments.groupBy(at, "stage").agg(F.sum("units").alias("units")).collect()
     return sorted(Tick(row["at"], Stage[row["stage"].upper()], row["units"]) for row in rows)
 
 

@@ -186,6 +186,8 @@ def _write_segments(spark: SparkSession, segments: list[Path], to: Path) -> None
             yield pa.RecordBatch.from_pydict({"part": [part]})
 
     spark.range(0, len(parts), 1, len(parts)).mapInArrow(write, "part long").collect()
+    for left in to.glob("day=*/.part-*"):  # of tasks that were tried again
+        left.unlink()
 
 
 def _gathered(segments: Sequence[Path]) -> Iterator[pa.Table]:
