@@ -77,6 +77,7 @@ class SyphonStatus:
     between a pump that failed and the next. `waiting` were put
     aside because their path is down; `unknown` were sent without an answer, and may arrive twice.
     `last_error` is what ended the last pump that failed; `queue_errors` names queues that cannot be read now.
+    `lease` says why the lease of the pair is not held, be it that another has it or that none can be had.
     """
 
     state: SyphonState
@@ -87,6 +88,7 @@ class SyphonStatus:
     restarts: int
     last_error: str | None
     queue_errors: Mapping[str, str]
+    lease: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,7 @@ class HostedSyphon:
         self._allowed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._state: SyphonState = "pending"
+        self._lease_why: str | None = None
         self._failures = 0
         self._restarts = 0
         self._last_error: str | None = None
@@ -134,6 +135,7 @@ class HostedSyphon:
             restarts=self._restarts,
             last_error=self._last_error,
             queue_errors=dict(now.queue_errors) if now else {},
+            lease=self._lease_why,
         )
 
     # -- the life of pumps
@@ -168,6 +170,11 @@ class HostedSyphon:
         transport = open_transport(self._secondary, timeout=_ANSWER_LIMIT)
         if not isinstance(transport, AmqpTransport):
             await transport.close()
+            self._lease_why = (
+                "no lease is asked for: only the SDK knows the way to the secondary (WebSocket, proxy); "
+                "nothing keeps a second syphon from working on this pair"
+            )
+            log.warning("%s", self._lease_why)
             self._allowed.set()
             yield
             return
@@ -195,6 +202,7 @@ class HostedSyphon:
         return transport
 
     def _note_lease(self, lease: PairLease) -> None:
+        self._lease_why = lease.why
         if lease.may_work:
             self._allowed.set()
         else:
