@@ -16,12 +16,18 @@ from azure.servicebus._pyamqp.aio._transport_async import WebSocketTransportAsyn
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
+from pairbus import conditions
 from pairbus.broker import Broker, NamespaceHandle, OperationKind
+from pairbus.sdk.failures import describe
 from pairbus.sdk.privates import (
     batch_keywords,
     connection_of,
+    encode_by_sdk,
     is_settled_by_request,
     link_limits,
+    sdk_error,
+    sdk_request_error,
+    sdk_token_error,
     sever,
     was_encoding,
     was_opening,
@@ -151,3 +157,37 @@ async def test_a_property_without_an_amqp_type_fails_where_it_is_encoded(
         with pytest.raises(ServiceBusError) as raised:
             await sender.send_messages(unfit)
     assert was_encoding(chain_of(raised.value)[-1]), "the modules that encode have other names"
+
+
+def test_a_message_is_written_as_the_sdk_writes_it() -> None:
+    written = encode_by_sdk(ServiceBusMessage(b"body", message_id="a").raw_amqp_message)
+    assert written.endswith(b"\x00\x53\x75\xa0\x04body")
+    assert b"\xa1\x01a" in written
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "condition"),
+    [
+        (
+            sdk_error("message", conditions.SERVER_BUSY, "wait"),
+            "ServiceBusServerBusyError",
+            conditions.SERVER_BUSY,
+        ),
+        (sdk_error("message", conditions.MESSAGE_SIZE_EXCEEDED, ""), "MessageSizeExceededError", None),
+        (sdk_error("link", conditions.ENTITY_DISABLED, "off"), "MessagingEntityDisabledError", None),
+        (sdk_error("link", conditions.NOT_FOUND, "gone"), "MessagingEntityNotFoundError", None),
+        (sdk_error("connection", conditions.SOCKET_ERROR, "cut"), "ServiceBusConnectionError", None),
+        (sdk_token_error(401, "no"), "ServiceBusAuthenticationError", conditions.CLIENT_ERROR),
+        (
+            sdk_request_error("Failed.", 404, conditions.NOT_FOUND, "x"),
+            "ServiceBusError",
+            conditions.NOT_FOUND,
+        ),
+    ],
+)
+def test_refusals_become_the_sdks_exceptions(
+    error: ServiceBusError, name: str, condition: str | None
+) -> None:
+    assert name in [kind.__name__ for kind in type(error).__mro__]
+    if condition is not None:
+        assert describe(error).condition == condition
