@@ -62,6 +62,18 @@ async def test_an_official_receiver_gets_what_was_sent_in_every_way(direct: Dire
     assert (got[0].subject, got[4].time_to_live) == ("x", datetime.timedelta(minutes=5))
 
 
+@pytest.mark.parametrize(("maker", "sender"), [("amqp", "sdk"), ("sdk", "amqp")])
+async def test_a_batch_of_a_client_with_the_other_transport_arrives(
+    direct: DirectScene, maker: str, sender: str
+) -> None:
+    made_by, sent_by = (direct.client(transport=name).get_queue_sender("orders") for name in (maker, sender))
+    batch = await made_by.create_message_batch()
+    batch.add_message(text("1"))
+    batch.add_message(text("2"))
+    await sent_by.send_messages(batch)
+    assert direct.ids() == ["1", "2"]
+
+
 async def test_messages_are_scheduled_and_cancelled(direct: DirectScene) -> None:
     sender = direct.sender()
     when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)

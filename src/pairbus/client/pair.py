@@ -82,6 +82,8 @@ class Pair:
     ) -> None:
         """`open_fleet_line` leads to the other clients of the pair, for whom one of them pings."""
         self.primary = primary
+        #: The batches that senders of the primary take as they are.
+        self.batches = primary.batch_kind(PairedMessageBatch)
         self.secondary = secondary
         self.name = name
         self.options = options

@@ -92,8 +92,8 @@ class PairedSender:
             or getpid() != self._client.made_in
         ):
             self._begin(timeout)
-        native, messages = prepare(message)
         pair, entity = self._open or self._begin(timeout)
+        native, messages = prepare(message, pair.batches)
         if messages:
             await pair.router.perform(entity, EntityCall(native, messages), timeout)
         else:

@@ -154,6 +154,10 @@ class SdkSide:
                 f"EntityPath= field; {path!r} cannot be sent to with it."
             )
 
+    def batch_kind(self, kind: type[B]) -> type[B]:
+        """What batches of this kind are on this side."""
+        return kind
+
     def make_batch(self, kind: type[B], size: int) -> B:
         """An empty batch that the senders of this side take as it is."""
         return kind(size, **batch_keywords(self._sdk_client()))

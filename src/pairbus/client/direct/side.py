@@ -51,9 +51,13 @@ class AmqpSide(SdkSide):
         agent = f"{self.keywords.get('user_agent') or ''} pairbus".strip()
         return AmqpSender(WayIn(self._place, self._tokens, name, agent), path)
 
+    def batch_kind(self, kind: type[B]) -> type[B]:
+        """Batches that hold their messages as bytes."""
+        return cast(type[B], _BATCHES[kind])
+
     def make_batch(self, kind: type[B], size: int) -> B:
-        """An empty batch that holds its messages as bytes."""
-        return cast(B, _BATCHES[kind](size))
+        """An empty batch that the senders of this side take as it is."""
+        return self.batch_kind(kind)(size)
 
     @cached_property
     def _place(self) -> Place:

@@ -68,16 +68,19 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         self.messages.append(prepared)
 
 
-def prepare(given: Any) -> tuple[Any, list[Message]]:
+def prepare(given: Any, batches: type[PairedMessageBatch] = PairedMessageBatch) -> tuple[Any, list[Message]]:
     """Check and copy what a caller wants to send: what the SDK is to be given, and the messages in it.
 
+    A batch is given as it is if it is one of `batches`; one that a client of another transport has made holds
+    nothing that this one's senders could send, so that its messages are given as a list.
     ReservedPropertyError, TypeError or ValueError if it cannot be sent.
     """
     if isinstance(given, _SINGLE):
         message = _prepare_one(given)
         return message, [message]
     if isinstance(given, PairedMessageBatch):
-        return given, list(given.messages)
+        messages = list(given.messages)
+        return (given if type(given) is batches else messages), messages
     if isinstance(given, ServiceBusMessageBatch):
         raise TypeError(
             "This batch was not made by this client, so that its messages could not be wrapped in an outage. "
