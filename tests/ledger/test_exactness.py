@@ -16,6 +16,8 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus.aio import PairedServiceBusClient
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.handle import NamespaceHandle
+from pairbus.client.fleet.way import FleetWay
+from pairbus.clock import SystemClock
 from pairbus.ledger import Operation, OperationLog, adopt_segments, closed_segments, read_operations
 from pairbus.ledger.operations import KIND, Ledger
 from pairbus.options import EntityState
@@ -207,6 +209,38 @@ async def test_the_requests_of_the_provisioner_are_recorded(scene: Scene, tmp_pa
         **{f"contoso/x-servicebus-transfer/{index}": 1 for index in range(5)},
         "contoso/x-pairbus-syphon": 1,
         "$namespace": 4,
+    }
+
+
+async def test_what_clients_of_a_fleet_tell_each_other_is_recorded(scene: Scene, tmp_path: Path) -> None:
+    """To the last word; locks, had or refused, are not billed."""
+    async with scene.client(state_dir=tmp_path, **QUICK) as client:
+        await until_provisioned(client)
+        way = FleetWay(
+            client.pair.secondary, name="contoso", records=tmp_path / "records", clock=SystemClock()
+        )
+        one, other = way.open(), way.open()
+        lock = await one.lock("slot")
+        assert lock is not None
+        assert await other.lock("slot") is None
+        lock.release()
+        texts = [b"all is well", b"all is well", b"x" * 100_000]
+        await one.post(texts[0], copies=2, life=600.0)
+        await one.post(texts[2], copies=1, life=600.0)
+        heard = [await other.hear(600.0) for _ in texts]
+        assert sorted(map(bytes, filter(None, heard))) == texts
+        await one.close()
+        await other.close()
+        await way.close()
+    operations = read(tmp_path).operations
+    assert recorded(operations) == counted(scene.primary, scene.secondary)
+    words = [one for one in operations if one.stage == "word"]
+    queue = "contoso-dr", "contoso/x-pairbus-syphon"
+    assert recorded(words) == {
+        (*queue, "send", "count"): 3,
+        (*queue, "send", "units"): 4,
+        (*queue, "delivery", "count"): 3,
+        (*queue, "delivery", "units"): 4,
     }
 
 
