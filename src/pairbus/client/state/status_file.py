@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pairbus.client.errors import ClientClosedError
 from pairbus.client.observers.observer import Observer
 from pairbus.clock import Clock, SystemClock
 from pairbus.options import StateChange
@@ -113,6 +114,8 @@ class StatusFile(Observer):
             self._changed.clear()
             try:
                 text = self._picture()
+            except ClientClosedError:  # just now: the next thing is that this is closed
+                return
             except Exception:
                 log.exception("cannot tell the status of this client")
                 return
