@@ -8,7 +8,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -369,6 +369,10 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "a list that is no batch": lambda: [ServiceBusMessage(b"0" * 1000) for _ in range(400)],
     "a life of months": lambda: ServiceBusMessage(b"x", time_to_live=timedelta(days=60)),
     "a life that is too long": lambda: annotated(header={"time_to_live": 2**33}),
+    "a life that is over before it begins": lambda: ServiceBusMessage(
+        b"x", time_to_live=timedelta(seconds=-5)
+    ),
+    "a list with a life of months": lambda: [ServiceBusMessage(b"x", time_to_live=timedelta(days=60))],
     "a property without a type": lambda: annotated(application_properties={"a": object()}),
     "a number without end": lambda: ServiceBusMessage(b"x", application_properties={"a": 2**70}),
     "a value without a type": lambda: AmqpAnnotatedMessage(value_body=object()),
@@ -393,3 +397,18 @@ async def test_what_the_primary_refuses_is_refused_alike_in_every_state(
     assert type(failed_over.value) is type(spooled.value) is type(healthy.value)
     status = client.status()
     assert (scene.backlog_ids(), status.spool and status.spool.messages) == ([], 0)
+
+
+@pytest.mark.parametrize("what", [name for name in REFUSED if "list" not in name])
+async def test_what_cannot_be_scheduled_is_refused_alike_while_failed_over(scene: Scene, what: str) -> None:
+    client = scene.client(ping_primary_interval=1800.0)
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(text("before"))
+    when = datetime.now(UTC) + timedelta(hours=1)
+    with pytest.raises(Exception) as healthy:  # noqa: PT011 - which one it is, is the SDK's choice
+        await sender.schedule_messages(REFUSED[what](), when)
+    client.fail_over("orders")
+    with pytest.raises(type(healthy.value)) as failed_over:
+        await sender.schedule_messages(REFUSED[what](), when)
+    assert type(failed_over.value) is type(healthy.value)
+    assert scene.backlog_ids() == []

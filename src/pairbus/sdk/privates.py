@@ -144,10 +144,11 @@ def _module(frame: TracebackType) -> str:
     return str(frame.tb_frame.f_globals.get("__name__", "")).rpartition(".")[2]
 
 
-def encode_by_sdk(raw: AmqpAnnotatedMessage) -> bytes:
+def encode_by_sdk(raw: AmqpAnnotatedMessage, *, alone: bool = False) -> bytes:
     """A message as the SDK writes it, with its span where the SDK is told to trace.
 
-    What our own AMQP sends is to be what the SDK would send, of every type that the SDK knows.
+    What our own AMQP sends is to be what the SDK would send, of every type that the SDK knows. What it cannot
+    write it refuses in one way when the message is sent `alone`, and in another for batches and requests.
     """
     from azure.servicebus._common.tracing import trace_message
     from azure.servicebus._pyamqp._encode import encode_payload
@@ -155,7 +156,12 @@ def encode_by_sdk(raw: AmqpAnnotatedMessage) -> bytes:
 
     transport: Any = PyamqpTransport
     outgoing: Any = trace_message(transport.to_outgoing_amqp_message(raw), amqp_transport=transport)
-    return bytes(encode_payload(bytearray(), outgoing))
+    try:
+        return bytes(encode_payload(bytearray(), outgoing))
+    except Exception as error:
+        if not alone:
+            raise
+        raise ServiceBusError(message=f"Handler failed: {error}.", error=error) from error
 
 
 #: Where a refusal was heard: of the whole connection, of a link, or of one message.

@@ -20,8 +20,7 @@ from uuid import UUID
 
 from azure.core.settings import settings
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
 
 from pairbus.amqp.message import encode_data
 from pairbus.client.sending.message import Message, raw_of
@@ -47,6 +46,10 @@ class _Unusual(Exception):
     """Something that is left to the SDK."""
 
 
+# Whether it is an error is for the SDK to say.
+_FOR_THE_SDK = (_Unusual, ArithmeticError, ValueError, TypeError, AttributeError)
+
+
 class _TracingSwitch:
     """Whether the SDK traces. To ask costs as much as to write a message, so it is asked once a second."""
 
@@ -64,18 +67,15 @@ class _TracingSwitch:
 _tracing = _TracingSwitch()
 
 
-def encode_message(message: Message) -> bytes:
-    """A message as it goes on the wire; what the SDK's sender raises if it cannot be written."""
+def encode_message(message: Message, *, alone: bool = False) -> bytes:
+    """A message as it goes on the wire, `alone` or not; what the SDK raises if it cannot be written."""
     raw = raw_of(message)
     try:
         if not _tracing.is_on():
             return _encode(raw)
-    except (_Unusual, ArithmeticError, ValueError, TypeError, AttributeError):
-        pass  # whether it is an error is for the SDK to say
-    try:
-        return encode_by_sdk(raw)
-    except Exception as error:
-        raise ServiceBusError(message=f"Handler failed: {error}.", error=error) from error
+    except _FOR_THE_SDK:
+        pass
+    return encode_by_sdk(raw, alone=alone)
 
 
 def encode_envelope(first: Message, payloads: Sequence[bytes]) -> bytes:
@@ -85,16 +85,25 @@ def encode_envelope(first: Message, payloads: Sequence[bytes]) -> bytes:
     number = None if named is None else _text_if(named.message_id)
     session = None if named is None else _text_if(named.group_id)
     key = None if not raw.annotations else _text_if(raw.annotations.get(_PARTITION_KEY))
-    parts: list[bytes] = []
+    try:
+        head = _routing(number, session, key)
+    except _FOR_THE_SDK:
+        told = AmqpAnnotatedMessage(data_body=[], annotations={PARTITION_KEY: key} if key else None)
+        told.properties = AmqpMessageProperties(message_id=number, group_id=session)
+        head = encode_by_sdk(told)
+    return b"".join((head, *map(encode_data, payloads)))
+
+
+def _routing(number: Any, session: Any, key: Any) -> bytes:
+    head = b""
     if key:
-        parts.append(_section(b"\x00\x53\x72", [_symbol(_PARTITION_KEY), _value(key)], is_map=True))
+        head = _section(b"\x00\x53\x72", [_symbol(_PARTITION_KEY), _value(key)], is_map=True)
     if number or session:
         fields = [_NULL] * 13
         fields[0] = _identifier(number)
         fields[10] = _string(session)
-        parts.append(_section(b"\x00\x53\x73", fields))
-    parts += map(encode_data, payloads)
-    return b"".join(parts)
+        head += _section(b"\x00\x53\x73", fields)
+    return head
 
 
 def scheduled_copy(message: Message, when: Any) -> AmqpAnnotatedMessage:

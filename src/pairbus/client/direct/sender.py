@@ -104,7 +104,7 @@ class AmqpSender:
                 batch.add_message(one)
             payload, form = batch.encode(), BATCH_FORMAT
         else:
-            payload = encode_message(message)
+            payload = encode_message(message, alone=True)
         error, fate = await link.send_one(payload, form)
         if error is not None:
             is_of_message = fate == "refused" or link.lost is None

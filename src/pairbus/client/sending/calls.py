@@ -14,7 +14,7 @@ from pairbus.client.observers.observer import RouteName
 from pairbus.sdk.privates import LinkLimits
 from pairbus.sdk.side import SdkSender
 
-from .message import Message, check_for_primary
+from .message import Message, check_for_primary, measure
 from .ticket import Ticket
 
 
@@ -46,6 +46,7 @@ class EntityCall:
             check_for_primary(self.native, self.messages, limits)
             return
         for message in self.messages:  # a request is no batch
+            measure(message)  # which raises what the SDK raises for a request that cannot be written
             check_for_primary(message, [message], limits)
 
     def transmit(self, sender: SdkSender) -> Coroutine[Any, Any, Any]:
