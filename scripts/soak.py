@@ -107,6 +107,12 @@ FORMS = (
         times=3,
     ),
     Form("amqp", "every test of the client", tests("tests/client"), {"PAIRBUS_CLIENT_TRANSPORT": "amqp"}),
+    Form(
+        "prober",
+        "50 clients, 20 intervals",
+        tests("tests/client/test_fleet.py", "-k", "one_pings_for_all"),
+        {"PAIRBUS_FLEET_CLIENTS": "50"},
+    ),
     Form("syphon", "100,000 messages", tests("tests/spark"), {"PAIRBUS_SYPHON_MESSAGES": "100000"}),
 )
 
