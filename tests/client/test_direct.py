@@ -88,6 +88,24 @@ async def test_messages_are_scheduled_and_cancelled(direct: DirectScene) -> None
         await sender.cancel_scheduled_messages(numbers[0])
 
 
+async def test_a_number_that_no_message_can_have_is_refused_as_by_the_sdk(direct: DirectScene) -> None:
+    for transport in ("sdk", "amqp"):
+        sender = direct.client(transport=transport).get_queue_sender("orders")
+        with pytest.raises(ServiceBusError, match="Handler failed"):
+            await sender.cancel_scheduled_messages(2**70)
+
+
+@pytest.mark.parametrize("transport", ["sdk", "amqp"])
+async def test_slashes_around_a_path_spoil_nothing_for_the_other_senders(
+    direct: DirectScene, transport: str
+) -> None:
+    client = direct.client(transport=transport)
+    await client.get_queue_sender("/orders/").send_messages(text("1"))
+    when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+    assert len(await client.get_queue_sender("orders").schedule_messages(text("2"), when)) == 1
+    assert [entity.health.path for entity in client.status().entities] == ["orders"]
+
+
 async def test_calls_that_are_made_at_once_are_on_the_way_at_once_and_in_order(direct: DirectScene) -> None:
     sender = direct.sender()
     await sender.send_messages(text("first"))

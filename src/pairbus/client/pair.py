@@ -208,12 +208,12 @@ class Pair:
         return self.primary.make_batch(PairedMessageBatch, size)
 
     def entity(self, path: str, *, is_topic: bool = False) -> PairedEntity:
-        """The one sender of a path; paths are case-insensitive."""
+        """The one sender of a path; paths are case-insensitive, and slashes around them mean nothing."""
         key = path_key(path)
         found = self._entities.get(key)
         if found is None:
             found = self._entities[key] = PairedEntity(
-                path,
+                path.strip("/"),
                 self.primary,
                 is_topic=is_topic,
                 surroundings=self._surroundings,

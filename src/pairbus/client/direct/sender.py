@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus import words
+from pairbus.amqp.errors import EncodeError
 from pairbus.amqp.types import Array
 from pairbus.clock import SystemClock
 from pairbus.sdk.privates import ErrorLevel, LinkLimits, sdk_request_error
@@ -148,6 +150,8 @@ class AmqpSender:
             answer, found = await requests.ask(request, body, timeout=_PATIENCE)
         except TransportError as error:
             raise as_sdk_error(error, _level(self._line)) from error
+        except EncodeError as error:
+            raise ServiceBusError(message=f"Handler failed: {error}.", error=error) from error
         status = answer.get(words.STATUS)
         if status == 200:
             return found
