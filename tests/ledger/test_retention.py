@@ -14,7 +14,7 @@ from pairbus.ledger.commit_objects import CommitWriter
 from pairbus.ledger.generation import TableRead, compact
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.record_files import RecordFiles
-from pairbus.ledger.retention import DAY, REDIRECTS, trim
+from pairbus.ledger.retention import DAY, REDIRECTS, cut_for, trim
 from pairbus.ledger.segment import SegmentWriter, read_segment
 from pairbus.ledger.store_compaction import WrittenDays, compact_store
 from pairbus.ledger.store_files import StoreFiles
@@ -64,6 +64,14 @@ def test_old_segments_go_and_chains_stay_whole(tmp_path: Path) -> None:
     assert trim(tmp_path, before=NOW).redirects == 1
     assert (left(tmp_path), audit(tmp_path).gaps, list(tmp_path.glob("*.head"))) == ([], [], [])
     assert trim(tmp_path, before=NOW).redirects == 0
+
+
+@pytest.mark.parametrize("days", [30_000, 99_999_999_999])
+def test_more_days_than_there_are_dates_keep_all(tmp_path: Path, days: int) -> None:
+    writer = writer_in(tmp_path)
+    redirects(writer, 400, 1)
+    assert trim(tmp_path, before=cut_for(days, now=NOW)).redirects == 0
+    assert left(tmp_path) == ["m400", "m1"]
 
 
 def test_what_is_missing_besides_is_still_told(tmp_path: Path) -> None:

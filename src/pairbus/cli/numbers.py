@@ -9,18 +9,23 @@ from typing import Any
 import click
 
 
-class _Positive(click.FloatRange):
-    """A number above 0."""
+class _Number(click.FloatRange):
+    """A finite number of a range: nan is in every range of click's, and nobody waits for ever."""
 
     name = "number"
+
+    def __init__(self, words: str, **bounds: Any) -> None:
+        super().__init__(**bounds)
+        self._words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             number = super().convert(value, param, ctx)
         except click.BadParameter:
             number = math.nan
-        # Nothing is greater than nan, nor less.
-        return self.fail(f"{value!r} is not a number above 0.", param, ctx) if number != number else number
+        if math.isfinite(number):
+            return number
+        return self.fail(f"{value!r} is not {self._words}.", param, ctx)
 
 
 class _AtLeastOne(click.IntRange):
@@ -50,5 +55,8 @@ class _Duration(click.ParamType):  # type: ignore[type-arg] # older versions of 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION = _Duration()
-POSITIVE = _Positive(min=0, min_open=True)
+POSITIVE = _Number("a number above 0", min=0, min_open=True)
+NOT_NEGATIVE = _Number("a number from 0 on", min=0)
+#: How often something is shown again.
+INTERVAL = _Number("a number of seconds from 0.1 to 86400", min=0.1, max=86_400)
 AT_LEAST_ONE = _AtLeastOne(min=1)

@@ -14,6 +14,7 @@ import click
 
 from .access import signed_in
 from .examples import examples
+from .numbers import INTERVAL
 from .pairs import PairChoice, PairSettings, pair_options
 from .pictures import print_aside, print_backlog, print_client
 from .tables import json_option, print_json
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=INTERVAL,
     default=2.0,
     show_default=True,
     metavar="SECONDS",

@@ -12,7 +12,7 @@ from pairbus.errors import ConfigurationError
 
 from .backlogs import choose_backlog
 from .examples import examples
-from .numbers import DURATION, POSITIVE
+from .numbers import DURATION, NOT_NEGATIVE, POSITIVE
 from .pairs import PairChoice, pair_options
 from .syphon_options import count_option, extra_option
 from .tables import json_option, print_json, print_table
@@ -53,7 +53,7 @@ _USUAL_RATE = 2000.0
 )
 @click.option(
     "--app-rate",
-    type=click.FloatRange(min=0),
+    type=NOT_NEGATIVE,
     default=0.0,
     show_default=True,
     metavar="N",

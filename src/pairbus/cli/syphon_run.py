@@ -25,7 +25,7 @@ from pairbus.errors import ConfigurationError
 from .backlogs import ChosenBacklog, TransportName, choose_backlog, choose_pairs
 from .candidates import offer_entities
 from .examples import examples
-from .numbers import AT_LEAST_ONE
+from .numbers import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE
 from .pairs import PairChoice, pair_options
 from .places import PLACE
 from .progress import CLEAR_LINE
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 EngineName = Literal["spark", "local"]
 # Where nobody looks on, a line now and then is enough.
 _PLAIN_PAUSE = 10.0
-_NOT_NEGATIVE = click.FloatRange(min=0)
 _FOUND = 1
 _INCOMPLETE = 4
 
@@ -58,7 +57,7 @@ _INCOMPLETE = 4
 @click.option("--once", is_flag=True, help="End when the backlog is empty, instead of running until stopped.")
 @click.option(
     "--patience",
-    type=_NOT_NEGATIVE,
+    type=NOT_NEGATIVE,
     default=0.0,
     show_default=True,
     metavar="SECONDS",
@@ -111,10 +110,10 @@ _INCOMPLETE = 4
     show_default=True,
     help="Our own AMQP, or the official SDK.",
 )
-@click.option("--max-rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second, at most.")
+@click.option("--max-rate", type=POSITIVE, help="Messages a second, at most.")
 @click.option(
     "--credits",
-    type=_NOT_NEGATIVE,
+    type=NOT_NEGATIVE,
     metavar="N",
     help="Credits of each namespace a second, of which the application gets what it needs; 0 for none, as in "
     "Premium. [default: what a namespace tells; in Azure those of the Standard tier, until shown otherwise]",

@@ -20,6 +20,7 @@ from pairbus.errors import ConfigurationError, UnreachableError
 
 from .backlogs import choose_backlog
 from .examples import examples
+from .numbers import INTERVAL
 from .pairs import PairChoice, pair_options
 from .places import PLACE
 from .syphon_options import state_option
@@ -75,7 +76,7 @@ class _Seen:
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=INTERVAL,
     default=2.0,
     show_default=True,
     metavar="SECONDS",

@@ -66,7 +66,8 @@ class Trimmed:
 
 def cut_for(keep_days: int, *, now: float) -> float:
     """Before when records are old: whole days, by UTC."""
-    return (now // DAY - keep_days) * DAY
+    # What is kept for longer than there are dates is kept for ever.
+    return max(0.0, (now // DAY - keep_days) * DAY)
 
 
 def trim(place: RecordPlace, *, before: float) -> Trimmed:

@@ -198,6 +198,7 @@ class _OpenSegment:
         try:
             write_all(descriptor, data)
         except OSError as error:
+            error.filename = str(self.path)  # by a descriptor the system does not name it
             try:
                 os.ftruncate(descriptor, self.size)
                 os.lseek(descriptor, self.size, os.SEEK_SET)
@@ -213,6 +214,7 @@ class _OpenSegment:
         try:
             os.fsync(self.lock.descriptor)
         except OSError as error:
+            error.filename = str(self.path)
             raise _Unusable(error) from None
         self.unsynced = 0
 

@@ -178,8 +178,9 @@ class ClusterEngine(SyphonEngine):
             )
         if _NO_ROOM in str(error):
             return SyphonError(
-                f"{_NO_ROOM}: Spark's checkpoint lies below --state, its other files in the temporary "
-                "directory; what was not moved is still in the backlog: make room and run it again"
+                f"{_NO_ROOM}: Spark's checkpoint lies below --state, receipts in --records, its other "
+                "files in the temporary directory; what was not moved is still in the backlog: "
+                "make room and run it again"
             )
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         told = [line for line in lines if line.startswith("pairbus.")]
