@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from pairbus import words
 from pairbus.amqp.errors import DecodeError
@@ -29,9 +30,10 @@ from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.errors import ConfigurationError
 from pairbus.spark.source.annotations import read_annotations
 from pairbus.spark.source.decoding import MessagePage, make_batch
+from pairbus.spark.source.encoding import RowEncoder
 from pairbus.spark.source.options import OPTIONS, SourceSettings
 from pairbus.spark.source.properties import read_map, text_map
-from pairbus.spark.source.reader import divide
+from pairbus.spark.source.reader import MessageReader, divide
 from pairbus.spark.source.sections import cut, cut_page
 from pairbus.spark.source.stream_reader import Span, share
 from pairbus.spark.source.values import UnreadableValue, from_text, to_text
@@ -185,6 +187,47 @@ def test_settings_travel_without_secrets(monkeypatch: pytest.MonkeyPatch) -> Non
     chosen = SourceSettings({"connectionStringEnv": "CONTOSO_SECRET", "entity": "orders"}, "read")
     assert b"planted" not in pickle.dumps(chosen)
     assert "planted" not in repr(chosen)
+
+
+@pytest.mark.parametrize("name", [*OPTIONS, "path", "unheardOf"])
+def test_a_connection_string_in_any_option_is_refused_and_not_repeated(name: str) -> None:
+    planted = "Endpoint=sb://x/;SharedAccessKeyName=k;SharedAccessKey=planted"
+    given = {"connectionStringEnv": "CONTOSO", "entity": "orders", name: planted}
+    with pytest.raises(ConfigurationError, match="environment variable") as caught:
+        SourceSettings(given, "schema")
+    assert "planted" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fromSequenceNumber", str(2**63)),
+        ("fromSequenceNumber", "²"),
+        ("maxMessages", "0"),
+        ("jobId", "runs/2026"),
+        ("jobId", "j" * 81),
+    ],
+)
+def test_a_value_that_no_message_can_have_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"The option {name} is a"):
+        SourceSettings({"connectionStringEnv": "CONTOSO", "entity": "orders", name: value}, "schema")
+
+
+@pytest.mark.parametrize("kind", [("a", StringType()), ("message_id", IntegerType())])
+def test_a_schema_that_messages_have_not_is_refused(kind: tuple[str, Any]) -> None:
+    chosen = SourceSettings({"connectionStringEnv": "CONTOSO", "entity": "orders"}, "read")
+    with pytest.raises(ConfigurationError, match="Messages have no column"):
+        MessageReader(chosen, StructType([StructField(*kind)]))
+    MessageReader(chosen, StructType([StructField("message_id", StringType())]))
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
+def test_a_row_whose_life_is_no_time_is_told_and_the_next_is_sent(seconds: float) -> None:
+    rows = pa.record_batch({"body": ["a", "b"], "time_to_live": [seconds, 5.0]})
+    bad, good = RowEncoder(entity="orders", new_id="job-{}".format).encode(rows, now_ms=0)
+    assert bad.problem is not None
+    assert "time_to_live" in bad.problem
+    assert scan(good.payload).header.ttl == 5000
 
 
 @pytest.mark.parametrize("use", ["read", "stream", "write"])

@@ -107,9 +107,11 @@ def test_what_is_wrong_is_said_on_the_driver(spark: Any, bus: Bus) -> None:
         "did you mean columns?": lambda: read(spark, entity="orders", colums="body"),
         "did you mean body?": lambda: read(spark, entity="orders", columns="bodi"),
         "is the name of an environment variable": lambda: read(
-            spark, entity="orders", connectionStringEnv=secret
+            spark, entity="orders", connectionStringEnv="no name"
         ),
+        "is not taken as an option, since": lambda: read(spark, entity=secret).collect(),
         "is not taken as an option": lambda: read(spark, entity="orders", connectionString=secret),
+        "and name that": lambda: read(spark, entity="orders", connectionStringEnv=secret),
         "is a whole number of 1 or more": lambda: read(spark, entity="orders", maxMessages="0"),
         "There is no entity 'nowhere'": lambda: read(spark, entity="nowhere").collect(),
         "The environment variable NO_SUCH_NAME is not set": lambda: read(

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pyspark.sql.types import StructType
+
+from pairbus.errors import ConfigurationError
+
 #: A property by the name of its type, and its text.
 TYPED_VALUE = "struct<type: string, value: string>"
 
@@ -89,3 +93,15 @@ PLAIN_COLUMNS = tuple(name for name, column in COLUMNS.items() if column.set_by 
 def ddl_of_messages(names: tuple[str, ...]) -> str:
     """Spark's schema of these columns."""
     return ", ".join(f"`{name}` {COLUMNS[name].sql_type}" for name in names)
+
+
+def check_schema(schema: StructType) -> None:
+    """Refuse a schema that a user gave to a read and that has other columns than messages have."""
+    for field in schema.fields:
+        column = COLUMNS.get(field.name)
+        kind = field.dataType.simpleString()
+        if column is None or kind != column.sql_type.replace(" ", ""):
+            raise ConfigurationError(
+                f"Messages have no column {field.name!r} of the type {kind}: leave .schema(…) out, and "
+                "choose by .select(…) or the option columns"
+            )

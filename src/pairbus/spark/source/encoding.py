@@ -148,7 +148,9 @@ class RowEncoder:
 def encode_row(row: dict[str, Any], *, now_ms: int) -> bytes:
     """The message of a row by the names of its columns."""
     lives = row.get("time_to_live")
-    ttl = None if lives is None else min(max(round(lives * 1000), 0), _MOST_TTL)
+    if lives is not None and not 0 <= lives < float("inf"):
+        raise ConfigurationError(f"time_to_live is {lives}, and has to be a number of seconds")
+    ttl = None if lives is None else min(round(lives * 1000), _MOST_TTL)
     expires, created = row.get("absolute_expiry"), row.get("created")
     if lives is not None:  # as the SDK does; a long life shows in the expiry alone
         created = now_ms if created is None else created

@@ -25,6 +25,12 @@ _ALL: tuple[Use, ...] = ("read", "stream", "write")
 # What Spark itself puts among the options: the argument of `load` and `save`, and those of a stream.
 _OF_SPARK = {"path", "checkpointlocation", "queryname"}
 _SECRETS = {"connectionstring", "connection_string", "password", "sharedaccesskey", "key"}
+# What every connection string has: one in a wrong place must not come back in an error or a plan.
+_CONNECTION_STRING = re.compile(r"SharedAccess(Key|Signature)\s*=|Endpoint\s*=\s*sb:", re.IGNORECASE)
+# Sequence numbers are longs.
+_MOST = 2**63 - 1
+# A message id has 128 characters at most, of which partition and row number need some.
+_JOB_ID = re.compile(r"[^/\\\s]{1,80}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DEAD_LETTER_SUFFIX = "/$deadletterqueue"
 
@@ -54,6 +60,12 @@ def _variable(given: str) -> str:
     return given.strip()
 
 
+def _job_id(given: str) -> str:
+    if not _JOB_ID.fullmatch(given.strip()):
+        raise ValueError("is a name of at most 80 characters without slashes and blanks")
+    return given.strip()
+
+
 def _boolean(given: str) -> bool:
     if given.strip().lower() not in ("true", "false"):
         raise ValueError("is true or false")
@@ -71,8 +83,8 @@ def _one_of(*names: str) -> Callable[[str], str]:
 
 def _whole(least: int) -> Callable[[str], int]:
     def parse(given: str) -> int:
-        if not given.strip().isdigit() or int(given) < least:
-            raise ValueError(f"is a whole number of {least} or more")
+        if not given.strip().isdecimal() or not least <= int(given) <= _MOST:
+            raise ValueError(f"is a whole number of {least} or more, and below 2^63")
         return int(given)
 
     return parse
@@ -243,7 +255,7 @@ OPTIONS = {
             None,
             "What begins the message ids of rows without one. A job that is run again with the same id and "
             "the same rows sends the same ids. [a new one for each write; of a stream, its query and batch]",
-            _text,
+            _job_id,
         ),
     )
 }
@@ -255,6 +267,7 @@ class SourceSettings:
 
     def __init__(self, given: Mapping[str, str], use: Use) -> None:
         self.use = use
+        _refuse_secrets(given)
         self._values = {name: _value(option, given, use) for name, option in OPTIONS.items()}
         _refuse_unknown(given, use)
         if not self._values["entity"] and given.get("path"):
@@ -368,14 +381,18 @@ _WORDS: dict[Use, str] = {
 }
 
 
-def _refuse_unknown(given: Mapping[str, str], use: Use) -> None:
-    for name in given:
-        key = name.lower()
-        if key in _SECRETS:
+def _refuse_secrets(given: Mapping[str, str]) -> None:
+    for name, value in given.items():
+        if name.lower() in _SECRETS or _CONNECTION_STRING.search(value):
             raise ConfigurationError(
                 "A connection string is not taken as an option, since options are seen in plans and logs. "
                 'Put it into an environment variable and name that: .option("connectionStringEnv", "NAME")'
             )
+
+
+def _refuse_unknown(given: Mapping[str, str], use: Use) -> None:
+    for name in given:
+        key = name.lower()
         if key not in _BY_KEY and key not in _OF_SPARK:
             near = difflib.get_close_matches(key, _BY_KEY, n=1)
             hint = f"; did you mean {_BY_KEY[near[0]].name}?" if near else ""

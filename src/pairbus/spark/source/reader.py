@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from pairbus.pump.browsing import NO_END, PAGE
 
+from .columns import check_schema
 from .decoding import MessagePage, make_batch
 from .entities import find_entities
 from .options import SourceSettings
@@ -59,6 +60,7 @@ class MessageReader(DataSourceReader):
     """Of `spark.read`."""
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
+        check_schema(schema)
         self._settings = settings
         self._schema = to_arrow_schema(schema, timezone="UTC")
 

@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from pairbus.errors import ConfigurationError
 from pairbus.pump.amqp_transport import AmqpTransport
 
+from .columns import check_schema
 from .consuming import check_consumable, remove_below
 from .entities import find_entities
 from .options import SourceSettings
@@ -60,6 +61,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Of `spark.readStream`. On the driver one process has it for the whole life of the query."""
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
+        check_schema(schema)
         self._settings = settings
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._drop()
