@@ -243,6 +243,8 @@ def test_records_may_be_in_a_store_and_hold_no_secret(tmp_path: Path) -> None:
             load_config(path)
         assert "c2VjcmV0" not in str(raised.value)
         assert "records" in str(raised.value)
+    path.write_text(f"{sides}records = 7", encoding="utf-8")
+    assert len(read_config(path).mistakes) == 1
 
 
 @pytest.mark.parametrize("key", ["primary_env", "primary_host"])

@@ -249,11 +249,15 @@ def _place(table: TomlTable, key: str, file: Path) -> RecordPlace | None:
     except ConfigurationError as error:
         table.note(f"{key}: {error}", key)
         return None
-    return _path(table, key, file)
+    return _beside(table, key, file, value)
 
 
 def _path(table: TomlTable, key: str, file: Path) -> Path | None:
-    value = table.text(key, None)
+    return _beside(table, key, file, table.text(key, None))
+
+
+def _beside(table: TomlTable, key: str, file: Path, value: str | None) -> Path | None:
+    """A path that is relative to the file."""
     if value is None:
         return None
     try:
