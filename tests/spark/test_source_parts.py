@@ -189,6 +189,15 @@ def test_settings_travel_without_secrets(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "planted" not in repr(chosen)
 
 
+@pytest.mark.parametrize("mode", ["peek", "consume"])
+def test_a_stream_of_dead_letters_is_refused_since_it_would_miss_some(mode: str) -> None:
+    base = {"connectionStringEnv": "CONTOSO", "mode": mode}
+    with pytest.raises(ConfigurationError, match="would miss some"):
+        SourceSettings({**base, "path": "orders,payments/$deadletterqueue"}, "stream")
+    with pytest.raises(ConfigurationError, match="deadLetters is not for a stream"):
+        SourceSettings({**base, "entity": "orders", "deadLetters": "too"}, "stream")
+
+
 @pytest.mark.parametrize("name", [*OPTIONS, "path", "unheardOf"])
 def test_a_connection_string_in_any_option_is_refused_and_not_repeated(name: str) -> None:
     planted = "Endpoint=sb://x/;SharedAccessKeyName=k;SharedAccessKey=planted"

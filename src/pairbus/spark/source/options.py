@@ -155,7 +155,7 @@ OPTIONS = {
         ),
         SourceOption(
             "deadLetters",
-            _READS,
+            ("read",),
             "no",
             "`too`: the dead letters of each entity as well; `only`: these alone; `no`: neither.",
             _one_of("no", "too", "only"),
@@ -274,6 +274,11 @@ class SourceSettings:
             self._values["entity"] = _value(OPTIONS["entity"], {"entity": given["path"]}, use)
         if use != "write" and not self._values["entity"]:
             raise ConfigurationError('Say what to read: .option("entity", "orders") or .load("orders")')
+        if use == "stream" and any(name.lower().endswith(_DEAD_LETTER_SUFFIX) for name in self["entity"]):
+            raise ConfigurationError(
+                "Dead letters keep the numbers that they had, and come in any order: a stream would miss some"
+                ". Read them with spark.read"
+            )
         if self["mode"] == "consume":
             self._check_consuming()
         if use == "write":

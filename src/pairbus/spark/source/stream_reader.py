@@ -10,7 +10,9 @@ Theory of operation
 4. `mode=consume` removes a batch when it is over. Spark says so by asking for what comes after it: it tells
    of the last batch in no other way. A driver that dies before that reads the same batch again.
 5. A look at idle entities is billed, and Spark would ask a hundred times a second: `pollInterval` bounds it.
-6. Numbers of partitioned entities are not one sequence, and are refused as far as they can be told.
+6. Numbers of partitioned entities are not one sequence, and are refused as far as they can be told. Dead
+   letters have the numbers of their former life and come in any order: a stream would pass some over, and
+   `mode=consume` would remove them unread.
 """
 
 from __future__ import annotations
@@ -190,9 +192,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             and any("*" in name or "?" in name for name in settings["entity"])
             and time.monotonic() > self._names[0] + _LIST_AGAIN
         ):
-            found = await find_entities(
-                settings.side, settings["entity"], dead_letters=settings["deadLetters"]
-            )
+            found = await find_entities(settings.side, settings["entity"], dead_letters="no")
             self._names = time.monotonic(), found
         return self._names[1]
 
