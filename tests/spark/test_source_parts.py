@@ -230,6 +230,17 @@ def test_a_schema_that_messages_have_not_is_refused(kind: tuple[str, Any]) -> No
     MessageReader(chosen, StructType([StructField("message_id", StringType())]))
 
 
+@pytest.mark.parametrize("milliseconds", [0, -1, 1_700_000_000_123, 320_000_000_000_000])
+def test_moments_beyond_the_years_of_python_are_properties_too(milliseconds: int) -> None:
+    kind = pa.timestamp("us", "UTC")
+    moments = pa.array([milliseconds * 1000], pa.int64()).cast(kind)
+    a_map = pa.MapArray.from_arrays([0, 1], pa.array(["at"]), moments)
+    for properties in (a_map, pa.StructArray.from_arrays([moments], ["at"])):
+        rows = pa.record_batch({"body": pa.array(["a"]), "properties": properties})
+        (row,) = RowEncoder(entity="orders", new_id="job-{}".format).encode(rows, now_ms=0)
+        assert scan(row.payload).application_properties == {"at": Timestamp(milliseconds)}
+
+
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
 def test_a_row_whose_life_is_no_time_is_told_and_the_next_is_sent(seconds: float) -> None:
     rows = pa.record_batch({"body": ["a", "b"], "time_to_live": [seconds, 5.0]})

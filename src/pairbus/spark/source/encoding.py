@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -289,6 +288,12 @@ def _values(column: pa.Array) -> Sequence[Any]:
         return [
             row if there else None for row, there in zip(rows, column.is_valid().to_pylist(), strict=True)
         ]
+    if pa.types.is_map(kind) and pa.types.is_timestamp(kind.item_type):
+        moments = column.cast(pa.map_(kind.key_type, pa.timestamp("ms")), safe=False)
+        return [
+            None if cell is None else [(key, None if at is None else Timestamp(at)) for key, at in cell]
+            for cell in moments.cast(pa.map_(kind.key_type, pa.int64())).to_pylist()
+        ]
     cells: list[Any] = column.to_pylist()
     if pa.types.is_map(kind) and not pa.types.is_struct(kind.item_type):
         make = _maker(kind.item_type)
@@ -300,16 +305,15 @@ def _values(column: pa.Array) -> Sequence[Any]:
 
 
 def _typed(column: pa.Array) -> list[Any]:
-    make = _maker(column.type)
-    return [None if value is None else make(value) for value in column.to_pylist()]
+    """As AMQP has them; moments may lie beyond the years that Python knows."""
+    is_moment = pa.types.is_timestamp(column.type)
+    make = Timestamp if is_moment else _maker(column.type)
+    cells = _values(column) if is_moment else column.to_pylist()
+    return [None if value is None else make(value) for value in cells]
 
 
 def _maker(kind: pa.DataType) -> Callable[[Any], Any]:
     for is_kind, make in _MAKERS:
         if is_kind(kind):
             return make
-    return _moment if pa.types.is_timestamp(kind) else lambda value: value
-
-
-def _moment(value: datetime) -> Timestamp:
-    return Timestamp(round(value.timestamp() * 1000))
+    return lambda value: value
