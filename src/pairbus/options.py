@@ -145,7 +145,7 @@ class SendAvailabilityOptions:
     backlog_queue_count: int = field(
         default=10,
         metadata=_whole(
-            1, math.inf, "How many backlog queues the pair has on the secondary; load is spread over them."
+            1, 10_000, "How many backlog queues the pair has on the secondary; load is spread over them."
         ),
     )
     enable_syphon: bool = field(

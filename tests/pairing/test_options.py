@@ -26,7 +26,7 @@ def test_the_defaults_are_those_of_the_original() -> None:
 @pytest.mark.parametrize(
     ("name", "good", "bad", "said"),
     [
-        ("backlog_queue_count", [1, 10_000], [0, -1, 2.5, True, "3"], "1 and up"),
+        ("backlog_queue_count", [1, 10_000], [0, -1, 2.5, True, "3"], "1 to 10000"),
         (
             "failover_interval",
             [0, 0.5, 3600],
