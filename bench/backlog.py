@@ -72,11 +72,11 @@ def serve(told: Connection, queues: list[str]) -> None:
     from pairbus.broker.engine.tiers import RELAXED
 
     with Broker({"contoso": 0, "contoso-dr": 0}, limits=RELAXED) as broker:
-        large = QueueSettings(default_message_time_to_live=2.0, max_size_in_megabytes=81_920)
+        large = QueueSettings(default_message_time_to_live=2.0, max_size_in_megabytes=5120)
         broker["contoso"].create_queue(PATH, large)
         for queue in queues:
             broker["contoso-dr"].create_queue(
-                queue, QueueSettings(max_size_in_megabytes=81_920, max_delivery_count=2_147_483_647)
+                queue, QueueSettings(max_size_in_megabytes=5120, max_delivery_count=2_147_483_647)
             )
         told.send((broker["contoso"].connection_string, broker["contoso-dr"].connection_string))
         while (word := told.recv()) != "stop":

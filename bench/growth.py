@@ -29,7 +29,7 @@ from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.store.sqlite import SqliteStore
 
 _OUTPUT = Path("build/growth.json")
-_ROOM = QueueSettings(max_size_in_megabytes=81_920)
+_ROOM = QueueSettings(max_size_in_megabytes=5120)
 _BATCH = 200
 
 

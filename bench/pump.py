@@ -105,7 +105,7 @@ def serve(told: Connection, queues: list[str]) -> None:
 
     with Broker({"contoso": 0, "contoso-dr": 0}, limits=RELAXED) as broker:
         broker["contoso"].create_queue(
-            PATH, QueueSettings(default_message_time_to_live=2.0, max_size_in_megabytes=81_920)
+            PATH, QueueSettings(default_message_time_to_live=2.0, max_size_in_megabytes=5120)
         )
         for queue in queues:
             broker["contoso-dr"].create_queue(

@@ -67,6 +67,7 @@ async def test_options_of_a_side_are_above_those_of_both(
         sdk_options={"user_agent": "both/1", "custom_endpoint_address": None},
         primary_options=endpoint_of(scene.primary, certificate),
         secondary_options={"user_agent": "second/1"},
+        share_pings=False,  # by our own AMQP, under its own name
     )
     await send_both_ways(client)
     assert agents(scene.primary) == {"both/1"}

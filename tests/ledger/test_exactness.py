@@ -30,6 +30,7 @@ QUICK: dict[str, Any] = {
     "send_timeout": 100.0,
     "ping_primary_interval": 25.0,
     "on_suspect": "raise",
+    "share_pings": False,  # a fleet has a writer of its own
 }
 # Namespace, entity, kind, and whether it is operations or what is billed for them.
 Cells = Counter[tuple[str, str, str, str]]

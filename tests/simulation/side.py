@@ -217,6 +217,9 @@ class SimulatedSide:
         self.on_closed_under_us: Callable[[], object] | None = None
         self._senders: list[SimulatedSender] = []
 
+    def batch_kind(self, kind: type[B]) -> type[B]:
+        return kind
+
     def make_batch(self, kind: type[B], size: int) -> B:
         return kind(size)
 

@@ -133,6 +133,7 @@ def sends_by_connection(shop: Bus) -> dict[object, int]:
     return {one.connection: one.count for one in tallies}
 
 
+@pytest.mark.long
 def test_one_that_stood_still_finds_another_at_work_and_follows_it_when_that_is_killed(
     shop: Bus, start: Start
 ) -> None:

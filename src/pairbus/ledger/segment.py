@@ -198,7 +198,7 @@ class _OpenSegment:
         try:
             write_all(descriptor, data)
         except OSError as error:
-            error.filename = str(self.path)  # by a descriptor the system does not name it
+            self._name_in(error)
             try:
                 os.ftruncate(descriptor, self.size)
                 os.lseek(descriptor, self.size, os.SEEK_SET)
@@ -214,9 +214,14 @@ class _OpenSegment:
         try:
             os.fsync(self.lock.descriptor)
         except OSError as error:
-            error.filename = str(self.path)
+            self._name_in(error)
             raise _Unusable(error) from None
         self.unsynced = 0
+
+    def _name_in(self, error: OSError) -> None:
+        """By a descriptor the system does not say which file it was."""
+        if error.errno is not None:  # else its text is all that there is to tell
+            error.filename = str(self.path)
 
     def close(self) -> Path | None:
         """Give the segment its final name. The lock goes last: nobody must adopt what is being renamed."""
