@@ -113,6 +113,9 @@ class Conductor:
         finally:
             if self._player is not None:
                 tasks.append(self._player)
+            # The SDK may swallow a cancellation; one that is stopped ends all the same.
+            for receiver in receivers:
+                receiver.stop()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
