@@ -23,6 +23,7 @@ def by_epoch(bus: Bus, kind: OperationKind) -> list[int]:
     return [bus.secondary.count(kind, connection=one.name) for one in bus.pumps()]
 
 
+@pytest.mark.long
 def test_ten_idle_queues_cost_what_the_polls_are(
     spark: Any, bare_bus: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:

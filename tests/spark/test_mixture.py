@@ -29,6 +29,7 @@ def rubbish(name: str) -> bytes:
     )
 
 
+@pytest.mark.long
 def test_two_pairs_with_one_secondary_both_policies_and_rubbish(
     spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:

@@ -178,6 +178,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_secret_is_seen_nowhere(java: Path, bus: Bus, tmp_path: Path) -> None:
     bus.primary.create_queue("orders")

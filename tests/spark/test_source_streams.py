@@ -96,6 +96,7 @@ def test_entities_with_sessions_are_not_consumed(spark: Any, full_bus: Bus, tmp_
     assert "entities with sessions are read by mode=peek" in told
 
 
+@pytest.mark.long
 def test_a_batch_that_is_written_again_has_the_same_ids(spark: Any, bus: Bus, tmp_path: Path) -> None:
     bus.primary.create_queue("orders")
     bus.primary.create_queue("copies", QueueSettings(requires_duplicate_detection=True))

@@ -60,6 +60,7 @@ def write(place: StoreUri, *numbers: int, moved: float = 2.0) -> None:
     asyncio.run(append())
 
 
+@pytest.mark.long
 def test_a_drain_leaves_its_receipts_in_the_store(
     spark: Any, full_bus: Bus, pair: PumpPair, tmp_path: Path, uri: str
 ) -> None:
