@@ -209,7 +209,8 @@ def _options(top: TomlTable) -> tuple[dict[str, Any], SendAvailabilityOptions]:
     table = top.table("options")
     given = table.checked(_OPTIONS, find_mistake)
     try:
-        return given, SendAvailabilityOptions(**given)
+        # A drill times each client's own way back; a scenario may ask for a fleet.
+        return given, SendAvailabilityOptions(**{"share_pings": False, **given})
     except ConfigurationError as error:
         table.note(str(error))
         return given, SendAvailabilityOptions()
