@@ -6,7 +6,7 @@ other module, so that the two sides of a conversation cannot drift apart.
 
 from __future__ import annotations
 
-# ------------------------------------------------------------- addresses
+# -- addresses
 DEAD_LETTER_QUEUE = "$DeadLetterQueue"
 TRANSFER_DEAD_LETTER_QUEUE = f"$Transfer/{DEAD_LETTER_QUEUE}"
 MANAGEMENT = "$management"
@@ -14,7 +14,7 @@ CBS = "$cbs"
 #: By which an embedded namespace that has credits says how many, when a connection opens.
 CREDITS = "pairbus:credits"
 
-# ------------------------------------------------------------- messages
+# -- messages
 #: An empty message with this content type is judged like any other, then dropped.
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 
@@ -50,7 +50,7 @@ DATETIME_OFFSET = "com.microsoft:datetime-offset"
 #: The rule that a subscription gets when it is created without one; it takes everything.
 DEFAULT_RULE = "$Default"
 
-# ------------------------------------------------------------- dead letters
+# -- dead letters
 #: Application properties of a dead letter.
 REASON = "DeadLetterReason"
 DESCRIPTION = "DeadLetterErrorDescription"
@@ -58,7 +58,7 @@ DESCRIPTION = "DeadLetterErrorDescription"
 EXPIRED = "TTLExpiredException"
 TOO_MANY_DELIVERIES = "MaxDeliveryCountExceeded"
 
-# ------------------------------------------------------------- links and requests
+# -- links and requests
 SESSION_FILTER = "com.microsoft:session-filter"
 LOCKED_UNTIL_TICKS = "com.microsoft:locked-until-utc"
 LINK_TIMEOUT = "com.microsoft:timeout"
@@ -74,5 +74,5 @@ PUT_TOKEN = "put-token"
 CBS_STATUS = "status-code"
 CBS_STATUS_TEXT = "status-description"
 
-# ------------------------------------------------------------- tokens
+# -- tokens
 SAS_TOKEN = "servicebus.windows.net:sastoken"

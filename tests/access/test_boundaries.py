@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.broker.access.connection_rights import Access
+from pairbus.broker.access.grants import TokenRejected
 from pairbus.broker.access.policies import Claim
-from pairbus.broker.access.tokens import TokenRejected, check_authorization, check_token
-from pairbus.broker.admin import AdminApi, HttpRequest
+from pairbus.broker.access.tokens import check_authorization, check_token
+from pairbus.broker.admin.api import AdminApi
+from pairbus.broker.admin.exchange import HttpRequest
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings

@@ -19,15 +19,9 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pairbus.broker.access.grants import Grant, TokenRejected, resource_path
 from pairbus.broker.access.policies import ALL_CLAIMS, Claim, Policies, Policy, connection_string
-from pairbus.broker.access.tokens import (
-    Grant,
-    TokenRejected,
-    check_authorization,
-    check_plain,
-    check_token,
-    resource_path,
-)
+from pairbus.broker.access.tokens import check_authorization, check_plain, check_token
 from pairbus.conditions import UNAUTHORIZED
 
 NOW = 1_700_000_000.0

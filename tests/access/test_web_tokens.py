@@ -19,8 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.broker.access.certificate import ensure_certificate
+from pairbus.broker.access.grants import Grant, TokenRejected
 from pairbus.broker.access.policies import ALL_CLAIMS, Claim, Policies
-from pairbus.broker.access.tokens import Grant, JwtKey, TokenRejected, check_authorization, check_token
+from pairbus.broker.access.tokens import check_authorization, check_token
+from pairbus.broker.access.web_tokens import JwtKey
 from pairbus.errors import ConfigurationError
 
 NOW = 1_700_000_000.0

@@ -16,7 +16,9 @@ from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
 from pairbus.amqp.message import encode_annotations, encode_data
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.broker.access.certificate import ensure_certificate, server_context
-from pairbus.broker.admin import AdminApi, AdminHttp, HttpRequest, Response
+from pairbus.broker.admin.api import AdminApi
+from pairbus.broker.admin.exchange import HttpRequest, Response
+from pairbus.broker.admin.http import AdminHttp
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
 from tests.waiting import PATIENCE

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.broker.admin import AdminApi, HttpRequest, Response, Unauthorized
+from pairbus.broker.admin.api import AdminApi
+from pairbus.broker.admin.errors import Unauthorized
+from pairbus.broker.admin.exchange import HttpRequest, Response
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.engine.tiers import PREMIUM

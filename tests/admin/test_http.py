@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.broker.admin import AdminHttp, HttpLimits, HttpRequest, Response
+from pairbus.broker.admin.exchange import HttpRequest, Response
+from pairbus.broker.admin.http import AdminHttp, HttpLimits
 
 Answer = Response | Awaitable[Response]
 
@@ -219,11 +220,16 @@ async def test_a_handler_that_raises_is_a_500_and_the_connection_lives_on(
         (b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n21\r\n" + b"x" * 33, 413),
         (b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 400),
         (b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (
+            b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 9, 413),
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 9000, 431),
     ],
 )
 async def test_bad_requests_are_answered_and_the_connection_ends(sent: bytes, status: int) -> None:
-    limits = HttpLimits(body_size=32, header_size=8192, linger=0.05)
+    limits = HttpLimits(body_size=32, header_size=8192, chunks=8, linger=0.05)
     async with serving(echo, limits=limits) as (reader, writer):
         writer.write(sent)
         everything = await reader.read()

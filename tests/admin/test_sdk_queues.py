@@ -14,7 +14,9 @@ from azure.core.exceptions import (
 )
 from azure.servicebus.management import AuthorizationRule, EntityStatus, ServiceBusAdministrationClient
 
-from pairbus.broker.admin import AdminApi, HttpRequest, Unauthorized
+from pairbus.broker.admin.api import AdminApi
+from pairbus.broker.admin.errors import Unauthorized
+from pairbus.broker.admin.exchange import HttpRequest
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.settings import QueueSettings
 

@@ -18,8 +18,10 @@ from azure.servicebus.management import (
 )
 
 from pairbus.amqp import types as amqp
+from pairbus.broker.engine.actions import SqlAction
+from pairbus.broker.engine.filters import SqlFilter
 from pairbus.broker.engine.namespace import Namespace
-from pairbus.broker.engine.rules import Rule, SqlAction, SqlFilter
+from pairbus.broker.engine.rules import Rule
 
 VALUES: dict[str, Any] = {
     "text": "a < b & c",

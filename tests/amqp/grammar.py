@@ -11,8 +11,9 @@ import random
 import uuid
 from typing import Any
 
-from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.composites import Composite, encode_composite
+from pairbus.amqp.decoding import decode
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.frames import AMQP_HEADER, encode_frame, pack_header
 from pairbus.amqp.message import (
     Header,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from pairbus.amqp import Closed, CodecLimits, Connection, LinkAttached, ProtocolEvent
 from pairbus.amqp.composites import Composite
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.events import Closed, LinkAttached, ProtocolEvent
 from pairbus.amqp.frames import AMQP_HEADER, decode_performative, encode_frame, unpack_header
+from pairbus.amqp.limits import CodecLimits
 from pairbus.amqp.performatives import UINT_MAX, Attach, Begin, Close, Open, Source, Target, Transfer
 
 P = TypeVar("P")

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp.codec import decode, decode_exactly, encode, skip
+from pairbus.amqp.decoding import decode, decode_exactly, skip
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError, EncodeError
 from pairbus.amqp.limits import MAX_DEPTH, MAX_ZERO_WIDTH
 from pairbus.amqp.types import (

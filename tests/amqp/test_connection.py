@@ -2,19 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.amqp import (
-    AmqpError,
-    Closed,
-    CodecLimits,
-    Connection,
-    Opened,
-    SessionBegun,
-    SessionEnded,
-    UsageError,
-)
-from pairbus.amqp.connection import ConnectionState
+from pairbus.amqp.connection import Connection, ConnectionState
+from pairbus.amqp.errors import UsageError
+from pairbus.amqp.events import Closed, Opened, SessionBegun, SessionEnded
 from pairbus.amqp.frames import AMQP_HEADER, HEARTBEAT, encode_frame
-from pairbus.amqp.performatives import Attach, Begin, Close, Detach, End, Open
+from pairbus.amqp.limits import CodecLimits
+from pairbus.amqp.performatives import AmqpError, Attach, Begin, Close, Detach, End, Open
 from pairbus.amqp.types import Symbol
 from pairbus.conditions import (
     CONNECTION_FORCED,
@@ -22,7 +15,6 @@ from pairbus.conditions import (
     FRAMING_ERROR,
     ILLEGAL_STATE,
     INVALID_FIELD,
-    NOT_ALLOWED,
     RESOURCE_LIMIT,
 )
 from tests.amqp.peer import Peer
@@ -161,7 +153,7 @@ def test_a_second_open_is_errant() -> None:
 
 def test_a_frame_size_below_the_floor_is_refused() -> None:
     peer = Peer().open(max_frame_size=511)
-    peer.assert_closed_with(NOT_ALLOWED)
+    peer.assert_closed_with(FRAMING_ERROR)
 
 
 def test_bytes_behind_a_performative_are_refused() -> None:

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp import Closed, LinkAttached, LinkFlowed, Settled, TransferReceived, fastframes
-from pairbus.amqp.codec import decode, encode
+from pairbus.amqp import fastframes
 from pairbus.amqp.composites import Composite, encode_composite
+from pairbus.amqp.decoding import decode
+from pairbus.amqp.encoding import encode
+from pairbus.amqp.events import Closed, LinkAttached, LinkFlowed, Settled, TransferReceived
 from pairbus.amqp.performatives import (
     ACCEPTED,
     RELEASED,

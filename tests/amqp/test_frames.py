@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp import Closed, LinkAttached, LinkDetached, SessionBegun, Settled, TransferReceived
-from pairbus.amqp.codec import encode
+from pairbus.amqp.encoding import encode
+from pairbus.amqp.events import Closed, LinkAttached, LinkDetached, SessionBegun, Settled, TransferReceived
 from pairbus.amqp.frames import AMQP_HEADER, HEARTBEAT, encode_frame
 from pairbus.amqp.performatives import ACCEPTED, Begin, Close, Open
 from pairbus.amqp.types import Described, ULong

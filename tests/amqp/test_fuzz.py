@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp import (
-    ACCEPTED,
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.events import (
     Closed,
-    CodecLimits,
-    Connection,
     LinkAttached,
     LinkFlowed,
     ProtocolEvent,
@@ -23,6 +21,8 @@ from pairbus.amqp import (
     TransferReceived,
 )
 from pairbus.amqp.frames import AMQP_HEADER, SASL_HEADER
+from pairbus.amqp.limits import CodecLimits
+from pairbus.amqp.performatives import ACCEPTED
 from tests.amqp.grammar import CORPUS, Grammar, dice_of, rounds
 from tests.amqp.wire import Wire
 

@@ -2,16 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.amqp import (
-    Closed,
-    Connection,
-    Opened,
-    SaslClient,
-    SaslInitReceived,
-    SessionBegun,
-)
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.events import Closed, Opened, SaslInitReceived, SessionBegun
 from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, encode_frame
 from pairbus.amqp.performatives import Begin, Open, SaslInit, SaslOutcome, SaslResponse
+from pairbus.amqp.sasl import SaslClient
 from pairbus.conditions import ILLEGAL_STATE, NOT_ALLOWED, UNAUTHORIZED
 from tests.amqp.wire import Wire
 

@@ -7,11 +7,13 @@ import uuid
 
 import pytest
 
-from pairbus.amqp import Closed, CodecLimits, Connection, LinkAttached, TransferReceived
-from pairbus.amqp.codec import decode, encode
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.decoding import decode
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError
+from pairbus.amqp.events import Closed, LinkAttached, TransferReceived
 from pairbus.amqp.frames import AMQP_HEADER, encode_frame
-from pairbus.amqp.limits import MAX_ELEMENTS, StrangerLimits
+from pairbus.amqp.limits import MAX_ELEMENTS, CodecLimits, StrangerLimits
 from pairbus.amqp.performatives import (
     ACCEPTED,
     Attach,

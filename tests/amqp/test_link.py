@@ -2,25 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.amqp import (
-    AmqpError,
-    Closed,
-    CodecLimits,
-    Link,
-    LinkAttached,
-    LinkDetached,
-    LinkFlowed,
-    LinkState,
-    Settled,
-    Source,
-    Target,
-    TransferReceived,
-    UsageError,
-)
+from pairbus.amqp.errors import UsageError
+from pairbus.amqp.events import Closed, LinkAttached, LinkDetached, LinkFlowed, Settled, TransferReceived
+from pairbus.amqp.limits import CodecLimits
+from pairbus.amqp.link import Link, LinkState
 from pairbus.amqp.performatives import (
     ACCEPTED,
     RELEASED,
     SENDER_SETTLED,
+    AmqpError,
     Attach,
     Detach,
     Disposition,
@@ -28,6 +18,8 @@ from pairbus.amqp.performatives import (
     Modified,
     Rejected,
     Released,
+    Source,
+    Target,
     Transfer,
 )
 from pairbus.amqp.types import Symbol, ULong

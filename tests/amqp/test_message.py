@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.composites import encode_composite, from_described
+from pairbus.amqp.decoding import decode
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError, EncodeError
 from pairbus.amqp.limits import MAX_SECTIONS
 from pairbus.amqp.message import (
@@ -32,10 +33,10 @@ _TIMES = st.none() | st.integers(0, 1 << 50)
 
 HEADERS = st.builds(
     Header,
-    st.booleans(),
-    st.integers(0, 255),
+    st.none() | st.booleans(),
+    st.none() | st.integers(0, 255),
     st.none() | st.integers(0, 0xFFFFFFFF),
-    st.booleans(),
+    st.none() | st.booleans(),
     st.integers(0, 0xFFFFFFFF),
 )
 PROPERTIES = st.builds(
@@ -102,7 +103,7 @@ def test_properties_read_by_hand_mean_what_the_codec_reads(properties: Propertie
 
 def test_a_message_without_sections_has_defaults() -> None:
     found = scan(b"")
-    assert found.header == Header(False, 4, None, False, 0)
+    assert found.header == Header(None, None, None, None, 0)
     assert found.properties == Properties()
     assert found.annotations == found.delivery_annotations == found.application_properties == {}
     assert found.properties_bytes == found.application_properties_bytes == found.body_bytes == b""
@@ -157,7 +158,7 @@ BODIES = [
 
 @pytest.mark.parametrize("body", BODIES, ids=repr)
 def test_sections_that_clients_put_elsewhere(body: bytes) -> None:
-    """The Python SDK writes delivery annotations behind the body, go-amqp a footer before it."""
+    """The Python SDK writes delivery annotations behind the body, uamqp right before it; go-amqp a footer."""
     annotations = {Symbol("x-mine"): uuid.UUID(int=1)}
     behind = encode(Described(ULong(0x71), annotations))
     footer = encode(Described(ULong(0x78), {"crc": 7}))
@@ -167,6 +168,8 @@ def test_sections_that_clients_put_elsewhere(body: bytes) -> None:
         (body + behind, body),
         (body + footer + behind, body + footer),
         (footer + body + behind, body + footer),
+        (behind + body, body),
+        (behind + footer + body, body + footer),
     ):
         sections = scan(ahead + payload)
         assert (sections.body_kind, sections.body_bytes) == (kind, wanted)

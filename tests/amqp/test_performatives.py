@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.amqp import performatives
-from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.composites import Composite, encode_composite, from_described, from_fields
+from pairbus.amqp.decoding import decode
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.performatives import (
     AmqpError,

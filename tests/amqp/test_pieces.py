@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp import CodecLimits, Connection, LinkFlowed, TransferReceived
-from pairbus.amqp.codec import decode, encode
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.decoding import decode
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError
-from pairbus.amqp.limits import MAX_HEAD
+from pairbus.amqp.events import LinkFlowed, TransferReceived
+from pairbus.amqp.limits import MAX_HEAD, CodecLimits
 from pairbus.amqp.message import (
     Header,
     encode_annotations,

@@ -2,22 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.amqp import (
-    AmqpError,
-    Closed,
-    CodecLimits,
-    Connection,
-    LinkAttached,
-    LinkFlowed,
-    SessionEnded,
-    SessionState,
-    Settled,
-    TransferReceived,
-    UsageError,
-)
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.errors import UsageError
+from pairbus.amqp.events import Closed, LinkAttached, LinkFlowed, SessionEnded, Settled, TransferReceived
+from pairbus.amqp.limits import CodecLimits
 from pairbus.amqp.performatives import (
     ACCEPTED,
     Accepted,
+    AmqpError,
     Attach,
     Begin,
     Detach,
@@ -28,6 +20,7 @@ from pairbus.amqp.performatives import (
     Target,
     Transfer,
 )
+from pairbus.amqp.session import SessionState
 from pairbus.conditions import FRAMING_ERROR, HANDLE_IN_USE, RESOURCE_LIMIT, UNATTACHED_HANDLE
 from tests.amqp.peer import Peer
 from tests.amqp.wire import Wire

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from pairbus.amqp import (
-    CodecLimits,
-    Connection,
-    Link,
-    LinkAttached,
-    ProtocolEvent,
-    SaslInitReceived,
-    Session,
-    SessionBegun,
-    Source,
-    Target,
-)
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.events import LinkAttached, ProtocolEvent, SaslInitReceived, SessionBegun
+from pairbus.amqp.limits import CodecLimits
+from pairbus.amqp.link import Link
+from pairbus.amqp.performatives import Source, Target
+from pairbus.amqp.session import Session
 
 E = TypeVar("E")
 

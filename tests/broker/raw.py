@@ -4,34 +4,34 @@ a token, payloads given byte by byte, and going away without a word.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from pairbus.amqp import (
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.events import (
     Closed,
-    Connection,
-    Link,
     LinkAttached,
     LinkDetached,
     LinkFlowed,
     Opened,
     ProtocolEvent,
-    SaslClient,
     Settled,
-    Source,
-    Target,
     TransferReceived,
-    scan,
 )
+from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
     Properties,
     encode_application_properties,
     encode_properties,
     encode_value,
+    scan,
 )
+from pairbus.amqp.performatives import Source, Target
+from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import ULong
 
 __all__ = ["RawClient"]
@@ -51,6 +51,7 @@ class RawClient:
         )
         self._events: list[ProtocolEvent] = []
         self._requests = 0
+        self._names = itertools.count()
         self.machine.start()
         self.machine.open()
         self.flush()
@@ -69,7 +70,7 @@ class RawClient:
     def flush(self) -> None:
         self.socket.sendall(self.machine.data_to_send())
 
-    def await_event(self, kind: type[E]) -> E:
+    def await_event(self, kind: type[E] | tuple[type[E], ...]) -> E:
         """The next event of a kind; others that came before it are dropped."""
         while True:
             while self._events:
@@ -86,7 +87,7 @@ class RawClient:
     def attach(self, address: str, *, sends: bool, largest: int | None = None) -> Link:
         """Ask for a link; whether it is given stands in the events."""
         link = self.machine.begin().attach(
-            name=f"{address}-{sends}",
+            name=f"{address}-{next(self._names)}",
             role_sender=sends,
             source=Source(address),
             target=Target(address),

@@ -13,8 +13,8 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceB
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus import words
-from pairbus.amqp import LinkAttached, SaslClient, Source, Target, scan
-from pairbus.amqp.codec import encode
+from pairbus.amqp.encoding import encode
+from pairbus.amqp.events import LinkAttached
 from pairbus.amqp.message import (
     MessageSections,
     Properties,
@@ -22,8 +22,10 @@ from pairbus.amqp.message import (
     encode_data,
     encode_properties,
     encode_value,
+    scan,
 )
-from pairbus.amqp.performatives import SENDER_SETTLED
+from pairbus.amqp.performatives import SENDER_SETTLED, Source, Target
+from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Described, Symbol, Timestamp, ULong
 from pairbus.broker.engine.settings import QueueSettings
 

@@ -11,8 +11,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from pairbus.amqp import LinkAttached, SaslClient, Source, Target
+from pairbus.amqp.events import LinkAttached
 from pairbus.amqp.message import Properties, encode_data, encode_properties
+from pairbus.amqp.performatives import Source, Target
+from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import QueueSettings
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.host import NamespaceHost
@@ -66,7 +68,7 @@ class Crowd:
             sys.setprofile(note)
             try:
                 act()
-                self.host._end_turn()
+                self.host.end_turn()
             finally:
                 sys.setprofile(before)
             return made
@@ -87,7 +89,7 @@ OPERATIONS: dict[str, Callable[[Crowd], Any]] = {
     "a link goes": Crowd.detach_bystander,
     "a session's message": lambda crowd: crowd.send("read", "s1"),
     "a message for one who waits": lambda crowd: crowd.send("crowded", "new"),
-    "time passes": lambda crowd: crowd.host._pass_time(crowd.host.now()),
+    "time passes": lambda crowd: crowd.host.time._pass_in_engine(crowd.host.now()),
     "a look at a queue": lambda crowd: crowd.bus.namespace.message_count("other"),
 }
 

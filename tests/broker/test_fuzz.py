@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.amqp import SaslClient
 from pairbus.amqp.frames import AMQP_HEADER, encode_frame
 from pairbus.amqp.message import encode_data
 from pairbus.amqp.performatives import Attach, Source, Target, Transfer
+from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, FaultPlan, Policy
 from pairbus.cli.config import read_config
 from pairbus.errors import PairbusError

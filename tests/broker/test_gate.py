@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from pairbus import conditions
-from pairbus.amqp import Closed, SaslClient
+from pairbus.amqp.events import Closed
 from pairbus.amqp.frames import AMQP_HEADER, SASL_HEADER, encode_frame
 from pairbus.amqp.performatives import Open
+from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, ConnectionLimits
 from pairbus.broker.gate import GRACE, SILENT_GRACE, Gate, raise_descriptor_limit
 from pairbus.clock import ManualClock

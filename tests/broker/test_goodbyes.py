@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from pairbus import conditions
-from pairbus.amqp import LinkAttached, SaslClient, Source, Target
+from pairbus.amqp.events import LinkAttached
 from pairbus.amqp.frames import encode_frame
-from pairbus.amqp.performatives import Close, Flow
+from pairbus.amqp.performatives import Close, Flow, Source, Target
+from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Symbol
 from tests.waiting import wait_until
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from pairbus import conditions
-from pairbus.amqp import Closed, Link, LinkDetached, SaslClient
+from pairbus.amqp.events import Closed, LinkDetached
+from pairbus.amqp.link import Link
 from pairbus.amqp.message import encode_data
+from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, IdleTimeouts
 from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError

@@ -17,7 +17,8 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from pairbus import conditions
-from pairbus.amqp import Closed, SaslClient
+from pairbus.amqp.events import Closed
+from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker
 from pairbus.broker.errors import BrokerError
 from pairbus.errors import ConfigurationError

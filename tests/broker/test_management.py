@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from pairbus import conditions, words
-from pairbus.amqp import LinkAttached, SaslClient, Source, Target, scan
-from pairbus.amqp.message import Properties, encode_data, encode_properties, encode_value
+from pairbus.amqp.events import LinkAttached
+from pairbus.amqp.message import Properties, encode_data, encode_properties, encode_value, scan
+from pairbus.amqp.performatives import Source, Target
+from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Int, Symbol, Timestamp
 from pairbus.broker.engine.settings import QueueSettings
 
@@ -45,6 +47,17 @@ def accept(client: RawClient, session_id: str) -> None:
     )
     client.flush()
     client.await_event(LinkAttached)
+
+
+def test_a_filter_that_is_not_applied_is_not_confirmed(client: RawClient) -> None:
+    selector = {Symbol("apache.org:selector-filter:string"): "1 = 0"}
+    client.machine.begin().attach(
+        name="some", role_sender=False, source=Source("orders", filter=selector), target=Target("orders")
+    )
+    client.flush()
+    source = client.await_event(LinkAttached).attach.source
+    assert isinstance(source, Source)
+    assert (source.address, source.filter) == ("orders", None)
 
 
 def test_a_peek_may_leave_bodies_out(client: RawClient) -> None:

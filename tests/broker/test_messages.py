@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,14 +16,17 @@ from azure.servicebus.amqp import (
     AmqpMessageProperties,
 )
 
-from pairbus.amqp import Accepted, Properties, SaslClient, scan
 from pairbus.amqp.message import (
+    Properties,
     encode_annotations,
     encode_application_properties,
     encode_data,
     encode_properties,
     encode_value,
+    scan,
 )
+from pairbus.amqp.performatives import Accepted
+from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import (
     Byte,
     Char,
@@ -118,7 +122,7 @@ async def test_every_kind_of_body_arrives(aio_bus: Bus, body: dict[str, Any], ex
             assert list(raw.body) == expected
 
 
-async def test_a_header_says_what_its_sender_said_and_no_more(aio_bus: Bus) -> None:
+async def test_a_header_has_no_more_than_its_sender_said(aio_bus: Bus) -> None:
     aio_bus.namespace.create_queue("orders")
     async with aio_bus.queue("orders") as (sender, receiver):
         await sender.send_messages(ServiceBusMessage("x", time_to_live=timedelta(seconds=30)))
@@ -126,6 +130,26 @@ async def test_a_header_says_what_its_sender_said_and_no_more(aio_bus: Bus) -> N
     header = received.raw_amqp_message.header
     assert (header.time_to_live, header.delivery_count) == (30_000, 0)
     assert (header.durable, header.priority, header.first_acquirer) == (None, None, None)
+
+
+@pytest.mark.parametrize("said", [(False, 4, False), (None, 20, True), (True, 0, None)])
+async def test_a_header_says_what_its_sender_said(
+    aio_bus: Bus, said: tuple[bool | None, int, bool | None]
+) -> None:
+    """Also what is the default anyhow: clients that are tried against the service compare the fields."""
+    aio_bus.namespace.create_queue("orders")
+    durable, priority, first = said
+    header = AmqpMessageHeader(durable=durable, priority=priority, first_acquirer=first)
+    async with aio_bus.queue("orders") as (sender, receiver):
+        await sender.send_messages(AmqpAnnotatedMessage(data_body=b"x", header=header))
+        [received] = await receive(receiver)
+        found = received.raw_amqp_message.header
+        assert (found.durable, found.priority, found.first_acquirer) == said
+        await receiver.abandon_message(received)
+        [again] = await receive(receiver)
+    found = again.raw_amqp_message.header
+    # Nobody is the first after somebody else.
+    assert (found.durable, found.priority, found.first_acquirer) == (durable, priority, first and False)
 
 
 async def test_an_annotated_message_keeps_its_sections(aio_bus: Bus) -> None:
@@ -151,6 +175,16 @@ async def test_an_annotated_message_keeps_its_sections(aio_bus: Bus) -> None:
     # What only the broker can know is the broker's to say.
     assert raw.annotations[b"x-opt-sequence-number"] == received.sequence_number == 1
     assert raw.footer == {b"crc": 42}
+
+
+async def test_decimals_come_as_the_client_can_read_them(aio_bus: Bus) -> None:
+    """As the service writes them. What the client itself writes it cannot read."""
+    aio_bus.namespace.create_queue("orders")
+    prices: dict[str | bytes, Any] = {"a": Decimal("1.2345"), "b": Decimal("-0.5"), "c": Decimal("3E+2")}
+    async with aio_bus.queue("orders") as (sender, receiver):
+        await sender.send_messages(ServiceBusMessage("x", application_properties=prices))
+        [received] = await receive(receiver)
+    assert received.application_properties == {str(key).encode(): price for key, price in prices.items()}
 
 
 async def test_a_message_without_an_id_is_given_one(aio_bus: Bus) -> None:

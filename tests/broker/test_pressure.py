@@ -10,18 +10,21 @@ from collections.abc import Iterator
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from pairbus.amqp import Link, LinkDetached, LinkFlowed, Opened, SaslClient, Source, Target, TransferReceived
+from pairbus.amqp.events import LinkDetached, LinkFlowed, Opened, TransferReceived
 from pairbus.amqp.frames import AMQP_HEADER, HEARTBEAT, encode_frame
+from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
     Properties,
     encode_application_properties,
     encode_properties,
     encode_value,
 )
-from pairbus.amqp.performatives import Attach, Begin, Detach, Open
+from pairbus.amqp.performatives import Attach, Begin, Detach, Open, Source, Target
+from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Int, ULong
-from pairbus.broker.access.tokens import Grant
+from pairbus.broker.access.grants import Grant
 from pairbus.broker.links import consumers
+from pairbus.broker.links.heartbeat import Heartbeat
 from pairbus.broker.links.pace import MOST_OUTPUT, Allowance
 from pairbus.broker.links.peer import Peer
 from tests.waiting import wait_until
@@ -134,7 +137,7 @@ def test_heartbeats_do_not_pile_up_for_one_who_does_not_read(
         """In one go, between which no delivery comes."""
         before = held(peer)
         for seconds in range(1, 200):
-            peer._handle(peer.machine.tick(now + seconds))
+            peer._beat(peer.machine.tick(now + seconds))
             peer.host.touch(peer)
         return held(peer) - before
 
@@ -297,14 +300,14 @@ def test_strangers_share_their_time() -> None:
 
 def test_heartbeats_are_each_ones_own(bus_without_client: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that wants them every millisecond makes nobody else look at the clock."""
-    ticked: list[Peer] = []
-    tick = Peer._tick
+    ticked: list[Heartbeat] = []
+    beat = Heartbeat._beat
 
-    def count_tick(peer: Peer) -> None:
-        ticked.append(peer)
-        tick(peer)
+    def count_beat(heartbeat: Heartbeat) -> None:
+        ticked.append(heartbeat)
+        beat(heartbeat)
 
-    monkeypatch.setattr(Peer, "_tick", count_tick)
+    monkeypatch.setattr(Heartbeat, "_beat", count_beat)
     namespace = bus_without_client.namespace
     key = SaslClient.plain(*key_of(namespace))
     with RawClient.connected(namespace.port, key):
@@ -314,7 +317,7 @@ def test_heartbeats_are_each_ones_own(bus_without_client: Bus, monkeypatch: pyte
         hasty.await_event(Opened)
         wait_until(lambda: len(ticked) >= 2)
         hasty.socket.close()
-    assert quiet not in ticked
+    assert quiet._heartbeat not in ticked
 
 
 def test_unanswered_requests_are_not_kept_for_ever(bus_without_client: Bus, client: RawClient) -> None:
@@ -326,7 +329,7 @@ def test_unanswered_requests_are_not_kept_for_ever(bus_without_client: Bus, clie
     for _ in range(5):
         ask_to_peek(client, requests, 10)
         client.flush()
-    (answers,) = peer._answers.values()
+    (answers,) = peer._answers
     wait_until(lambda: len(answers._waiting) > 0)
     requests.detach()
     client.flush()

@@ -10,7 +10,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from pairbus import conditions
-from pairbus.amqp import SaslClient, Source, Target
+from pairbus.amqp.performatives import Source, Target
+from pairbus.amqp.sasl import SaslClient
 
 from .bus import Bus, bodies, eventually, receive, receive_nothing
 from .raw import RawClient

@@ -12,8 +12,8 @@ from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, 
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus import conditions
-from pairbus.amqp import SaslClient
 from pairbus.amqp.message import encode_value
+from pairbus.amqp.sasl import SaslClient
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
 
 from .bus import Bus

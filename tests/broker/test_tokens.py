@@ -23,9 +23,10 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus import conditions
-from pairbus.amqp import Accepted, SaslClient, Source, Target
 from pairbus.amqp.link import LinkState
 from pairbus.amqp.message import encode_data
+from pairbus.amqp.performatives import Accepted, Source, Target
+from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, Policy, QueueSettings
 from pairbus.broker.handle import NamespaceHandle
 from pairbus.broker.links.attach import SESSION_FILTER

@@ -8,14 +8,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.broker.engine.filters import (
-    CorrelationFilter,
-    FalseFilter,
-    Filter,
-    SqlAction,
-    SqlFilter,
-    TrueFilter,
-)
+from pairbus.broker.engine.actions import SqlAction
+from pairbus.broker.engine.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
 from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import SubscriptionSettings
 

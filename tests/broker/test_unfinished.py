@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus import conditions
-from pairbus.amqp import Closed, SaslClient, Source, Target
+from pairbus.amqp.events import Closed
 from pairbus.amqp.frames import encode_frame
-from pairbus.amqp.performatives import AmqpError, Attach, Begin, Flow, Transfer
+from pairbus.amqp.performatives import AmqpError, Attach, Begin, Flow, Source, Target, Transfer
+from pairbus.amqp.sasl import SaslClient
 from pairbus.broker.links import held_bytes
 from pairbus.broker.links.held_bytes import HeldBytes, Unfinished, Unread
 from tests.waiting import wait_until

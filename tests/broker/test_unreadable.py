@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pairbus.amqp import SaslClient
 from pairbus.amqp.message import Properties, encode_data, encode_properties
 from pairbus.amqp.performatives import Accepted, Rejected
+from pairbus.amqp.sasl import SaslClient
 from tests.engine.test_unreadable import UNREADABLE
 
 from .bus import Bus

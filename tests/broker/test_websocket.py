@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,8 +25,11 @@ from wsproto.events import (
     TextMessage,
 )
 
-from pairbus.amqp import Connection, LinkAttached, Opened, SaslClient, Settled, Source, Target
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.events import LinkAttached, Opened, Settled
 from pairbus.amqp.message import encode_data
+from pairbus.amqp.performatives import Source, Target
+from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, ConnectionLimits
 from pairbus.broker.websocket import MOST_READ
 from pairbus.clock import ManualClock
@@ -244,6 +248,19 @@ def test_pings_are_answered(bus: Bus) -> None:
         assert isinstance(event, Pong)
         assert bytes(event.payload) == b"there?"
         Client(websocket, plain(bus)).exchange()
+
+
+def test_who_asks_and_is_gone_fills_no_log(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    """Each pong to a line that is lost would be a line of asyncio's log."""
+    for _ in range(3):
+        with line(bus.namespace.port) as websocket:
+            websocket.accepted()
+            websocket.write(websocket.protocol.send(Ping()) * 20_000)
+            websocket.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with line(bus.namespace.port) as another:
+        another.accepted()
+        Client(another, plain(bus)).exchange()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_goodbyes(bus: Bus) -> None:

@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp import Link, SaslClient, TransferReceived, scan
+from pairbus.amqp.events import TransferReceived
+from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
     Properties,
     encode_application_properties,
     encode_data,
     encode_properties,
     encode_value,
+    scan,
 )
 from pairbus.amqp.performatives import Accepted, Rejected
+from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Array, Described, Int, Symbol, ULong
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.links.cbs import TokenNode

@@ -15,8 +15,10 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from pairbus.amqp import Accepted, LinkFlowed, SaslClient, TransferReceived
+from pairbus.amqp.events import LinkFlowed, TransferReceived
 from pairbus.amqp.link import Link
+from pairbus.amqp.performatives import Accepted
+from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, NamespaceHandle, OperationKind, QueueSettings
 from pairbus.clock import ManualClock
 from tests.broker.bus import eventually, is_awaited

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from pairbus.amqp import SaslClient
+from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, FaultPlan, Policy
 from pairbus.cli.logs import TextFormatter
 from tests.broker.raw import RawClient

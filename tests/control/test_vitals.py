@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import re
+import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from prometheus_client.parser import text_string_to_metric_families
 
-from pairbus.broker import Broker, NamespaceHandle
+from pairbus.broker import Broker, NamespaceHandle, strand, vitals
 from pairbus.broker.errors import StoreError
+from pairbus.broker.host import NamespaceHost
+from pairbus.broker.strand import Strand
 from pairbus.broker.vitals import FAMILIES
 from tests.guards.sources import ROOT
 
@@ -109,3 +114,36 @@ def test_every_metric_is_documented() -> None:
     page = Path(ROOT / "docs" / "broker.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(pairbus_\w+)` \|", page, flags=re.MULTILINE)
     assert rows == [family.name for family in FAMILIES]
+
+
+def test_metrics_of_many_entities_stop_nobody_and_are_made_once_for_all_who_ask(
+    monkeypatch: pytest.MonkeyPatch, certificate: tuple[Path, Path]
+) -> None:
+    monkeypatch.setattr(strand, "SLICE", -1.0)
+    monkeypatch.setattr(strand, "PLACES", 1)
+    made, stops, real, go_on = [], [], vitals.write_metrics, Strand.go_on
+
+    def write(hosts: Collection[NamespaceHost]) -> str:
+        made.append(threading.current_thread())
+        return real(hosts)
+
+    def count(thread: Strand, slice_: float | None = None) -> None:
+        stops.append(thread)
+        go_on(thread, slice_)
+
+    monkeypatch.setattr(vitals, "write_metrics", write)
+    monkeypatch.setattr(Strand, "go_on", count)
+    with Broker({"contoso": 0}, certificate=certificate) as broker:
+        for number in range(20):
+            broker["contoso"].create_queue(f"q{number}")
+        scrape = vitals.Scrape(broker._hosts.values())
+
+        async def ask() -> list[bytes]:
+            return await asyncio.gather(*(scrape.read() for _ in range(3)))
+
+        told = broker._wait_for(ask())
+        broker.call(scrape.close)
+    assert len(made) == 1
+    assert len(stops) > 20
+    assert told[0].count(b"pairbus_entity_bytes{") == 20
+    assert told[0] is told[1] is told[2]

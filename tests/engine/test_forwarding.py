@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pairbus import conditions
+from pairbus.broker.engine.filters import SqlFilter
 from pairbus.broker.engine.namespace import Namespace
-from pairbus.broker.engine.rules import Rule, SqlFilter
+from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings
 from tests.engine.samples import START, application_properties, bodies, message, namespace, refused
 

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.events import (
     EngineEvent,
@@ -22,10 +23,11 @@ from pairbus.broker.engine.events import (
     SequenceAdvanced,
     SessionStateSet,
 )
+from pairbus.broker.engine.filters import FalseFilter, SqlFilter, TrueFilter
 from pairbus.broker.engine.message import MessageState
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
-from pairbus.broker.engine.rules import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from tests.engine.observing import check_books, observe
 from tests.engine.samples import START, bodies, message, namespace, queue

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pairbus import conditions
+from pairbus.broker.engine.actions import SqlAction
+from pairbus.broker.engine.filters import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
 from pairbus.broker.engine.namespace import Namespace
-from pairbus.broker.engine.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import SubscriptionSettings, TopicSettings
 from pairbus.broker.engine.subscription import Subscription
 from tests.engine.samples import (

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pairbus.broker.engine.rules import CorrelationFilter, SqlAction, SqlFilter
+from pairbus.broker.engine.actions import SqlAction
+from pairbus.broker.engine.filters import CorrelationFilter, SqlFilter
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings
 from pairbus.broker.entities.files import EntityFiles, read_entity_file
 from pairbus.errors import ConfigurationError

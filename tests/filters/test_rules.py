@@ -27,6 +27,7 @@ from pairbus.amqp.types import (
     ULong,
     UShort,
 )
+from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.filters import (
     CorrelationFilter,
@@ -36,7 +37,7 @@ from pairbus.broker.engine.filters import (
     TrueFilter,
     filter_from_dict,
 )
-from pairbus.broker.engine.rules import Rule, SqlAction
+from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.typed_values import from_plain, to_plain
 
 from .sample import Sample, sample

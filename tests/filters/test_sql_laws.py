@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.amqp.types import Decimal32, Described, Float, Int, Symbol, Timestamp, ULong
+from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.filters import SqlFilter
-from pairbus.broker.engine.rules import SqlAction
 
 from .sample import Sample, truth_of
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.filters import CorrelationFilter, SqlFilter
-from pairbus.broker.engine.rules import SqlAction
 from pairbus.conditions import ARGUMENT_ERROR
 
 # Expression, position (from 1), a word of the problem or the hint.

@@ -86,7 +86,7 @@ await check("an outage is seen", async () => {
   await form.getByRole("button", { name: "Break it" }).click();
   await told(page, "contoso: refuse");
   await show(page, "overview");
-  await page.getByRole("heading", { name: "orders is failed over" }).waitFor();
+  await page.getByRole("heading", { name: "orders is down" }).waitFor();
   await page.getByRole("img", { name: /orders: .*failed over/ }).waitFor();
   await page.getByText("The last").first().click();
   await page.getByRole("region", { name: /Changes of state/ }).getByRole("row").nth(1).waitFor();
@@ -168,7 +168,7 @@ await check("a look into a queue", async () => {
 await check("redrive", async () => {
   await show(page, "backlog");
   await page.getByRole("button", { name: "Redrive" }).click();
-  await told(page, "1 dead letters are back");
+  await told(page, "1 dead letter is back");
   await page.getByRole("button", { name: "Redrive" }).waitFor({ state: "hidden" });
 });
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from pairbus.amqp import Connection, LinkAttached, LinkFlowed, Opened, SaslClient, Settled, Source, Target
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.events import LinkAttached, LinkFlowed, Opened, Settled
 from pairbus.amqp.message import Properties, encode_data, encode_properties
+from pairbus.amqp.performatives import Source, Target
+from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.broker import Broker, Policy
 from pairbus.broker.access.policies import Claim

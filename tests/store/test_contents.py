@@ -130,12 +130,19 @@ async def test_a_read_stops_nobody_else(broker: Broker) -> None:
         assert await waiting == ["one", "two"]
 
 
-async def test_a_dead_letter_is_read_before_it_is_moved_and_stops_nobody_else(broker: Broker) -> None:
+@pytest.mark.parametrize("way", ["on its link", "by a request"])
+async def test_a_dead_letter_is_read_before_it_is_moved_and_stops_nobody_else(
+    broker: Broker, way: str
+) -> None:
     store = SlowReads.made["slow"]
     async with client_of(broker, "slow") as slow, client_of(broker, "other") as other:
         await send(slow, "one")
         async with slow.get_queue_receiver("orders") as receiver:
             (found,) = await receiver.receive_messages(max_wait_time=20)
+            if way == "by a request":  # as what was deferred is settled
+                await receiver.defer_message(found)
+                assert found.sequence_number is not None
+                (found,) = await receiver.receive_deferred_messages([found.sequence_number])
             for body in ("two", "three"):  # with them goes what was kept
                 await send(slow, body)
             with store.standing():

@@ -16,7 +16,7 @@ from pairbus.broker import Broker
 from pairbus.broker.errors import StoreDamaged, StoreError
 from pairbus.broker.store import salvage
 from pairbus.broker.store.counter import CommitCounter, Mark, counter_path
-from pairbus.broker.store.file import wal_path
+from pairbus.broker.store.file import PAGE_SIZE, wal_path
 from pairbus.broker.store.salvage import salvage_store
 from pairbus.broker.store.sqlite import SqliteStore
 from tests.engine.samples import START, message, namespace
@@ -83,6 +83,29 @@ def _check_salvage(original: Original, copy: Path, what: str) -> None:
     assert named <= original.ever, what
     if contents != original.contents:
         assert not result.is_complete, what
+
+
+# -- no damage
+
+
+def test_a_kill_in_the_midst_of_a_checkpoint_is_none(originals: list[Original], tmp_path: Path) -> None:
+    """Pages are moved from the WAL into the file one by one, the first one first, which tells how many there
+    are. Until the last one is there, the file alone makes no sense.
+    """
+    original = originals[0]
+    moved = tmp_path / "moved"
+    shutil.copytree(original.directory, moved)
+    with closing(sqlite3.connect(store_path(moved))) as database:
+        database.execute("PRAGMA wal_checkpoint(FULL)")
+        after = store_path(moved).read_bytes()
+    before = store_path(original.directory).read_bytes()
+    pages = len(after) // PAGE_SIZE
+    assert pages > len(before) // PAGE_SIZE
+    for count in (1, 2, len(before) // PAGE_SIZE, pages - 1, pages):
+        copy = tmp_path / str(count)
+        shutil.copytree(original.directory, copy)
+        store_path(copy).write_bytes(after[: count * PAGE_SIZE] + before[count * PAGE_SIZE :])
+        assert reload(copy) == (original.observed, original.contents)
 
 
 # -- what was seen

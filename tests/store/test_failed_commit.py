@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,11 +17,12 @@ from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.broker import Broker
+from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.errors import StoreError
 from pairbus.broker.host import NamespaceHost
 from tests.store.failing import FailingStore
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 Failing = tuple[Broker, FailingStore]
 
@@ -139,6 +141,44 @@ def test_administration_that_cannot_be_stored_is_refused(failing_broker: Failing
         assert [queue.name for queue in client.list_queues()] == ["orders"]
 
 
+def test_administration_that_waits_for_what_then_fails_is_refused(
+    failing_broker: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be asked of a namespace without anything, which the store's takes the place of."""
+    broker, _ = failing_broker
+    host, answers = broker._hosts["contoso"], list[Any]()
+    has_asked, is_decided = threading.Event(), threading.Event()
+    handle = host.administration.handle
+
+    def wait(*asked: Any) -> Any:
+        answer = handle(*asked)
+        has_asked.set()
+        return answer
+
+    def decide() -> None:
+        while not is_decided.is_set():
+            breathe()
+
+    def fail(_: Callable[[], None]) -> None:
+        host.refuse_turn(StoreError("the store was told to fail."))
+
+    def create() -> None:
+        with administered(broker, retry_total=0) as client:
+            try:
+                answers.append(client.create_queue("orders"))
+            except HttpResponseError as error:
+                answers.append(error.status_code)
+
+    monkeypatch.setattr(host.administration, "handle", wait)
+    broker.call(lambda: host.decisions.make(decide, fail))
+    asking = threading.Thread(target=create)
+    asking.start()
+    assert has_asked.wait(PATIENCE)
+    is_decided.set()
+    asking.join()
+    assert answers == [503]
+
+
 def test_a_program_that_holds_the_broker_is_told_too(failing_broker: Failing) -> None:
     broker, store = failing_broker
     namespace = broker["contoso"]
@@ -176,7 +216,7 @@ async def test_an_unreadable_store_is_tried_again_though_nobody_asks(failing_bro
     loads = store.loads
     store.is_unreadable = False
     await eventually(lambda: store.loads != loads)
-    assert broker.call(lambda: host_of(broker)._unread) is None
+    await eventually(lambda: broker.call(lambda: host_of(broker)._unread) is None)
 
 
 def test_what_is_due_does_not_keep_a_failing_namespace_busy(failing_broker: Failing) -> None:
@@ -186,12 +226,13 @@ def test_what_is_due_does_not_keep_a_failing_namespace_busy(failing_broker: Fail
     broker["contoso"].create_queue("orders", QueueSettings(auto_delete_on_idle=300.0))
 
     def let_it_fail() -> float:
-        assert host._loop is not None
-        real, host.now = host.now, lambda: real() + 1000.0
+        assert host.loop is not None
+        real = host.now
+        host.now = host.time.now = lambda: real() + 1000.0
         store.refuses_commits = True
         host.tick()
-        assert host._timer is not None
-        return host._timer.when() - host._loop.time()
+        assert host.time._timer is not None
+        return host.time._timer.when() - host.loop.time()
 
     assert broker.call(let_it_fail) > 0.9
     store.refuses_commits = False

@@ -35,7 +35,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "key": (SqliteStore, "_first_key"),
     "row": (sqlite, "message_row"),
     "rows": (SqliteStore, "_write_many"),
-    "numbers": (SqliteStore, "_sequence_rows"),
+    "numbers": (SqliteStore, "_written_numbers"),
 }
 ERRORS = [OverflowError, MemoryError, AssertionError, RecursionError]
 

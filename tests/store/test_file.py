@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from pairbus.broker import Broker
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.broker.errors import StoreDamaged, StoreError
 from pairbus.broker.store.counter import counter_path
-from pairbus.broker.store.file import APPLICATION_ID
+from pairbus.broker.store.file import APPLICATION_ID, wal_path
 from pairbus.broker.store.sqlite import SqliteStore
 from pairbus.broker.store.statements import load_migrations
 from tests.engine.samples import START, message, namespace
@@ -223,3 +224,50 @@ def test_a_store_of_another_process_is_refused_until_that_process_is_gone(path: 
         holder.kill()
         holder.communicate(timeout=30)
     SqliteStore(path).close()
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_turn_that_failed_in_its_sync_does_not_come_back(tmp_path: Path, kept: int) -> None:
+    """All of it is in the WAL then, and SQLite takes it for committed when it opens the file anew."""
+    space, path = namespace(), store_path(tmp_path / "live")
+    with closing(SqliteStore(path)) as store:
+        space.create_queue("orders", None, START)
+        space.send("orders", [message(b"kept")] * kept, START)
+        store.commit(space.take_events())
+        shutil.copytree(tmp_path / "live", tmp_path / "other")
+        space.send("orders", [message(b"refused"), message(b"x" * 20_000)], START)
+        events = space.take_events()
+        twin = SqliteStore(store_path(tmp_path / "other"))
+        twin.commit(events)
+        # The very frames that the commit of the first store would have left.
+        wal_path(path).write_bytes(wal_path(store_path(tmp_path / "other")).read_bytes())
+        twin.close()
+        store._sql = {**store._sql, "commit": "no statement at all"}
+        with pytest.raises(StoreError):
+            store.commit(events)
+        shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    assert load(store_path(tmp_path / "killed")).get_queue("orders").counts().active == kept
+
+
+AWAY: dict[str, Callable[[Path], object]] = {
+    "the directory is removed": lambda path: shutil.rmtree(path.parent.parent),
+    "the directory is moved": lambda path: path.parent.rename(path.parent.with_name("elsewhere")),
+    "the file is removed": Path.unlink,
+    "the WAL is removed": lambda path: wal_path(path).unlink(),
+    "the file is replaced": lambda path: Path(shutil.copy(path, f"{path}2")).replace(path),
+}
+
+
+@pytest.mark.parametrize("what", AWAY)
+def test_nothing_is_acknowledged_that_goes_into_a_file_without_a_name(tmp_path: Path, what: str) -> None:
+    space, path = namespace(), store_path(tmp_path / "data")
+    with closing(SqliteStore(path)) as store:
+        space.create_queue("orders", None, START)
+        store.commit(space.take_events())
+        AWAY[what](path)
+        for _ in range(2):
+            space.send("orders", [message(b"x")], START)
+            with pytest.raises(StoreError, match="removed, moved or replaced"):
+                store.commit(space.take_events())
+        with pytest.raises(StoreError, match="removed, moved or replaced"):
+            list(store.load())

@@ -8,15 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.amqp import Connection, Link, SaslClient, TransferReceived, scan
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.events import TransferReceived
+from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
     Properties,
     encode_application_properties,
     encode_data,
     encode_properties,
     encode_value,
+    scan,
 )
 from pairbus.amqp.performatives import Modified
+from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Array, Int, ULong
 from pairbus.broker import Broker, host
 from pairbus.broker.contents import Contents

@@ -15,7 +15,9 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.broker import Broker
+from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.events import EngineEvent
+from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.stock import Stock
 from pairbus.broker.errors import StoreError
 from pairbus.broker.store.sqlite import SqliteStore
@@ -153,6 +155,45 @@ async def test_what_comes_during_a_commit_shares_the_next_one(broker: Broker) ->
         assert store.commits == before + 2, "one for the first, one for all others"
         for sender in senders:
             await sender.close()
+
+
+async def test_a_large_turn_is_answered_though_something_is_being_decided_when_it_is_committed(
+    broker: Broker,
+) -> None:
+    """And the turn after it, which waits for that decision, is answered when it is committed itself."""
+    store, host = SlowStore.made["slow"], broker._hosts["slow"]
+    is_decided = threading.Event()
+
+    def decide() -> None:
+        while not is_decided.is_set():
+            breathe()
+
+    def begin() -> asyncio.Task[None]:
+        host.decisions.make(decide, lambda outcome: outcome())
+        creating = asyncio.ensure_future(host.perform(_create))
+        asyncio.get_running_loop().call_soon(host.time.pass_by)  # which ends a turn
+        return creating
+
+    async with client_of(broker, "slow") as client, client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("warm"))
+        with store.standing():
+            many = [ServiceBusMessage(str(number)) for number in range(300)]
+            sending = asyncio.create_task(sender.send_messages(many))
+            await until_it_stands(store)
+            creating = broker.call(begin)
+            broker.call(lambda: None)  # now both wait for the decision
+        await eventually(lambda: broker.call(lambda: host._flight is None))
+        with store.standing():
+            is_decided.set()
+            await until_it_stands(store)
+            await eventually(sending.done)
+            assert not creating.done(), "nothing is said before it is committed"
+        await sending
+        await eventually(creating.done)
+
+
+def _create(engine: Namespace, now: float) -> None:
+    engine.create_queue("late", None, now)
 
 
 async def test_a_failed_commit_takes_the_turn_after_it_along(broker: Broker) -> None:

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from pairbus.amqp.types import Symbol, Timestamp, UInt
 from pairbus.broker.contents import Contents
+from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.filters import CorrelationFilter, FalseFilter, SqlFilter
 from pairbus.broker.engine.message import MessageState
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
-from pairbus.broker.engine.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
+from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.flights import StoreThread
 from pairbus.broker.store.sqlite import SqliteStore

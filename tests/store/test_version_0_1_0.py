@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pairbus.broker import Broker
+from pairbus.broker.engine.filters import SqlFilter
 from pairbus.broker.engine.message import MessageState
-from pairbus.broker.engine.rules import SqlFilter
 from pairbus.broker.store.counter import CommitCounter
 from tests.engine.observing import check_books, observe
 from tests.engine.samples import START

@@ -39,7 +39,6 @@ from pairbus.conditions import (
     CONNECTION_FORCED,
     FRAMING_ERROR,
     ILLEGAL_STATE,
-    NOT_ALLOWED,
     RESOURCE_LIMIT,
     UNAUTHORIZED,
 )
@@ -128,6 +127,7 @@ class Connection:
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
         self.partial_bytes = 0
         self.link_count = 0
+        self.named_links: dict[tuple[str, bool], Link] = {}  # those of the peer, by name and our role
         self.effort = 0  # spent on the present read
         self.has_more = False
         self.waiting_bytes = 0  # of messages that wait for windows, or to be written
@@ -176,7 +176,7 @@ class Connection:
     def __repr__(self) -> str:
         return f"<Connection {'server' if self.server else 'client'} {self.state.value}>"
 
-    # For the owner
+    # -- for the owner
 
     @property
     def sessions(self) -> list[Session]:
@@ -264,7 +264,7 @@ class Connection:
         self._held_up[session] = None
         return True
 
-    # Time
+    # -- time
 
     @property
     def next_deadline(self) -> float | None:
@@ -297,7 +297,7 @@ class Connection:
             return None
         return self._last_received + self.idle_timeout
 
-    # Input
+    # -- input
 
     def receive_data(self, data: bytes, now: float) -> list[ProtocolEvent]:
         """Take bytes of the peer and say what they mean."""
@@ -460,7 +460,7 @@ class Connection:
         except SessionViolation as fault:
             session.violate(fault, self._events)
 
-    # Performatives of the connection
+    # -- performatives of the connection
 
     def _send_open(self) -> None:
         if self._open_sent:
@@ -478,7 +478,7 @@ class Connection:
 
     def _on_open(self, opening: Open) -> None:
         if opening.max_frame_size < MIN_MAX_FRAME_SIZE:
-            raise ProtocolError(NOT_ALLOWED, f"max-frame-size is below {MIN_MAX_FRAME_SIZE}")
+            raise ProtocolError(FRAMING_ERROR, f"max-frame-size is below {MIN_MAX_FRAME_SIZE}")
         self.remote_open = replace(
             opening,
             outgoing_locales=None,
@@ -535,7 +535,7 @@ class Connection:
         if session.remote_channel is not None:
             self._inboxes.pop(session.remote_channel, None)
 
-    # The end
+    # -- the end
 
     def _on_close(self, close: Close) -> None:
         local = self.state is ConnectionState.CLOSE_SENT

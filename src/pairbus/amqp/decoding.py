@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import DecodeError
-from .limits import MAX_DEPTH, MAX_ELEMENTS, MAX_ZERO_WIDTH
+from .limits import MAX_DEPTH, MAX_ELEMENTS, MAX_ZERO_WIDTH, UNLIMITED
 from .types import (
     Array,
     Blob,
@@ -59,8 +59,19 @@ _f64 = struct.Struct(">d").unpack_from
 
 def decode(buffer: bytes, offset: int = 0) -> tuple[Any, int]:
     """The value at `offset` and the place behind it."""
+    return _decode(buffer, offset, [0, MAX_ELEMENTS])
+
+
+def decode_own(buffer: bytes) -> Any:
+    """The value at the beginning of what this program itself has written: it may have any number of elements,
+    and be as deep as what a peer may send is when it lies in something of ours.
+    """
+    return _decode(buffer, 0, [-MAX_DEPTH, UNLIMITED])[0]
+
+
+def _decode(buffer: bytes, offset: int, state: list[int]) -> tuple[Any, int]:
     try:
-        return _DECODERS[buffer[offset]](buffer, offset + 1, [0, MAX_ELEMENTS])
+        return _DECODERS[buffer[offset]](buffer, offset + 1, state)
     except (IndexError, struct.error):
         raise DecodeError("the value ends before its bytes do") from None
     except UnicodeDecodeError:

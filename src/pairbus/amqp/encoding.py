@@ -208,6 +208,11 @@ def put_fields(out: bytearray, count: int, content: bytearray) -> None:
     _put_compound(out, 0xC0, count, content)
 
 
+def put_entries(out: bytearray, count: int, content: bytearray) -> None:
+    """A map whose keys and values are encoded already; `count` is that of both."""
+    _put_compound(out, 0xC1, count, content)
+
+
 def put_map(out: bytearray, value: dict[Any, Any]) -> None:
     content = bytearray()
     encoders = _ENCODERS

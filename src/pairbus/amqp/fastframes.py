@@ -236,22 +236,22 @@ class SettledRun:
         self._frame = self._prefix = self._suffix = b""
         self._first = self._last = -1
 
-    def add(self, prefix: bytes, delivery_id: int, suffix: bytes) -> None:
-        """Write a settlement, or let the last frame, if it is a neighbour's, speak for this one too."""
+    def add(self, prefix: bytes, first: int, last: int, suffix: bytes) -> None:
+        """Write settlements, or let the last frame, if it is a neighbour's, speak for these too."""
         chunks = self._chunks
         if (
-            delivery_id == self._last + 1
+            first == self._last + 1
             and chunks
             and chunks[-1] is self._frame
             and suffix is self._suffix
             and prefix is self._prefix  # the same link
         ):
-            self._last = delivery_id
-            chunks[-1] = self._frame = pack_disposition(prefix, self._first, 0x70, delivery_id, suffix)
+            self._last = last
+            chunks[-1] = self._frame = pack_disposition(prefix, self._first, 0x70, last, suffix)
             return
         self._prefix, self._suffix = prefix, suffix
-        self._first = self._last = delivery_id
-        self._frame = pack_disposition(prefix, delivery_id, 0x70, delivery_id, suffix)
+        self._first, self._last = first, last
+        self._frame = pack_disposition(prefix, first, 0x70, last, suffix)
         chunks.append(self._frame)
 
 

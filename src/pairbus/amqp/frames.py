@@ -10,8 +10,8 @@ from typing import Any
 
 from pairbus.conditions import FRAMING_ERROR, NOT_IMPLEMENTED
 
-from .codec import decode
 from .composites import Composite, class_of, encode_composite, from_fields
+from .decoding import decode
 from .errors import DecodeError, ProtocolError
 from .limits import MAX_PERFORMATIVE
 from .types import Described

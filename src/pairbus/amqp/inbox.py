@@ -17,6 +17,7 @@ from . import fastframes
 from .errors import DecodeError, SessionViolation
 from .events import ProtocolEvent, Settled, TransferReceived
 from .frames import HEADER_SIZE, decode_performative
+from .limits import MAX_TAG
 from .performatives import DeliveryState, Disposition, Transfer
 from .serials import MASK
 from .unsettled import Unsettled
@@ -94,6 +95,7 @@ class Inbox:
             or link is None
             or known[0] != count
             or mark != 0xA0
+            or width > MAX_TAG
             or not rest <= stop <= end
             or not link.is_plain
             or end - stop > link.size_limit

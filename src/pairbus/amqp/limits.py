@@ -32,6 +32,9 @@ MAX_HEAD = 1 << 20
 """Bytes of all that comes before the body of a message whose body is not copied."""
 
 
+MAX_TAG = 32
+"""Bytes of a delivery tag (part 2.8.7)."""
+
 UNLIMITED = 1 << 60
 
 MIN_IDLE_TIMEOUT = 1000

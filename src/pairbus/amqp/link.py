@@ -18,14 +18,16 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
-from pairbus.conditions import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT
+from pairbus.conditions import INVALID_FIELD, LINK_STOLEN, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT
 
 from .errors import ProtocolError
 from .events import LinkAttached, LinkDetached, LinkFlowed, ProtocolEvent, TransferReceived
 from .fastframes import SHORT_SUFFIXES, TransferShape, disposition_prefix, pack_disposition
+from .limits import MAX_TAG
 from .outbox import Outgoing
 from .performatives import (
     RECEIVER_SECOND,
+    Accepted,
     AmqpError,
     Attach,
     Coordinator,
@@ -33,6 +35,7 @@ from .performatives import (
     Detach,
     Disposition,
     Flow,
+    Released,
     Source,
     Target,
     Transfer,
@@ -113,7 +116,7 @@ class Link:
         role = "sender" if self.is_sender else "receiver"
         return f"<Link {self.name!r} {role} {self.state.value} credit={self.credit}>"
 
-    # Attaching
+    # -- attaching
 
     def accept(
         self,
@@ -202,7 +205,7 @@ class Link:
         self.is_plain = not self.is_sender
         events.append(LinkAttached(self, attach))
 
-    # Flow
+    # -- flow
 
     @property
     def sendable(self) -> int:
@@ -222,13 +225,17 @@ class Link:
             self._send_flow(echo=echo)
 
     def drained(self) -> None:
-        """Sending: nothing more to send; use up what credit is left."""
+        """Sending: nothing more to send; use up what credit is left. It is said behind what was sent."""
         if self.is_alive and self.is_sender:
-            self.delivery_count = (self.delivery_count + max(self.credit, 0)) & MASK
+            self.delivery_count = count = (self.delivery_count + max(self.credit, 0)) & MASK
             self.credit = 0
-            self._drain = True
-            self._send_flow()
-            self._drain = False
+            self.session.outbox.follow(lambda: self._say_drained(count))
+
+    def _say_drained(self, count: int) -> None:
+        if self.is_alive:
+            self.session.send_flow(
+                handle=self.handle, delivery_count=count, link_credit=0, available=0, drain=True
+            )
 
     def _send_flow(self, *, echo: bool = False) -> None:
         self.session.send_flow(
@@ -256,7 +263,7 @@ class Link:
             self._send_flow()
         events.append(LinkFlowed(self, self.credit, flow.drain, flow.echo))
 
-    # Sending
+    # -- sending
 
     def send(
         self, payload: bytes | Pieces, *, tag: bytes, settled: bool = False, message_format: int = 0
@@ -303,7 +310,7 @@ class Link:
             shape = self._shapes[key] = TransferShape(self.session.channel, self.handle, model)
         return shape
 
-    # Receiving
+    # -- receiving
 
     def on_transfer(self, transfer: Transfer, payload: bytes, events: list[ProtocolEvent]) -> None:
         """One transfer frame; those that cross our detach on the way are dropped."""
@@ -317,6 +324,8 @@ class Link:
         if partial is None:
             if transfer.delivery_id is None or transfer.delivery_tag is None:
                 raise ProtocolError(INVALID_FIELD, "the first transfer of a delivery lacks its id or tag")
+            if len(transfer.delivery_tag) > MAX_TAG:
+                raise ProtocolError(INVALID_FIELD, f"a delivery tag has more than {MAX_TAG} bytes")
             partial = self._partial = _Partial(transfer.delivery_id, transfer.delivery_tag)
             partial.message_format = transfer.message_format or 0
             self.is_plain = False
@@ -380,6 +389,12 @@ class Link:
             raise ProtocolError(RESOURCE_LIMIT, "too many bytes of unfinished messages")
         return True
 
+    def give_up_name(self, events: list[ProtocolEvent]) -> None:
+        """The peer attaches another link of the same name and role: this one is over (part 2.6.1)."""
+        if self.state in (LinkState.ATTACHED, LinkState.ATTACH_RECEIVED):
+            text = f"the link {self.name!r} has been attached again"
+            self._break(AmqpError(LINK_STOLEN, text), events)
+
     def _break(self, error: AmqpError, events: list[ProtocolEvent]) -> None:
         """Detach for a fault of the peer, and tell the owner at once."""
         self.detach(error)
@@ -397,7 +412,7 @@ class Link:
             self.session.connection.partial_bytes -= len(self._partial.data)
             self._partial = None
 
-    # Settling
+    # -- settling
 
     def settle(
         self, delivery_id: int, state: DeliveryState | None, *, settled: bool = True, joins: bool = False
@@ -414,11 +429,28 @@ class Link:
             suffix = SHORT_SUFFIXES.get(type(state))
             if suffix is not None:
                 if joins:
-                    self._settled_run.add(self._prefix, delivery_id, suffix)
+                    self._settled_run.add(self._prefix, delivery_id, delivery_id, suffix)
                 else:
                     self._write(pack_disposition(self._prefix, delivery_id, 0x70, delivery_id, suffix))
                 return
         self.session.send(Disposition(not self.is_sender, delivery_id, delivery_id, settled, state))
+
+    def settle_all(self, delivery_ids: list[int], state: Accepted | Released) -> None:
+        """Tell the peer, which pipelines, the state of deliveries; neighbours share a frame."""
+        if not self.is_alive:
+            return
+        forget, add, prefix = self._unsettled.pop, self._settled_run.add, self._prefix
+        suffix = SHORT_SUFFIXES[type(state)]
+        first = last = -2  # no neighbour of any
+        for delivery_id in delivery_ids:
+            forget(delivery_id, None)
+            if delivery_id != last + 1:
+                if last >= 0:
+                    add(prefix, first, last, suffix)
+                first = delivery_id
+            last = delivery_id
+        if last >= 0:
+            add(prefix, first, last, suffix)
 
     def settle_range(
         self, first: int, last: int, state: DeliveryState | None, *, settled: bool = True
@@ -429,7 +461,7 @@ class Link:
                 self._unsettled.forget(first, last)
             self.session.send(Disposition(not self.is_sender, first, last, settled, state))
 
-    # Detaching
+    # -- detaching
 
     def detach(self, error: AmqpError | None = None, *, closed: bool = True) -> None:
         """Detach; LinkDetached follows when the peer has confirmed."""

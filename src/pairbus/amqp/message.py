@@ -8,10 +8,9 @@ with a message whose body is better left where it is.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, cast
 
-from .codec import decode, decode_exactly, encode_into, skip
 from .composites import (
     ADDRESS,
     BINARY,
@@ -28,6 +27,8 @@ from .composites import (
     from_fields,
     take_field,
 )
+from .decoding import decode, decode_exactly, skip
+from .encoding import encode_into
 from .errors import DecodeError, EncodeError
 from .limits import MAX_HEAD, MAX_SECTIONS
 from .types import Blob, Symbol
@@ -64,12 +65,14 @@ _pack_u32 = struct.Struct(">I").pack
 @composite(0x70, "amqp:header:list", BOOLEAN, UBYTE, UINT, BOOLEAN, UINT)
 @dataclass(slots=True, frozen=True)
 class Header(Composite):
-    """How a message is to be delivered; ttl is in milliseconds."""
+    """How a message is to be delivered; ttl is in milliseconds. None is what nobody has said: it means
+    false, or a priority of 4, but is not passed on as that.
+    """
 
-    durable: bool = False
-    priority: int = 4
+    durable: bool | None = None
+    priority: int | None = None
     ttl: int | None = None
-    first_acquirer: bool = False
+    first_acquirer: bool | None = None
     delivery_count: int = 0
 
 
@@ -107,7 +110,16 @@ _headers: dict[bytes, Header] = {}  # headers repeat; a peer that varies them ma
 class MessageSections:
     """Where the sections of an encoded message are."""
 
-    __slots__ = ("_body", "_end", "_header", "_properties", "_spans", "body_kind", "payload")
+    __slots__ = (
+        "_body",
+        "_end",
+        "_header",
+        "_properties",
+        "_property_values",
+        "_spans",
+        "body_kind",
+        "payload",
+    )
 
     def __init__(
         self, payload: bytes, spans: dict[int, tuple[int, int]], body: int, end: int, kind: BodyKind
@@ -119,6 +131,13 @@ class MessageSections:
         self.body_kind: BodyKind = kind
         self._header: Header | None = None
         self._properties: Properties | None = None
+        self._property_values: list[Any] | None = None
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether there are annotations of either kind, or application properties."""
+        spans = self._spans
+        return ANNOTATIONS in spans or APPLICATION_PROPERTIES in spans or DELIVERY_ANNOTATIONS in spans
 
     @property
     def header(self) -> Header:
@@ -129,9 +148,18 @@ class MessageSections:
     @property
     def properties(self) -> Properties:
         if self._properties is None:
-            span = self._spans.get(PROPERTIES)
-            self._properties = _read_properties(self.payload, *span) if span else Properties()
+            self._properties = Properties(*self.property_values)
         return self._properties
+
+    @property
+    def property_values(self) -> list[Any]:
+        """The values of the properties in their order, those at the end that are null perhaps left out: for
+        whoever wants a few.
+        """
+        if self._property_values is None:
+            span = self._spans.get(PROPERTIES)
+            self._property_values = _read_properties(self.payload, *span) if span else []
+        return self._property_values
 
     @property
     def delivery_annotations(self) -> dict[Any, Any]:
@@ -192,6 +220,16 @@ class MessageSections:
             return payload[at + 8 :]
         return b"".join(self.data_sections())
 
+    def sequences(self) -> list[list[Any]]:
+        """The lists of a body of sequences."""
+        found, at = [], self._body
+        while at < self._end:
+            code, start = _read_descriptor(self.payload, at)
+            items, at = decode(self.payload, start)
+            if code == SEQUENCE:
+                found.append(items)
+        return found
+
     def value(self) -> Any:
         """The body of an amqp-value message, decoded."""
         if self.body_kind != "value":
@@ -238,6 +276,9 @@ class LargeSections(MessageSections):
     def data(self) -> bytes:
         return scan(self.body_bytes).data()
 
+    def sequences(self) -> list[list[Any]]:
+        return scan(self.body_bytes).sequences()
+
     def value(self) -> Any:
         return scan(self.body_bytes).value()
 
@@ -257,7 +298,11 @@ def scan_large(payload: memoryview) -> MessageSections:
 
 
 def scan(payload: bytes) -> MessageSections:
-    """Find the sections of an encoded message."""
+    """Find the sections of an encoded message.
+
+    Clients have orders of their own, which the service takes. Delivery annotations may stand anywhere: uamqp
+    writes them before the body, the Python SDK behind it. The footer may stand before the body (go-amqp).
+    """
     spans: dict[int, tuple[int, int]] = {}
     at, size, last = 0, len(payload), HEADER - 1
     try:
@@ -280,10 +325,13 @@ def scan(payload: bytes) -> MessageSections:
                 end = start + 1
             else:
                 raise DecodeError("a section is neither a list nor a map")
-            if code <= last or end > size:
-                raise DecodeError("sections are out of order, unknown or cut short")
+            if code > last:
+                last = code
+            elif code != DELIVERY_ANNOTATIONS or code in spans:
+                raise DecodeError("sections are out of order or unknown")
+            if end > size:
+                raise DecodeError("a section is cut short")
             spans[code] = at, end
-            last = code
             at = end
     except (IndexError, struct.error):
         raise DecodeError("a message ends inside a section") from None
@@ -301,11 +349,7 @@ _FOLLOWERS: dict[int, tuple[int, ...]] = {
 
 
 def _scan_body(payload: Blob, begin: int, spans: dict[int, tuple[int, int]]) -> MessageSections:
-    """Check that the body's sections follow each other and reach exactly to the end.
-
-    Two clients have an order of their own, which the service takes: the Python SDK writes delivery
-    annotations behind the body, and go-amqp the footer before it.
-    """
+    """Check that the body's sections follow each other and reach exactly to the end."""
     at, size, last = begin, len(payload), 0
     body_at, kind = begin, _BODY_KINDS[FOOTER]
     for _ in range(MAX_SECTIONS):
@@ -368,19 +412,26 @@ def _read_header(raw: bytes) -> Header:
 
 # Fields of the properties that may be strings: the two ids, to, subject, reply-to and the two groups.
 _TEXT_FIELDS = frozenset((0, 2, 3, 4, 5, 10, 12))
+_NULLS = b"\x40" * 13
 
 
-def _read_properties(payload: bytes, at: int, end: int) -> Properties:
+def _read_properties(payload: bytes, at: int, end: int) -> list[Any]:
     """By hand, since it is done for every message, and nearly all fields are null or a short string."""
-    start = _read_descriptor(payload, at)[1]
+    start = at + 3 if payload[at + 1] == 0x53 else _read_descriptor(payload, at)[1]
     if payload[start] != 0xC0 or end - start < 3 or payload[start + 2] > 13:
         found = from_fields(Properties, decode_exactly(payload, start, end))
-        assert isinstance(found, Properties)
-        return found
+        return [getattr(found, field.name) for field in fields(Properties)]
     values: list[Any] = []
     p = start + 3
     try:
-        for index in range(payload[start + 2]):
+        count = payload[start + 2]
+        if count and payload[p] == 0xA1:  # the message id, which many write alone
+            stop = p + 2 + payload[p + 1]
+            values.append(payload[p + 2 : stop].decode())
+            p = stop
+            if payload[p:end] == _NULLS[: count - 1]:
+                return values
+        for index in range(len(values), count):
             code = payload[p]
             if code == 0x40:
                 values.append(None)
@@ -396,29 +447,23 @@ def _read_properties(payload: bytes, at: int, end: int) -> Properties:
         raise DecodeError("the properties of a message are broken") from None
     if p != end:
         raise DecodeError("the properties of a message do not fill their section")
-    return Properties(*values)
+    return values
 
 
 def encode_header(header: Header) -> bytes:
     """By hand, since each delivery has a header of its own."""
-    durable, first = 0x42 - header.durable, 0x42 - header.first_acquirer
+    durable, priority, ttl, first = header.durable, header.priority, header.ttl, header.first_acquirer
     try:
-        if header.ttl is None:
-            return b"\x00\x53\x70\xc0\x0b\x05%c\x50%c\x40%c\x70%b" % (
-                durable,
-                header.priority,
-                first,
-                _pack_u32(header.delivery_count),
-            )
-        return b"\x00\x53\x70\xc0\x0f\x05%c\x50%c\x70%b%c\x70%b" % (
-            durable,
-            header.priority,
-            _pack_u32(header.ttl),
-            first,
+        fields = b"%c%b%b%c\x70%b" % (
+            0x40 if durable is None else 0x42 - durable,
+            b"\x40" if priority is None else b"\x50%c" % priority,
+            b"\x40" if ttl is None else b"\x70" + _pack_u32(ttl),
+            0x40 if first is None else 0x42 - first,
             _pack_u32(header.delivery_count),
         )
     except (OverflowError, struct.error):
         raise EncodeError("a number in a header is out of its range") from None
+    return b"\x00\x53\x70\xc0%c\x05%b" % (len(fields) + 1, fields)
 
 
 def encode_properties(properties: Properties) -> bytes:
@@ -426,15 +471,15 @@ def encode_properties(properties: Properties) -> bytes:
 
 
 def encode_delivery_annotations(annotations: dict[Any, Any]) -> bytes:
-    return _encode_map(b"\x00\x53\x71", annotations)
+    return _encode_section(b"\x00\x53\x71", annotations)
 
 
 def encode_annotations(annotations: dict[Any, Any]) -> bytes:
-    return _encode_map(b"\x00\x53\x72", annotations)
+    return _encode_section(b"\x00\x53\x72", annotations)
 
 
 def encode_application_properties(properties: dict[Any, Any]) -> bytes:
-    return _encode_map(b"\x00\x53\x74", properties)
+    return _encode_section(b"\x00\x53\x74", properties)
 
 
 def encode_data(data: bytes) -> bytes:
@@ -443,13 +488,15 @@ def encode_data(data: bytes) -> bytes:
     return b"\x00\x53\x75\xb0%b%b" % (_pack_u32(len(data)), data)
 
 
+def encode_sequence(items: list[Any]) -> bytes:
+    return _encode_section(b"\x00\x53\x76", items)
+
+
 def encode_value(value: Any) -> bytes:
-    out = bytearray(VALUE_MARK)
-    encode_into(out, value)
-    return bytes(out)
+    return _encode_section(VALUE_MARK, value)
 
 
-def _encode_map(descriptor: bytes, value: dict[Any, Any]) -> bytes:
+def _encode_section(descriptor: bytes, value: Any) -> bytes:
     out = bytearray(descriptor)
     encode_into(out, value)
     return bytes(out)

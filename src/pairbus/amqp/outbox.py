@@ -1,13 +1,14 @@
 """Messages that need more than one frame, or a session window that is open.
 
-Nothing overtakes: while a message waits here, all later ones of its session wait behind it. The frames of one
-message may be written in several goes, as the window allows, and as whoever takes the bytes out wants them.
+Nothing overtakes: while a message waits here, all later ones of its session wait behind it, and so does the
+word that there are no more. The frames of one message may be written in several goes, as the window allows,
+and as whoever takes the bytes out wants them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ class Outbox:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._was_clogged = False
-        self.items: deque[Outgoing] = deque()
+        self.items: deque[Outgoing | Callable[[], None]] = deque()
         self.bytes = 0
 
     @property
@@ -69,18 +70,29 @@ class Outbox:
         self._count(len(item.payload))
         self.flush()
 
+    def follow(self, say: Callable[[], None]) -> None:
+        """Say something when all that waits has been written."""
+        self.items.append(say)
+        self.flush()
+
     def flush(self) -> None:
         """Write frames while the window is open and not enough is written for one go; what waits for a link
         that is over is passed over.
         """
         session, items = self._session, self.items
         while items:
-            if items[0].link.is_alive:
+            first = items[0]
+            if not isinstance(first, Outgoing):
+                items.popleft()
+                first()
+                continue
+            if first.link.is_alive:
                 if session.remote_window <= 0 or session.connection.has_written_enough(session):
                     return
-                if not self._write_frame(items[0]):
+                if not self._write_frame(first):
                     continue
-            self._count(-len(items.popleft().payload))
+            items.popleft()
+            self._count(-len(first.payload))
 
     def _write_frame(self, item: Outgoing) -> bool:
         """Write the next frame of a message; true if it was the last."""

@@ -94,7 +94,7 @@ class Session:
         """Links that are attached or on their way; of a session that is over, those that ended with it."""
         return list(self._by_handle.values())
 
-    # Beginning and ending
+    # -- beginning and ending
 
     def send(self, performative: Composite) -> None:
         """Queue one frame on our channel."""
@@ -154,6 +154,7 @@ class Session:
         self.connection.retire_inbox(self)
         for link in self._by_handle.values():
             link.kill()
+            self._forget_name(link)
         self.connection.link_count -= len(self._by_handle)
         self._by_remote_handle.clear()
         self._awaited.clear()
@@ -161,7 +162,7 @@ class Session:
         self.unsettled_sent.clear()
         self.unsettled_received.clear()
 
-    # Links
+    # -- links
 
     def attach(
         self,
@@ -230,6 +231,10 @@ class Session:
                     RESOURCE_LIMIT, "the peer's handle-max leaves no handle to answer with"
                 )
             link = self._add_link(attach.name, is_sender=attach.role, initiated=False)
+            named = self.connection.named_links
+            if (older := named.get((attach.name, attach.role))) is not None:
+                older.give_up_name(events)
+            named[attach.name, attach.role] = link
         self._by_remote_handle[attach.handle] = link
         link.on_attach(attach, events, crowded=crowded)
 
@@ -238,8 +243,14 @@ class Session:
         link.on_detach(detach, events)
         del self._by_remote_handle[detach.handle]
         del self._by_handle[link.handle]
+        self._forget_name(link)
         self._handles.give_back(link.handle)
         self.connection.link_count -= 1
+
+    def _forget_name(self, link: Link) -> None:
+        named, key = self.connection.named_links, (link.name, link.is_sender)
+        if named.get(key) is link:
+            del named[key]
 
     def _find(self, handle: int) -> Link:
         link = self._by_remote_handle.get(handle)
@@ -247,7 +258,7 @@ class Session:
             raise SessionViolation(UNATTACHED_HANDLE, f"handle {handle} is not attached")
         return link
 
-    # Windows
+    # -- windows
 
     def on_flow(self, flow: Flow, events: list[ProtocolEvent]) -> None:
         # Before the peer has seen our begin it names no id, and means the first, which is 0 (part 2.7.4).

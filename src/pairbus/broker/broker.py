@@ -31,7 +31,7 @@ from pairbus.portal import Portal
 from .access.certificate import Certificate, ensure_certificate, load_given, server_context
 from .access.policies import Policies, Policy
 from .access.web_tokens import JwtKey
-from .admin import AdminHttp
+from .admin.http import AdminHttp
 from .control import ControlApi
 from .credits import limit_credits
 from .engine.namespace import Namespace
@@ -145,6 +145,7 @@ class Broker:
         self._control_token = secrets.token_urlsafe(24)
         self._hosts: dict[str, NamespaceHost] = {}
         self._control: Listener | None = None
+        self._control_api: ControlApi | None = None
         self._certificate: Certificate | None = None
         self._context: ssl.SSLContext | None = None
         self._scratch: Path | None = None
@@ -229,6 +230,8 @@ class Broker:
             end_host(host)
         if self._control is not None:
             self._control.close()
+        if self._control_api is not None:
+            self._control_api.close()
         if self._scratch is not None:
             shutil.rmtree(self._scratch)
         self._loop = None
@@ -290,7 +293,7 @@ class Broker:
         return done
 
     def _start_control(self) -> None:
-        api = ControlApi(
+        api = self._control_api = ControlApi(
             self._hosts,
             token=self._control_token,
             describe=lambda: self.describe(with_keys=False),

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pairbus.errors import PairbusError
 
+from .engine.breath import breathe
 from .engine.events import EngineEvent, MessageChanged, MessageStored
 from .engine.message import Content, ContentSource, StoredMessage
 from .engine.namespace import Namespace
@@ -72,7 +73,7 @@ class Contents:
         self._young: list[_Entry] = []
         self._young_size = 0
         self._noted: list[tuple[str, StoredMessage, Content]] = []
-        # Who waits for what is being read for a line of receivers.
+        # What is being read, and which receivers wait for it.
         self._waiting: dict[tuple[MessageQueue, SessionLock | None], list[Callable[[], None]]] = {}
         self._is_closed = False
 
@@ -86,6 +87,7 @@ class Contents:
         """A turn is about to be committed: these contents will be in the store with it."""
         noted = self._noted = []
         for event in events:
+            breathe()
             if type(event) is MessageStored:
                 message = event.message
             elif type(event) is MessageChanged and event.changed is not None:
@@ -95,19 +97,28 @@ class Contents:
             if isinstance(message.held, Content):
                 noted.append((event.queue, message, message.held))
 
+    def take_noted(self) -> list[tuple[str, StoredMessage, Content]]:
+        """What was noted of the turn that is committed: it is in the store now."""
+        noted, self._noted = self._noted, []
+        return noted
+
     def settle(self) -> None:
         """The turn that was noted is committed."""
-        noted, self._noted = self._noted, []
+        self.keep(self.take_noted())
+
+    def keep(self, noted: Sequence[tuple[str, StoredMessage, Content]]) -> None:
+        """Keep for a while what the store has now; other turns may have been noted since."""
         path, source = "", None
         for queue, message, content in noted:
             if queue != path:
                 path, source = queue, self._store.source(queue)
             if source is not None:  # the queue is still there
                 self._keep(message, content, source)
+            breathe()
         self._turn_over()
 
     def _take_in(self, messages: Sequence[StoredMessage], contents: Sequence[Content | None]) -> None:
-        """These have been read. Whoever has got a content meanwhile keeps that."""
+        """These have been read. A message that got its content meanwhile keeps that."""
         for message, content in zip(messages, contents, strict=True):
             source = message.held
             if content is not None and not isinstance(source, Content):

@@ -4,15 +4,15 @@ ports.
 It has a port of its own, so that a namespace that refuses everything can still be healed, and a token, so
 that not everybody on the machine can break it; health and metrics alone are told without one. On the loopback
 it answers to its own names alone, so that a page in a browser, whose name leads here for a moment, is not
-answered at all. It tells no keys: the ready file
-has them. `ControlClient` is the other end, for the command line.
+answered at all. It tells no keys: the ready file has them. `ControlClient` is the other end, for the command
+line.
 """
 
 import hmac
 import http.client
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -22,11 +22,11 @@ from pairbus.fault_kinds import ARGUMENTS
 from pairbus.plumbing.hosts import numeric_address
 from pairbus.plumbing.json_text import parse_json
 
-from .admin import HttpRequest, Response
+from .admin.exchange import HttpRequest, Response
 from .errors import ControlError
 from .gate import CROWDED, Visitor
 from .host import NamespaceHost
-from .vitals import CONTENT_TYPE, describe_health, write_metrics
+from .vitals import CONTENT_TYPE, Scrape, describe_health
 
 _REQUEST_TIMEOUT = 10.0
 _MOST_FIELDS = 20
@@ -47,9 +47,14 @@ class ControlApi:
         self._token = token
         self._describe = describe
         self._is_local = is_local
+        self._scrape = Scrape(hosts.values())
 
-    def handle(self, request: HttpRequest, visitor: Visitor) -> Response:
-        """Answer one request with JSON. Whoever shows the token is let in."""
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self._scrape.close()
+
+    def handle(self, request: HttpRequest, visitor: Visitor) -> Response | Awaitable[Response]:
+        """Answer one request with JSON. The token admits the connection."""
         if self._is_local and not _is_address(request.headers.get("host", "")):
             return _json(
                 421, {"error": "this address is called localhost or by its number, and nothing else"}
@@ -77,7 +82,7 @@ class ControlApi:
         except ConfigurationError as error:
             return _json(400, {"error": str(error)})
 
-    def _tell_all(self, request: HttpRequest) -> Response:
+    def _tell_all(self, request: HttpRequest) -> Response | Awaitable[Response]:
         """What needs no token, for probes and scrapers that have none."""
         if request.method not in ("GET", "HEAD"):
             error = {"error": f"{request.method} is not possible on /{request.path}; GET is"}
@@ -85,8 +90,10 @@ class ControlApi:
         if request.path == "health":
             is_well, described = describe_health(self._hosts.values())
             return _json(200 if is_well else 503, described)
-        text = write_metrics(self._hosts.values())
-        return Response(200, headers={"Content-Type": CONTENT_TYPE}, body=text.encode())
+        return self._tell_metrics()
+
+    async def _tell_metrics(self) -> Response:
+        return Response(200, headers={"Content-Type": CONTENT_TYPE}, body=await self._scrape.read())
 
     def set_fault(self, request: HttpRequest) -> Any:
         body = _body(request)

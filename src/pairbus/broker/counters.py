@@ -9,7 +9,7 @@ Counters only grow, and no number is ever lost. What a connection did is kept ap
 as the connection is remembered; after that it is counted under `FORMER`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -72,6 +72,21 @@ class Counters:
         cell[2] += size
         if self.spend is not None:
             self.spend(entity, kind)
+
+    def count_all(self, entity: str, connection: str, *, kind: OperationKind, sizes: Sequence[int]) -> None:
+        """Count one operation for each of these sizes."""
+        if not sizes:
+            return
+        cells = self._cells_of(connection)
+        cell = cells.get((entity, kind))
+        if cell is None:
+            cell = cells[(entity, kind)] = [0, 0, 0]
+        cell[0] += len(sizes)
+        cell[1] += sum(map(units, sizes))
+        cell[2] += sum(sizes)
+        if self.spend is not None:
+            for _ in sizes:
+                self.spend(entity, kind)
 
     def forget(self, connection: str) -> None:
         """Count what a connection did under `FORMER` from now on."""

@@ -72,9 +72,11 @@ def limit_credits(host: NamespaceHost, rate: int) -> None:
         topic = host.engine.node(path)
         return sum(len(one.rules) for one in topic.subscriptions) if isinstance(topic, Topic) else 0
 
+    loop = asyncio.get_running_loop()
+
     def throttle(seconds: float) -> None:
-        # From the next turn on, since this one has been decided.
-        asyncio.get_running_loop().call_soon(host.fault_desk.throttle, seconds)
+        # From the next turn on, since this one has been decided, perhaps on a strand.
+        loop.call_soon_threadsafe(host.fault_desk.throttle, seconds)
 
     host.credits = rate
     host.counters.spend = Credits(

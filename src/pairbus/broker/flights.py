@@ -11,12 +11,12 @@
 """
 
 import asyncio
-import gc
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.events import EngineEvent, MessageStored
 from pairbus.broker.engine.message import Content, StoredMessage
 from pairbus.plumbing.serial_thread import SerialThread
@@ -110,13 +110,20 @@ class StoreThread:
         self._thread = SerialThread(f"pairbus-store-{name}")
         self._reader = SerialThread(f"pairbus-reads-{name}")
 
-    def commit(self, events: Sequence[EngineEvent], land: Callable[[Flight], None]) -> Flight:
-        """Commit a turn. What cannot even be written raises at once."""
-        if self._store.is_heavy(events):
-            fixed = [_fixed(event) if type(event) is MessageStored else event for event in events]
-            return self._take_off(lambda: self._store.commit(fixed), land, is_load=False)
-        self._store.write(events)
-        return self._take_off(self._store.finish, land, is_load=False)
+    def prepare(self, events: Sequence[EngineEvent]) -> Callable[[], None]:
+        """What is left to be done on the thread to commit a turn. What cannot even be written raises here."""
+        if not self._store.is_heavy(events):
+            self._store.write(events)
+            return self._store.finish
+        fixed = []
+        for event in events:
+            fixed.append(_fixed(event) if type(event) is MessageStored else event)
+            breathe()
+        return lambda: self._store.commit(fixed)
+
+    def commit(self, finish: Callable[[], None], land: Callable[[Flight], None]) -> Flight:
+        """Commit a turn that is prepared."""
+        return self._take_off(finish, land, is_load=False)
 
     def load(self, load: Callable[[], Any], land: Callable[[Flight], None]) -> Flight:
         """Read everything, after what was committed before."""
@@ -160,15 +167,3 @@ class StoreThread:
 
 def _fixed(event: MessageStored) -> MessageStored:
     return MessageStored(event.queue, event.message.copy(event.message.sequence_number))
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """All that is made meanwhile stays: the collector of garbage would walk over it again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

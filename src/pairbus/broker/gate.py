@@ -60,7 +60,7 @@ class ConnectionLimits:
 
 
 class Visitor:
-    """A connection, from its first moment to its last. Whoever holds it at present says how it is cut."""
+    """A connection, from its first moment to its last. Its present owner says how it is cut."""
 
     __slots__ = ("_gate", "address", "cut", "is_member", "since")
 

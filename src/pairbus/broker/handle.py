@@ -27,15 +27,12 @@ class BrokerLoop(Protocol):
     @property
     def address(self) -> str:
         """The address that it listens at."""
-        ...
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on its event loop."""
-        ...
 
     def _run(self, host: NamespaceHost, act: Callable[[Namespace, float], T]) -> T:
         """Do something to a namespace, and return when it is committed."""
-        ...
 
 
 class Faults:

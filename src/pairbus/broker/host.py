@@ -8,13 +8,14 @@ The turn
    its commit, and one commit serves all that arrived together. The wait for the disk is a thread's
    (`flights`), since other namespaces share the event loop; what arrives meanwhile is the next turn, which is
    decided on top of this one and ends when this one is committed. So whatever is said is founded on
-   committed turns.
+   committed turns. What takes long to decide, or to write, is done a little at a time (`decisions`): the
+   turn of this namespace goes on until it is done, and others have their turns in between.
 3. If the commit fails, or whatever else between a decision and its commit, the turn has not happened, nor has
    one that was decided on top of it: its answers are thrown away, the engine is rebuilt from the store, on
    the thread too, and every connection is closed with an error, so that each client finds its request
-   unanswered or refused, never wrongly confirmed. Who connects before the store has been read is heard after
-   that. (In memory the engine is the only copy: it stays.) An error before the engine was asked ends one
-   connection alone, and one in the next turn leaves the turn that is being committed as it is.
+   unanswered or refused, never wrongly confirmed. Clients that connect before the store is read are heard
+   after that. (In memory the engine is the only copy: it stays.) An error before the engine was asked ends
+   one connection alone, and one in the next turn leaves the turn that is being committed as it is.
 4. A store that cannot even be read leaves the namespace with nothing to stand on. Every turn is then refused,
    and the store is tried again with each of them and every second. What is due by time is not tried more
    often than that either, so that a full disk does not keep a core busy.
@@ -22,34 +23,37 @@ The turn
 
 import asyncio
 import logging
-import math
 import ssl
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from typing import TypeVar
 
 from pairbus import conditions
-from pairbus.amqp.limits import CodecLimits as AmqpLimits
+from pairbus.amqp.limits import CodecLimits
 from pairbus.amqp.performatives import AmqpError
-from pairbus.clock import Clock, WatchedClock
+from pairbus.clock import Clock
 from pairbus.fault_kinds import LineState
 
 from .access.entity_rules import rules_at
+from .access.grants import Grant
 from .access.policies import Policies, Policy
-from .access.tokens import Grant, JwtKey, check_token
+from .access.tokens import check_token
+from .access.web_tokens import JwtKey
 from .admin.administration import Administration, AdminLine
-from .appointments import Appointments
 from .bounded_log import BoundedLog
+from .collector import uncollected
 from .connections import Connections
 from .contents import Contents
 from .counters import Counters
+from .decisions import Decisions
 from .engine.errors import Refused
+from .engine.events import EngineEvent
 from .engine.namespace import Namespace
 from .engine.settings import NamespaceLimits
 from .errors import StoreError
 from .faults.board import FaultBoard
 from .faults.desk import FaultDesk
-from .flights import Flight, HeldAnswers, StoreThread, uncollected
+from .flights import Flight, HeldAnswers, StoreThread
 from .gate import ConnectionLimits, Visitor
 from .links.consumers import Consumers
 from .links.held_bytes import Burdens
@@ -58,6 +62,7 @@ from .links.pace import LARGEST_COPIED, MEMBER_READ, MOST_EFFORT, MOST_FRAMES, M
 from .links.peer import Peer
 from .listener import Direct, Listener
 from .store.store import Store
+from .timekeeping import Timekeeper
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -65,18 +70,16 @@ bounded = BoundedLog(log)
 # A message this much too large is still heard out and refused by itself, and its sender's link left alone: a
 # link that is gone tells the Python SDK nothing about the message.
 MESSAGE_ALLOWANCE = 32 << 20
-# While something is due by the Unix time, this is how often one looks whether that was set.
-_LONGEST_SLEEP = 60.0
 # Bytes of unfinished messages a connection, beside two of the largest that there may be.
 MOST_UNFINISHED = 8 << 20
 # Bytes that may come in while the turn before is being committed, however slow the disk is.
 MOST_UNCOMMITTED = 64 << 20
-# After a failed commit, seconds before what is due by time is tried again.
-RETRY_PAUSE = 1.0
 # A turn of so few events, a single send, is committed in place if there is no other namespace that this could
 # stop: to pass it to a thread and back costs a tenth of such a send. After a larger one more will come.
 _FEW = 4
-# Who deletes on receipt has nothing to settle in vain, and is told of a lost session so many seconds later.
+# To write so many takes some milliseconds: more are written a few at a time.
+_MANY = 256
+# A receiver that deletes on receipt settles nothing; it is told of a lost session so many seconds later.
 _GRACE = 1.0
 _ENGINE = Namespace.__module__.rpartition(".")[0]
 
@@ -105,9 +108,9 @@ class NamespaceHost:
         self.connections = Connections(forget=self.counters.forget)
         self.faults = FaultBoard()
         self.fault_desk = FaultDesk(self, self.faults)
-        self._objections = Objections(self.faults, self.fault_desk)
+        self.objections = Objections(self.faults, self.fault_desk)
         self.administration = Administration(self)
-        self.amqp_limits = AmqpLimits(
+        self.amqp_limits = CodecLimits(
             message_allowance=MESSAGE_ALLOWANCE,
             max_partial_bytes=MOST_UNFINISHED + 2 * limits.largest_message_size,
             max_written=MOST_OUTPUT,
@@ -115,8 +118,6 @@ class NamespaceHost:
             max_read_frames=MOST_FRAMES,
             max_read_effort=MOST_EFFORT,
         )
-        watched = WatchedClock(clock, stepped=self._follow_step)
-        self.now, self.monotonic = watched.now, watched.monotonic
         self.limits = limits
         self.engine = Namespace(name, limits=limits)
         self._is_alone = is_alone
@@ -124,6 +125,9 @@ class NamespaceHost:
         self._store = store
         self._thread = StoreThread(store, name)
         self.contents = Contents(store, self._thread, fail=self.refuse_turn)
+        self.decisions = Decisions(name)
+        self.time = Timekeeper(self, clock)
+        self.now, self.monotonic = self.time.now, self.time.monotonic
         self.jwt_key = jwt_key
         try:
             self.engine = self._load(self.now())
@@ -132,10 +136,9 @@ class NamespaceHost:
             raise
         # Why the store could not be read after a failed commit; the engine is then an empty one.
         self._unread: StoreError | None = None
-        self._pause_until = 0.0
         #: Who receives; a turn that is refused puts a new one here.
         self.consumers = Consumers()
-        self.read_buffer = memoryview(bytearray(MEMBER_READ))
+        self.read_buffer: memoryview = memoryview(bytearray(MEMBER_READ))
         self.allowance = Allowance()
         self.peers: set[Peer] = set()
         self._dirty: set[Peer] = set()
@@ -147,14 +150,9 @@ class NamespaceHost:
         self.uncommitted = 0
         #: What is told when the turn is committed, beside what connections say.
         self.answers = HeldAnswers()
-        self._appointments = Appointments()
         self._turn_is_due = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
-        # The next end of a token.
-        self._tokens_end = math.inf
         self._listener: Listener | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     # -- life
 
@@ -162,12 +160,12 @@ class NamespaceHost:
         self, address: str, port: int, *, tls: Callable[[], ssl.SSLContext], limits: ConnectionLimits
     ) -> None:
         """Listen on `port`, 0 for any free one, on the running event loop."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._listener = Listener(
             address, port, choose=self._choose, tls=tls, limits=limits, monotonic=self.monotonic
         )
         self._listener.open()
-        self._arm_timer()
+        self.time.arm()
         log.info("namespace listens", extra={"fields": {"namespace": self.name, "port": self.port}})
 
     @property
@@ -185,7 +183,7 @@ class NamespaceHost:
         """Close the port, say goodbye to everybody, and let go of the store."""
         self._stop_listening()
         self._settle()
-        self._end_turn()
+        self.end_turn()
         self._settle()
         for peer in list(self.peers):
             goodbye = AmqpError(conditions.CONNECTION_FORCED, "The namespace is shutting down.", {})
@@ -195,6 +193,7 @@ class NamespaceHost:
     def kill(self) -> None:
         """Go as by a power cut: nothing is said and nothing more is committed."""
         self._stop_listening()
+        self.decisions.close()
         self._dirty.clear()
         self._flight = None
         for peer in list(self.peers):
@@ -203,9 +202,9 @@ class NamespaceHost:
 
     def _rest(self) -> None:
         # Connections are lost a little later; by then there is no turn and no timer any more.
-        self._loop = None
-        if self._timer is not None:
-            self._timer.cancel()
+        self.loop = None
+        self.time.stop()
+        self.decisions.close()
         self.contents.close()
         self._thread.close()
 
@@ -263,11 +262,6 @@ class NamespaceHost:
         self._dirty.add(peer)
         self._schedule_turn()
 
-    def later(self, seconds: float, act: Callable[[], None]) -> None:
-        """Do something after a while, by the broker's clock."""
-        self._appointments.make(self.monotonic() + seconds, act)
-        self._arm_timer()
-
     # -- the turn
 
     def run(self, act: Callable[[Namespace, float], T]) -> T:
@@ -279,13 +273,11 @@ class NamespaceHost:
         if self._unread is not None:
             self._rebuild()
             self._settle()
-        result = self._act(act)
-        outcome = self._end_turn()
-        if isinstance(outcome, Flight):
-            self._settle()
-            outcome = outcome.error
-        if outcome is not None:
-            raise outcome
+        result, waiting = self._act(act), self._await_commit()
+        self.end_turn()
+        self._settle()
+        if waiting.done() and (refused := waiting.result()) is not None:
+            raise refused
         return result
 
     async def perform(self, act: Callable[[Namespace, float], T]) -> T:
@@ -294,14 +286,30 @@ class NamespaceHost:
             self._rebuild()
         while self._flight is not None and self._flight.is_load:
             await self._flight.landed()
-        result = self._act(act)
-        waiting: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        self.answers.hold(waiting, lambda refused: refused)
-        self._schedule_turn()
+        begun: asyncio.Future[tuple[T, asyncio.Future[Exception | None]]]
+        begun = asyncio.get_running_loop().create_future()
+
+        def begin() -> None:
+            if begun.done():  # nobody waits for it any more
+                return
+            try:
+                begun.set_result((self._act(act), self._await_commit()))
+            except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+                begun.set_exception(error)
+            self._schedule_turn()
+
+        self.decisions.when_free(begin)
+        result, waiting = await begun
         refused = await waiting
         if refused is not None:
             raise refused
         return result
+
+    def _await_commit(self) -> asyncio.Future[Exception | None]:
+        """What tells that the turn is committed, or why it was refused."""
+        waiting: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self.answers.hold(waiting, lambda refused: refused)
+        return waiting
 
     def _act(self, act: Callable[[Namespace, float], T]) -> T:
         if self._unread is not None:
@@ -309,8 +317,7 @@ class NamespaceHost:
         noted = self.engine.noted
         try:
             result = act(self.engine, self.now())
-            if self.engine.noted != noted:
-                self._review_links()
+            self._review_links(self.engine.changed_since(noted))
         except Refused:
             raise
         except Exception as error:
@@ -319,21 +326,23 @@ class NamespaceHost:
         return result
 
     def _schedule_turn(self) -> None:
-        if not self._turn_is_due and self._loop is not None:
+        if not self._turn_is_due and self.loop is not None:
             self._turn_is_due = True
-            self._loop.call_soon(self._end_turn)
+            self.loop.call_soon(self.end_turn)
 
-    def _end_turn(self) -> Flight | Exception | None:
-        """Give out, and commit; why the turn was refused, if it was, or the commit that is under way.
-
-        While one is, the turn goes on: its end comes with that of the commit.
+    def end_turn(self) -> None:
+        """Give out, and commit. While a commit is under way, or something is being decided, the turn goes on:
+        its end comes with theirs.
         """
         self._turn_is_due = False
-        if self._loop is None:
-            return None
-        if self._flight is not None:
-            self._turn_waits = True
-            return None
+        if self.loop is None:
+            return
+        if self._flight is not None or self.decisions.are_made:
+            if not self._turn_waits:
+                self._turn_waits = True
+                self.decisions.when_free(self._end_waiting_turn)
+            return
+        self._turn_waits = False
         try:
             self._detach_lost_sessions()
             self._dirty |= self.consumers.serve(self.engine, self.now())
@@ -345,17 +354,33 @@ class NamespaceHost:
             self.uncommitted = 0
             self._stage()
             if events and self._store.remembers:
-                self.contents.note(events)
-                if len(events) > _FEW or not self._is_alone or self._store.is_heavy(events):
-                    self._flight = self._thread.commit(events, self._on_landed)
-                    return self._flight
-                self._store.commit(events)
+                if len(events) > _MANY:
+                    self.decisions.make(lambda: self._prepare(events), self._take_off)
+                    return
+                finish = self._prepare(events)
+                if len(events) > _FEW or not self._is_alone or finish != self._store.finish:
+                    self._flight = self._thread.commit(finish, self._on_landed)
+                    return
+                finish()
                 self.contents.settle()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
             self.refuse_turn(error)
-            return error
+            return
         self._speak()
-        return None
+
+    def _end_waiting_turn(self) -> None:
+        if self._turn_waits and self._flight is None:
+            self.end_turn()
+
+    def _prepare(self, events: Sequence[EngineEvent]) -> Callable[[], None]:
+        self.contents.note(events)
+        return self._thread.prepare(events)
+
+    def _take_off(self, prepared: Callable[[], Callable[[], None]]) -> None:
+        try:
+            self._flight = self._thread.commit(prepared(), self._on_landed)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
+            self.refuse_turn(error)
 
     def _stage(self) -> None:
         """Put aside what the turn has to say, apart from what the next one will have."""
@@ -370,7 +395,7 @@ class NamespaceHost:
         for peer in staged:
             self._flush(peer)
         self.answers.release()
-        self._arm_timer()
+        self.time.arm()
 
     # -- the thread of the store
 
@@ -386,12 +411,12 @@ class NamespaceHost:
 
     def _on_landed(self, flight: Flight) -> None:
         self._land(flight)
-        if self._turn_waits and self._flight is None:
-            self._turn_waits = False
-            self._end_turn()
+        self.decisions.when_free(self._end_waiting_turn)
 
     def _land(self, flight: Flight) -> None:
         """Deal with what came of a commit or a load, once."""
+        if self._flight is flight and flight.error is not None:
+            self.decisions.finish()  # on top of what has failed; while the flight is there, no turn ends
         if self._flight is not flight:
             return
         self._flight = None
@@ -400,15 +425,28 @@ class NamespaceHost:
         elif flight.error is not None:
             self.refuse_turn(flight.error)
         else:
-            self.contents.settle()
+            noted = self.contents.take_noted()
+            # Whatever is being decided: the next turn will put aside what it has to say in the same place.
             self._speak()
+            if len(noted) > _MANY:
+                self.decisions.make(lambda: self.contents.keep(noted), self._check_kept)
+            else:
+                self.contents.keep(noted)
         flight.tell()
+
+    def _check_kept(self, kept: Callable[[], None]) -> None:
+        try:
+            kept()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
+            self.refuse_turn(error)
 
     def _settle(self) -> None:
         """Wait for what is under way, and let nothing else happen."""
-        while (flight := self._flight) is not None:
-            flight.block()
-            self._land(flight)
+        while self._flight is not None or self.decisions.are_made:
+            self.decisions.finish()
+            if (flight := self._flight) is not None:
+                flight.block()
+                self._land(flight)
 
     def _take_load(self, flight: Flight) -> None:
         if flight.error is None:
@@ -418,7 +456,7 @@ class NamespaceHost:
             self._unread = flight.error if isinstance(flight.error, StoreError) else StoreError(reason)
             fields = {"namespace": self.name, "reason": reason}
             log.error("the store cannot be read", extra={"fields": fields})
-        self._arm_timer()
+        self.time.arm()
 
     def _flush(self, peer: Peer) -> None:
         try:
@@ -426,19 +464,24 @@ class NamespaceHost:
         except Exception:  # what it was to be told is true, but it alone goes without
             log.exception("a connection cannot be written to", extra={"fields": self._fields(peer)})
             peer.reset()
-        self._tokens_end = min(self._tokens_end, peer.access.next_expiry)
+        self.time.note_token(peer.access.next_expiry)
 
     def undo_half(self, error: Exception, noted: int) -> bool:
         """An operation has failed in a way that nobody foresaw. If the engine had noted something, or failed
         itself, only a part of what was to be done may be done: the turn is refused. Whether it was.
         """
-        if self.engine.noted == noted and not _failed_in_engine(error):
+        if not self.is_half_done(error, noted):
             return False
         self.refuse_turn(error)
         return True
 
+    def is_half_done(self, error: Exception, noted: int) -> bool:
+        """Whether an operation that has failed may have done a part of what it was to do."""
+        return self.engine.noted != noted or _failed_in_engine(error)
+
     def refuse_turn(self, error: Exception) -> None:
         """Let the turn not have happened: nothing of it is said, and nothing kept."""
+        self.decisions.finish()
         flight = self._flight
         if flight is not None and not flight.is_load:
             # The turn before is still being committed, and its answers are true if it is.
@@ -453,13 +496,13 @@ class NamespaceHost:
         refusal = AmqpError(
             conditions.INTERNAL_ERROR, f"The namespace could not store the request: {reason}", {}
         )
+        self._rebuild()  # first: from here on no turn ends before the store has been read
         for peer in list(self.peers):
             self._dismiss(peer, refusal)
-        self.consumers = Consumers()
+        self.consumers, self.objections = Consumers(), Objections(self.faults, self.fault_desk)
         self.answers.refuse(error)
         self._dirty.clear()
-        self._rebuild()
-        self._arm_timer()
+        self.time.arm()
 
     def _dismiss(self, peer: Peer, refusal: AmqpError) -> None:
         try:
@@ -471,8 +514,7 @@ class NamespaceHost:
 
     def _rebuild(self) -> None:
         """Take the engine back to what the store holds."""
-        if self._loop is not None:
-            self._pause_until = self._loop.time() + RETRY_PAUSE
+        self.time.pause()
         if not self._store.remembers:
             self.engine.take_events()
             return
@@ -485,66 +527,20 @@ class NamespaceHost:
 
     # -- time
 
+    def later(self, seconds: float, act: Callable[[], None]) -> None:
+        """Do something after a while, by the broker's clock."""
+        self.time.later(seconds, act)
+
     def tick(self) -> None:
-        """Let time pass: locks and messages expire, schedules come due, faults change, idle lines end."""
-        try:
-            self._pass_time(self.now())
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
-            self.refuse_turn(error)
-        else:
-            self._end_turn()
+        """Let time pass, and all that is due be done, before returning."""
+        self.decisions.finish()
+        self.time.pass_by()
+        self.decisions.finish()
 
-    def _follow_step(self, seconds: float) -> None:
-        """Somebody has set the clock: durations are those of monotonic time all the same."""
-        fields = {"namespace": self.name, "seconds": round(seconds, 3)}
-        log.warning("the clock was set", extra={"fields": fields})
-        self.engine.shift_durations(seconds)
-        self.fault_desk.shift(seconds)
-
-    def _pass_time(self, now: float) -> None:
-        self.consumers.touch(now)
-        self.engine.tick(now)
-        self._appointments.keep(self.monotonic())
-        self.fault_desk.keep_time(now)
+    def end_strangers(self) -> None:
+        """End the connections that have shown no token in time."""
         if self._listener is not None:
             self._listener.gate.tick()
-        if now >= self._tokens_end:
-            self._end_tokens(now)
-        self._end_waits()
-
-    def _end_tokens(self, now: float) -> None:
-        for peer in list(self.peers):
-            if peer.access.next_expiry <= now:
-                peer.access.expire(now)
-                peer.detach_unauthorized(now)
-        self._tokens_end = min((peer.access.next_expiry for peer in self.peers), default=math.inf)
-
-    def _end_waits(self) -> None:
-        monotonic = self.monotonic()
-        if monotonic >= self.consumers.patience_ends:
-            for wait in self.consumers.impatient(monotonic):
-                wait.give_up()
-
-    def _arm_timer(self) -> None:
-        """Come back when the next thing is due; at once if that is past."""
-        if self._loop is None:
-            return
-        now = self.now()
-        moments = (self.engine.next_deadline(), self.fault_desk.next_change, self._tokens_end)
-        waits = [moment - now for moment in moments if moment is not None]
-        waits.append(min(self.consumers.patience_ends, self._appointments.next) - self.monotonic())
-        wait = 0.0 if self._unread is not None else max(0.0, min(waits))
-        at = max(self._loop.time() + min(wait, _LONGEST_SLEEP), self._pause_until)
-        if self._timer is not None:
-            # Deadlines mostly move away; a timer that comes a little early is cheaper than one set each turn.
-            if not self._timer.cancelled() and self._loop.time() < self._timer_at <= at:
-                return
-            self._timer.cancel()
-        if math.isinf(wait):
-            self._timer = None
-            return
-        self._timer_at = at
-        self._timer = self._loop.call_at(at, self.tick)
 
     # -- faults
 
@@ -555,14 +551,15 @@ class NamespaceHost:
         for peer in list(self.peers):
             peer.follow(line)
 
-    def review(self, *, has_changes: bool = True) -> None:
-        """After a change of entities or faults: see what that means for the links that are open."""
-        if has_changes:
-            self._review_links()
+    def review(self, changed: Set[str] | None = None) -> None:
+        """After a change of entities, or of faults, which may concern all of them: see what that means for
+        the links that are open.
+        """
+        self.decisions.when_free(lambda: self._review_links(changed))
         self._schedule_turn()
 
-    def _review_links(self) -> None:
-        self._objections.review(self.peers, self.consumers, self.engine, self.now())
+    def _review_links(self, changed: Set[str] | None) -> None:
+        self.objections.review(changed, self.consumers, self.engine, self.now())
 
     def _detach_lost_sessions(self) -> None:
         for lock in self.engine.take_lost_sessions():

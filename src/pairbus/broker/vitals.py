@@ -5,10 +5,13 @@ and entities, states and numbers. The text is written by hand: a namespace count
 would count all of it a second time.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from .decisions import Decisions
+from .engine.breath import breathe
 from .engine.queue import MessageQueue
 from .engine.topic import Topic
 from .host import NamespaceHost
@@ -51,6 +54,39 @@ def describe_health(hosts: Iterable[NamespaceHost]) -> tuple[bool, dict[str, Any
     return is_well, {"status": "ok" if is_well else "failing", "namespaces": states}
 
 
+class Scrape:
+    """Metrics for whoever asks, who needs no token: made a little at a time, since there may be ten thousand
+    entities, and once for all who ask meanwhile.
+    """
+
+    def __init__(self, hosts: Collection[NamespaceHost]) -> None:
+        self._hosts = hosts
+        self._decisions = Decisions("metrics")
+        self._asking: list[asyncio.Future[bytes]] = []
+
+    async def read(self) -> bytes:
+        """All metrics as text."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._asking.append(answer)
+        if len(self._asking) == 1:
+            self._decisions.make(lambda: write_metrics(self._hosts).encode(), self._tell)
+        return await answer
+
+    def close(self) -> None:
+        """Nobody is answered any more."""
+        self._decisions.close()
+
+    def _tell(self, written: Callable[[], bytes]) -> None:
+        asking, self._asking = self._asking, []
+        for answer in asking:
+            if answer.done():
+                continue
+            try:
+                answer.set_result(written())
+            except Exception as error:  # noqa: BLE001 - it is told to whoever asked
+                answer.set_exception(error)
+
+
 def write_metrics(hosts: Iterable[NamespaceHost]) -> str:
     """All metrics as text."""
     samples: dict[MetricFamily, list[_Sample]] = {family: [] for family in FAMILIES}
@@ -71,6 +107,7 @@ def _collect(host: NamespaceHost, samples: Mapping[MetricFamily, list[_Sample]])
     for topic in topics:
         every += topic.subscriptions
     for entity in every:
+        breathe()
         counts = entity.counts()
         for state in _STATES:
             labels = {**label, "entity": entity.path, "state": state}
@@ -93,6 +130,7 @@ def _lines(family: MetricFamily, samples: Iterable[_Sample]) -> Iterator[str]:
     yield f"# HELP {family.name} {family.meaning}"
     yield f"# TYPE {family.name} {family.kind}"
     for labels, value in samples:
+        breathe()
         told = ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items())
         yield f"{family.name}{{{told}}} {value:d}"
 

@@ -1,1 +1,1 @@
-"""An AMQP client on our own machine, for all who speak to a namespace: lines, links, requests, tokens."""
+"""The client half of our own AMQP, on asyncio: lines, links, requests, tokens."""

@@ -40,7 +40,7 @@ class TransportError(PairbusError):
 
 
 class TokenRefused(TransportError):
-    """`$cbs` did not take a token; `status` is its word for why, 0 if it said none."""
+    """`$cbs` did not take a token; `status` is its status code, 0 if there was none."""
 
     def __init__(self, condition: str, description: str, status: int) -> None:
         self.status = status

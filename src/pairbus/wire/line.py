@@ -16,7 +16,9 @@ Theory of operation
 5. Before a link is attached, a token for its entity is put on `$cbs`. It is renewed when three quarters of
    its life are over, and again and again until that succeeds: links live only as long as their token. What
    was refused because a token had ended is no word on a message or on its path. A token may end before its
-   time, by the clock of the service: whoever is denied something has it put anew.
+   time, by the clock of the service: whoever is denied something has it put anew. Who opens links to many
+   entities may try one token for the whole namespace; where that is refused, or a link in spite of it, each
+   entity gets one of its own.
 6. Links are spread over sessions, since a session has room for a limited number of them.
 """
 
@@ -51,7 +53,7 @@ from pairbus.amqp.session import Session
 from pairbus.amqp.types import Symbol
 from pairbus.clock import Clock, SystemClock
 
-from .errors import CONNECTION_LOST, UNANSWERED, TokenMissing, TransportError
+from .errors import CONNECTION_LOST, UNANSWERED, TokenMissing, TokenRefused, TransportError
 from .tokens import TokenSource
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,8 @@ LINKS_A_SESSION = 120
 # A token is renewed when this part of its life is over, and tried again after so long if that fails.
 _RENEW_AFTER = 0.75
 _RENEW_AGAIN = 10.0
+# The path of the whole namespace.
+_WHOLE = ""
 _MAX_FRAME = 65536
 # What the event loop reads from a socket at once; less came only because there was no more.
 _FULL_READ = 256 * 1024
@@ -134,6 +138,7 @@ class AmqpLine(asyncio.Protocol):
         self._ticker: asyncio.TimerHandle | None = None
         self._grants: dict[str, asyncio.Task[None]] = {}
         self._expiries: dict[str, float] = {}  # of tokens that were accepted
+        self._is_wide = True  # a token for the whole namespace is of use, as far as is known
         self._renewals: dict[str, asyncio.TimerHandle] = {}
         #: How tokens are put; set by whoever opens the `$cbs` links.
         self.put_token: Callable[[str, str, str], Any] | None = None
@@ -180,7 +185,7 @@ class AmqpLine(asyncio.Protocol):
         return line
 
     async def close(self, timeout: float = 2.0) -> None:
-        """Say goodbye, and wait a little for the answer."""
+        """Close the connection, and wait a little for the answer."""
         if self._transport is None:
             return
         self._machine.close()
@@ -189,7 +194,7 @@ class AmqpLine(asyncio.Protocol):
         self.cut(CONNECTION_LOST, "closed")
 
     def cut(self, condition: str, description: str) -> None:
-        """Be done with this line, without a word."""
+        """Close the connection without the closing handshake."""
         self._end(TransportError(condition, description))
         if self._transport is not None:
             self._transport.abort()
@@ -210,7 +215,7 @@ class AmqpLine(asyncio.Protocol):
         return link
 
     def forget(self, link: Link) -> None:
-        """Events of this link concern nobody any more."""
+        """Ignore further events of this link."""
         self._links.pop(link, None)
 
     def flush_soon(self) -> None:
@@ -219,26 +224,56 @@ class AmqpLine(asyncio.Protocol):
             self._is_flush_due = True
             self._loop.call_soon(self._flush)
 
+    def flush_alone(self) -> None:
+        """Write it at once, where a single message is on its way: nobody could share a write with it, and the
+        turn would cost as much as the message. Not if this turn ends with a write already.
+        """
+        if not self._is_flush_due:
+            self._flush()
+
     async def answer(
         self, future: asyncio.Future[Any], timeout: float, *, is_moving: Callable[[], bool] | None = None
     ) -> Any:
         """Wait for what a peer's answer completes; rule 3. `is_moving` says, since it was last asked, whether
         the peer has come nearer to this answer.
         """
+        if future.done():
+            return future.result()
         begun = self._loop.time()
-        while not future.done():
-            await asyncio.wait((future,), timeout=timeout)
-            if not future.done() and not self._is_behind and not (is_moving is not None and is_moving()):
-                if self._heard < begun:
-                    self.cut(UNANSWERED, f"nothing was heard for {timeout:g} s")
-                if not future.done():
-                    raise TransportError(UNANSWERED, f"no answer within {timeout:g} s")
-        return future.result()
+
+        def lapse() -> None:
+            if future.done():
+                return
+            if self._is_behind or (is_moving is not None and is_moving()):
+                timers[0] = self._loop.call_later(timeout, lapse)
+                return
+            if self._heard < begun:
+                self.cut(UNANSWERED, f"nothing was heard for {timeout:g} s")
+            if not future.done():
+                future.set_exception(TransportError(UNANSWERED, f"no answer within {timeout:g} s"))
+
+        timers = [self._loop.call_later(timeout, lapse)]
+        try:
+            return await future
+        finally:
+            timers[0].cancel()
 
     # -- tokens
 
-    async def authorize(self, path: str) -> None:
-        """See to it that a token for this entity is in force."""
+    async def authorize(self, path: str, *, widely: bool = False) -> bool:
+        """See to it that a token for this entity is in force; `widely` tries one for the whole namespace
+        first. Whether it is that one.
+        """
+        if widely and self._is_wide:
+            try:
+                await self._authorize(_WHOLE)
+                return True
+            except TokenRefused:
+                self._is_wide = False
+        await self._authorize(path)
+        return False
+
+    async def _authorize(self, path: str) -> None:
         if self._is_granted(path):
             return
         task = self._grants.get(path)
@@ -255,6 +290,7 @@ class AmqpLine(asyncio.Protocol):
     def distrust(self, path: str) -> None:
         """The token for this entity is not in force, whatever our clock says."""
         self._expiries.pop(path, None)
+        self._is_wide = False
 
     @property
     def has_grant(self) -> bool:

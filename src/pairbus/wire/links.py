@@ -45,6 +45,8 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.session import Session
 from pairbus.pairing.failures import Fate
+from pairbus.pairing.headroom import BATCH_RESERVE
+from pairbus.plumbing.ranges import ranges_of
 
 from .errors import CONNECTION_LOST, OF_A_MESSAGE, SUSPECTED, UNANSWERED, TransportError
 from .line import AmqpLine
@@ -199,7 +201,7 @@ class SenderLink(LinkEnd):
     async def send_one(self, payload: bytes, message_format: int) -> tuple[TransportError | None, Fate]:
         """Send one payload, without a deadline: its outcome, None being success, and what became of it.
 
-        Whoever cancels this hears nothing more of it.
+        After a cancellation nothing more is heard of it.
         """
         if self.lost is not None:
             return self.lost, "unsent"
@@ -218,7 +220,7 @@ class SenderLink(LinkEnd):
         room, limit = link.sendable, self.max_message_size or inf
         while waiting and room > 0:
             payload, message_format, wave, index = waiting.popleft()
-            if len(payload) > limit:
+            if len(payload) > limit and _is_too_large(payload, message_format, limit):
                 wave.settle(index, _too_large(len(payload), limit))
                 continue
             number = next(self._tags) & 0xFFFFFFFF
@@ -228,7 +230,10 @@ class SenderLink(LinkEnd):
             room -= 1
             if not room:
                 room = link.sendable
-        self.line.flush_soon()
+        if len(waves) == 1:
+            self.line.flush_alone()
+        else:
+            self.line.flush_soon()
 
     def _give_up(self, wave: Wave, error: TransportError) -> None:
         """The deadline has passed: what is not answered by now has failed."""
@@ -275,7 +280,7 @@ class SenderLink(LinkEnd):
 
 
 class ReceiverLink(LinkEnd):
-    """Receives under peek-lock; or, if it `deletes`, what is then gone from its queue."""
+    """Receives under peek-lock, or with `deletes` in the mode receive-and-delete."""
 
     def __init__(
         self,
@@ -290,8 +295,9 @@ class ReceiverLink(LinkEnd):
         super().__init__(line)
         self._address = address
         self._meter = meter
-        self._granted = False
-        self._has_delivered = False
+        self._granted = 0
+        self._delivered = 0  # since then
+        self._is_dry = False  # the last thing that was said of the queue is that there is no more
         self.buffer: deque[TransferReceived] = deque()
         self._arrived: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -318,18 +324,18 @@ class ReceiverLink(LinkEnd):
         await receiver.await_attached(timeout)
         return receiver
 
-    def grant(self, credit: int) -> None:
-        """Let this many messages come from now on."""
+    def grant(self, credit: int, *, drain: bool = False) -> None:
+        """Let this many messages come from now on; with `drain` what there is, and no more."""
         self._end_grant()
-        self._granted, self._has_delivered = credit > 0, False
-        self.link.flow(credit)
+        self._granted, self._delivered, self._is_dry = credit, 0, False
+        self.link.flow(credit, drain=drain)
         self.line.flush_soon()
 
     def _end_grant(self) -> None:
         """A grant that ends without a delivery is an empty receive."""
-        if self._granted and not self._has_delivered:
+        if self._granted and not self._delivered:
             self._meter.note(self._address, "empty_receive", count=1)
-        self._granted = False
+        self._granted = 0
 
     async def arrival(self, wait: float) -> bool:
         """Wait until something is in the buffer; whether there is. Raises if the link is lost meanwhile."""
@@ -347,12 +353,36 @@ class ReceiverLink(LinkEnd):
             self.check()
         return bool(self.buffer)
 
+    async def gather(self, credit: int, timeout: float) -> bool | None:
+        """Have what there is, for so much credit; whether something is in the buffer. It is not when the peer
+        has said, since that was last asked, that there is no more. None if it says nothing in time.
+        """
+        if self.buffer:
+            return True
+        self.check()
+        if self._is_dry:
+            self._is_dry = False
+            return False
+        if not self._is_draining:
+            self.grant(credit, drain=True)
+            self._drained = self.line.loop.create_future()
+        if await self.arrival(timeout):
+            return True
+        self._is_dry = False
+        return None if self._is_draining else False
+
+    @property
+    def _is_draining(self) -> bool:
+        return self._drained is not None and not self._drained.done()
+
     async def drain(self, timeout: float) -> None:
         """Take back what credit is left; what is on its way has then arrived."""
         if self.lost is None and self.link.credit > 0:
-            self._drained = self.line.loop.create_future()
-            self.link.flow(self.link.credit, drain=True)
-            self.line.flush_soon()
+            if not self._is_draining:
+                self._drained = self.line.loop.create_future()
+                self.link.flow(self.link.credit, drain=True)
+                self.line.flush_soon()
+            assert self._drained is not None
             await self.line.answer(self._drained, timeout)
 
     async def settle(
@@ -365,7 +395,7 @@ class ReceiverLink(LinkEnd):
         for index, delivery_id in enumerate(ids):
             self._waves[delivery_id] = wave, index
             wave.fates[index] = "unknown"
-        for first, last in _runs(ids):
+        for first, last in ranges_of(ids):
             self.link.settle_range(first, last, state, settled=False)
         self.line.flush_soon()
         try:
@@ -382,7 +412,7 @@ class ReceiverLink(LinkEnd):
 
     def on_received(self, event: TransferReceived) -> None:
         self.buffer.append(event)
-        self._has_delivered = True
+        self._delivered += 1
         if self._meter.is_on:
             self._meter.note_sizes(self._address, "delivery", (len(event.payload),))
         if self._arrived is not None and not self._arrived.done():
@@ -398,8 +428,11 @@ class ReceiverLink(LinkEnd):
 
     def on_flowed(self, event: LinkFlowed) -> None:
         if self._drained is not None and self.link.credit <= 0 and not self._drained.done():
+            self._is_dry = self._delivered < self._granted
             self._end_grant()
             self._drained.set_result(None)
+            if self._arrived is not None and not self._arrived.done():
+                self._arrived.set_result(None)
 
     def on_lost(self, error: TransportError) -> None:
         super().on_lost(error)
@@ -451,18 +484,11 @@ def _finish(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _runs(ids: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """Neighbouring delivery ids as ranges."""
-    first = last = None
-    for number in sorted(ids):
-        if last is not None and number == last + 1:
-            last = number
-            continue
-        if first is not None and last is not None:
-            yield first, last
-        first = last = number
-    if first is not None and last is not None:
-        yield first, last
+def _is_too_large(payload: bytes, message_format: int, limit: float) -> bool:
+    """Above the limit: a batch may be, by its envelope, which is counted neither by those that fill it nor by
+    the peer.
+    """
+    return message_format != BATCH_FORMAT or len(payload) > limit + BATCH_RESERVE
 
 
 def _too_large(size: int, limit: float) -> TransportError:

@@ -10,26 +10,29 @@ from collections.abc import Sequence
 
 from pairbus.ledger.operation_log import OperationRecorder
 from pairbus.metering import UNIT_BYTES, units
-from pairbus.stages import stages_by_kind
+from pairbus.pairing.failures import Fate
+from pairbus.stages import Region, stages_by_kind
 
 
 class Meter:
     """The meter of one namespace; without a recorder it counts nothing.
 
     For whom is recorded tells what an operation is for: a pump sends to the primary and receives from the
-    backlog; by a transport, a client makes nothing but requests.
+    backlog. A client makes requests at both sides: `region` says at which one this is.
     """
 
     __slots__ = ("_namespace", "_recorder", "_stages", "is_on")
 
-    def __init__(self, namespace: str = "", recorder: OperationRecorder | None = None) -> None:
+    def __init__(
+        self, namespace: str = "", recorder: OperationRecorder | None = None, *, region: Region | None = None
+    ) -> None:
         self._namespace = namespace
         self._recorder = recorder
-        self._stages = {} if recorder is None else stages_by_kind(recorder.role)
+        self._stages = {} if recorder is None else stages_by_kind(recorder.role, region=region)
         self.is_on = recorder is not None
 
     def note(self, entity: str, kind: str, *, count: int = 0, unknown: int = 0, size: int = 0) -> None:
-        """Operations that carry little; `unknown` may have been made, and nobody has answered."""
+        """Operations that carry little; `unknown` ones were not answered, and may have been made."""
         if self._recorder is not None and (count or unknown):
             self._recorder.record(
                 self._namespace,
@@ -41,6 +44,15 @@ class Meter:
                 size=size,
                 size_class=units(size) if count + unknown == 1 else 1,
             )
+
+    def note_request(self, entity: str, fate: Fate, size: int) -> None:
+        """A request to the management of an entity, and what became of it."""
+        self.note(entity, "management", count=int(fate == "taken"), unknown=int(fate == "unknown"), size=size)
+
+    def note_administered(self, entity: str, fate: Fate) -> None:
+        """A request to the administration address, which is billed even if it was refused."""
+        known = fate in ("taken", "refused")
+        self.note(entity, "admin", count=int(known), unknown=int(fate == "unknown"))
 
     def note_sizes(self, entity: str, kind: str, sizes: Sequence[int], *, known: bool = True) -> None:
         """One operation for each of these sizes."""

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pairbus import conditions, words
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import TransferReceived
 from pairbus.amqp.link import Link
@@ -43,18 +44,21 @@ class RequestLink:
         """Both links, attached."""
         sender = SenderLink(line, address)
         answers = _AnswerLink(line, address)
-        await asyncio.gather(
-            sender.await_attached(timeout), answers.await_attached(timeout), return_exceptions=True
-        )
-        sender.check()
-        answers.check()
+        try:
+            await sender.await_attached(timeout)
+            await answers.await_attached(timeout)
+            sender.check()
+        except (TransportError, asyncio.CancelledError):
+            sender.abandon()
+            answers.abandon()
+            raise
         answers.link.flow(_ANSWER_CREDIT)
         line.flush_soon()
         return cls(line, sender, answers)
 
     @property
     def lost(self) -> TransportError | None:
-        """Why no more requests can be made, if so."""
+        """Why the links are lost, if they are."""
         return self._sender.lost or self._answers.lost
 
     async def ask(
@@ -97,6 +101,26 @@ class RequestLink:
             raise TransportError(error.condition, error.description) from error
         finally:
             self._answers.waiting.pop(number, None)
+
+    async def request(
+        self,
+        operation: str,
+        body: dict[str, Any],
+        *,
+        timeout: float,
+        on_fate: Callable[[Fate, int], None] | None = None,
+        read: Callable[[MessageSections], Any] | None = None,
+    ) -> Any:
+        """Ask a `…/$management` for an operation; the body of its answer, or TransportError if it refuses."""
+        asked = {"operation": f"{words.OPERATION_PREFIX}{operation}"}
+        answer, found = await self.ask(asked, body, timeout=timeout, on_fate=on_fate, read=read)
+        status = answer.get(words.STATUS)
+        if not isinstance(status, int) or not 200 <= status < 300:
+            condition = str(answer.get(words.STATUS_CONDITION) or conditions.INTERNAL_ERROR)
+            raise TransportError(condition, f"{status}: {answer.get(words.STATUS_TEXT) or ''}")
+        if read is not None:
+            return found
+        return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
 
     def abandon(self) -> None:
         """Detach both links."""

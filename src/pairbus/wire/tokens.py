@@ -32,7 +32,6 @@ class TokenSource(Protocol):
 
     async def token(self, audience: str, now: float) -> CbsToken:
         """A token for an audience, such as `sb://host/queue`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class CredentialTokens:
 
 
 async def close_credential(credential: Any) -> None:
-    """Let go of the connections of a credential of either kind; many have none."""
+    """Close a credential, synchronous or not, if it can be closed."""
     close = getattr(credential, "close", None)
     if close is not None:
         ended = close()

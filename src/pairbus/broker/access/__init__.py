@@ -1,1 +1,1 @@
-"""Who may do what: policies and their keys, tokens, what they grant, and the certificate of the port."""
+"""Authorization: policies and their keys, tokens, what they grant, and the certificate of the port."""

@@ -8,7 +8,7 @@ from pairbus import conditions
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.names import fold
 
-from .tokens import Grant
+from .grants import Grant
 
 
 class Access:

@@ -1,4 +1,4 @@
-"""Who may do what: tokens and keys in, grants out.
+"""Authentication: tokens and keys in, grants out.
 
 Theory of operation:
 1. Three things give a grant: a shared access signature, made with the key of a policy; a JSON web token, if a
@@ -29,19 +29,6 @@ from pairbus.broker.engine.names import entity_of, fold
 from .grants import ClaimMissing, Grant, TokenRejected, expired, resource_path
 from .policies import Claim, Policies, Policy
 from .web_tokens import JwtKey
-
-__all__ = [
-    "Claim",
-    "Grant",
-    "JwtKey",
-    "Policies",
-    "Policy",
-    "TokenRejected",
-    "check_authorization",
-    "check_plain",
-    "check_token",
-    "resource_path",
-]
 
 # Tokens of a directory with many groups reach some 10 KB; signatures stay below 1 KB.
 MAX_TOKEN: Final = 16_384

@@ -3,7 +3,7 @@ other answer when the turn that it belongs to has been committed.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import h11
@@ -18,11 +18,12 @@ from pairbus.broker.websocket import MOST_READ, PATH, WebSocketLine, is_address,
 from pairbus.fault_kinds import ClientAction
 from pairbus.metering import NAMESPACE
 
-from . import AdminApi, AdminHttp, AdminRefused, HttpRequest, Response
 from .address import parse_address
-from .api import refusal, status_of
+from .api import AdminApi, refusal, status_of
 from .atom import error_response
-from .exchange import split_target
+from .errors import AdminRefused
+from .exchange import HttpRequest, Response, split_target
+from .http import AdminHttp
 
 if TYPE_CHECKING:
     from pairbus.broker.host import NamespaceHost
@@ -33,6 +34,9 @@ _NOT_STORED = error_response(
 )
 
 
+_BEING_READ = error_response(503, "The namespace is being read again. Try again in a moment.")
+
+
 class Administration:
     """Answers the requests of administration clients."""
 
@@ -40,14 +44,38 @@ class Administration:
         self._host = host
 
     def handle(self, request: HttpRequest, connection: str, visitor: Visitor) -> Awaitable[Response]:
-        """Carry out a request; its answer waits for the commit. Whoever shows a good token is let in."""
+        """Carry out a request; its answer waits for the commit. A valid token admits the connection."""
         host = self._host
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if host.is_loading:
-            answer.set_result(
-                error_response(503, "The namespace is being read again. Try again in a moment.")
-            )
+            answer.set_result(_BEING_READ)
             return answer
+        host.time.catch_up()
+        noted = 0
+
+        def carry_out() -> tuple[Response, str]:
+            nonlocal noted
+            noted = host.engine.noted
+            if host.is_loading:  # since it began to wait here: there is nothing to ask, nor to change
+                return _BEING_READ, NAMESPACE
+            return self._carry_out(request, visitor)
+
+        def conclude(done: Callable[[], tuple[Response, str]]) -> None:
+            try:
+                response, entity = done()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
+                host.undo_half(error, noted)
+                answer.set_exception(error)
+                return
+            host.answers.hold(answer, lambda refused: response if refused is None else _NOT_STORED)
+            host.counters.count(entity, connection, kind=OperationKind.ADMIN, size=len(request.body))
+            host.review(host.engine.changed_since(noted))
+
+        host.decisions.make(carry_out, conclude)
+        return answer
+
+    def _carry_out(self, request: HttpRequest, visitor: Visitor) -> tuple[Response, str]:
+        """The answer, and the entity that it is about."""
         known = self._known_entity(request)  # before: it may be deleted now
 
         def authorize(request: HttpRequest, path: str) -> None:
@@ -55,18 +83,9 @@ class Administration:
             if not visitor.admit():
                 raise AdminRefused(503, CROWDED)
 
-        api = AdminApi(host.engine, authorize=authorize)
-        noted = host.engine.noted
-        try:
-            response = self._fault(request) or api.handle(request, host.now())
-        except Exception as error:
-            host.undo_half(error, noted)
-            raise
-        host.answers.hold(answer, lambda refused: response if refused is None else _NOT_STORED)
-        entity = known or self._known_entity(request) or NAMESPACE  # after: it may be new
-        host.counters.count(entity, connection, kind=OperationKind.ADMIN, size=len(request.body))
-        host.review(has_changes=host.engine.noted != noted)
-        return answer
+        api = AdminApi(self._host.engine, authorize=authorize)
+        response = self._fault(request) or api.handle(request, self._host.now())
+        return response, known or self._known_entity(request) or NAMESPACE  # after: it may be new
 
     def _fault(self, request: HttpRequest) -> Response | None:
         """What a fault answers in our place."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from pairbus.broker.access.grants import ClaimMissing
+from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.names import entity_path
 from pairbus.broker.engine.settings import EntitySettings
@@ -99,7 +100,10 @@ class AdminCall:
         page = self.address.page
         end = page.skip + page.top
         more = {"$skip": str(end), "$top": str(page.top)} if end < len(items) and page.top else None
-        entries = [to_entry(item) for item in items[page.skip : end]]
+        entries = []
+        for item in items[page.skip : end]:
+            entries.append(to_entry(item))
+            breathe()
         return feed_response(entries, self.origin, path=path, title=title, next_query=more, now=self.now)
 
     def reply_nothing(self) -> Response:

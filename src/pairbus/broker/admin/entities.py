@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from pairbus.broker.engine.errors import Refused, not_found
+from pairbus.broker.engine.filters import CorrelationFilter
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
-from pairbus.broker.engine.rules import CorrelationFilter
 from pairbus.broker.engine.settings import EntitySettings, QueueSettings, TopicSettings
 from pairbus.broker.engine.topic import Topic
 from pairbus.conditions import NOT_FOUND

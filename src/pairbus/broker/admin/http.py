@@ -42,6 +42,8 @@ class HttpLimits:
     # Read before a token is looked at: more than any description of an entity, or plan of faults, has.
     body_size: int = 64 * 1024
     header_size: int = 64 * 1024
+    # Each takes some microseconds, however little is in it.
+    chunks: int = 1024
     request_timeout: float = 30.0
     idle_timeout: float = 120.0
     linger: float = 2.0
@@ -62,6 +64,7 @@ class AdminHttp(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._head: h11.Request | None = None
         self._body = bytearray()
+        self._chunks = 0
         self._receiving = False
         self._answering = False
         self._closing = False
@@ -128,7 +131,7 @@ class AdminHttp(asyncio.Protocol):
         if isinstance(event, h11.Request):
             self._begin(event)
         elif isinstance(event, h11.Data):
-            self._collect(event.data)
+            self._collect(event)
         elif isinstance(event, h11.EndOfMessage):
             if self._upgrade is None or not self._wants_upgrade():
                 self._answer()
@@ -157,12 +160,18 @@ class AdminHttp(asyncio.Protocol):
     def _begin(self, head: h11.Request) -> None:
         self._head = head
         self._body.clear()
+        self._chunks = 0
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in head.headers}:
+            raise AdminRefused(400, "A request has a Content-Length or a Transfer-Encoding, not both.")
         length = next((value for name, value in head.headers if name == b"content-length"), b"0")
         self._check_size(int(length))
 
-    def _collect(self, data: bytes | bytearray) -> None:
-        self._check_size(len(self._body) + len(data))
-        self._body += data
+    def _collect(self, event: h11.Data) -> None:
+        self._chunks += event.chunk_start
+        if self._chunks > self._limits.chunks:
+            raise AdminRefused(413, f"A request body has at most {self._limits.chunks} chunks.")
+        self._check_size(len(self._body) + len(event.data))
+        self._body += event.data
 
     def _check_size(self, size: int) -> None:
         if size > self._limits.body_size:

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pairbus.broker.engine.filters import (
-    CorrelationFilter,
-    FalseFilter,
-    Filter,
-    SqlAction,
-    SqlFilter,
-    TrueFilter,
-)
+from pairbus.broker.engine import filters
+from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.rules import Rule
 from pairbus.words import DEFAULT_RULE
 
@@ -57,8 +51,8 @@ def read_rule(description: XmlNode, *, name: str | None = None, created_at: floa
     )
 
 
-def _describe_filter(rule_filter: Filter) -> XmlNode:
-    if isinstance(rule_filter, CorrelationFilter):
+def _describe_filter(rule_filter: filters.Filter) -> XmlNode:
+    if isinstance(rule_filter, filters.CorrelationFilter):
         children = [
             leaf(element, value)
             for element, field in _CORRELATION_ELEMENTS.items()
@@ -66,7 +60,7 @@ def _describe_filter(rule_filter: Filter) -> XmlNode:
         ]
         children.append(write_pairs("Properties", rule_filter.properties))
         return branch("Filter", children, {"i:type": "CorrelationFilter"})
-    parameters = rule_filter.parameters if isinstance(rule_filter, SqlFilter) else {}
+    parameters = rule_filter.parameters if isinstance(rule_filter, filters.SqlFilter) else {}
     return _sql_node("Filter", type(rule_filter).__name__, rule_filter.expression, parameters)
 
 
@@ -85,9 +79,9 @@ def _sql_node(name: str, kind: str, expression: str, parameters: Mapping[str, An
     return branch(name, children, {"i:type": kind})
 
 
-def _read_filter(node: XmlNode | None) -> Filter:
+def _read_filter(node: XmlNode | None) -> filters.Filter:
     if node is None:
-        return TrueFilter()
+        return filters.TrueFilter()
     kind = node.attributes.get("type", "").rpartition(":")[2]
     reader = _FILTERS.get(kind)
     if reader is None:
@@ -95,20 +89,20 @@ def _read_filter(node: XmlNode | None) -> Filter:
     return reader(node)
 
 
-def _read_sql_filter(node: XmlNode) -> SqlFilter:
-    return SqlFilter(_expression(node, "SqlFilter"), read_pairs(node.find("Parameters")))
+def _read_sql_filter(node: XmlNode) -> filters.SqlFilter:
+    return filters.SqlFilter(_expression(node, "SqlFilter"), read_pairs(node.find("Parameters")))
 
 
-def _read_correlation_filter(node: XmlNode) -> CorrelationFilter:
+def _read_correlation_filter(node: XmlNode) -> filters.CorrelationFilter:
     fields = {field: node.text_of(element) for element, field in _CORRELATION_ELEMENTS.items()}
-    return CorrelationFilter(**fields, properties=read_pairs(node.find("Properties")))
+    return filters.CorrelationFilter(**fields, properties=read_pairs(node.find("Properties")))
 
 
-_FILTERS: Final[dict[str, Callable[[XmlNode], Filter]]] = {
+_FILTERS: Final[dict[str, Callable[[XmlNode], filters.Filter]]] = {
     "SqlFilter": _read_sql_filter,
     "CorrelationFilter": _read_correlation_filter,
-    "TrueFilter": lambda node: TrueFilter(),
-    "FalseFilter": lambda node: FalseFilter(),
+    "TrueFilter": lambda node: filters.TrueFilter(),
+    "FalseFilter": lambda node: filters.FalseFilter(),
 }
 
 

@@ -7,6 +7,7 @@ name are ignored, as Azure ignores them: clients send back whole descriptions, c
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
@@ -28,34 +29,33 @@ from .scalar import Scalar
 SettingsType = TypeVar("SettingsType", QueueSettings, TopicSettings, SubscriptionSettings)
 Sendable = TypeVar("Sendable", QueueSettings, TopicSettings)
 
-_TABLE: Final[dict[str, tuple[str, Scalar]]] = {
-    "LockDuration": ("lock_duration", scalar.limited_duration),
-    "MaxSizeInMegabytes": ("max_size_in_megabytes", scalar.number),
-    "RequiresDuplicateDetection": ("requires_duplicate_detection", scalar.boolean),
-    "RequiresSession": ("requires_session", scalar.boolean),
-    "DefaultMessageTimeToLive": ("default_message_time_to_live", scalar.duration),
-    "DeadLetteringOnMessageExpiration": ("dead_lettering_on_message_expiration", scalar.boolean),
-    "DeadLetteringOnFilterEvaluationExceptions": (
-        "dead_lettering_on_filter_evaluation_exceptions",
-        scalar.boolean,
-    ),
-    "DuplicateDetectionHistoryTimeWindow": (
-        "duplicate_detection_history_time_window",
-        scalar.limited_duration,
-    ),
-    "MaxDeliveryCount": ("max_delivery_count", scalar.number),
-    "EnableBatchedOperations": ("enable_batched_operations", scalar.boolean),
-    "FilteringMessagesBeforePublishing": ("filtering_messages_before_publishing", scalar.boolean),
-    "Status": ("status", scalar.status),
-    "ForwardTo": ("forward_to", scalar.forwarding),
-    "UserMetadata": ("user_metadata", scalar.text),
-    "SupportOrdering": ("support_ordering", scalar.boolean),
-    "AutoDeleteOnIdle": ("auto_delete_on_idle", scalar.duration),
-    "EnablePartitioning": ("enable_partitioning", scalar.boolean),
-    "EnableExpress": ("enable_express", scalar.boolean),
-    "ForwardDeadLetteredMessagesTo": ("forward_dead_lettered_messages_to", scalar.forwarding),
-    "MaxMessageSizeInKilobytes": ("max_message_size_in_kilobytes", scalar.number),
+# Elements of a description, and how their texts are read and written.
+_ELEMENTS: Final[dict[str, Scalar]] = {
+    "LockDuration": scalar.limited_duration,
+    "MaxSizeInMegabytes": scalar.number,
+    "RequiresDuplicateDetection": scalar.boolean,
+    "RequiresSession": scalar.boolean,
+    "DefaultMessageTimeToLive": scalar.duration,
+    "DeadLetteringOnMessageExpiration": scalar.boolean,
+    "DeadLetteringOnFilterEvaluationExceptions": scalar.boolean,
+    "DuplicateDetectionHistoryTimeWindow": scalar.limited_duration,
+    "MaxDeliveryCount": scalar.number,
+    "EnableBatchedOperations": scalar.boolean,
+    "FilteringMessagesBeforePublishing": scalar.boolean,
+    "Status": scalar.status,
+    "ForwardTo": scalar.forwarding,
+    "UserMetadata": scalar.text,
+    "SupportOrdering": scalar.boolean,
+    "AutoDeleteOnIdle": scalar.duration,
+    "EnablePartitioning": scalar.boolean,
+    "EnableExpress": scalar.boolean,
+    "ForwardDeadLetteredMessagesTo": scalar.forwarding,
+    "MaxMessageSizeInKilobytes": scalar.number,
 }
+# Element, field and form of each setting: `LockDuration` is `lock_duration`.
+_TABLE: Final = tuple(
+    (element, re.sub(r"(?<!^)([A-Z])", r"_\1", element).lower(), form) for element, form in _ELEMENTS.items()
+)
 # Fixed when the entity is made. A description that leaves one out does not mean to change it.
 _FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 
@@ -68,7 +68,7 @@ def read_settings(
     given: dict[str, Any] = {}
     if current is not None:
         given = {name: getattr(current, name) for name in _FIXED if name in known}
-    for element, (field, kind_of_value) in _TABLE.items():
+    for element, field, kind_of_value in _TABLE:
         node = description.find(element)
         if field in known and node is not None and (node.text or kind_of_value is scalar.text):
             given[field] = _read(element, node, kind_of_value)
@@ -87,7 +87,7 @@ def write_settings(settings: EntitySettings) -> Mapping[str, str]:
     known = _fields_of(type(settings))
     texts = {
         element: kind_of_value.write(getattr(settings, field))
-        for element, (field, kind_of_value) in _TABLE.items()
+        for element, field, kind_of_value in _TABLE
         if field in known
     }
     return {element: text for element, text in texts.items() if text is not None}
@@ -96,14 +96,14 @@ def write_settings(settings: EntitySettings) -> Mapping[str, str]:
 def settings_of(kind: type[EntitySettings]) -> dict[str, str]:
     """The elements that a kind of entity has, and the field of each."""
     known = _fields_of(kind)
-    return {element: field for element, (field, _) in _TABLE.items() if field in known}
+    return {element: field for element, field, _ in _TABLE if field in known}
 
 
 def read_value(field: str, value: object) -> Any:
     """A setting as files have it: a duration in seconds or as ISO 8601 text, the rest as it is. ValueError
     says what would be right.
     """
-    kind = next(kind for name, kind in _TABLE.values() if name == field)
+    kind = next(kind for _, name, kind in _TABLE if name == field)
     if kind in (scalar.duration, scalar.limited_duration):
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)

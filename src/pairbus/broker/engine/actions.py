@@ -19,7 +19,7 @@ from pairbus.amqp.message import Properties
 from .sql.expression import compile_value, find_system_property
 from .sql.lexer import malformed
 from .sql.parser import parse_statements
-from .sql.tree import Property, Scope, Set, Statement
+from .sql.tree import Property, Scope, SetProperty, Statement
 from .system_properties import Filterable, lookup
 from .typed_values import as_amqp, check_values, from_plain, to_plain
 
@@ -74,7 +74,7 @@ class SqlAction:
 
 
 def _compile(statement: Statement, parameters: Mapping[str, Any]) -> ActionStep:
-    read = compile_value(statement.value, parameters) if isinstance(statement, Set) else None
+    read = compile_value(statement.value, parameters) if isinstance(statement, SetProperty) else None
     if statement.subject.scope is Scope.SYSTEM:
         return _change_system_property(_writable_field(statement.subject), read)
     name = statement.subject.name

@@ -11,6 +11,7 @@ from typing import Final
 
 from pairbus import conditions
 
+from .breath import breathe
 from .context import Context, Space
 from .errors import Refused, bad_argument, not_allowed
 from .message import Incoming, StoredMessage
@@ -48,6 +49,7 @@ class Admission:
         for incoming in messages:
             self.check_one(incoming)
             total += incoming.size
+            breathe()
         limits = self._limits
         if len(messages) > 1 and total > max(limits.max_batch_size, self._largest):
             raise _too_large(total, limits.max_batch_size, "batch")
@@ -56,6 +58,7 @@ class Admission:
         for incoming in messages:
             if incoming.message_id is None:
                 incoming.name(str(self._next_token()))
+                breathe()
 
     def check_one(self, message: Incoming | StoredMessage) -> None:
         """Raise Refused unless a message fits and has what it needs."""

@@ -21,9 +21,8 @@ class Space:
 
     __slots__ = ("limit", "used")
 
-    def __init__(self, limit: int) -> None:
-        self.used = 0
-        self.limit = limit
+    def __init__(self) -> None:
+        self.used = self.limit = 0
 
 
 class Context:

@@ -16,7 +16,11 @@ from heapq import heapify, heappop, heappush
 from inspect import signature
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
+from .breath import breathe
+
 NEVER = float("inf")
+# Deadlines of one second that are put into order one by one: all at once is quicker, but takes a while.
+_MANY = 4096
 # Below this, stale entries are not worth a sweep.
 FEW = 64
 
@@ -96,7 +100,14 @@ class Deadlines(Generic[DeadlineKey]):
         seconds = self._seconds
         while seconds and seconds[0] <= now:
             bucket = self._buckets.pop(heappop(seconds), None)
-            if bucket:
+            if not bucket:
+                continue
+            if len(bucket) > _MANY:
+                for key, when in bucket.items():
+                    self._opened[key] = when
+                    heappush(self._heap, (when, key))
+                    breathe()
+            else:
                 self._opened.update(bucket)
                 self._heap += [(when, key) for key, when in bucket.items()]
                 heapify(self._heap)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .breath import breathe
 from .deadlines import Deadlines
 
 # Seconds by which forgetting may be late.
@@ -46,13 +47,16 @@ class DuplicateHistory:
         longer, self.window = window - self.window, window
         for key, until in list(self._until.items()):
             self.keep(key, until + longer)
+            breathe()
 
     def forget(self, now: float) -> bool:
         """Drop the ids whose time is over; whether there were any."""
-        gone = list(self._ends.pop_due(now))
-        for key in gone:
+        has_forgotten = False
+        for key in self._ends.pop_due(now):
             del self._until[key]
-        return bool(gone)
+            has_forgotten = True
+            breathe()
+        return has_forgotten
 
     def next(self) -> float:
         """When there will be something to forget."""

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from .admission import Admission
+from .breath import breathe
 from .context import Context, Space
 from .deadlines import NEVER, Alarm, timely
 from .duplicates import DuplicateHistory
@@ -63,7 +64,7 @@ class Entity(ABC):
         self.space = space
         self.last_sequence = 0
         self.duplicates: DuplicateHistory | None = None
-        # Known beforehand, so that a send that is fine need not ask again.
+        # Computed once, so that a valid send need not ask again.
         self._takes_messages = False
         self._idle: float | None = None
         self._context = context
@@ -86,6 +87,11 @@ class Entity(ABC):
     def scheduled_count(self) -> int:
         """How many messages wait for their time."""
         return self._schedule.count
+
+    @property
+    @abstractmethod
+    def is_wide(self) -> bool:
+        """Whether a single message that is sent here may cause much to be done."""
 
     @property
     def size_bytes(self) -> int:
@@ -131,6 +137,7 @@ class Entity(ABC):
                 incoming.scheduled_for = None  # it was not held
                 expires_at = self._admission.expiry(incoming.time_to_live, now)
                 self._enqueue(incoming.store(self._advance(), now, expires_at), now, incoming)
+            breathe()
 
     @timely
     def schedule(self, messages: Sequence[Incoming], now: float) -> list[int]:
@@ -146,6 +153,7 @@ class Entity(ABC):
             else:
                 when = incoming.scheduled_for
                 numbers.append(self._hold(incoming, now if when is None else when, now))
+            breathe()
         if now >= self.alarm.at:
             self.tick(now)
         return numbers
@@ -163,6 +171,7 @@ class Entity(ABC):
         self.accessed_at = now
         for message in found.values():
             self._discard_scheduled(message)
+            breathe()
 
     def accept_forwarded(self, message: StoredMessage, now: float) -> None:
         """Take a message that another entity forwards, or raise Refused."""
@@ -192,6 +201,7 @@ class Entity(ABC):
     def _work_off(self, now: float) -> None:
         for message in self._schedule.pop_due(now):
             self._activate(message, now)
+            breathe()
         if self.duplicates is not None and self.duplicates.forget(now):
             self._emit(DuplicateForgotten(self.path, now))
         if self._idle is not None and now >= self.used_at + self._idle:
@@ -244,6 +254,7 @@ class Entity(ABC):
         """Tell anew until when ids are remembered: the window has changed."""
         for key, until in () if self.duplicates is None else self.duplicates.entries():
             self._emit(DuplicateSeen(self.path, key, until))
+            breathe()
 
     def remove(self) -> None:
         """Be gone: whoever still holds this entity is refused from now on."""

@@ -109,3 +109,37 @@ def message_not_found(number: int) -> Refused:
         f"There is no such message with the sequence number {number}. It was settled, cancelled or enqueued "
         "already, has expired, or the number belongs to another entity.",
     )
+
+
+def forwards_elsewhere(path: str, target: str) -> Refused:
+    """Nobody receives from an entity that passes everything on."""
+    return not_allowed(
+        f"Cannot create a message receiver on the entity '{path}' because auto-forwarding is enabled. "
+        f"Receive from '{target}' instead."
+    )
+
+
+def has_no_sessions(path: str) -> Refused:
+    """A session is asked for where there are none."""
+    return not_allowed(
+        f"A sessionful message receiver cannot be created on the entity '{path}', which does not require "
+        "sessions. Receive without a session."
+    )
+
+
+def needs_session(path: str) -> Refused:
+    """No session is asked for where every message has one."""
+    return not_allowed(
+        "It is not possible for an entity that requires sessions to create a non-sessionful message "
+        f"receiver. Accept a session of '{path}'."
+    )
+
+
+def is_dead_already(path: str) -> Refused:
+    """There are no dead letters of dead letters."""
+    return not_allowed(f"'{path}' holds dead letters already. Complete the message, or send it anew.")
+
+
+def locked_by_session() -> Refused:
+    """A lock is to be renewed that there is not."""
+    return not_allowed("A message of a session has no lock of its own. Renew the session's lock instead.")

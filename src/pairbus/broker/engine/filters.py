@@ -12,22 +12,10 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from pairbus.conditions import ARGUMENT_ERROR
 
-from .actions import SqlAction
 from .errors import Refused
 from .sql.expression import Predicate, compile_predicate
 from .system_properties import Filterable, identifier_text, lookup
 from .typed_values import check_values, equal, from_plain, to_plain
-
-__all__ = [
-    "CorrelationFilter",
-    "FalseFilter",
-    "Filter",
-    "Filterable",
-    "SqlAction",
-    "SqlFilter",
-    "TrueFilter",
-    "filter_from_dict",
-]
 
 
 @dataclass(frozen=True)

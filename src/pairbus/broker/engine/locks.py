@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
+from .breath import breathe
 from .deadlines import Deadlines
 from .message import StoredMessage
 from .sessions import MessageSession
@@ -16,20 +17,25 @@ from .shelf import Shelf
 
 
 class Locks:
-    """The locked messages of one queue; `by_token` finds them."""
+    """The locked messages of one queue."""
 
-    __slots__ = ("_ends", "_shelf", "by_token")
+    __slots__ = ("_by_token", "_ends", "_shelf")
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self.by_token: dict[uuid.UUID, StoredMessage] = {}
+        # By the number that a token is: Python has to be asked for the hash of a uuid, each time.
+        self._by_token: dict[int, StoredMessage] = {}
         self._ends: Deadlines[int] = Deadlines()
 
     def __len__(self) -> int:
-        return len(self.by_token)
+        return len(self._by_token)
 
     def __iter__(self) -> Iterator[StoredMessage]:
-        return iter(self.by_token.values())
+        return iter(self._by_token.values())
+
+    def find(self, token: uuid.UUID) -> StoredMessage | None:
+        """The message that is locked by this token, unless that is lost."""
+        return self._by_token.get(token.int)
 
     def add(
         self, message: StoredMessage, token: uuid.UUID, until: float, held: MessageSession | None
@@ -37,7 +43,7 @@ class Locks:
         """Lock a message; `held` is the session under whose lock."""
         message.lock_token = token
         message.locked_until = until
-        self.by_token[token] = message
+        self._by_token[token.int] = message
         if held is None:
             self._ends.add(until, message.sequence_number)
         else:
@@ -46,7 +52,7 @@ class Locks:
     def release(self, message: StoredMessage) -> StoredMessage:
         """Unlock a message before its time."""
         assert message.lock_token is not None
-        del self.by_token[message.lock_token]
+        del self._by_token[message.lock_token.int]
         message.lock_token = None
         sessions = self._shelf.sessions
         if sessions is None:
@@ -60,7 +66,7 @@ class Locks:
     def drop(self, message: StoredMessage) -> None:
         """Forget the token of a message whose lock is over."""
         if message.lock_token is not None:
-            del self.by_token[message.lock_token]
+            del self._by_token[message.lock_token.int]
             message.lock_token = None
 
     def move_end(self, message: StoredMessage, until: float) -> None:
@@ -81,4 +87,6 @@ class Locks:
         return self._ends.next()
 
     def clear(self) -> None:
-        self.by_token.clear()
+        while self._by_token:
+            self._by_token.popitem()
+            breathe()

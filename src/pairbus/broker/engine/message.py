@@ -3,17 +3,18 @@
 Theory:
 1. The bare message (properties, application properties, body) stays the bytes that came in. Copies for
    several subscriptions share them. What may have to be written anew, the application properties, is decoded
-   once when it comes, and a message whose properties cannot be read is refused. (An older store may hold
+   once when it comes, and a message whose properties cannot be read is refused. Decimals among them are
+   written in the service's form, which has the same length. (An older store may hold
    one: it is carried as it is, and no reason can be written into it.)
 2. A stored message is two things. The record is what decisions are made by (number, state, times, session,
    size, lock); it is always in memory and takes some hundred bytes. The content is what a receiver gets. It
    is in memory for as long as no store has it, and then for as long as somebody cares to keep it: in its
-   place stands the source that it can be read from again. Whoever asks for the content gets it either way;
+   place stands the source that it can be read from again. A caller gets the content either way;
    whoever cannot wait for a disk asks first whether it is at hand (`is_at_hand`).
 3. A record changes only in: state, delivery count, size, lock. Its number never changes: a message that
    moves to another queue, or is activated, is a new record there. A content never changes once it is stored;
    a message whose application properties change gets another one.
-4. So an event may hold the record itself. Who reads it later sees the newest state, which is what a store
+4. So an event may hold the record itself. Read later, it shows the newest state, which is what a store
    wants.
 """
 
@@ -22,11 +23,13 @@ from __future__ import annotations
 import enum
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pairbus import words
-from pairbus.amqp.codec import decode, encode
+from pairbus.amqp.decoding import decode
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import (
     MessageSections,
@@ -39,11 +42,19 @@ from pairbus.amqp.message import (
 from pairbus.amqp.types import Blob, Symbol
 from pairbus.words import PING_CONTENT_TYPE, POSTMARKS
 
+from .decimals import rewrite_decimals
+
 T = TypeVar("T")
 SCHEDULED_TIME: Final = Symbol(words.SCHEDULED_TIME)
 PARTITION_KEY: Final = Symbol(words.PARTITION_KEY)
 # The lock of the hop before. The Python SDK writes the keys of annotations that it has received as binaries.
 _LOCK_TOKENS: Final = (Symbol(words.LOCK_TOKEN), words.LOCK_TOKEN.encode())
+# Where the properties have what is decided by.
+_MESSAGE_ID, _CONTENT_TYPE, _EXPIRY_TIME, _CREATION_TIME, _GROUP_ID = (
+    [field.name for field in fields(Properties)].index(name)
+    for name in ("message_id", "content_type", "absolute_expiry_time", "creation_time", "group_id")
+)
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class MessageState(enum.IntEnum):
@@ -65,6 +76,7 @@ class Content:
     durable: bool | None
     priority: int | None
     ttl_ms: int | None
+    first_acquirer: bool | None
     # What the sender has annotated: the map for the message and, behind it, that for the delivery if there is
     # one; empty if there are neither. Decoded they would take a hundred times as much memory.
     annotations_bytes: bytes
@@ -84,6 +96,7 @@ class Content:
             self.durable,
             self.priority,
             self.ttl_ms,
+            self.first_acquirer,
             self.annotations_bytes,
             self.properties_bytes,
             self.application_properties_bytes,
@@ -98,7 +111,6 @@ class ContentSource(Protocol):
 
     def read(self, sequence_numbers: Sequence[int]) -> list[Content | None]:
         """The contents of these messages; None for one that is not there."""
-        ...
 
 
 class _Told(Generic[T]):
@@ -141,6 +153,7 @@ class StoredMessage:
     durable = _Told[bool | None]()
     priority = _Told[int | None]()
     ttl_ms = _Told[int | None]()
+    first_acquirer = _Told[bool | None]()
     annotations_bytes = _Told[bytes]()
     properties_bytes = _Told[bytes]()
     application_properties_bytes = _Told[bytes]()
@@ -280,25 +293,51 @@ class View:
         return self._sections
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Incoming:
-    """A message that a client sends."""
+    """A message that a client sends: what is decided by, and the content that is stored if it is taken."""
 
-    sections: MessageSections
-    size: int
-    message_id: str | None
-    session_id: str | None
-    partition_key: str | None
-    scheduled_for: float | None
-    time_to_live: float | None
-    is_ping: bool
-    durable: bool | None
-    priority: int | None
-    ttl_ms: int | None
-    annotations: dict[Any, Any]
-    annotations_bytes: bytes
-    properties_bytes: bytes
-    application_properties: Mapping[str, Any]
+    __slots__ = (
+        "annotations",
+        "content",
+        "is_ping",
+        "message_id",
+        "scheduled_for",
+        "sections",
+        "session_id",
+        "size",
+        "time_to_live",
+    )
+
+    def __init__(self, sections: MessageSections, size: int) -> None:
+        """Reads all that the broker must know; raises DecodeError."""
+        values, header = sections.property_values, sections.header
+        count = len(values)
+        self.sections = sections
+        self.size = size
+        self.message_id = message_id = identifier(values[_MESSAGE_ID]) if count else None
+        self.session_id: str | None = values[_GROUP_ID] if count > _GROUP_ID else None
+        self.is_ping = count > _CONTENT_TYPE and values[_CONTENT_TYPE] == PING_CONTENT_TYPE
+        self.scheduled_for: float | None = None
+        self.time_to_live = _time_to_live(header.ttl, values)
+        self.annotations: Mapping[Any, Any] = _NOTHING
+        partition_key, annotated, applied = None, b"", sections.application_properties_bytes
+        if sections.has_maps:
+            # Stored as they came, decimals apart; but whoever filters by them must be able to read them.
+            applied = rewrite_decimals(applied, sections.application_properties)
+            partition_key, annotated = self._read_annotations()
+        self.content = Content(
+            0,
+            message_id or "",
+            partition_key,
+            header.durable,
+            header.priority,
+            header.ttl,
+            header.first_acquirer,
+            annotated,
+            sections.properties_bytes,
+            applied,
+            sections.body,
+        )
 
     @classmethod
     def parse(cls, payload: Blob) -> Incoming:
@@ -306,62 +345,44 @@ class Incoming:
         a view stays where it is.
         """
         sections = scan_large(payload) if isinstance(payload, memoryview) else scan(payload)
-        header, properties, annotations = sections.header, sections.properties, sections.annotations
-        scheduled: float | None = None
-        partition_key: str | None = None
-        if annotations:
+        return cls(sections, len(payload))
+
+    def _read_annotations(self) -> tuple[str | None, bytes]:
+        """The partition key, and what is kept of both kinds of annotations."""
+        sections, partition_key, annotated = self.sections, None, b""
+        if annotations := sections.annotations:
             annotations = {key: annotations[key] for key in annotations if key not in POSTMARKS}
-            scheduled, partition_key = _scheduled(annotations), _partition_key(annotations)
-            if partition_key is None and properties.group_id is not None:
+            self.scheduled_for, partition_key = _scheduled(annotations), _partition_key(annotations)
+            if partition_key is None and self.session_id is not None:
                 # The session is the key then.
                 annotations.pop(PARTITION_KEY, None)
-        annotated = encode(annotations) if annotations else b""
+            self.annotations = annotations
+            annotated = encode(annotations) if annotations else b""
         if delivery := sections.delivery_annotations:
             delivery = {key: delivery[key] for key in delivery if key not in _LOCK_TOKENS}
             annotated = (annotated or encode({})) + encode(delivery) if delivery else annotated
-        ttl_ms = header.ttl
-        return cls(
-            sections,
-            len(payload),
-            identifier(properties.message_id),
-            properties.group_id,
-            partition_key,
-            scheduled,
-            _time_to_live(ttl_ms, properties),
-            properties.content_type == PING_CONTENT_TYPE,
-            header.durable,
-            header.priority,
-            ttl_ms,
-            annotations,
-            annotated,
-            sections.properties_bytes,
-            sections.application_properties,
-        )
+        return partition_key, annotated
 
     @property
     def properties(self) -> Properties:
         return self.sections.properties
 
+    @property
+    def application_properties(self) -> Mapping[str, Any]:
+        return self.sections.application_properties
+
+    @property
+    def partition_key(self) -> str | None:
+        return self.content.partition_key
+
     def name(self, message_id: str) -> None:
         """Give an id to a message that came without one: the JavaScript client cannot settle it otherwise."""
-        self.message_id = message_id
-        self.properties_bytes = encode_properties(replace(self.sections.properties, message_id=message_id))
+        self.message_id = self.content.message_id = message_id
+        named = replace(self.sections.properties, message_id=message_id)
+        self.content.properties_bytes = encode_properties(named)
 
     def store(self, sequence_number: int, now: float, expires_at: float | None) -> StoredMessage:
         """The record of this message, enqueued now."""
-        sections = self.sections
-        content = Content(
-            0,
-            self.message_id or "",
-            self.partition_key,
-            self.durable,
-            self.priority,
-            self.ttl_ms,
-            self.annotations_bytes,
-            self.properties_bytes,
-            sections.application_properties_bytes,
-            sections.body,
-        )
         return StoredMessage(
             sequence_number,
             MessageState.ACTIVE,
@@ -371,7 +392,7 @@ class Incoming:
             expires_at,
             self.scheduled_for,
             self.session_id,
-            content,
+            self.content,
         )
 
 
@@ -392,10 +413,11 @@ def _scheduled(annotations: Mapping[Any, Any]) -> float | None:
     return value / 1000.0 if isinstance(value, int) else None
 
 
-def _time_to_live(ttl_ms: int | None, properties: Properties) -> float | None:
+def _time_to_live(ttl_ms: int | None, properties: Sequence[Any]) -> float | None:
     # A header's ttl ends at 49 days. For a longer life clients write creation and expiry into the properties;
     # their difference is taken, not the expiry itself, because the clocks of client and broker differ.
-    created, expires = properties.creation_time, properties.absolute_expiry_time
-    if created is not None and expires is not None and expires >= created:
-        return (expires - created) / 1000.0
+    if len(properties) > _CREATION_TIME:
+        created, expires = properties[_CREATION_TIME], properties[_EXPIRY_TIME]
+        if created is not None and expires is not None and expires >= created:
+            return float(expires - created) / 1000.0
     return None if ttl_ms is None else ttl_ms / 1000.0

@@ -12,7 +12,7 @@ Theory of operation:
 5. `tick` does what is due, and `next_deadline` says when there may be something due next: never too
    late, sometimes too early.
 6. `replay` makes a fresh namespace from a store's rows or from a log of events. Locks are gone after it.
-7. Who keeps an entity across turns must expect it to be deleted: it then refuses everything as not found.
+7. An entity kept across turns may be deleted meanwhile: it then refuses everything as not found.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .entity import Entity
 from .errors import Refused, bad_argument
 from .events import EngineEvent, EntityKind, EntityPut, EntityRemoved, RulePut, RuleRemoved
 from .message import Incoming
-from .names import SEGMENT, check_path, check_rule_name, check_subscription_name, entity_path
+from .names import SEGMENT, check_path, check_rule_name, check_subscription_name, entity_of, entity_path, fold
 from .queue import MessageQueue
 from .recovery import Recovery, describe
 from .rules import Rule
@@ -69,6 +69,11 @@ class Namespace:
         """The queue, topic, subscription or sub-queue at a path, in any case, or Refused."""
         return self._directory.node(path)
 
+    def is_wide(self, path: str) -> bool:
+        """Whether a single message that is sent there may cause much to be done."""
+        node = self._directory.find(path)
+        return node is not None and node.is_wide
+
     def send(self, path: str, messages: Sequence[Incoming], now: float) -> None:
         """Take all messages, or none and raise Refused. Pings are checked and dropped."""
         self._directory.node(path).send(messages, now)
@@ -102,6 +107,13 @@ class Namespace:
     def noted(self) -> int:
         """How many events there are since the last `take_events`: more of them later tell of a change."""
         return len(self._context.events)
+
+    def changed_since(self, noted: int) -> set[str]:
+        """The queues and topics, folded, that were made, changed or removed since so many were noted."""
+        events = self._context.events[noted:]
+        return {
+            entity_of(fold(event.path)) for event in events if isinstance(event, EntityPut | EntityRemoved)
+        }
 
     def take_events(self) -> list[EngineEvent]:
         """What a store must write for the operations since the last call."""
@@ -302,7 +314,7 @@ class Namespace:
 
     def _build(self, event: EntityPut) -> MessageQueue | Topic:
         entity: MessageQueue | Topic
-        now, space = event.created_at, Space(0)
+        now, space = event.created_at, Space()
         if event.kind is EntityKind.TOPIC:
             entity = Topic(self._context, event.path, space=space, now=now)
         elif event.kind is EntityKind.QUEUE:

@@ -26,19 +26,19 @@ Theory of operation:
 6. A deferred message that is received, and not completed, is deferred again.
 7. Everything costs the logarithm of the queue's length at most, on average.
 
-Its parts keep the books: `stock` of what waits and what expires, `locks` of what is locked, `exits` of where
-messages go otherwise, and those of every entity. What an operation does with them is told here.
+Its parts keep the books: `stock` of what waits and expires, `locks`, `exits`, and those of every entity.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from pairbus import words
 
+from .breath import breathe
 from .context import Context, Space
 from .deadlines import timely
 from .entity import Entity
@@ -46,8 +46,13 @@ from .errors import (
     Refused,
     bad_argument,
     disabled,
+    forwards_elsewhere,
+    has_no_sessions,
+    is_dead_already,
+    locked_by_session,
     message_lock_lost,
     message_not_found,
+    needs_session,
     not_allowed,
     not_found,
     session_cannot_be_locked,
@@ -115,6 +120,10 @@ class MessageQueue(Entity):
         return self._shelf.sessions is not None
 
     @property
+    def is_wide(self) -> bool:
+        return self._exits.forward_to is not None
+
+    @property
     def used_at(self) -> float:
         return max(super().used_at, *(queue.accessed_at for queue in self.sub_queues()), 0.0)
 
@@ -135,7 +144,7 @@ class MessageQueue(Entity):
         return self._stock.active_count + self._stock.deferred_count
 
     def stored_bytes(self) -> int:
-        """Bytes taken by this queue and its sub-queues alone; counted message by message."""
+        """Bytes taken by this queue and its sub-queues alone; counted one by one."""
         return sum(queue._shelf.measure() for queue in (self, *self.sub_queues()))
 
     # -- settings and end
@@ -182,24 +191,15 @@ class MessageQueue(Entity):
         if self.settings.status.forbids_receiving:
             raise disabled(self.path, "receiving")
         if self.parent is None and self.settings.forward_to is not None:
-            raise not_allowed(
-                f"Cannot create a message receiver on the entity '{self.path}' because auto-forwarding is "
-                f"enabled. Receive from '{self.settings.forward_to}' instead."
-            )
+            raise forwards_elsewhere(self.path, self.settings.forward_to)
 
     def check_receiver(self, *, with_session: bool) -> None:
         """Raise Refused if a receiver of this kind cannot be here."""
         self.check_receive()
         if with_session and self._shelf.sessions is None:
-            raise not_allowed(
-                f"A sessionful message receiver cannot be created on the entity '{self.path}', which does "
-                "not require sessions. Receive without a session."
-            )
+            raise has_no_sessions(self.path)
         if not with_session and self._shelf.sessions is not None:
-            raise not_allowed(
-                "It is not possible for an entity that requires sessions to create a non-sessionful message "
-                f"receiver. Accept a session of '{self.path}'."
-            )
+            raise needs_session(self.path)
 
     # -- messages that come in
 
@@ -282,6 +282,7 @@ class MessageQueue(Entity):
             message = self._stock.next(line)
             if message is None:
                 break
+            breathe()
             if message.expires_at is not None and message.expires_at <= now:
                 self._expire(message, now)
             elif at_hand and not isinstance(message.held, Content):
@@ -301,6 +302,10 @@ class MessageQueue(Entity):
     def absent(self, session: SessionLock | None) -> list[StoredMessage]:
         """What waits next, if the first of it is not at hand: to be brought before more can be received."""
         return self._stock.absent(self._stock.line if session is None else self._held_session(session).line)
+
+    def locked(self, tokens: Iterable[uuid.UUID]) -> list[StoredMessage]:
+        """The messages that are locked by these tokens; of a token that is lost there is none."""
+        return [message for message in map(self._locks.find, tokens) if message is not None]
 
     @timely
     def receive_deferred(
@@ -377,9 +382,7 @@ class MessageQueue(Entity):
     ) -> None:
         """Move a message to the dead letters."""
         if self.parent is not None:
-            raise not_allowed(
-                f"'{self.path}' holds dead letters already. Complete the message, or send it anew."
-            )
+            raise is_dead_already(self.path)
         message = self._locked(token, now)
         letter = self._exits.letter(message, reason=reason, description=description, properties=properties)
         self._move(self._locks.release(message), letter, now)
@@ -392,9 +395,7 @@ class MessageQueue(Entity):
         """Lock a message for another lock duration; until when."""
         message = self._locked(token, now)
         if self._shelf.sessions is not None:
-            raise not_allowed(
-                "A message of a session has no lock of its own. Renew the session's lock instead."
-            )
+            raise locked_by_session()
         until = now + self._lock_duration
         self._locks.move_end(message, until)
         self._wake_at(until)
@@ -410,7 +411,7 @@ class MessageQueue(Entity):
     @timely
     def _locked(self, token: uuid.UUID, now: float) -> StoredMessage:
         self.accessed_at = now
-        message = self._locks.by_token.get(token)
+        message = self._locks.find(token)
         if message is None:
             raise self._lost()
         return message
@@ -473,6 +474,7 @@ class MessageQueue(Entity):
     def _work_off(self, now: float) -> None:
         for message in self._locks.pop_due(now):
             self._give_back(message, now)
+            breathe()
         if self._shelf.sessions is not None:
             for session in self._shelf.sessions.pop_due(now):
                 if session.lock is not None:
@@ -480,6 +482,7 @@ class MessageQueue(Entity):
                 self._end_session(session, now, counted=True)
         for message in self._stock.pop_expired(now, with_contents=self._exits.buries_expired):
             self._expire(message, now)
+            breathe()
         super()._work_off(now)
 
     def _next_deadline(self) -> float:
@@ -577,10 +580,8 @@ class MessageQueue(Entity):
         assert sessions is not None
         for message in sessions.unlock(session):
             self._locks.drop(message)
-            if counted:
-                self._give_back(message, now)
-            else:
-                self._return(message, now)
+            (self._give_back if counted else self._return)(message, now)
+            breathe()
         sessions.review(session)
         if session.waiting:
             self._context.ready.add(self)

@@ -11,23 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from . import events
 from .directory import Directory
-from .events import (
-    DuplicateForgotten,
-    DuplicateSeen,
-    EngineEvent,
-    EntityKind,
-    EntityPut,
-    EntityRemoved,
-    MessageChanged,
-    MessageRemoved,
-    MessagesLoaded,
-    MessageStored,
-    RulePut,
-    RuleRemoved,
-    SequenceAdvanced,
-    SessionStateSet,
-)
 from .queue import MessageQueue
 from .settings import QueueSettings, SubscriptionSettings, TopicSettings
 from .subscription import Subscription
@@ -41,32 +26,32 @@ class Recovery:
         self,
         directory: Directory,
         *,
-        build: Callable[[EntityPut], MessageQueue | Topic],
+        build: Callable[[events.EntityPut], MessageQueue | Topic],
         drop: Callable[[MessageQueue | Topic], None],
     ) -> None:
         self._directory = directory
         self._build = build
         self._drop = drop
         self._ways: dict[type, Callable[[Any], None]] = {
-            EntityPut: self._put_entity,
-            EntityRemoved: self._remove_entity,
-            RulePut: self._put_rule,
-            RuleRemoved: self._remove_rule,
-            MessageStored: self._store_message,
-            MessagesLoaded: self._load_messages,
-            MessageChanged: self._change_message,
-            MessageRemoved: self._remove_message,
-            SessionStateSet: self._set_session_state,
-            DuplicateSeen: self._see_duplicate,
-            DuplicateForgotten: self._forget_duplicates,
-            SequenceAdvanced: self._advance,
+            events.EntityPut: self._put_entity,
+            events.EntityRemoved: self._remove_entity,
+            events.RulePut: self._put_rule,
+            events.RuleRemoved: self._remove_rule,
+            events.MessageStored: self._store_message,
+            events.MessagesLoaded: self._load_messages,
+            events.MessageChanged: self._change_message,
+            events.MessageRemoved: self._remove_message,
+            events.SessionStateSet: self._set_session_state,
+            events.DuplicateSeen: self._see_duplicate,
+            events.DuplicateForgotten: self._forget_duplicates,
+            events.SequenceAdvanced: self._advance,
         }
 
-    def apply(self, event: EngineEvent) -> None:
+    def apply(self, event: events.EngineEvent) -> None:
         """Do what the event says."""
         self._ways[type(event)](event)
 
-    def _put_entity(self, event: EntityPut) -> None:
+    def _put_entity(self, event: events.EntityPut) -> None:
         entity = self._directory.find(event.path)
         if entity is None:
             entity = self._build(event)
@@ -74,29 +59,29 @@ class Recovery:
         entity.created_at = event.created_at
         entity.accessed_at = max(event.accessed_at, entity.accessed_at)
 
-    def _remove_entity(self, event: EntityRemoved) -> None:
+    def _remove_entity(self, event: events.EntityRemoved) -> None:
         entity = self._directory.find(event.path)
         if entity is not None:
             self._drop(entity)
 
-    def _put_rule(self, event: RulePut) -> None:
+    def _put_rule(self, event: events.RulePut) -> None:
         self._subscription(event.path).put_rule(event.rule)
 
-    def _remove_rule(self, event: RuleRemoved) -> None:
+    def _remove_rule(self, event: events.RuleRemoved) -> None:
         subscription = self._subscription(event.path)
         if subscription.find_rule(event.name) is not None:
             subscription.remove_rule(event.name)
 
-    def _store_message(self, event: MessageStored) -> None:
+    def _store_message(self, event: events.MessageStored) -> None:
         entity, message = self._directory.node(event.queue), event.message
         if entity.table.get(message.sequence_number) is not None:
             entity.forget(message.sequence_number)
         entity.restore(message.copy(message.sequence_number))
 
-    def _load_messages(self, event: MessagesLoaded) -> None:
+    def _load_messages(self, event: events.MessagesLoaded) -> None:
         self._directory.node(event.queue).restore_all(event.messages)
 
-    def _change_message(self, event: MessageChanged) -> None:
+    def _change_message(self, event: events.MessageChanged) -> None:
         entity = self._directory.node(event.queue)
         message = entity.table.get(event.sequence_number)
         if message is None:
@@ -110,25 +95,25 @@ class Recovery:
             message.application_properties_bytes = event.application_properties_bytes
         entity.restore(message)
 
-    def _remove_message(self, event: MessageRemoved) -> None:
+    def _remove_message(self, event: events.MessageRemoved) -> None:
         self._directory.node(event.queue).forget(event.sequence_number)
 
-    def _set_session_state(self, event: SessionStateSet) -> None:
+    def _set_session_state(self, event: events.SessionStateSet) -> None:
         queue = self._directory.node(event.queue)
         if isinstance(queue, MessageQueue):
             queue.restore_session_state(event.session_id, event.state, event.updated_at)
 
-    def _see_duplicate(self, event: DuplicateSeen) -> None:
+    def _see_duplicate(self, event: events.DuplicateSeen) -> None:
         history = self._directory.node(event.queue).duplicates
         if history is not None:
             history.keep(event.message_id, event.until)
 
-    def _forget_duplicates(self, event: DuplicateForgotten) -> None:
+    def _forget_duplicates(self, event: events.DuplicateForgotten) -> None:
         history = self._directory.node(event.queue).duplicates
         if history is not None:
             history.forget(event.until)
 
-    def _advance(self, event: SequenceAdvanced) -> None:
+    def _advance(self, event: events.SequenceAdvanced) -> None:
         entity = self._directory.node(event.queue)
         entity.last_sequence = max(entity.last_sequence, event.sequence_number)
 
@@ -138,13 +123,15 @@ class Recovery:
         return node
 
 
-def describe(entity: MessageQueue | Topic) -> EntityPut:
+def describe(entity: MessageQueue | Topic) -> events.EntityPut:
     """The event that tells of an entity as it is."""
-    kind = EntityKind.QUEUE
+    kind = events.EntityKind.QUEUE
     if isinstance(entity, Topic):
-        kind = EntityKind.TOPIC
+        kind = events.EntityKind.TOPIC
     elif isinstance(entity, Subscription):
-        kind = EntityKind.SUBSCRIPTION
+        kind = events.EntityKind.SUBSCRIPTION
     settings = entity.settings
     assert isinstance(settings, QueueSettings | TopicSettings | SubscriptionSettings)
-    return EntityPut(kind, entity.path, settings, entity.created_at, entity.updated_at, entity.accessed_at)
+    return events.EntityPut(
+        kind, entity.path, settings, entity.created_at, entity.updated_at, entity.accessed_at
+    )

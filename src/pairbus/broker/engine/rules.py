@@ -8,30 +8,9 @@ from typing import Any
 
 from pairbus.words import DEFAULT_RULE
 
-from .actions import ChangedMessage
-from .filters import (
-    CorrelationFilter,
-    FalseFilter,
-    Filter,
-    Filterable,
-    SqlAction,
-    SqlFilter,
-    TrueFilter,
-    filter_from_dict,
-)
-
-__all__ = [
-    "ChangedMessage",
-    "CorrelationFilter",
-    "FalseFilter",
-    "Filter",
-    "Filterable",
-    "Rule",
-    "SqlAction",
-    "SqlFilter",
-    "TrueFilter",
-    "filter_from_dict",
-]
+from .actions import ChangedMessage, SqlAction
+from .filters import Filter, TrueFilter, filter_from_dict
+from .system_properties import Filterable
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .breath import breathe
 from .deadlines import Deadlines
 from .message import StoredMessage
 from .number_line import NumberLine
@@ -139,10 +140,13 @@ class MessageSessions:
         """Ids, sorted: of all sessions with messages or a state, or of those whose state was set after a
         time.
         """
-        if updated_after is None:
-            found = sorted(each.session_id for each in self if each.table.count or each.state is not None)
-        else:
-            found = sorted(
-                each.session_id for each in self if each.state is not None and each.updated_at > updated_after
-            )
-        return found[skip : skip + top]
+        found: list[str] = []
+        for each in self:
+            if updated_after is None:
+                is_listed = each.table.count or each.state is not None
+            else:
+                is_listed = each.state is not None and each.updated_at > updated_after
+            if is_listed:
+                found.append(each.session_id)
+            breathe()
+        return sorted(found)[skip : skip + top]

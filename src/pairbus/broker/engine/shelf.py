@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from .breath import breathe
 from .context import Space
 from .message import Content, StoredMessage
 from .sessions import MessageSessions
@@ -50,9 +51,16 @@ class Shelf:
         if session_id is None:
             return self.table.since(number)
         if self.sessions is None:
-            return (message for message in self.table.since(number) if message.session_id == session_id)
+            return self._of_session(number, session_id)
         session = self.sessions.get(session_id)
         return iter(()) if session is None else session.table.since(number)
+
+    def _of_session(self, number: int, session_id: str) -> Iterator[StoredMessage]:
+        """Where sessions are not told apart, each message is looked at."""
+        for message in self.table.since(number):
+            breathe()
+            if message.session_id == session_id:
+                yield message
 
     def bring(self, message: StoredMessage, others: Iterable[int]) -> None:
         """Have the content of a message in memory that is about to leave, and those of others, which leave
@@ -71,10 +79,16 @@ class Shelf:
     def measure(self) -> int:
         """Bytes taken by what is here alone; counted message by message."""
         states = sum(len(session.state or b"") for session in self.sessions or ())
-        return states + sum(message.size for message in self.table.since(0))
+        sizes = 0
+        for message in self.table.since(0):
+            sizes += message.size
+            breathe()
+        return states + sizes
 
     def clear(self) -> None:
         """Let go of everything, and of the account of it."""
-        self.table = MessageTable()
+        self.table.clear()
         if self.sessions is not None:
+            for session in self.sessions:
+                session.table.clear()
             self.sessions = MessageSessions()

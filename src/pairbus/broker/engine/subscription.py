@@ -6,13 +6,18 @@ matching rule with an action makes a copy of its own, changed by the action.
 
 from __future__ import annotations
 
+from .breath import breathe
 from .context import Context, Space
 from .errors import already_exists, not_allowed, not_found
+from .filters import TrueFilter
 from .message import Incoming, StoredMessage, View
 from .names import SEGMENT
 from .queue import MessageQueue
-from .rules import Rule, TrueFilter
+from .rules import Rule
 from .settings import SubscriptionSettings
+
+#: Rules, or subscriptions, that a message has soon gone through.
+FEW = 8
 
 
 def subscription_path(topic: str, name: str) -> str:
@@ -37,6 +42,10 @@ class Subscription(MessageQueue):
     def rules(self) -> list[Rule]:
         """The rules, sorted by name."""
         return [self._rules[key] for key in sorted(self._rules)]
+
+    @property
+    def is_wide(self) -> bool:
+        return len(self._rules) > FEW or super().is_wide
 
     def find_rule(self, name: str) -> Rule | None:
         return self._rules.get(name.lower())
@@ -78,6 +87,7 @@ class Subscription(MessageQueue):
         for rule in self._rules.values():
             if rule.action is None and plain:
                 continue
+            breathe()
             if rule.matches(view):
                 if rule.action is None:
                     plain = True

@@ -11,6 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from .breath import breathe
 from .message import StoredMessage
 
 BITS = 8
@@ -65,6 +66,14 @@ class MessageTable:
         if not block:
             del self._blocks[key]
             del self._keys[bisect_left(self._keys, key)]
+
+    def clear(self) -> None:
+        """Let go of all messages, bit by bit: a million at once take a second to go."""
+        self._keys.clear()
+        self.count = 0
+        while self._blocks:
+            self._blocks.popitem()
+            breathe()
 
     def since(self, number: int) -> Iterator[StoredMessage]:
         """The messages from this number on, in order. The table must not change meanwhile."""

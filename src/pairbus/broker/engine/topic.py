@@ -7,13 +7,14 @@ size.
 
 from __future__ import annotations
 
+from .breath import breathe
 from .context import Context, Space
 from .entity import Entity
 from .errors import not_allowed, not_found
 from .message import Incoming, StoredMessage, View
 from .results import Counts
 from .settings import TopicSettings
-from .subscription import Subscription, subscription_path
+from .subscription import FEW, Subscription, subscription_path
 
 
 class Topic(Entity):
@@ -34,6 +35,10 @@ class Topic(Entity):
     @property
     def used_at(self) -> float:
         return max([super().used_at, *(each.used_at for each in self._subscriptions.values())])
+
+    @property
+    def is_wide(self) -> bool:
+        return len(self._subscriptions) > FEW or any(each.is_wide for each in self._subscriptions.values())
 
     def find_subscription(self, name: str) -> Subscription | None:
         return self._subscriptions.get(name.lower())
@@ -67,3 +72,4 @@ class Topic(Entity):
         seen = View(message) if view is None else view
         for subscription in self._subscriptions.values():
             subscription.offer(message, seen, now)
+            breathe()

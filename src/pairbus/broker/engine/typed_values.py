@@ -17,7 +17,8 @@ from typing import Any, Final, TypeAlias
 
 from pairbus import words
 from pairbus.amqp import types as amqp
-from pairbus.amqp.codec import decode, encode
+from pairbus.amqp.decoding import decode
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import EncodeError
 from pairbus.conditions import ARGUMENT_ERROR
 

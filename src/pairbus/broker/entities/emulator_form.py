@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pairbus.broker.admin.settings import SettingsType, read_value, settings_of
+from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.rules import CorrelationFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
+from pairbus.broker.engine.filters import CorrelationFilter, Filter, SqlFilter, TrueFilter
+from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.errors import ConfigurationError, show_value
 from pairbus.plumbing.json_text import parse_json

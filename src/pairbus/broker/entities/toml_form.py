@@ -25,8 +25,10 @@ from dataclasses import fields
 from typing import Any
 
 from pairbus.broker.admin.settings import SettingsType, read_value, settings_of
+from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.rules import CorrelationFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
+from pairbus.broker.engine.filters import CorrelationFilter, Filter, SqlFilter, TrueFilter
+from pairbus.broker.engine.rules import Rule
 from pairbus.broker.engine.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.plumbing.toml_tables import TomlTable, parse_toml
 

@@ -4,12 +4,13 @@ link, or refuse.
 
 import itertools
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pairbus import conditions, words
 from pairbus.amqp.events import LinkAttached, LinkFlowed
 from pairbus.amqp.link import Link
-from pairbus.amqp.performatives import AmqpError, Source, Target
+from pairbus.amqp.performatives import AmqpError, Coordinator, Source, Target
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.broker.access.policies import Claim
 from pairbus.broker.bounded_log import BoundedLog
@@ -39,6 +40,7 @@ SESSION_FILTER = Symbol(words.SESSION_FILTER)
 _TIMEOUT = Symbol(words.LINK_TIMEOUT)
 _LOCKED_UNTIL = Symbol(words.LOCKED_UNTIL_TICKS)
 _BATCH_SIZE = Symbol(words.BATCH_SIZE)
+_LIFETIME = Symbol("lifetime-policy")
 # How long "the next free session" is waited for when the client does not say; the SDKs' own operation time-
 # out.
 SESSION_WAIT = 60.0
@@ -64,6 +66,8 @@ def _address(peer: "Peer", event: LinkAttached) -> LinkAddress:
     for end in (event.attach.source, event.attach.target):
         _check_dynamic(end)
     terminus = event.attach.source if event.link.is_sender else event.attach.target
+    if isinstance(event.attach.target, Coordinator):
+        raise Refused(conditions.NOT_IMPLEMENTED, "There are no transactions here.")
     raw = terminus.address if isinstance(terminus, Source | Target) else None
     if not isinstance(raw, str):
         raise Refused(
@@ -84,6 +88,8 @@ def _check_dynamic(terminus: object) -> None:
         raise Refused(
             conditions.INVALID_FIELD, "dynamic-node-properties are for dynamic nodes, and their keys symbols."
         )
+    if not isinstance((wanted or {}).get(_LIFETIME), Described | None):
+        raise Refused(conditions.INVALID_FIELD, "A lifetime-policy is a described value (part 3.5.9).")
     if terminus.dynamic and terminus.address is not None:
         raise Refused(conditions.INVALID_FIELD, "A dynamic node has no address of the client's choice.")
     if terminus.dynamic:
@@ -113,23 +119,27 @@ def _attach_node(peer: "Peer", link: Link, address: LinkAddress) -> None:
         raise Refused(conditions.NOT_ALLOWED, "The connection has a sender to $cbs already. Use that one.")
     node = _management_node(peer, address, path) if path else _token_node(peer)
     service = _watched(peer, node) if path else _told(peer, _watched(peer, node))
-    peer.add(RequestEndpoint(link, service, peer.find_answers(name), later=peer.later, path=path))
+    at_length = peer.at_length if path else None
+    find = peer.find_answers(name)
+    peer.add(RequestEndpoint(link, service, find, later=peer.later, at_length=at_length, path=path))
     link.accept(max_message_size=peer.host.limits.max_message_size, initial_credit=REQUEST_CREDIT)
 
 
 def _watched(peer: "Peer", node: Node) -> Service:
-    """A node whose errors, those that nobody foresaw, are answered as well, unless they undo the turn."""
+    """A node whose errors, those that nobody foresaw, are answered as well, unless they have to undo the
+    turn.
+    """
     host = peer.host
 
-    def answer(request: NodeRequest) -> Answer | None:
+    def answer(request: NodeRequest) -> Answer:
         noted = host.engine.noted
         try:
             return node(request)
         except NotAtHand:
             raise
         except Exception as error:
-            if host.undo_half(error, noted):
-                return None
+            if host.is_half_done(error, noted):
+                raise
             fields = {"namespace": host.name, "connection": peer.name}
             log.error("request failed", extra={"fields": fields}, exc_info=error)
             return node.failure()
@@ -156,10 +166,8 @@ def _told(peer: "Peer", service: Service) -> Service:
     """Answers of `$cbs` that refuse are told to the log."""
     host = peer.host
 
-    def answer(request: NodeRequest) -> Answer | None:
+    def answer(request: NodeRequest) -> Answer:
         given = service(request)
-        if given is None:
-            return None
         status, reason = int(given.properties[words.CBS_STATUS]), given.properties[words.CBS_STATUS_TEXT]
         if status >= 400:
             fields = {"namespace": host.name, "connection": peer.name, "status": status, "reason": reason}
@@ -276,7 +284,9 @@ def _begin(peer: "Peer", event: LinkAttached, *, queue: MessageQueue, session: S
     if link.credit:  # given before the attach was answered, as it may be while that waits for a session
         outbox.on_flow(LinkFlowed(link, link.credit, False, False))
     if session is None:
-        link.accept(max_message_size=peer.host.limits.max_message_size)
+        # Filters that are not applied are not confirmed.
+        plain = replace(source, filter=None) if isinstance(source, Source) and source.filter else None
+        link.accept(source=plain, max_message_size=peer.host.limits.max_message_size)
         return
     assert isinstance(source, Source), "only a source has the filter that asks for a session"
     # Address as it came, byte for byte. The filter in the form that was asked in: the client of JavaScript

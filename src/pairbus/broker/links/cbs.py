@@ -6,7 +6,7 @@ from typing import Any
 from pairbus import words
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.types import Int
-from pairbus.broker.access.tokens import Grant, TokenRejected
+from pairbus.broker.access.grants import Grant, TokenRejected
 from pairbus.broker.engine.errors import Refused
 
 from .address import MOST_ADDRESS, LinkAddress, parse_address

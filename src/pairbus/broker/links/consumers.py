@@ -6,9 +6,11 @@ lock, a wait by its queue or by its end.
 
 import time
 from collections import Counter, OrderedDict, deque
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from pairbus.broker.engine.deadlines import Deadlines
+from pairbus.broker.engine.names import entity_of, fold
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
@@ -38,7 +40,9 @@ class Consumers:
         self._wait_ends: Deadlines[int] = Deadlines()
         self._waiting: dict[int, SessionWait] = {}
         self._wanting: dict[SendingEndpoint, None] = {}
-        # Queues whose receivers were not all served, because the time for one turn was over, and that time.
+        # The time for one turn was over before these queues, and readers of sessions, had theirs: they are
+        # the first in the next one, in this order. Then come queues of which some receivers had theirs.
+        self._late: dict[MessageQueue | SendingEndpoint, None] = {}
         self._unserved: set[MessageQueue] = set()
         self._until = 0.0
         #: Something has been given out in this turn.
@@ -55,6 +59,7 @@ class Consumers:
     def leave(self, outbox: "SendingEndpoint") -> None:
         """A receiver has gone."""
         self._wanting.pop(outbox, None)
+        self._late.pop(outbox, None)
         if outbox.session is not None:
             if self._readers.pop(outbox.session, None) is not None:
                 self._readers_of[outbox.queue] -= 1
@@ -104,9 +109,12 @@ class Consumers:
         if not waits:
             del self._waits[wait.queue]
 
-    def waits(self) -> "list[SessionWait]":
-        """All that wait, those of a queue in their order."""
-        return list(self._waiting.values())
+    def waits(self, entities: Set[str] | None = None) -> "list[SessionWait]":
+        """All that wait at these entities, or anywhere; those of a queue in their order."""
+        if entities is None:
+            return list(self._waiting.values())
+        queues = [queue for queue in self._waits if entity_of(fold(queue.path)) in entities]
+        return [wait for queue in queues for wait in self._waits[queue].values()]
 
     def impatient(self, monotonic: float) -> "list[SessionWait]":
         """Those whose time is over."""
@@ -121,9 +129,18 @@ class Consumers:
         served: set[Peer] = set()
         wanting = list(self._wanting)
         self._wanting.clear()
+        late, self._late = self._late, {}
         self._until, self.has_served = time.monotonic() + SERVING_SLICE, False
         queues, self._unserved = engine.take_ready() | self._unserved, set()
+        for one in late:
+            if isinstance(one, MessageQueue):
+                self._serve_queue(one, now, served)
+                queues.discard(one)
+            else:
+                self._serve_reader(one, now, served)
         for outbox in wanting:
+            if outbox in late or outbox.queue in late:
+                continue
             if outbox.session is None:
                 queues.add(outbox.queue)
             else:
@@ -134,8 +151,12 @@ class Consumers:
             # What was given out can make more ready: an expired message, found on the way, moved to the dead
             # letters.
             queues = engine.take_ready()
-        for outbox in wanting:
-            if outbox.may_finish_drain and outbox not in self._wanting:
+        for outbox in (*wanting, *(one for one in late if not isinstance(one, MessageQueue))):
+            if not outbox.may_finish_drain or outbox in self._wanting or outbox in self._late:
+                continue
+            if outbox.queue in self._unserved or outbox.queue in self._late:
+                self._wanting[outbox] = None  # it has not had its turn
+            else:
                 outbox.finish_drain()
         return served
 
@@ -146,7 +167,7 @@ class Consumers:
     @property
     def is_behind(self) -> bool:
         """Whether some were not served that could have been."""
-        return bool(self._wanting or self._unserved)
+        return bool(self._wanting or self._unserved or self._late)
 
     def _serve_queue(self, queue: MessageQueue, now: float, served: "set[Peer]") -> None:
         if queue.requires_session:
@@ -157,7 +178,7 @@ class Consumers:
                     self._serve_reader(reader, now, served)
             return
         if self.is_over():
-            self._unserved.add(queue)
+            self._late[queue] = None
             return
         outboxes = self._outboxes.get(queue)
         if not outboxes:
@@ -184,7 +205,7 @@ class Consumers:
     def _serve_reader(self, outbox: "SendingEndpoint", now: float, served: "set[Peer]") -> None:
         """Let a receiver have all that it has credit for."""
         if self.is_over():
-            self._wanting[outbox] = None
+            self._late[outbox] = None
         elif outbox.is_hungry and outbox.deliver(_ALL, now):
             served.add(outbox.peer)
 

@@ -2,11 +2,16 @@
 rest passes it by.
 """
 
+from collections import deque
+
 from pairbus import conditions
 from pairbus.amqp.errors import DecodeError
-from pairbus.amqp.events import LinkFlowed, Settled, TransferReceived
+from pairbus.amqp.events import LinkFlowed, ProtocolEvent, Settled, TransferReceived
 from pairbus.amqp.link import Link
+from pairbus.amqp.performatives import Accepted
 from pairbus.amqp.types import Blob
+
+from .pace import MOST_IN_RUN
 
 Needs = tuple[str, tuple[str, ...]]
 
@@ -25,6 +30,14 @@ class LinkEndpoint:
         self.path = path
         self.is_owed_an_answer = False
 
+    def take_messages(self, first: TransferReceived, todo: deque[ProtocolEvent]) -> None:
+        """A message has come; others that are next to be done may be taken off with it."""
+        self.on_received(first)
+
+    def take_settlements(self, first: Settled, todo: deque[ProtocolEvent]) -> None:
+        """The other side has settled deliveries; what is next to be done may be taken off with it."""
+        self.on_settled(first)
+
     def on_received(self, event: TransferReceived) -> None:
         """A message has come."""
 
@@ -39,6 +52,46 @@ class LinkEndpoint:
 
     def on_detached(self) -> None:
         """The link is gone."""
+
+
+def take_run(first: TransferReceived, todo: deque[ProtocolEvent]) -> list[TransferReceived]:
+    """A message, and those of the same link that are next to be done: some, no batches and no large ones."""
+    run = [first]
+    if first.message_format or first.view is not None:
+        return run
+    while todo and len(run) < MOST_IN_RUN:
+        event = todo[0]
+        if (
+            type(event) is not TransferReceived
+            or event.link is not first.link
+            or event.message_format
+            or event.view is not None
+        ):
+            break
+        run.append(event)
+        todo.popleft()
+    return run
+
+
+def take_completions(first: Settled, todo: deque[ProtocolEvent]) -> list[Settled]:
+    """A settlement, and those of the same link that are next to be done, if they are alike: each says of one
+    delivery that it is accepted.
+    """
+    run = [first]
+    if type(first.state) is not Accepted or len(first.delivery_ids) != 1:
+        return run
+    while todo and len(run) < MOST_IN_RUN:
+        event = todo[0]
+        if (
+            type(event) is not Settled
+            or event.link is not first.link
+            or type(event.state) is not Accepted
+            or len(event.delivery_ids) != 1
+        ):
+            break
+        run.append(event)
+        todo.popleft()
+    return run
 
 
 def whole_payload(event: TransferReceived) -> Blob:

@@ -66,7 +66,7 @@ class Unfinished(HeldBytes):
 
 
 class Unread(HeldBytes):
-    """What is to be written. Whoever reads nothing would not read a goodbye either."""
+    """What is to be written. A client that reads nothing would not read a goodbye either."""
 
     def _end(self, worst: BusyLine) -> None:
         fields = {"connection": worst.name}

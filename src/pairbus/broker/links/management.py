@@ -17,6 +17,7 @@ from pairbus.amqp.pieces import Pieces
 from pairbus.amqp.types import Array, Int, Symbol, Timestamp
 from pairbus.broker.contents import check_at_hand
 from pairbus.broker.counters import OperationKind
+from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.namespace import Namespace
@@ -63,7 +64,6 @@ class SessionLocks(Protocol):
 
     def __call__(self, queue: MessageQueue, session_id: str) -> SessionLock:
         """The lock, or Refused (session lock lost)."""
-        ...
 
 
 Count = Callable[[OperationKind, int], None]
@@ -151,6 +151,7 @@ class ManagementNode:
             size += len(payload)
             if rendered and size > MOST_PEEKED_BYTES:
                 break
+            breathe()
             rendered.append({"message": payload})
         return {"messages": rendered} if rendered else None
 
@@ -167,6 +168,7 @@ class ManagementNode:
                 queue.complete(delivery.lock_token, now)
             else:
                 queue.release(delivery.lock_token, now)
+            breathe()
         deleted = sum(delivery.message.enqueued_at <= latest for delivery in found)
         return {"message-count": Int(deleted)} if deleted else None
 
@@ -174,7 +176,10 @@ class ManagementNode:
         entries = body.get("messages")
         if not isinstance(entries, list):
             raise Refused(conditions.ARGUMENT_ERROR, "schedule-message needs a list 'messages'.")
-        messages = [Incoming.parse(_field(entry, "message", bytes)) for entry in entries]
+        messages = []
+        for entry in entries:
+            messages.append(Incoming.parse(_field(entry, "message", bytes)))
+            breathe()
         try:
             self.check_faults(ClientAction.SCHEDULE)
             numbers = self.engine.schedule(self.path, messages, self.now())
@@ -184,6 +189,7 @@ class ManagementNode:
             raise
         for message in messages:
             self.count(OperationKind.PING if message.is_ping else OperationKind.SEND, message.size)
+            breathe()
         return {"sequence-numbers": _longs(numbers)}
 
     def cancel(self, body: Body) -> dict[str, Any]:
@@ -208,6 +214,7 @@ class ManagementNode:
     def _deferred(self, delivery: Handout) -> dict[str, Any]:
         payload = render_delivery(delivery)
         self.count(OperationKind.DELIVERY, len(payload))
+        breathe()
         token = delivery.lock_token
         return {"message": payload} if token is None else {"lock-token": token, "message": payload}
 
@@ -215,7 +222,10 @@ class ManagementNode:
 
     def renew(self, body: Body) -> dict[str, Any]:
         queue, now = self._queue(), self.now()
-        ends = [queue.renew(token, now) for token in _tokens(body)]
+        ends = []
+        for token in _tokens(body):
+            ends.append(queue.renew(token, now))
+            breathe()
         return {"expirations": Array([Timestamp(milliseconds(end)) for end in ends], Timestamp)}
 
     def settle(self, body: Body) -> dict[str, Any]:
@@ -223,9 +233,13 @@ class ManagementNode:
         kind = _DISPOSITIONS.get(status) if isinstance(status, str) else None
         if kind is None:
             raise Refused(conditions.ARGUMENT_ERROR, f"There is no disposition status {status!r}.")
-        for token in _tokens(body):
+        tokens = _tokens(body)
+        if kind is not OperationKind.COMPLETE:  # it may be buried, or get other properties
+            check_at_hand(queue, queue.locked(tokens))
+        for token in tokens:
             self.count(kind, 0)  # as asked for, also if it is refused
             self._dispose(queue, token, kind, body)
+            breathe()
         return {}
 
     def _dispose(self, queue: MessageQueue, token: uuid.UUID, kind: OperationKind, body: Body) -> None:

@@ -1,12 +1,15 @@
-"""Why a link that is open cannot be there any longer: its entity has gone or changed, or there is a fault."""
+"""Why a link that is open cannot be there any longer: its entity has gone or changed, or there is a fault.
 
-from collections.abc import Iterable
+Links are found by their queue or topic: whoever changes one has not all the others looked at.
+"""
+
+from collections.abc import Set
 from typing import Protocol
 
 from pairbus import conditions
-from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError
 from pairbus.broker.engine.errors import Refused
+from pairbus.broker.engine.names import entity_of, fold
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.faults.board import FaultBoard
@@ -22,8 +25,6 @@ from .sending_endpoint import SendingEndpoint
 class Connected(Protocol):
     """A connection with links."""
 
-    endpoints: dict[Link, LinkEndpoint]
-
     def detach(self, endpoint: LinkEndpoint, error: AmqpError) -> None: ...
 
 
@@ -33,17 +34,33 @@ class Objections:
     def __init__(self, faults: FaultBoard, fault_desk: FaultDesk) -> None:
         self._faults = faults
         self._fault_desk = fault_desk
+        self._links: dict[str, dict[LinkEndpoint, Connected]] = {}
 
-    def review(self, peers: Iterable[Connected], consumers: Consumers, engine: Namespace, now: float) -> None:
-        """Detach the links that would be refused now."""
-        for peer in list(peers):
-            for endpoint in list(peer.endpoints.values()):
+    def enter(self, endpoint: LinkEndpoint, peer: Connected) -> None:
+        """A link is open; it is looked after if it concerns an entity."""
+        if endpoint.path:
+            self._links.setdefault(entity_of(fold(endpoint.path)), {})[endpoint] = peer
+
+    def leave(self, endpoint: LinkEndpoint) -> None:
+        """A link has gone."""
+        if not endpoint.path:
+            return
+        entity = entity_of(fold(endpoint.path))
+        links = self._links.get(entity, {})
+        links.pop(endpoint, None)  # it is not here if a turn was refused before it could go
+        if not links:
+            self._links.pop(entity, None)
+
+    def review(self, changed: Set[str] | None, consumers: Consumers, engine: Namespace, now: float) -> None:
+        """Detach the links that would be refused now: those of the entities that have changed, or all."""
+        for entity in list(self._links) if changed is None else changed:
+            for endpoint, peer in list(self._links.get(entity, {}).items()):
                 error = self.to_link(endpoint, engine, now)
                 if error is not None:
                     peer.detach(endpoint, error)
                 elif isinstance(endpoint, SendingEndpoint):
                     consumers.want(endpoint)  # it may have been mute until now
-        for wait in consumers.waits():
+        for wait in consumers.waits(changed):
             error = self.to(wait.queue.path, wait.queue, engine, now)
             if error is not None:
                 wait.refuse(error)

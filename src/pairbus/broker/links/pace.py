@@ -1,16 +1,16 @@
 """How much one connection may do before it is the others' turn.
 
-1. A connection does so much in one turn of the event loop and no more: frames and effort (`AmqpLimits`), time
-   and bytes that it is answered with. What is left is done in the next turn, behind everybody else's, and
-   until then nothing more is read of it.
+1. In one turn of the event loop a connection does limited work: frames and effort (`CodecLimits`),
+   time, and bytes of answers. What is left is done in the next turn, behind everybody else's, and until then
+   nothing more is read from it.
 2. All strangers together get a share of the time, however many connections they come with.
 """
 
-# Seconds a turn. A read that is full of messages takes a member a fourth of this.
-MEMBER_SLICE = 0.02
-STRANGER_SLICE = 0.002
+# Seconds a turn. A read that is full of messages takes a member as long as that.
+MEMBER_SLICE = 0.005
+STRANGER_SLICE = 0.001
 # All receivers of a namespace together; who had to wait is served in the next turn.
-SERVING_SLICE = 0.02
+SERVING_SLICE = 0.005
 
 # Bytes a turn. What is rendered and not yet written is held twice, and everybody waits while it is rendered.
 MOST_OUTPUT = 1024 * 1024
@@ -26,6 +26,10 @@ STRANGER_READ = 16 * 1024
 # Frames of one read, and the effort spent on those that are not usual messages.
 MOST_FRAMES = 1024
 MOST_EFFORT = 256
+
+# Messages that are done in one go, before one looks at the time: for a topic of many subscriptions each may
+# take more than a millisecond.
+MOST_IN_RUN = 16
 
 _STRANGERS_SHARE = 0.5
 _STRANGERS_BURST = 0.005

@@ -17,7 +17,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pairbus import conditions
 from pairbus.amqp.events import (
@@ -36,7 +36,7 @@ from pairbus.amqp.events import (
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import AmqpError
 from pairbus.broker.access.connection_rights import Access
-from pairbus.broker.access.tokens import Grant, TokenRejected, check_plain
+from pairbus.broker.access.grants import Grant
 from pairbus.broker.bounded_log import BoundedLog
 from pairbus.broker.contents import NotAtHand
 from pairbus.broker.gate import CROWDED, Visitor
@@ -46,17 +46,19 @@ from pairbus.fault_kinds import LineState
 from .attach import attach_link
 from .endpoint import LinkEndpoint
 from .farewell import Farewell
-from .machine import make_machine, target_of
+from .heartbeat import Heartbeat
+from .machine import make_machine
 from .pace import MEMBER_SLICE, MOST_OUTPUT, STRANGER_READ, STRANGER_SLICE
-from .requests import AnswerEndpoint, FindAnswers
+from .requests import AnswerEndpoint, AnswerLinks, FindAnswers
+from .sasl import sign_in
 
 if TYPE_CHECKING:
     from pairbus.broker.host import NamespaceHost
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 bounded = BoundedLog(log)
-# While its namespace is being read again, or has more to commit than it may hold: how often a connection
-# looks whether that is over.
+# How often one looks whether its namespace has been read again, or has committed what it holds.
 BUSY_PAUSE = 0.02
 
 
@@ -69,10 +71,10 @@ class Peer(Direct):
         self._visitor = visitor
         self.access = Access(host.name)
         self.endpoints: dict[Link, LinkEndpoint] = {}
-        self._answers: dict[Link, AnswerEndpoint] = {}
+        self._answers = AnswerLinks()
         self.machine = make_machine(host.name, host.amqp_limits, credits=host.credits, now=time.monotonic())
         self.buffer = host.read_buffer[:STRANGER_READ]
-        #: Enough for one turn waits to be written. Who was to get more of it is in `starved`.
+        #: Enough for one turn waits to be written. Links that were to get more are in `starved`.
         self.is_full = False
         self.starved: dict[LinkEndpoint, None] = {}
         self._transport: asyncio.Transport | None = None
@@ -80,7 +82,7 @@ class Peer(Direct):
         self._todo: deque[ProtocolEvent] = deque()
         self._output = 0
         self._is_busy = False  # something is left for the next turn
-        self._is_waiting = False  # for the disk
+        self._is_waiting = False  # for the disk, or for something to be decided
         self._is_clogged = False
         self._clogs = 0
         self._is_heavy = False  # something of what it is to be told waits
@@ -90,13 +92,12 @@ class Peer(Direct):
         self._is_stopped = False  # as a black hole does
         self._closing = False
         self.farewell = Farewell(self._hang_up)
+        self._heartbeat = Heartbeat(self.machine, self._beat)
         self._is_crowded_out = False
         # What is to be said when the turn is committed, and whether the line is then cut or closed.
         self._staged = b""
         self._is_cut = False
         self._is_last_word = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
 
     # -- the socket
 
@@ -141,6 +142,12 @@ class Peer(Direct):
         if self.host.is_loading or self.host.is_burdened:
             self._go_on_later(BUSY_PAUSE)
             return
+        self.host.time.catch_up()
+        if self.host.decisions.are_made:
+            self._is_waiting = True
+            self._go_on_later()
+            self.host.decisions.when_free(self._stop_waiting)
+            return
         now, is_stranger = time.monotonic(), not self.machine.trusted
         if is_stranger and (wait := self.host.allowance.wait(now)):
             self._go_on_later(wait)
@@ -149,7 +156,7 @@ class Peer(Direct):
         if is_stranger:
             self.host.allowance.spend(time.monotonic() - now)
         self.host.burdens.unfinished.note(self, self.machine.partial_bytes)
-        if self._todo or self._input or self.machine.has_more:
+        if self._is_waiting or self._todo or self._input or self.machine.has_more:
             self._go_on_later()
         elif not self._reads:
             self._adjust_reading()
@@ -166,7 +173,7 @@ class Peer(Direct):
         self._do(until)
 
     def _do(self, until: float) -> None:
-        todo, done = self._todo, 0
+        todo, done, decisions = self._todo, 0, self.host.decisions
         while todo:
             event = todo.popleft()
             noted = self.host.engine.noted
@@ -180,23 +187,48 @@ class Peer(Direct):
                 self._fail(error, noted)
                 return
             done += 1
-            if self.is_full or (not done & 15 and time.monotonic() >= until):
+            if self._is_waiting or decisions.are_made or self.is_full:
+                return
+            if (not done & 3 or type(event) is TransferReceived) and time.monotonic() >= until:
                 return
 
     def _await(self, absent: NotAtHand) -> None:
         """Do nothing more until this has been read."""
+        self._is_waiting = True
+        self.host.contents.bring_absent(absent, self.host.engine, self._stop_waiting)
 
-        def go_on() -> None:
+    def _stop_waiting(self) -> None:
+        self._is_waiting = False
+        self._work()
+
+    def at_length(self, event: ProtocolEvent, act: Callable[[], T], then: Callable[[T], None], /) -> None:
+        """Do for an event what may take long; nothing more is done for this client before it is done."""
+        noted, is_late = 0, False
+
+        def perform() -> T:
+            nonlocal noted
+            noted = self.host.engine.noted
+            return act()
+
+        def conclude(outcome: Callable[[], T]) -> None:
             self._is_waiting = False
-            self._work()
+            try:
+                then(outcome())
+            except NotAtHand as absent:
+                self._todo.appendleft(event)
+                self._await(absent)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
+                self._fail(error, noted)
+            self.host.touch(self)
+            if is_late:  # behind those who have waited for its end
+                asyncio.get_running_loop().call_soon(self._work)
 
         self._is_waiting = True
-        self.host.contents.bring_absent(absent, self.host.engine, go_on)
+        self.host.decisions.make(perform, conclude)
+        is_late = True
 
     def _go_on_later(self, wait: float = 0.0) -> None:
-        """In the next turn, or when what is to be said has left, to which `flush` sees, or what is to be read
-        has come.
-        """
+        """In the next turn, or when what is to be said has left, or what is waited for has come."""
         self._is_busy = True
         self._adjust_reading()
         if not (self.is_full or self._is_waiting):
@@ -273,13 +305,15 @@ class Peer(Direct):
         self._visitor.leave()
         self._todo.clear()
         self.starved.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._heartbeat.stop()
+        self.host.decisions.when_free(self._let_go)
+        self.host.part(self)
+
+    def _let_go(self) -> None:
         try:
             self._drop_endpoints()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
             self.host.refuse_turn(error)
-        self.host.part(self)
 
     @property
     def is_open(self) -> bool:
@@ -314,7 +348,7 @@ class Peer(Direct):
             self._weigh()
         if self.is_full and not self._is_clogged and not self.machine.is_held_up:
             self._relieve()
-        self._arm_timer()
+        self._heartbeat.arm()
 
     def _weigh(self) -> None:
         """Tell how much waits until this client reads it, or opens its windows."""
@@ -351,34 +385,21 @@ class Peer(Direct):
             if transport.get_write_buffer_size():
                 self.host.later(self._visitor.limits.read_timeout, self.reset)
 
-    def _arm_timer(self) -> None:
-        """Come back for the next heartbeat or time-out. Both mostly move away: a timer may come too early."""
-        due = self.machine.next_deadline
-        if due is not None and due < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = due
-            wait = max(0.0, due - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
-
-    def _tick(self) -> None:
-        self._timer, self._timer_at = None, math.inf
-        self._handle(self.machine.tick(time.monotonic()))
+    def _beat(self, events: list[ProtocolEvent]) -> None:
+        """Do what did not come with a read, its end. A mere heartbeat lets nothing be done that waits."""
+        self._todo.extend(events)
+        if events and not self._is_waiting:
+            self.host.decisions.when_free(lambda: self._do(math.inf))
         self.host.touch(self)
 
-    def doom(self) -> None:
-        """Cut the line at the end of the turn, so that what it said is committed but its answers are lost."""
-        self._doomed = True
-
     def delay_of_answer(self, path: str) -> float:
-        """How much later than usual the answer to this send leaves. It may be lost, and the line with it."""
-        faults = self.host.faults
-        if not faults.any:
-            return 0.0
-        now = self.host.now()
-        if faults.drops(path, now):
-            self.doom()
-        return faults.delay(path, now)
+        """How much later than usual the answer to this send leaves. It may be lost, and the line with it: cut
+        at the end of the turn, so that what it said is committed.
+        """
+        faults, now = self.host.faults, self.host.now()
+        if faults.any and faults.drops(path, now):
+            self._doomed = True
+        return faults.delay(path, now) if faults.any else 0.0
 
     def later(self, seconds: float, act: Callable[[], None]) -> None:
         """Say something after a while, if the line is there then."""
@@ -405,7 +426,7 @@ class Peer(Direct):
         self.farewell.is_due = lingers and self.machine.remote_open is not None
         self._closing = True
         self._todo.clear()
-        self._drop_endpoints()
+        self.host.decisions.when_free(self._drop_endpoints)
         if self._is_held:
             self.reset()  # a mute line says no goodbye
         else:
@@ -436,11 +457,6 @@ class Peer(Direct):
 
     # -- events of the machine
 
-    def _handle(self, events: list[ProtocolEvent]) -> None:
-        """Do what did not come with a read, and has no others before it."""
-        self._todo.extend(events)
-        self._do(math.inf)
-
     def _fail(self, error: Exception, noted: int) -> None:
         """Something went wrong that nobody foresaw: the turn is refused, or this connection alone ends."""
         if not self.host.undo_half(error, noted):
@@ -448,18 +464,9 @@ class Peer(Direct):
             self.close(AmqpError(conditions.INTERNAL_ERROR, "The broker failed on this connection.", {}))
 
     def _on_sasl_init(self, event: SaslInitReceived) -> None:
-        if event.mechanism != "PLAIN":
-            # Who comes without a name may connect, but attaches nothing before it has put a token.
-            self._todo.extend(self.machine.sasl_outcome(True))
-            return
-        try:
-            self.take_grant(check_plain(event.initial_response or b"", policies=self.host.policies), "")
-        except TokenRejected as rejected:
-            bounded.tell(logging.WARNING, "sasl refused", {**self._fields(), "reason": str(rejected)})
-            self._todo.extend(self.machine.sasl_outcome(False))
-            self._closing = True
-        else:
-            self._todo.extend(self.machine.sasl_outcome(True))
+        is_welcome = sign_in(event, self.host.policies, self.take_grant, self._fields())
+        self._todo.extend(self.machine.sasl_outcome(is_welcome))
+        self._closing = self._closing or not is_welcome
 
     def _on_opened(self, event: Opened) -> None:
         info = self.host.connections.introduce(
@@ -486,12 +493,12 @@ class Peer(Direct):
     def _on_received(self, event: TransferReceived) -> None:
         endpoint = self._attentive(event.link)
         if endpoint is not None:
-            endpoint.on_received(event)
+            endpoint.take_messages(event, self._todo)
 
     def _on_settled(self, event: Settled) -> None:
         endpoint = self._attentive(event.link)
         if endpoint is not None:
-            endpoint.on_settled(event)
+            endpoint.take_settlements(event, self._todo)
 
     def _attentive(self, link: Link) -> LinkEndpoint | None:
         """What stands behind a link, unless its entity is mute: then what was asked is lost."""
@@ -517,22 +524,26 @@ class Peer(Direct):
             bounded.tell(logging.WARNING, "connection ended by a protocol error", fields)
             self.farewell.is_due = self.machine.remote_open is not None
         self._closing = True
-        self._drop_endpoints()
+        self.host.decisions.when_free(self._drop_endpoints)
 
     # -- links
 
     def add(self, endpoint: LinkEndpoint) -> None:
         """Let `endpoint` stand behind its link."""
         self.endpoints[endpoint.link] = endpoint
+        self.host.objections.enter(endpoint, self)
         if isinstance(endpoint, AnswerEndpoint):
-            self._answers[endpoint.link] = endpoint
+            self._answers.add(endpoint)
 
     def forget(self, link: Link) -> None:
         """A link is gone: so is what stood behind it."""
         endpoint = self.endpoints.pop(link, None)
-        if endpoint is not None:
-            self._answers.pop(link, None)
-            endpoint.on_detached()
+        if endpoint is None:
+            return
+        self.host.objections.leave(endpoint)
+        if isinstance(endpoint, AnswerEndpoint):
+            self._answers.remove(endpoint)
+        endpoint.on_detached()
 
     def detach(self, endpoint: LinkEndpoint, error: AmqpError) -> None:
         """Close one link with an error."""
@@ -541,17 +552,8 @@ class Peer(Direct):
         self.host.touch(self)
 
     def find_answers(self, address: str) -> FindAnswers:
-        """How a node finds the link for its answers: the one named by reply-to, else the newest on its own
-        address.
-        """
-
-        def find(reply_to: str | None) -> AnswerEndpoint | None:
-            links = self._answers.values()
-            named = [endpoint for endpoint in links if reply_to and target_of(endpoint.link) == reply_to]
-            here = [endpoint for endpoint in links if endpoint.address == address]
-            return next(reversed(named or here), None)
-
-        return find
+        """How a node finds the link for its answers."""
+        return self._answers.finder(address)
 
     def take_grant(self, grant: Grant, audience: str) -> None:
         """A token was shown: the client is no stranger any more. If it gives less than the one before, links
@@ -569,9 +571,7 @@ class Peer(Direct):
 
     def detach_unauthorized(self, now: float) -> None:
         """A link lives no longer than the token that it was attached with, and as long as that allows it."""
-        text = (
-            "The token has expired, or a newer one allows less. Put a token with the claim on $cbs in time."
-        )
+        text = "The token has expired, or a newer one allows less. Put one with the claim on $cbs in time."
         error = AmqpError(conditions.UNAUTHORIZED, text, {})
         for endpoint in list(self.endpoints.values()):
             needed = endpoint.needs

@@ -3,20 +3,22 @@
 The answer is only queued here. It leaves with the rest of the turn, after the store has committed it.
 """
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from pairbus import conditions
 from pairbus.amqp.errors import DecodeError
-from pairbus.amqp.events import TransferReceived
+from pairbus.amqp.events import ProtocolEvent, TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import scan
 from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected
 from pairbus.broker.counters import OperationKind
+from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
 from pairbus.fault_kinds import ClientAction
 
-from .endpoint import LinkEndpoint, whole_payload
+from .endpoint import LinkEndpoint, take_run, whole_payload
 
 if TYPE_CHECKING:
     from .peer import Peer
@@ -27,6 +29,8 @@ BATCH_FORMAT = 0x80013700
 SEND_CREDIT = 5000
 # As many as the service takes. A batch comes in whole or not at all, and everybody waits meanwhile.
 MOST_IN_BATCH = 4500
+# Bytes of a batch that is taken apart in a moment, however small its messages are.
+_SHORT = 4096
 
 
 class ReceivingEndpoint(LinkEndpoint):
@@ -50,8 +54,68 @@ class ReceivingEndpoint(LinkEndpoint):
         """Whether the client waits for something on this link."""
         return False
 
+    def take_messages(self, first: TransferReceived, todo: deque[ProtocolEvent]) -> None:
+        run = [first] if self._host.engine.is_wide(self.path) else take_run(first, todo)
+        if len(run) > 1:
+            self._take_all(run)
+        else:
+            self.on_received(first)
+
+    def _take_all(self, events: list[TransferReceived]) -> None:
+        """Take messages, no batches, that came one behind the other; each is taken or refused for itself. All
+        are read before the engine gets the first: what goes wrong in reading has then changed nothing.
+        """
+        host, path = self._host, self.path
+        if host.faults.any:
+            for event in events:
+                if self.link.is_alive:
+                    self.on_received(event)
+            return
+        now, send = host.now(), host.engine.send
+        taken: list[TransferReceived] = []
+        pings: list[int] = []
+        for event, message in [(event, _read(event)) for event in events]:
+            try:
+                if isinstance(message, DecodeError):
+                    raise message
+                send(path, (message,), now)
+            except (Refused, DecodeError) as refusal:
+                self._accept(taken, pings)
+                taken, pings = [], []
+                self._count_refused(event, [])
+                self._refuse(event, AmqpError(refusal.condition, refusal.description, {}))
+                if not self.link.is_alive:
+                    return
+                continue
+            taken.append(event)
+            if message.is_ping:
+                pings.append(len(event.payload))
+        self._accept(taken, pings)
+
+    def _accept(self, events: list[TransferReceived], pings: list[int]) -> None:
+        """Answer messages that are taken, and count them; some of them may be pings."""
+        count, connection = self._host.counters.count_all, self._peer.name
+        sizes = [len(event.payload) for event in events]
+        self._host.uncommitted += sum(sizes)
+        for size in pings:
+            sizes.remove(size)
+        count(self.path, connection, kind=OperationKind.SEND, sizes=sizes)
+        count(self.path, connection, kind=OperationKind.PING, sizes=pings)
+        self.link.settle_all([event.delivery_id for event in events if not event.settled], ACCEPTED)
+        self._grant(len(events))
+
     def on_received(self, event: TransferReceived) -> None:
         """Take a message or a batch, whole or not at all."""
+        is_long = event.message_format == BATCH_FORMAT and len(event.payload) > _SHORT
+        if is_long or self._host.engine.is_wide(self.path):
+            self._peer.at_length(
+                event, lambda: self._take(event), lambda refused: self._conclude(event, refused)
+            )
+        else:
+            self._conclude(event, self._take(event))
+
+    def _take(self, event: TransferReceived) -> AmqpError | None:
+        """Why it is refused, if it is."""
         host, now = self._host, self._host.now()
         messages: list[Incoming] = []
         try:
@@ -60,11 +124,11 @@ class ReceivingEndpoint(LinkEndpoint):
             host.engine.send(self.path, messages, now)
             host.uncommitted += _size(event)
         except Refused as refused:
-            self._refuse(event, messages, AmqpError(refused.condition, refused.description, {}))
-            return
+            self._count_refused(event, messages)
+            return AmqpError(refused.condition, refused.description, {})
         except DecodeError as error:
-            self._refuse(event, messages, AmqpError(error.condition, error.description, {}))
-            return
+            self._count_refused(event, messages)
+            return AmqpError(error.condition, error.description, {})
         count, connection = host.counters.count, self._peer.name
         for message in messages:
             count(
@@ -73,6 +137,13 @@ class ReceivingEndpoint(LinkEndpoint):
                 kind=OperationKind.PING if message.is_ping else OperationKind.SEND,
                 size=message.size,
             )
+            breathe()
+        return None
+
+    def _conclude(self, event: TransferReceived, refused: AmqpError | None) -> None:
+        if refused is not None:
+            self._refuse(event, refused)
+            return
         delay = self._peer.delay_of_answer(self.path)
         if delay > 0:
             self._peer.later(delay, lambda: self._answer(event, ACCEPTED))
@@ -86,11 +157,14 @@ class ReceivingEndpoint(LinkEndpoint):
             if error is not None:
                 raise Refused(error.condition, error.description or "")
 
-    def _refuse(self, event: TransferReceived, messages: list[Incoming], error: AmqpError) -> None:
+    def _count_refused(self, event: TransferReceived, messages: list[Incoming]) -> None:
         for size in [message.size for message in messages] or [_size(event)]:
             self._host.counters.count(self.path, self._peer.name, kind=OperationKind.SEND_REFUSED, size=size)
-        if event.settled:
-            # Nobody waits for an answer; a closed link is the only way to tell.
+            breathe()
+
+    def _refuse(self, event: TransferReceived, error: AmqpError) -> None:
+        if event.settled or error.condition == conditions.NOT_IMPLEMENTED:
+            # Nobody waits for an answer, or there was no message; a closed link is the only way to tell.
             self._peer.detach(self, error)
         else:
             self._answer(event, Rejected(error))
@@ -98,7 +172,11 @@ class ReceivingEndpoint(LinkEndpoint):
     def _answer(self, event: TransferReceived, state: Accepted | Rejected) -> None:
         if not event.settled:
             self.link.settle(event.delivery_id, state, joins=True)
-        self._since_flow += 1
+        self._grant(1)
+
+    def _grant(self, used: int) -> None:
+        """So much credit was used: have some again in time."""
+        self._since_flow += used
         if self._since_flow >= SEND_CREDIT // 2:
             self._since_flow = 0
             self.link.flow(SEND_CREDIT)
@@ -108,8 +186,17 @@ def _size(event: TransferReceived) -> int:
     return event.dropped or len(event.payload if event.view is None else event.view)
 
 
+def _read(event: TransferReceived) -> Incoming | DecodeError:
+    try:
+        return _parse(event)[0]
+    except DecodeError as error:
+        return error
+
+
 def _parse(event: TransferReceived) -> list[Incoming]:
     payload = whole_payload(event)
+    if not payload:
+        raise DecodeError("A message has sections, a body at least.", conditions.NOT_IMPLEMENTED)
     if event.message_format != BATCH_FORMAT:
         return [Incoming.parse(payload)]
     if isinstance(payload, memoryview):
@@ -124,4 +211,8 @@ def _parse(event: TransferReceived) -> list[Incoming]:
             f"The batch has {len(parts)} messages, more than the {MOST_IN_BATCH} that are allowed. "
             "Send fewer at once.",
         )
-    return [Incoming.parse(part) for part in parts]
+    messages = []
+    for part in parts:
+        messages.append(Incoming.parse(part))
+        breathe()
+    return messages

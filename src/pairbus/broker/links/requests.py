@@ -9,12 +9,12 @@ A request that cannot be read has no id that an answer could carry: it is reject
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pairbus.amqp.errors import DecodeError
-from pairbus.amqp.events import LinkFlowed, TransferReceived
+from pairbus.amqp.events import LinkFlowed, ProtocolEvent, TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import (
     VALUE_MARK,
@@ -29,7 +29,9 @@ from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected
 from pairbus.amqp.pieces import Pieces, encode_in_pieces
 
 from .endpoint import LinkEndpoint, whole_payload
+from .machine import target_of
 
+T = TypeVar("T")
 # Credit for requests. A client has one or two under way; this many never make it wait.
 REQUEST_CREDIT = 100
 # A client that asks and asks but grants no credit for the answers loses the oldest ones, not our memory.
@@ -65,7 +67,7 @@ class Answer:
     is_large: bool = False
 
 
-Service = Callable[[NodeRequest], Answer | None]
+Service = Callable[[NodeRequest], Answer]
 
 
 class Node(Protocol):
@@ -75,11 +77,16 @@ class Node(Protocol):
 
     def failure(self) -> Answer:
         """What is said when something goes wrong that nobody foresaw."""
-        ...
 
 
 FindAnswers = Callable[[str | None], "AnswerEndpoint | None"]
 Later = Callable[[float, Callable[[], None]], None]
+
+
+class AtLength(Protocol):
+    """Does for an event what may take long, and then says so."""
+
+    def __call__(self, event: ProtocolEvent, act: Callable[[], T], then: Callable[[T], None], /) -> None: ...
 
 
 class AnswerEndpoint(LinkEndpoint):
@@ -118,15 +125,60 @@ class AnswerEndpoint(LinkEndpoint):
             self.link.send(payload, tag=self._next_tag.to_bytes(8, "big"), settled=True)
 
 
+class AnswerLinks:
+    """Those of a connection, by where they lead and by the node that they are of: a pump has a thousand."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str | None], dict[Link, AnswerEndpoint]] = {}
+
+    def __iter__(self) -> Iterator[AnswerEndpoint]:
+        return (one for (kind, _), some in self._found.items() if kind == "at" for one in some.values())
+
+    def add(self, endpoint: AnswerEndpoint) -> None:
+        for key in _keys(endpoint):
+            self._found.setdefault(key, {})[endpoint.link] = endpoint
+
+    def remove(self, endpoint: AnswerEndpoint) -> None:
+        for key in _keys(endpoint):
+            del self._found[key][endpoint.link]
+            if not self._found[key]:
+                del self._found[key]
+
+    def finder(self, address: str) -> FindAnswers:
+        """How a node finds the link for its answers: the one named by reply-to, else the newest on its own
+        address.
+        """
+
+        def find(reply_to: str | None) -> AnswerEndpoint | None:
+            named = self._found.get(("to", reply_to)) if reply_to else None
+            here = named or self._found.get(("at", address), {})
+            return next(reversed(here.values()), None)
+
+        return find
+
+
+def _keys(endpoint: AnswerEndpoint) -> tuple[tuple[str, str | None], ...]:
+    return ("to", target_of(endpoint.link)), ("at", endpoint.address)
+
+
 class RequestEndpoint(LinkEndpoint):
     """Our end of the link on which requests arrive for a node."""
 
-    __slots__ = ("_find_answers", "_later", "_service", "_taken")
+    __slots__ = ("_at_length", "_find_answers", "_later", "_service", "_taken")
 
     def __init__(
-        self, link: Link, service: Service, find_answers: FindAnswers, *, later: Later, path: str = ""
+        self,
+        link: Link,
+        service: Service,
+        find_answers: FindAnswers,
+        *,
+        later: Later,
+        at_length: AtLength | None = None,
+        path: str = "",
     ) -> None:
+        """Without `at_length`, no request takes long."""
         super().__init__(link, path=path)
+        self._at_length = at_length
         self._service = service
         self._find_answers = find_answers
         self._later = later
@@ -138,11 +190,25 @@ class RequestEndpoint(LinkEndpoint):
         except DecodeError as error:
             self._take(event, Rejected(AmqpError(error.condition, error.description, {})))
             return
+        if self._at_length is None:
+            self._conclude(event, request, *self._answer(request))
+        else:
+            self._at_length(
+                event, lambda: self._answer(request), lambda given: self._conclude(event, request, *given)
+            )
+
+    def _answer(self, request: NodeRequest) -> tuple[bytes | Pieces, float]:
+        """The answer as it is sent, and how much later than usual."""
         answer = self._service(request)
+        return _write(answer, request.asked.message_id), answer.delay
+
+    def _conclude(
+        self, event: TransferReceived, request: NodeRequest, answer: bytes | Pieces, delay: float
+    ) -> None:
         self._take(event, ACCEPTED)
-        if answer is not None and answer.delay > 0:
-            self._later(answer.delay, lambda: self._reply(request, answer))
-        elif answer is not None:
+        if delay > 0:
+            self._later(delay, lambda: self._reply(request, answer))
+        else:
             self._reply(request, answer)
 
     def _take(self, event: TransferReceived, outcome: Accepted | Rejected) -> None:
@@ -153,10 +219,10 @@ class RequestEndpoint(LinkEndpoint):
             self._taken = 0
             self.link.flow(REQUEST_CREDIT)
 
-    def _reply(self, request: NodeRequest, answer: Answer) -> None:
+    def _reply(self, request: NodeRequest, answer: bytes | Pieces) -> None:
         answers = self._find_answers(request.asked.reply_to)
         if answers is not None:
-            answers.send(_write(answer, request.asked.message_id))
+            answers.send(answer)
 
 
 def _read(payload: bytes) -> NodeRequest:

@@ -8,15 +8,9 @@ from typing import Any
 
 from pairbus import conditions
 from pairbus.amqp.types import Described, Timestamp, ULong
+from pairbus.broker.engine import filters
+from pairbus.broker.engine.actions import SqlAction
 from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.filters import (
-    CorrelationFilter,
-    FalseFilter,
-    Filter,
-    SqlAction,
-    SqlFilter,
-    TrueFilter,
-)
 from pairbus.broker.engine.rules import Rule
 
 from .wire import milliseconds
@@ -52,15 +46,15 @@ def encode_rule(rule: Rule) -> Described:
     return Described(_RULE, [_encode_filter(rule.filter), action, rule.name, created])
 
 
-def _encode_filter(rule_filter: Filter) -> Described:
+def _encode_filter(rule_filter: filters.Filter) -> Described:
     match rule_filter:
-        case TrueFilter():
+        case filters.TrueFilter():
             return Described(_TRUE_FILTER, [])
-        case FalseFilter():
+        case filters.FalseFilter():
             return Described(_FALSE_FILTER, [])
-        case SqlFilter():
+        case filters.SqlFilter():
             return Described(_SQL_FILTER, [rule_filter.expression, _SQL_COMPATIBILITY])
-        case CorrelationFilter():
+        case filters.CorrelationFilter():
             fields = [getattr(rule_filter, name) for name in _CORRELATION_FIELDS]
             return Described(_CORRELATION_FILTER, [*fields, dict(rule_filter.properties)])
 
@@ -79,24 +73,24 @@ def decode_rule(name: str, description: Any, *, created_at: float) -> Rule:
     )
 
 
-def _decode_filter(description: dict[Any, Any]) -> Filter:
+def _decode_filter(description: dict[Any, Any]) -> filters.Filter:
     if isinstance(sql := description.get("sql-filter"), dict):
-        return SqlFilter(expression=str(sql.get("expression")))
+        return filters.SqlFilter(expression=str(sql.get("expression")))
     if isinstance(correlation := description.get("correlation-filter"), dict):
         return _decode_correlation(correlation)
     if description.get("false-filter") is not None:
-        return FalseFilter()
-    return TrueFilter()
+        return filters.FalseFilter()
+    return filters.TrueFilter()
 
 
-def _decode_correlation(fields: dict[Any, Any]) -> CorrelationFilter:
+def _decode_correlation(fields: dict[Any, Any]) -> filters.CorrelationFilter:
     """The wire's names are ours with dashes, but for `label`, which is the subject."""
     given = {str(key).replace("-", "_"): value for key, value in fields.items()}
     given["subject"] = given.get("subject", given.get("label"))
     properties = given.get("properties") or {}
     if not isinstance(properties, dict):
         raise Refused(conditions.ARGUMENT_ERROR, "The properties of a correlation filter are a map.")
-    return CorrelationFilter(
+    return filters.CorrelationFilter(
         **{name: _text(given.get(name)) for name in _CORRELATION_FIELDS},
         properties={str(key): value for key, value in properties.items()},
     )

@@ -14,22 +14,33 @@ Rules
    its messages back.
 """
 
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pairbus import conditions, words
-from pairbus.amqp.events import LinkFlowed, Settled
+from pairbus.amqp.events import LinkFlowed, ProtocolEvent, Settled
 from pairbus.amqp.link import Link
-from pairbus.amqp.performatives import Accepted, AmqpError, DeliveryOutcome, Modified, Rejected, Released
+from pairbus.amqp.performatives import (
+    ACCEPTED,
+    Accepted,
+    AmqpError,
+    DeliveryOutcome,
+    Modified,
+    Rejected,
+    Released,
+)
 from pairbus.broker.contents import check_at_hand
 from pairbus.broker.counters import OperationKind
+from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.results import Handout
 from pairbus.broker.engine.sessions import SessionLock
 
-from .endpoint import LinkEndpoint
+from .endpoint import LinkEndpoint, take_completions
 from .pace import MOST_OUTPUT
-from .wire import render_delivery
+from .wire import delivery_tag, render_delivery
 
 if TYPE_CHECKING:
     import uuid
@@ -41,6 +52,8 @@ _REJECTED_ECHO = Rejected(None)
 # or fewer the next time. Where there may be large ones these are always few: all of them are in memory then.
 _MANY_AT_ONCE, _FEW_AT_ONCE = 64, 2
 _LARGE = 1 << 20
+# Messages that are settled, or given back, in a moment.
+_FEW_SETTLED = 64
 
 
 class SendingEndpoint(LinkEndpoint):
@@ -115,7 +128,7 @@ class SendingEndpoint(LinkEndpoint):
             except Refused as refused:  # the session's lock has just ended, or the entity was just disabled
                 self.peer.detach(self, AmqpError(refused.condition, refused.description, {}))
                 return 0
-            size = sum(self._send(delivery) for delivery in deliveries)
+            size = self._send_all(deliveries)
             left += len(deliveries)
             if size:
                 self.peer.spend(size)
@@ -146,7 +159,9 @@ class SendingEndpoint(LinkEndpoint):
     @property
     def may_finish_drain(self) -> bool:
         """Whether all that there is credit for has left, or there is no more."""
-        return self.draining and not self._is_waiting and self not in self.peer.starved
+        if not self.draining or self._is_waiting or self in self.peer.starved:
+            return False
+        return self.link.credit <= 0 or self.link.sendable > 0  # or it waits for the client's window
 
     def finish_drain(self) -> None:
         """Tell a draining receiver that there is no more."""
@@ -170,12 +185,47 @@ class SendingEndpoint(LinkEndpoint):
         self._granted = event.credit > 0
         self._delivered_in_grant = False
 
+    def take_settlements(self, first: Settled, todo: deque[ProtocolEvent]) -> None:
+        run = take_completions(first, todo)
+        if len(run) > 1:
+            self._complete_all(run)
+        else:
+            self.on_settled(first)
+
+    def _complete_all(self, events: list[Settled]) -> None:
+        """The other side has completed deliveries, in frames of their own."""
+        now, unsettled, complete = self._host.now(), self._unsettled, self.queue.complete
+        completed = 0
+        for event in events:
+            (delivery_id,) = event.delivery_ids
+            delivery = unsettled.pop(delivery_id, None)
+            if delivery is None or delivery.lock_token is None:
+                continue
+            completed += 1
+            echo: DeliveryOutcome = ACCEPTED
+            try:
+                complete(delivery.lock_token, now)
+            except Refused as refused:
+                echo = Rejected(AmqpError(refused.condition, refused.description, {}))
+            if not event.settled:
+                self.link.settle(delivery_id, echo)
+        sizes = [0] * completed
+        self._host.counters.count_all(self.path, self.peer.name, kind=OperationKind.COMPLETE, sizes=sizes)
+
     def on_settled(self, event: Settled) -> None:
+        forwards = self.queue.settings.forward_dead_lettered_messages_to is not None
+        if forwards or len(event.delivery_ids) > _FEW_SETTLED:
+            self.peer.at_length(event, lambda: self._settle_all(event), lambda _: None)
+        else:
+            self._settle_all(event)
+
+    def _settle_all(self, event: Settled) -> None:
         now, joins = self._host.now(), len(event.delivery_ids) > 1
         if type(event.state) is not Accepted:
             self._have_at_hand(event.delivery_ids)
         for delivery_id in event.delivery_ids:
             delivery = self._unsettled.pop(delivery_id, None)
+            breathe()
             if delivery is None or delivery.lock_token is None:
                 continue
             echo = self._settle(delivery.lock_token, event.state, now)
@@ -186,13 +236,9 @@ class SendingEndpoint(LinkEndpoint):
         """What is not completed may go to the dead letters, or get other properties, for which its content is
         needed; NotAtHand if that has to be read first.
         """
-        found = (self._unsettled.get(delivery_id) for delivery_id in delivery_ids)
-        locked = [
-            delivery.message
-            for delivery in found
-            if delivery is not None and delivery.message.lock_token == delivery.lock_token
-        ]
-        check_at_hand(self.queue, locked)
+        found = map(self._unsettled.get, delivery_ids)
+        tokens = (delivery.lock_token for delivery in found if delivery is not None)
+        check_at_hand(self.queue, self.queue.locked(token for token in tokens if token is not None))
 
     def on_room(self) -> None:
         self._host.consumers.want(self)
@@ -202,20 +248,39 @@ class SendingEndpoint(LinkEndpoint):
         self._end_grant()
         self._host.consumers.leave(self)
         if self.session is not None:
-            self.queue.release_session(self.session, self._host.now())
+            self._release(self.session)
             self.session = None
+
+    def _release(self, session: SessionLock) -> None:
+        """Give back the messages of a session, of which there may be many."""
+
+        def conclude(released: Callable[[], None]) -> None:
+            try:
+                released()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
+                self._host.refuse_turn(error)
+
+        now = self._host.now()
+        if len(self._unsettled) > _FEW_SETTLED:
+            self._host.decisions.make(lambda: self.queue.release_session(session, now), conclude)
+        else:
+            self._host.decisions.when_free(lambda: self.queue.release_session(session, now))
 
     # -- inside
 
-    def _send(self, delivery: Handout) -> int:
-        payload, token = render_delivery(delivery), delivery.lock_token
-        self._delivered_in_grant = True
-        self._count(OperationKind.DELIVERY, len(payload))
-        if token is None:
-            self.link.send(payload, tag=b"", settled=True)
-        else:
-            self._unsettled[self.link.send(payload, tag=token.bytes_le)] = delivery
-        return len(payload)
+    def _send_all(self, deliveries: list[Handout]) -> int:
+        """Write deliveries; how many bytes."""
+        send, unsettled, sizes = self.link.send, self._unsettled, []
+        for delivery in deliveries:
+            payload, token = render_delivery(delivery), delivery.lock_token
+            sizes.append(len(payload))
+            if token is None:
+                send(payload, tag=b"", settled=True)
+            else:
+                unsettled[send(payload, tag=delivery_tag(token))] = delivery
+        self._delivered_in_grant |= bool(sizes)
+        self._host.counters.count_all(self.path, self.peer.name, kind=OperationKind.DELIVERY, sizes=sizes)
+        return sum(sizes)
 
     def _end_grant(self) -> None:
         if self._granted and not self._delivered_in_grant:
@@ -253,8 +318,8 @@ class SendingEndpoint(LinkEndpoint):
                 self.queue.release(token, now)
                 return Released()
 
-    def _count(self, kind: OperationKind, size: int = 0) -> None:
-        self._host.counters.count(self.path, self.peer.name, kind=kind, size=size)
+    def _count(self, kind: OperationKind) -> None:
+        self._host.counters.count(self.path, self.peer.name, kind=kind)
 
 
 def _changes(given: Any) -> dict[str, Any] | None:

@@ -9,9 +9,12 @@ runs once a delivery.
 
 import struct
 from functools import lru_cache
+from uuid import UUID
 
 from pairbus import words
-from pairbus.amqp.codec import encode, skip
+from pairbus.amqp.decoding import skip
+from pairbus.amqp.encoding import encode
+from pairbus.amqp.message import Header, encode_header
 from pairbus.amqp.pieces import Pieces
 from pairbus.amqp.types import Symbol
 from pairbus.broker.engine.message import Content, MessageState, StoredMessage
@@ -30,15 +33,23 @@ _SEQUENCE = encode(Symbol(words.SEQUENCE_NUMBER)) + b"\x81"
 _ENQUEUED = encode(Symbol(words.ENQUEUED_TIME)) + b"\x83"
 _LOCKED = encode(Symbol(words.LOCKED_UNTIL)) + b"\x83"
 _ENQUEUED_SEQUENCE = encode(Symbol(words.ENQUEUED_SEQUENCE_NUMBER)) + b"\x81"
+# These three alone are what nearly every delivery has.
+_USUAL_LENGTH = len(_SEQUENCE) + len(_ENQUEUED) + len(_LOCKED) + 24
+_USUAL_ANNOTATIONS = _ANNOTATIONS + b"\xc1" + bytes((_USUAL_LENGTH + 1, 6)) + _SEQUENCE
+_usual_annotations = struct.Struct(f">{len(_USUAL_ANNOTATIONS)}sq{len(_ENQUEUED)}sq{len(_LOCKED)}sq").pack
 _STATE = encode(Symbol(words.MESSAGE_STATE))
 _DEFERRED, _SCHEDULED = _STATE + b"\x54\x01", _STATE + b"\x54\x02"
 _PARTITION_KEY = encode(Symbol(words.PARTITION_KEY))
 _SOURCE = encode(Symbol(words.DEAD_LETTER_SOURCE))
-_NULL, _USUAL_PRIORITY = b"\x40", 4
+_read_big, _write_little = struct.Struct(">IHH8s").unpack, struct.Struct("<IHH8s").pack
 _long = struct.Struct(">q").pack
-_uint = struct.Struct(">I").pack
 _map32 = struct.Struct(">II").pack
 _read_map32 = struct.Struct(">II").unpack_from
+
+
+def delivery_tag(token: UUID) -> bytes:
+    """A lock token as the service writes it into the tag of a delivery: as `bytes_le`, made for each."""
+    return _write_little(*_read_big(token.int.to_bytes(16, "big")))
 
 
 def milliseconds(seconds: float) -> int:
@@ -57,7 +68,8 @@ def render_delivery(delivery: Handout) -> bytes | Pieces:
     if token is None:
         lock, locked_until = _NO_LOCK_ANNOTATIONS, None
     else:
-        lock, locked_until = _LOCK_ANNOTATIONS + token.bytes, delivery.locked_until
+        lock = _LOCK_ANNOTATIONS + token.int.to_bytes(16, "big")
+        locked_until = delivery.locked_until
     return _render(message, lock, locked_until)
 
 
@@ -78,7 +90,13 @@ def _render(
     is_large = isinstance(body, memoryview)
     rendered = b"".join(
         (
-            _header(content.durable, content.priority, content.ttl_ms, message.delivery_count),
+            _header(
+                content.durable,
+                content.priority,
+                content.ttl_ms,
+                content.first_acquirer,
+                message.delivery_count,
+            ),
             lock,
             _annotations(message, content, own, locked_until),
             content.properties_bytes,
@@ -90,22 +108,45 @@ def _render(
 
 
 @lru_cache(maxsize=4096)
-def _header(durable: bool | None, priority: int | None, ttl_ms: int | None, delivery_count: int) -> bytes:
-    """As the service writes it: what the sender left at its default is not there."""
-    fields = (
-        b"\x41" if durable else _NULL,
-        _NULL if priority in (None, _USUAL_PRIORITY) else b"\x50%c" % priority,
-        _NULL if ttl_ms is None else b"\x70" + _uint(ttl_ms),
-        _NULL,  # whether somebody else had it before is for the delivery count to tell
-        # 32 bits on the wire. Nobody buries a dead letter, however often it is abandoned.
-        b"\x70" + _uint(min(delivery_count, MOST_DELIVERIES)),
+def _header(
+    durable: bool | None,
+    priority: int | None,
+    ttl_ms: int | None,
+    first_acquirer: bool | None,
+    delivery_count: int,
+) -> bytes:
+    """As the service writes it: what the sender has said, also where that is the default, and no more. Nobody
+    is the first after somebody else.
+    """
+    return encode_header(
+        Header(
+            durable,
+            priority,
+            ttl_ms,
+            first_acquirer and not delivery_count,
+            # 32 bits on the wire. Nobody buries a dead letter, however often it is abandoned.
+            min(delivery_count, MOST_DELIVERIES),
+        )
     )
-    body = b"".join(fields)
-    return b"\x00\x53\x70\xc0%c%c" % (len(body) + 1, len(fields)) + body
 
 
 def _annotations(message: StoredMessage, content: Content, own: bytes, locked_until: float | None) -> bytes:
     """What the service says, and no more: clients that are tried against it count the annotations."""
+    if (
+        message.state is MessageState.ACTIVE
+        and locked_until is not None
+        and message.scheduled_for is None
+        and message.session_id is None
+        and not (own or content.enqueued_sequence_number or content.dead_letter_source)
+    ):
+        return _usual_annotations(
+            _USUAL_ANNOTATIONS,
+            message.sequence_number,
+            _ENQUEUED,
+            milliseconds(message.enqueued_at),
+            _LOCKED,
+            milliseconds(locked_until),
+        )
     pairs = [
         _SEQUENCE + _long(message.sequence_number),
         _ENQUEUED + _long(milliseconds(message.enqueued_at)),

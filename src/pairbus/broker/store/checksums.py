@@ -31,12 +31,38 @@ def properties_checksum(application_properties: bytes | bytearray) -> int:
     return crc32(application_properties)
 
 
-def record_checksum(*values: Any) -> int:
-    """Of all that is short of a message: key, turn, total, the checksums of its content and its properties,
-    state, delivery count, size, when it was enqueued, expires and is due, session id. Called for every
-    message.
+def record_checksum(
+    key: int,
+    turn: int,
+    total: int,
+    content: int,
+    properties: int,
+    state: int,
+    delivery_count: int,
+    size: int,
+    enqueued_at: float,
+    expires_at: float,
+    scheduled_for: float,
+    session_id: str | None,
+) -> int:
+    """Of all that is short of a message, the checksums of its content and its properties among it. Called for
+    every message.
     """
-    checksum, session_id = crc32(_pack_record(*values[:11])), values[11]
+    checksum = crc32(
+        _pack_record(
+            key,
+            turn,
+            total,
+            content,
+            properties,
+            state,
+            delivery_count,
+            size,
+            enqueued_at,
+            expires_at,
+            scheduled_for,
+        )
+    )
     return checksum if session_id is None else crc32(session_id.encode(), checksum ^ 1)
 
 

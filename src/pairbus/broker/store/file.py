@@ -3,7 +3,8 @@
 Rules
 1. A file is looked at read-only before anything is done to it. One that another program made, that a newer
    Pairbus made or that is no database is refused and left as it is, byte for byte. (Looking so sees no WAL;
-   therefore the shape is moved out of the WAL as soon as it is made, and is checked again after opening.)
+   therefore the shape is moved out of the WAL as soon as it is made, and is checked again after opening. Nor
+   is more than the head of the file looked at, since the rest may make no sense without the WAL.)
 2. One process has the file for as long as it is open, and one store in it; a second one is refused. The
    lock is the kernel's: it ends with the process, however that ends. It is that of the VFS `unix-excl`, by
    which connections of one process share the file; so stores of the same process are told apart here.
@@ -38,6 +39,11 @@ from .statements import load_migrations
 log = logging.getLogger(__name__)
 # "Pbus", as the first script says it.
 APPLICATION_ID = 0x50627573
+# Its device and its number there.
+FileIdentity = tuple[int, int]
+# Where the head of a SQLite file tells what it is, whose, and in which shape.
+_HEAD_SIZE, _MAGIC = 100, b"SQLite format 3\0"
+_SHAPE, _OWNER = slice(60, 64), slice(68, 72)
 # A broker that is being restarted may meet the last moments of the one before it.
 LOCK_PATIENCE = 2.0
 # Twice SQLite's own choice: a page of 4 KB holds three messages of 1 KB and wastes a fifth, and every page
@@ -180,6 +186,23 @@ def damage(path: Path, what: str) -> StoreDamaged:
     )
 
 
+def identity_of(path: Path) -> FileIdentity | None:
+    """Which file this is; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def moved_away(path: Path) -> StoreError:
+    """A file of a store that is in use is gone, or another one."""
+    return StoreError(
+        f"{path.name} was removed, moved or replaced while it was in use, and nothing more can be stored. "
+        "Put it back as it was and restart the broker; without it, what it held is lost."
+    )
+
+
 def wal_path(path: Path) -> Path:
     """Where the WAL of a store lies."""
     return path.with_name(f"{path.name}-wal")
@@ -200,8 +223,17 @@ def set_wal_aside(path: Path, turn: int) -> None:
 
 
 def _inspect(path: Path) -> None:
-    """Refuse a file that is not for us without touching it, and without needing room beside it."""
-    if path.exists() and path.stat().st_size > 0:
+    """Refuse a file that is not for us without touching it, and without needing room beside it.
+
+    A file that says so in its head is ours, whatever the rest looks like: a kill in the midst of a checkpoint
+    leaves one that makes sense only together with its WAL.
+    """
+    head = b""
+    with contextlib.suppress(OSError), path.open("rb") as file:  # SQLite finds the same, and tells it better
+        head = file.read(_HEAD_SIZE)
+    if head.startswith(_MAGIC) and head[_OWNER] == APPLICATION_ID.to_bytes(4, "big"):
+        _check_shape(path, int.from_bytes(head[_SHAPE], "big"))
+    elif head:
         uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:
             _check(database, path)
@@ -223,6 +255,10 @@ def _check(database: sqlite3.Connection, path: Path) -> None:
         raise StoreError(
             f"{path} is a database of another program. Move it away, or choose another data directory."
         )
+    _check_shape(path, version)
+
+
+def _check_shape(path: Path, version: int) -> None:
     known = len(load_migrations())
     if version > known:
         raise StoreError(

@@ -65,10 +65,10 @@ def message_row(key: int, message: StoredMessage, turn: int, total: int) -> tupl
     ends = _NEVER if expires_at is None else expires_at
     begins = _NOT_SCHEDULED if scheduled_for is None else scheduled_for
     state, size, body = int(message.state), message.size, content.body
-    durable, priority, ttl_ms = content.durable, content.priority, content.ttl_ms
+    priority, ttl_ms = content.priority, content.ttl_ms
     envelope = pack_envelope(
         content.enqueued_sequence_number,
-        -1 if durable is None else durable,
+        _pack_flags(content.durable, content.first_acquirer),
         -1 if priority is None else priority,
         -1 if ttl_ms is None else ttl_ms,
         content.hops,
@@ -105,7 +105,7 @@ def message_row(key: int, message: StoredMessage, turn: int, total: int) -> tupl
 
 def pack_envelope(
     enqueued_sequence_number: int,
-    durable: int,
+    flags: int,
     priority: int,
     ttl_ms: int,
     hops: int,
@@ -121,7 +121,7 @@ def pack_envelope(
     partition = b"" if partition_key is None else partition_key.encode()
     numbers = _ENVELOPE.pack(
         enqueued_sequence_number,
-        durable,
+        flags,
         priority,
         ttl_ms,
         hops,
@@ -194,20 +194,22 @@ def _check(written: int, sum_up: Callable[..., int], values: tuple[Any, ...], ke
 
 
 def _unpack_content(applied: bytes, envelope: bytes, body: Blob) -> Content:
-    (number, durable, priority, ttl_ms, hops, *lengths, _) = _ENVELOPE.unpack_from(envelope)
+    (number, flags, priority, ttl_ms, hops, *lengths, _) = _ENVELOPE.unpack_from(envelope)
     parts, at = [], _ENVELOPE.size
     for length in lengths:
         end = at + max(0, length)
         parts.append(envelope[at:end])
         at = end
     name, partition, source, annotations, properties = parts
+    durable, first_acquirer = _unpack_flags(flags)
     return Content(
         number,
         name.decode(),
         None if lengths[1] < 0 else partition.decode(),
-        None if durable < 0 else bool(durable),
+        durable,
         None if priority < 0 else priority,
         None if ttl_ms < 0 else ttl_ms,
+        first_acquirer,
         annotations,
         properties,
         applied,
@@ -215,6 +217,19 @@ def _unpack_content(applied: bytes, envelope: bytes, body: Blob) -> Content:
         source.decode() or None,
         hops,
     )
+
+
+def _pack_flags(durable: bool | None, first_acquirer: bool | None) -> int:
+    """Two fields of a header in a byte. Without the second it is -1, 0 or 1, as in stores that knew the first
+    alone.
+    """
+    first = -1 if durable is None else durable
+    return first if first_acquirer is None else first + (6 if first_acquirer else 3)
+
+
+def _unpack_flags(flags: int) -> tuple[bool | None, bool | None]:
+    second, first = divmod(flags + 1, 3)
+    return (None, False, True)[first], (None, False, True)[second]
 
 
 def sealed(*values: Any) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ Rules
 5. The last sequence number of a place is written for its first message, and then only when no message shows
    it: the newest message does, as long as it is there. A turn that only adds messages so writes to one
    table, which is half the work of a small turn. (Sub-queues give out no numbers, and have none written.)
-6. A commit that fails leaves the file, and this object, as they were before it.
+6. A commit that fails leaves the file, and this object, as they were; its traces in the WAL are written over.
 7. Turns are numbered, and messages counted. Each message tells the number of the turn that brought it and how
    many there were after it; a turn that brings none, or removes an entity, writes both into a row of their
    own. So the last turn always tells how much there must be, and a turn that only brings messages still
@@ -29,13 +29,14 @@ Rules
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.serials import NumberPool
+from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.events import (
     DuplicateForgotten,
@@ -54,10 +55,23 @@ from pairbus.broker.engine.events import (
 )
 from pairbus.broker.engine.message import Content, StoredMessage
 from pairbus.broker.errors import StoreDamaged, StoreError
+from pairbus.plumbing.ranges import ranges_of
 
 from .checksums import row_checksum
 from .counter import CommitCounter, Mark, counter_path
-from .file import close_database, damage, open_database, open_reader, read_error, set_wal_aside, store_error
+from .file import (
+    FileIdentity,
+    close_database,
+    damage,
+    identity_of,
+    moved_away,
+    open_database,
+    open_reader,
+    read_error,
+    set_wal_aside,
+    store_error,
+    wal_path,
+)
 from .rows import (
     LARGE_BODY,
     MOST_PLACES,
@@ -79,6 +93,7 @@ from .rows import (
 )
 from .statements import load_statements
 
+T = TypeVar("T")
 # What a row that is not as it was written makes of the functions that read it.
 UNREADABLE = (ValueError, TypeError, KeyError, DecodeError, Refused, RowDamaged)
 _ROWS_AT_ONCE = 1000
@@ -107,7 +122,9 @@ class SqliteStore:
         self._reader = open_reader(path)
         self._reading = threading.Lock()
         # Why nothing of the store can be trusted any more.
-        self._damage: StoreDamaged | None = None
+        self._damage: StoreError | None = None
+        # Which files these are, whatever their names say.
+        self._files: dict[Path, FileIdentity | None] = {path: identity_of(path)}
         self.commits = 0
         # How many messages there are in the turn that is being written.
         self._counted = 0
@@ -151,8 +168,13 @@ class SqliteStore:
 
     def finish(self) -> None:
         """The second half of a commit."""
-        with self._undoing():
-            self._database.execute(self._sql["commit"])
+        try:
+            with self._undoing():
+                self._database.execute(self._sql["commit"])
+        except StoreError:
+            self._bury()
+            raise
+        self._check_files()
         self.commits += 1
         self._mark, self._total = Mark(self._mark.identity, self._mark.turn + 1), self._counted
         self._counter.write(self._mark)
@@ -197,12 +219,36 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise read_error(self._path, error) from error
 
+    def _check_files(self) -> None:
+        """Raise StoreError if the files are not where they were. SQLite goes on to write into what has no
+        name any more, and what is acknowledged then is gone with the process.
+        """
+        for path in (self._path, wal_path(self._path)):
+            found = identity_of(path)
+            if found is None or self._files.setdefault(path, found) != found:
+                self._damage = moved_away(path)
+                raise self._damage
+
+    def _bury(self) -> None:
+        """Write over what a commit has left in the WAL that failed in its very last step, the sync: whoever
+        was killed now would find it there, though it was refused. A disk that goes on failing lets it be.
+        """
+        account = sealed(self._mark.identity, self._mark.turn, self._total)
+        for _ in range(3):  # one sync that failed may not be the last
+            with suppress(sqlite3.Error), self._database:
+                self._database.execute(self._sql["begin"])
+                # Twice, since SQLite writes nothing where nothing has changed.
+                self._write_one("write_account", *account[1:-1], 0)
+                self._write_one("write_account", *account[1:])
+                return
+
     # -- writing
 
     def _write(self, events: Sequence[EngineEvent]) -> None:
         """Sort a turn's events by how they are written. The order of the cases is that of their number."""
         batch, first_key, has_border = _Batch(), self._first_key, False
         for event in events:
+            breathe()
             if isinstance(event, MessageStored):
                 message = event.message
                 batch.stored[first_key(event.queue) + message.sequence_number] = message
@@ -231,25 +277,21 @@ class SqliteStore:
         gone, put = batch.removed, batch.stored
         if gone:
             self._large.difference_update(gone)
-            self._counted -= self._write_many("remove_message", [(key,) for key in gone if key not in put])
+            self._counted -= self._write_many(
+                "remove_message", [key for key in gone if key not in put], lambda key: (key,)
+            )
             put = {key: message for key, message in put.items() if key not in gone}
         self._counted += len(put)
         turn, total = self._mark.turn + 1, self._counted
         large = {key: message for key, message in put.items() if message.size > LARGE_BODY}
-        rows = [message_row(key, put[key], turn, total) for key in put if key not in large]
-        self._write_many("put_message", rows)
+        small = [key for key in put if key not in large]
+        self._write_many("put_message", small, lambda key: message_row(key, put[key], turn, total))
         for key, message in large.items():
             self._put_large(message_row(key, message, turn, total))
-        self._write_many(
-            "change_message",
-            [
-                change_row(key, event)
-                for key, event in batch.changed.items()
-                if key not in gone and key not in put
-            ],
-        )
-        self._write_many("keep_duplicate", [sealed(*row) for row in batch.duplicates])
-        self._write_many("advance_sequence", self._sequence_rows(batch))
+        changed = [key for key in batch.changed if key not in gone and key not in put]
+        self._write_many("change_message", changed, lambda key: change_row(key, batch.changed[key]))
+        self._write_many("keep_duplicate", batch.duplicates, lambda row: sealed(*row))
+        self._write_many("advance_sequence", self._written_numbers(batch), self._sequence_row)
         return bool(put)
 
     def _put_large(self, row: tuple[Any, ...]) -> None:
@@ -261,9 +303,9 @@ class SqliteStore:
             for at in range(0, len(body), LARGE_BODY):
                 blob.write(body[at : at + LARGE_BODY])
 
-    def _sequence_rows(self, batch: "_Batch") -> list[tuple[int, int, int]]:
-        numbers = self._written_numbers(batch)
-        return [(number, row_checksum(place, self._paths[place], number), place) for number, place in numbers]
+    def _sequence_row(self, written: tuple[int, int]) -> tuple[int, int, int]:
+        number, place = written
+        return number, row_checksum(place, self._paths[place], number), place
 
     def _written_numbers(self, batch: "_Batch") -> list[tuple[int, int]]:
         newest, gone, rows = self._newest, batch.removed, []
@@ -285,8 +327,8 @@ class SqliteStore:
                 self._numbering.add(place)
         return rows
 
-    def _write_many(self, name: str, rows: Sequence[tuple[Any, ...]]) -> int:
-        return self._database.executemany(self._sql[name], rows).rowcount if rows else 0
+    def _write_many(self, name: str, given: Sequence[T], make_row: Callable[[T], tuple[Any, ...]]) -> int:
+        return self._database.executemany(self._sql[name], _rows(given, make_row)).rowcount if given else 0
 
     def _write_one(self, name: str, *row: object) -> int:
         return self._database.execute(self._sql[name], row).rowcount
@@ -439,7 +481,7 @@ class SqliteStore:
         found: dict[int, Content] = {}
         try:
             with self._reading:
-                for first, last in _runs(sequence_numbers):
+                for first, last in ranges_of(sequence_numbers):
                     keys = place + first, place + last, LARGE_BODY
                     for row in self._reader.execute(self._sql["read_messages"], keys):
                         found[row[0] - place] = read_content(_with_body(self._reader, row))
@@ -498,6 +540,12 @@ class SqliteStore:
                 self._newest[place] = key - place
 
 
+def _rows(given: Iterable[T], make_row: Callable[[T], tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    for each in given:
+        yield make_row(each)
+        breathe()
+
+
 class _Source:
     """Where the contents of the messages of one place are."""
 
@@ -520,17 +568,6 @@ def _with_body(database: sqlite3.Connection, row: tuple[Any, ...]) -> tuple[Any,
         while piece := blob.read(LARGE_BODY):
             body += piece
     return *row[:-1], memoryview(body).toreadonly()
-
-
-def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Numbers as runs of consecutive ones, from and to."""
-    runs: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if runs and runs[-1][1] >= number - 1:
-            runs[-1] = runs[-1][0], number
-        else:
-            runs.append((number, number))
-    return runs
 
 
 class _Batch:

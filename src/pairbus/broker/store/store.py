@@ -16,31 +16,24 @@ class Store(Protocol):
 
     def load(self) -> Iterable[EngineEvent]:
         """Everything that was committed, as events for `Namespace.replay`."""
-        ...
 
     def commit(self, events: Sequence[EngineEvent]) -> None:
         """Make a turn's events durable, or raise StoreError and keep none of them."""
-        ...
 
     def write(self, events: Sequence[EngineEvent]) -> None:
         """The first half of `commit`, as far as that need not wait for the disk."""
-        ...
 
     def finish(self) -> None:
         """The second half of `commit`."""
-        ...
 
     def is_heavy(self, events: Sequence[EngineEvent]) -> bool:
         """Whether to write these takes so long that nobody should wait for it."""
-        ...
 
     def source(self, queue: str) -> ContentSource | None:
         """Where the contents of a queue's messages can be read that are committed; None if there are none."""
-        ...
 
     def close(self) -> None:
         """Let go of files."""
-        ...
 
 
 class MemoryStore:

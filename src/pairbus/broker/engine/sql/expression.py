@@ -25,28 +25,12 @@ from typing import Any, Final, TypeAlias
 from pairbus.broker.engine.system_properties import SYSTEM_PROPERTIES, Filterable, SystemProperty, lookup
 from pairbus.broker.engine.typed_values import comparable, equal
 
+from . import tree
 from .arithmetic import MAX_TEXT, calculate, negate
 from .lexer import MAX_EXPRESSION, malformed
 from .like import compile_pattern
 from .parser import parse_predicate
-from .tree import (
-    Arithmetic,
-    Comparison,
-    Existence,
-    Junction,
-    Like,
-    Literal,
-    Membership,
-    Negation,
-    NewId,
-    NullTest,
-    Parameter,
-    Property,
-    PropertyCall,
-    Scope,
-    Sign,
-    SqlNode,
-)
+from .tree import SqlNode
 
 Evaluator: TypeAlias = Callable[[Filterable], Any]
 Predicate: TypeAlias = Callable[[Filterable], bool | None]
@@ -73,7 +57,7 @@ def compile_value(node: SqlNode, parameters: Parameters) -> Evaluator:
     return _Compiler(parameters).value(node)
 
 
-def find_system_property(subject: Property) -> SystemProperty:
+def find_system_property(subject: tree.Property) -> SystemProperty:
     """Find what `sys.name` means; raises Refused if it means nothing."""
     found = SYSTEM_PROPERTIES.get(subject.name.lower())
     if found is None:
@@ -92,32 +76,32 @@ class _Compiler:
 
     def predicate(self, node: SqlNode) -> Predicate:
         match node:
-            case Junction():
+            case tree.Junction():
                 operands = [self.predicate(each) for each in node.operands]
                 return _junction(operands, decisive=not node.conjunction)
-            case Negation():
+            case tree.Negation():
                 return _negation(self.predicate(node.operand))
-            case Comparison():
+            case tree.Comparison():
                 return _comparison(node.operator, self.value(node.left), self.value(node.right))
-            case NullTest():
+            case tree.NullTest():
                 return _null_test(self.value(node.operand), negated=node.negated)
-            case Existence():
+            case tree.Existence():
                 return self._existence(node.subject)
-            case Membership():
+            case tree.Membership():
                 return self._membership(node)
-            case Like():
+            case tree.Like():
                 return self._like(node)
             case _:
                 return _truth(self.value(node))
 
-    def _existence(self, subject: Property) -> Predicate:
-        if subject.scope is Scope.SYSTEM:
+    def _existence(self, subject: tree.Property) -> Predicate:
+        if subject.scope is tree.Scope.SYSTEM:
             read = find_system_property(subject).read
             return lambda message: read(message) is not None
         name = subject.name
         return lambda message: lookup(message.application_properties, name) is not None
 
-    def _membership(self, node: Membership) -> Predicate:
+    def _membership(self, node: tree.Membership) -> Predicate:
         operand = self.value(node.operand)
         choices = [self.value(choice) for choice in node.choices]
 
@@ -133,7 +117,7 @@ class _Compiler:
 
         return _negation(contains) if node.negated else contains
 
-    def _like(self, node: Like) -> Predicate:
+    def _like(self, node: tree.Like) -> Predicate:
         self._check_constant_pattern(node)
         operand, pattern = self.value(node.operand), self.value(node.pattern)
         escape = self.value(node.escape) if node.escape is not None else None
@@ -144,15 +128,15 @@ class _Compiler:
 
         return _negation(like) if node.negated else like
 
-    def _check_constant_pattern(self, node: Like) -> None:
-        escape = node.escape.value if isinstance(node.escape, Literal) else ""
-        if isinstance(node.escape, Literal) and not (isinstance(escape, str) and len(escape) == 1):
+    def _check_constant_pattern(self, node: tree.Like) -> None:
+        escape = node.escape.value if isinstance(node.escape, tree.Literal) else ""
+        if isinstance(node.escape, tree.Literal) and not (isinstance(escape, str) and len(escape) == 1):
             raise malformed("the escape is not one character", node.position, "Write it as in ESCAPE '\\'.")
-        if not isinstance(node.pattern, Literal):
+        if not isinstance(node.pattern, tree.Literal):
             return
         if not isinstance(node.pattern.value, str):
             raise malformed("the pattern is no string", node.position, "Write it in quotes: LIKE 'ab%'.")
-        known_escape = node.escape is None or isinstance(node.escape, Literal)
+        known_escape = node.escape is None or isinstance(node.escape, tree.Literal)
         if known_escape and compile_pattern(node.pattern.value, str(escape) or None) is None:
             problem = "the pattern ends with its escape character"
             raise malformed(problem, node.position, "Write the escape character twice.")
@@ -161,26 +145,26 @@ class _Compiler:
 
     def value(self, node: SqlNode) -> Evaluator:
         match node:
-            case Literal():
+            case tree.Literal():
                 return _constant(node.value)
-            case Parameter():
+            case tree.Parameter():
                 return _constant(self._parameter(node))
-            case Property(scope=Scope.SYSTEM):
+            case tree.Property(scope=tree.Scope.SYSTEM):
                 return find_system_property(node).read
-            case Property():
+            case tree.Property():
                 return _user_property(node.name)
-            case PropertyCall():
+            case tree.PropertyCall():
                 return _named_property(self.value(node.name))
-            case NewId():
+            case tree.NewId():
                 return lambda _: uuid.uuid4()
-            case Sign():
+            case tree.Sign():
                 return _sign(self.value(node.operand), negative=node.negative)
-            case Arithmetic():
+            case tree.Arithmetic():
                 return _arithmetic(self.value(node.first), [(op, self.value(each)) for op, each in node.rest])
             case _:
                 return self.predicate(node)
 
-    def _parameter(self, node: Parameter) -> Any:
+    def _parameter(self, node: tree.Parameter) -> Any:
         try:
             return self._parameters[node.name.lower()]
         except KeyError:

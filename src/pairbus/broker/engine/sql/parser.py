@@ -26,30 +26,13 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from . import tree
 from .lexer import SqlToken, TokenKind, malformed, tokenize
-from .tree import (
-    Arithmetic,
-    Comparison,
-    Existence,
-    Junction,
-    Like,
-    Literal,
-    Membership,
-    Negation,
-    NewId,
-    NullTest,
-    Parameter,
-    Property,
-    PropertyCall,
-    Remove,
-    Scope,
-    Set,
-    Sign,
-    SqlNode,
-    Statement,
-)
+from .tree import Property, SqlNode, Statement
 
 # A level costs about nine Python frames; 32 stay far below the interpreter's limit of 1,000 even when the
 # caller is deep already, and nobody reads an expression that is nested deeper.
@@ -58,16 +41,13 @@ MAX_DEPTH: Final = 32
 MAX_INTEGER: Final = 2**63 - 1
 
 COMPARISONS: Final = frozenset({"=", "<>", "!=", "<", "<=", ">", ">="})
-PREDICATES: Final = (Comparison, NullTest, Existence, Membership, Like, Negation, Junction)
 FUNCTIONS: Final = frozenset({"newid", "property", "p"})
 
 
 def parse_predicate(expression: str) -> SqlNode:
     """Parse the text of a filter."""
     parser = _Parser(expression)
-    start = parser.peek().position
-    node = parser.predicate()
-    _require_predicate(node, start)
+    node = parser.condition()
     parser.expect_end("Join conditions with AND or OR.")
     return node
 
@@ -78,15 +58,15 @@ def parse_statements(expression: str) -> tuple[Statement, ...]:
 
 
 def _require_predicate(node: SqlNode, position: int) -> None:
-    if isinstance(node, Literal) and isinstance(node.value, bool):
+    if isinstance(node, tree.Literal) and isinstance(node.value, bool):
         return
-    if isinstance(node, (*PREDICATES, Property, PropertyCall, Parameter)):
+    if isinstance(node, (*tree.PREDICATES, Property, tree.PropertyCall, tree.Parameter)):
         return
     raise malformed("a condition is expected, not a value", position, "Compare it with something: a = 1.")
 
 
 def _require_value(node: SqlNode, position: int) -> None:
-    if isinstance(node, PREDICATES):
+    if isinstance(node, tree.PREDICATES):
         raise malformed("a value is expected, not a condition", position, "Join conditions with AND or OR.")
 
 
@@ -112,17 +92,16 @@ class _Parser:
         token = self._tokens[index]
         return token.kind is kind and token.text in texts
 
-    def _took_keyword(self, text: str) -> bool:
-        found = self._follows(TokenKind.KEYWORD, text)
-        if found:
-            self._next += 1
+    def _took(self, kind: TokenKind, text: str) -> bool:
+        found = self._follows(kind, text)
+        self._next += found
         return found
 
+    def _took_keyword(self, text: str) -> bool:
+        return self._took(TokenKind.KEYWORD, text)
+
     def _took_symbol(self, text: str) -> bool:
-        found = self._follows(TokenKind.SYMBOL, text)
-        if found:
-            self._next += 1
-        return found
+        return self._took(TokenKind.SYMBOL, text)
 
     def _expect_symbol(self, text: str, hint: str) -> None:
         if not self._took_symbol(text):
@@ -148,33 +127,38 @@ class _Parser:
 
     # -- predicates
 
-    def predicate(self) -> SqlNode:
+    def condition(self) -> SqlNode:
+        return self._condition_of(self._predicate)
+
+    def _predicate(self) -> SqlNode:
         return self._junction(conjunction=False)
 
     def _junction(self, *, conjunction: bool) -> SqlNode:
         word = "AND" if conjunction else "OR"
+        read = self._term if conjunction else partial(self._junction, conjunction=True)
         start = self.peek().position
-        first = self._term() if conjunction else self._junction(conjunction=True)
+        first = read()
         if not self._follows(TokenKind.KEYWORD, word):
             return first
         _require_predicate(first, start)
         operands = [first]
         while self._took_keyword(word):
-            start = self.peek().position
-            operand = self._term() if conjunction else self._junction(conjunction=True)
-            _require_predicate(operand, start)
-            operands.append(operand)
-        return Junction(conjunction, tuple(operands))
+            operands.append(self._condition_of(read))
+        return tree.Junction(conjunction, tuple(operands))
+
+    def _condition_of(self, read: Callable[[], SqlNode]) -> SqlNode:
+        start = self.peek().position
+        node = read()
+        _require_predicate(node, start)
+        return node
 
     def _term(self) -> SqlNode:
         if not self._took_keyword("NOT"):
             return self._test()
         self._enter()
-        start = self.peek().position
-        operand = self._term()
-        _require_predicate(operand, start)
+        operand = self._condition_of(self._term)
         self._leave()
-        return Negation(operand)
+        return tree.Negation(operand)
 
     def _test(self) -> SqlNode:
         start = self.peek().position
@@ -190,19 +174,17 @@ class _Parser:
     def _comparison(self, left: SqlNode, start: int) -> SqlNode:
         _require_value(left, start)
         operator = self._take().text
-        right_start = self.peek().position
-        right = self._sum()
-        _require_value(right, right_start)
+        right = self._value()
         token = self.peek()
         if token.kind is TokenKind.SYMBOL and token.text in COMPARISONS:
             raise malformed("comparisons do not chain", token.position, "Write a < b AND b < c.")
-        return Comparison("<>" if operator == "!=" else operator, left, right)
+        return tree.Comparison("<>" if operator == "!=" else operator, left, right)
 
     def _keyword_test(self, left: SqlNode) -> SqlNode:
         if self._took_keyword("IS"):
             negated = self._took_keyword("NOT")
             self._expect_keyword("NULL", "Write IS NULL or IS NOT NULL.")
-            return NullTest(left, negated)
+            return tree.NullTest(left, negated)
         negated = self._took_keyword("NOT")
         if self._took_keyword("IN"):
             return self._membership(left, negated=negated)
@@ -210,7 +192,7 @@ class _Parser:
         self._expect_keyword("LIKE", "After a value NOT is followed by IN or LIKE.")
         pattern = self._value()
         escape = self._value() if self._took_keyword("ESCAPE") else None
-        return Like(left, pattern, escape, negated, position)
+        return tree.Like(left, pattern, escape, negated, position)
 
     def _membership(self, left: SqlNode, *, negated: bool) -> SqlNode:
         self._expect_symbol("(", "Write the choices as IN ('a', 'b').")
@@ -218,13 +200,16 @@ class _Parser:
         while self._took_symbol(","):
             choices.append(self._value())
         self._expect_symbol(")", "Close the list of IN with ')'.")
-        return Membership(left, tuple(choices), negated)
+        return tree.Membership(left, tuple(choices), negated)
 
     # -- values
 
     def _value(self) -> SqlNode:
+        return self._value_of(self._sum)
+
+    def _value_of(self, read: Callable[[], SqlNode]) -> SqlNode:
         start = self.peek().position
-        node = self._sum()
+        node = read()
         _require_value(node, start)
         return node
 
@@ -232,18 +217,14 @@ class _Parser:
         return self._chain(("+", "-"))
 
     def _chain(self, operators: tuple[str, ...]) -> SqlNode:
-        products = operators == ("+", "-")
+        read = partial(self._chain, ("*", "/", "%")) if operators == ("+", "-") else self._factor
         start = self.peek().position
-        first = self._chain(("*", "/", "%")) if products else self._factor()
+        first = read()
         rest: list[tuple[str, SqlNode]] = []
         while self._follows(TokenKind.SYMBOL, *operators):
             _require_value(first, start)
-            operator = self._take().text
-            operand_start = self.peek().position
-            operand = self._chain(("*", "/", "%")) if products else self._factor()
-            _require_value(operand, operand_start)
-            rest.append((operator, operand))
-        return Arithmetic(first, tuple(rest)) if rest else first
+            rest.append((self._take().text, self._value_of(read)))
+        return tree.Arithmetic(first, tuple(rest)) if rest else first
 
     def _factor(self) -> SqlNode:
         if not self._follows(TokenKind.SYMBOL, "+", "-"):
@@ -253,11 +234,9 @@ class _Parser:
             # With its sign, so that the lowest 64-bit integer can be written.
             return self._integer(negative=negative)
         self._enter()
-        start = self.peek().position
-        operand = self._factor()
-        _require_value(operand, start)
+        operand = self._value_of(self._factor)
         self._leave()
-        return Sign(negative, operand)
+        return tree.Sign(negative, operand)
 
     def _integer(self, *, negative: bool) -> SqlNode:
         token = self._take()
@@ -266,7 +245,7 @@ class _Parser:
             raise malformed(
                 "the integer does not fit into 64 bits", token.position, "Write it with a point: 1.0E20."
             )
-        return Literal(-value if negative else value)
+        return tree.Literal(-value if negative else value)
 
     def _primary(self) -> SqlNode:
         token = self.peek()
@@ -279,7 +258,7 @@ class _Parser:
         if self._follows(TokenKind.KEYWORD, "EXISTS"):
             return self._existence()
         if self._follows(TokenKind.KEYWORD, "TRUE", "FALSE", "NULL"):
-            return Literal({"TRUE": True, "FALSE": False, "NULL": None}[self._take().text])
+            return tree.Literal({"TRUE": True, "FALSE": False, "NULL": None}[self._take().text])
         if token.kind in (TokenKind.TEXT, TokenKind.DECIMAL, TokenKind.PARAMETER):
             return self._simple(self._take())
         hint = "Write a constant, a property, a @parameter or a condition here."
@@ -289,15 +268,15 @@ class _Parser:
 
     def _simple(self, token: SqlToken) -> SqlNode:
         if token.kind is TokenKind.TEXT:
-            return Literal(token.text)
+            return tree.Literal(token.text)
         if token.kind is TokenKind.DECIMAL:
-            return Literal(float(token.text))
-        return Parameter(token.text, token.position)
+            return tree.Literal(float(token.text))
+        return tree.Parameter(token.text, token.position)
 
     def _parenthesis(self) -> SqlNode:
         self._take()
         self._enter()
-        node = self.predicate()
+        node = self._predicate()
         self._expect_symbol(")", "Close every '(' with ')'.")
         self._leave()
         return node
@@ -307,7 +286,7 @@ class _Parser:
         self._expect_symbol("(", "Write EXISTS(property).")
         subject = self._property()
         self._expect_symbol(")", "EXISTS takes one property: EXISTS(property).")
-        return Existence(subject)
+        return tree.Existence(subject)
 
     def _call_or_property(self) -> SqlNode:
         token = self.peek()
@@ -321,15 +300,15 @@ class _Parser:
         self._take()
         if function == "newid":
             self._expect_symbol(")", "newid() takes no argument.")
-            return NewId()
+            return tree.NewId()
         self._enter()
         argument = self._value()
         self._expect_symbol(")", f"{token.text}() takes one argument.")
         self._leave()
-        return PropertyCall(argument)
+        return tree.PropertyCall(argument)
 
     def _property(self) -> Property:
-        scope = Scope.USER
+        scope = tree.Scope.USER
         token = self._take_name()
         if self._took_symbol("."):
             wanted = token.text.lower()
@@ -339,7 +318,7 @@ class _Parser:
                     token.position,
                     "Scopes are sys and user; write a name with a dot in brackets: [a.b].",
                 )
-            scope = Scope.SYSTEM if wanted == "sys" else Scope.USER
+            scope = tree.Scope.SYSTEM if wanted == "sys" else tree.Scope.USER
             token = self._take_name()
         return Property(scope, token.text, token.position)
 
@@ -364,8 +343,8 @@ class _Parser:
 
     def _statement(self) -> Statement:
         if self._took_keyword("REMOVE"):
-            return Remove(self._property())
+            return tree.RemoveProperty(self._property())
         self._expect_keyword("SET", "Write SET property = value or REMOVE property, with ';' between.")
         subject = self._property()
         self._expect_symbol("=", "Write SET property = value.")
-        return Set(subject, self._value())
+        return tree.SetProperty(subject, self._value())

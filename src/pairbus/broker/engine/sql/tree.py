@@ -127,16 +127,19 @@ SqlNode: TypeAlias = (
     | Junction
 )
 
+#: What gives true, false or unknown, whatever it is made of.
+PREDICATES = (Comparison, NullTest, Existence, Membership, Like, Negation, Junction)
+
 
 @dataclass(frozen=True, slots=True)
-class Set:
+class SetProperty:
     subject: Property
     value: SqlNode
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class RemoveProperty:
     subject: Property
 
 
-Statement: TypeAlias = Set | Remove
+Statement: TypeAlias = SetProperty | RemoveProperty

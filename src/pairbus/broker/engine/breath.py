@@ -1,0 +1,22 @@
+"""Where long work may be interrupted.
+
+What one client asks for can be much: a batch for a topic with many subscriptions, a hundred thousand messages
+that come due in the same second. Whoever does many things one after the other says between them that this is
+a place to stop for a moment. Whether anybody makes use of it is no concern of the engine's (`broker.strand`
+does). Whatever is decided meanwhile waits: to the work it looks as if nothing had happened in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+
+#: What to call at such a place; None where nobody cares.
+PAUSE: ContextVar[Callable[[], None] | None] = ContextVar("pause", default=None)
+
+
+def breathe() -> None:
+    """This is a place to stop for a moment."""
+    pause = PAUSE.get()
+    if pause is not None:
+        pause()

@@ -1,0 +1,68 @@
+"""A receiver that drains is told that there is no more only when it has had all that there is for its credit,
+however little of a turn there is for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pairbus.amqp.events import LinkFlowed, TransferReceived
+from pairbus.amqp.link import Link
+from pairbus.amqp.message import encode_data
+from pairbus.amqp.sasl import SaslClient
+from pairbus.broker.links import consumers, peer
+
+from .bus import Bus
+from .raw import RawClient
+from .test_tokens import key_of
+
+QUEUES, MESSAGES = 12, 9
+
+
+@pytest.fixture
+def client(bus_without_client: Bus) -> Iterator[RawClient]:
+    namespace = bus_without_client.namespace
+    for number in range(QUEUES):
+        namespace.create_queue(f"queue-{number}")
+    with RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace))) as client:
+        yield client
+
+
+def drain_all(client: RawClient, links: list[Link], credit: int) -> dict[Link, int]:
+    """Drain all at once; how many messages each had got when it was told that there is no more."""
+    for link in links:
+        link.flow(credit, drain=True)
+    client.flush()
+    found = dict.fromkeys(links, 0)
+    told: dict[Link, int] = {}
+    while len(told) < len(links):
+        event = client.await_event((LinkFlowed, TransferReceived))
+        if isinstance(event, TransferReceived):
+            found[event.link] += 1
+        elif isinstance(event, LinkFlowed) and event.link.credit == 0:
+            told.setdefault(event.link, found[event.link])
+    return told
+
+
+@pytest.mark.parametrize("what", ["a turn", "an output", "a window"])
+def test_a_drain_ends_when_all_has_come(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    for number in range(QUEUES):
+        sender = client.attach(f"queue-{number}", sends=True)
+        for _ in range(MESSAGES):
+            client.send(sender, encode_data(b"x" * 2000))
+    if what == "a turn":
+        monkeypatch.setattr(consumers, "SERVING_SLICE", 0.0)
+    elif what == "an output":
+        monkeypatch.setattr(peer, "MOST_OUTPUT", 3000)
+    links = [client.attach(f"queue-{number}", sends=False) for number in range(QUEUES)]
+    if what == "a window":
+        for link in links:
+            link.session.inbox.window = 4
+            link.session.inbox._low_water = 2
+            link.session.send_flow()
+    assert drain_all(client, links, 5 * MESSAGES) == dict.fromkeys(links, MESSAGES)
+    assert drain_all(client, links, 5 * MESSAGES) == dict.fromkeys(links, 0)

@@ -1,0 +1,414 @@
+"""What takes long for one namespace is done a little at a time, whole, and stops no other namespace."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pairbus import words
+from pairbus.amqp.events import LinkAttached, LinkFlowed, Settled, TransferReceived
+from pairbus.amqp.message import Properties, encode_annotations, encode_data, encode_properties
+from pairbus.amqp.performatives import Accepted, Source, Target
+from pairbus.amqp.sasl import SaslClient
+from pairbus.amqp.types import Symbol, Timestamp
+from pairbus.broker import Broker, strand
+from pairbus.broker.decisions import Decisions
+from pairbus.broker.engine.breath import breathe
+from pairbus.broker.engine.settings import QueueSettings
+from pairbus.broker.errors import StoreError
+from pairbus.broker.handle import NamespaceHandle
+from pairbus.broker.links.receiving_endpoint import BATCH_FORMAT
+from pairbus.broker.strand import Strand
+from pairbus.clock import ManualClock
+from tests.waiting import PATIENCE, wait_until
+
+from .raw import RawClient
+from .test_tokens import key_of
+
+# Messages of a batch, so that it takes long.
+MANY = {"orders": 600, "news": 20}
+COPIES = 12
+
+
+@pytest.fixture
+def breathless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All work stops wherever it may."""
+    monkeypatch.setattr(strand, "SLICE", -1.0)
+    monkeypatch.setattr(strand, "PLACES", 1)
+
+
+# -- the strand
+
+
+@pytest.fixture
+def thread() -> Iterator[Strand]:
+    one = Strand("test")
+    yield one
+    one.close()
+
+
+def count_to(most: int, counted: list[int]) -> Callable[[], None]:
+    def count() -> None:
+        for number in range(most):
+            counted.append(number)
+            breathe()
+
+    return count
+
+
+def test_work_stops_where_it_breathes_and_goes_on_from_there(breathless: None, thread: Strand) -> None:
+    counted: list[int] = []
+    thread.begin(count_to(3, counted))
+    seen = [list(counted)]
+    while thread.is_under_way:
+        thread.go_on()
+        seen.append(list(counted))
+    assert seen == [[0], [0, 1], [0, 1, 2], [0, 1, 2]]
+
+
+def test_work_that_is_short_does_not_stop(thread: Strand) -> None:
+    counted: list[int] = []
+    thread.begin(count_to(3, counted))
+    assert (thread.is_under_way, counted) == (False, [0, 1, 2])
+
+
+def test_an_error_is_told_and_the_next_work_is_done(breathless: None, thread: Strand) -> None:
+    def fail() -> None:
+        breathe()
+        raise ZeroDivisionError
+
+    thread.begin(fail)
+    thread.finish()
+    assert isinstance(thread.error, ZeroDivisionError)
+    thread.begin(lambda: None)
+    assert thread.error is None
+
+
+def test_work_that_nobody_wants_ends_where_it_stands(breathless: None) -> None:
+    thread, counted = Strand("test"), list[int]()
+    thread.begin(count_to(1000, counted))
+    thread.close()
+    assert counted == [0]
+    assert isinstance(thread.error, GeneratorExit)
+
+
+def test_off_the_strand_nothing_stops(breathless: None) -> None:
+    counted: list[int] = []
+    count_to(100, counted)()
+    assert len(counted) == 100
+
+
+# -- decisions
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.booleans()), max_size=12))
+def test_one_thing_is_decided_at_a_time_and_in_order(asked: list[tuple[bool, int, bool]]) -> None:
+    """`asked`: whether it takes long, where it stops, whether it fails."""
+    story: list[str] = []
+
+    def work(number: int, stops: int, fails: bool) -> Callable[[], int]:
+        def act() -> int:
+            story.append(f"begin {number}")
+            for _ in range(stops):
+                breathe()
+            story.append(f"end {number}")
+            if fails:
+                raise ZeroDivisionError
+            return number
+
+        return act
+
+    def conclude(number: int) -> Callable[[Callable[[], int]], None]:
+        def then(outcome: Callable[[], int]) -> None:
+            try:
+                story.append(f"{outcome()}")
+            except ZeroDivisionError:
+                story.append(f"{number}")
+
+        return then
+
+    async def ask() -> None:
+        decisions = Decisions("test")
+        try:
+            for number, (is_long, stops, fails) in enumerate(asked):
+                if is_long:
+                    decisions.make(work(number, stops, fails), conclude(number))
+                else:
+                    decisions.when_free(lambda number=number: story.append(f"{number}"))  # type: ignore[misc]
+            free = asyncio.Event()
+            decisions.when_free(free.set)
+            await asyncio.wait_for(free.wait(), PATIENCE)
+            assert not decisions.are_made
+        finally:
+            decisions.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strand, "SLICE", -1.0)
+        patch.setattr(strand, "PLACES", 1)
+        asyncio.run(ask())
+    told = []
+    for number, (is_long, _, _) in enumerate(asked):
+        told += [f"begin {number}", f"end {number}"] * is_long + [f"{number}"]
+    assert story == told
+
+
+def test_who_fails_keeps_nobody_else_waiting(breathless: None) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    async def ask() -> None:
+        decisions, done = Decisions("test"), asyncio.Event()
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        decisions.make(breathe, lambda _: None)
+        decisions.when_free(fail)
+        decisions.when_free(done.set)
+        await asyncio.wait_for(done.wait(), PATIENCE)
+        decisions.close()
+
+    asyncio.run(ask())
+
+
+# -- namespaces
+
+
+class Held:
+    """Lets work of one namespace stand where it has first stopped, for as long as a test wants."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, broker: Broker) -> None:
+        self.decisions = broker._hosts["busy"].decisions
+        self.stands = self.goes_on = False
+        real = Decisions._go_on
+
+        def go_on(decisions: Decisions) -> None:
+            if decisions is self.decisions and not self.goes_on:
+                self.stands = True
+                decisions._next = asyncio.get_running_loop().call_later(0.01, decisions._go_on)
+            else:
+                real(decisions)
+
+        monkeypatch.setattr(Decisions, "_go_on", go_on)
+
+
+@pytest.fixture(params=["memory", "file"])
+def broker(
+    request: pytest.FixtureRequest, breathless: None, tmp_path: Path, certificate: tuple[Path, Path]
+) -> Iterator[Broker]:
+    data_dir = tmp_path if request.param == "file" else None
+    with Broker({"busy": 0, "other": 0}, data_dir=data_dir, certificate=certificate) as broker:
+        for namespace in ("busy", "other"):
+            broker[namespace].create_queue("orders")
+            broker[namespace].create_topic("news")
+            for number in range(COPIES):
+                broker[namespace].create_subscription("news", f"s{number}")
+        yield broker
+
+
+def connect(namespace: NamespaceHandle) -> AbstractContextManager[RawClient]:
+    return RawClient.connected(namespace.port, SaslClient.plain(*key_of(namespace)))
+
+
+def begin_batch(client: RawClient, address: str) -> None:
+    """Send a batch, and wait for nothing."""
+    link = client.attach(address, sends=True)
+    client.await_event(LinkFlowed)
+    messages = b"".join(encode_data(encode_data(b"%d" % number)) for number in range(MANY[address]))
+    link.send(messages, tag=b"all", message_format=BATCH_FORMAT)
+    client.flush()
+
+
+def counts(namespace: NamespaceHandle, address: str) -> list[int]:
+    """How many messages each queue behind an address holds."""
+    if address == "orders":
+        return [namespace.message_count("orders")]
+    return [namespace.message_count(f"news/Subscriptions/s{number}") for number in range(COPIES)]
+
+
+def is_accepted(client: RawClient, address: str) -> bool:
+    """Whether a message of another client is taken."""
+    return isinstance(client.send(client.attach(address, sends=True), encode_data(b"x")).state, Accepted)
+
+
+@pytest.mark.parametrize("address", ["orders", "news"])
+def test_a_batch_stops_no_other_namespace_and_is_taken_whole(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    held, busy = Held(monkeypatch, broker), broker["busy"]
+    with connect(busy) as client, connect(broker["other"]) as other:
+        begin_batch(client, address)
+        wait_until(lambda: held.stands)
+        assert is_accepted(other, address)
+        held.goes_on = True
+        assert isinstance(client.await_event(Settled).state, Accepted)
+        assert set(counts(busy, address)) == {MANY[address]}
+
+
+def test_whoever_comes_meanwhile_waits_and_is_served(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, busy = Held(monkeypatch, broker), broker["busy"]
+    with connect(busy) as client, connect(busy) as second:
+        link = second.attach("orders", sends=True)
+        second.await_event(LinkFlowed)
+        begin_batch(client, "orders")
+        wait_until(lambda: held.stands)
+        link.send(encode_data(b"second"), tag=b"one")
+        second.flush()
+        wait_until(lambda: held.decisions._waiting)
+        held.goes_on = True
+        assert isinstance(second.await_event(Settled).state, Accepted)
+        assert isinstance(client.await_event(Settled).state, Accepted)
+    assert counts(busy, "orders") == [MANY["orders"] + 1]
+
+
+def test_a_heartbeat_meanwhile_lets_nothing_else_be_done(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, busy = Held(monkeypatch, broker), broker["busy"]
+    with connect(busy) as second, connect(busy) as client:
+        second.attach("orders", sends=True)
+        second.await_event(LinkFlowed)
+        (peer,) = (one for one in broker._hosts["busy"].peers if one.endpoints)
+        begin_batch(client, "orders")
+        wait_until(lambda: held.stands)
+        (link,) = peer.endpoints
+
+        def beat() -> int:
+            """With a message before it, as one is that waits until answers have been written."""
+            peer._todo.append(TransferReceived(link, 0, b"one", encode_data(b"second"), True, 0))
+            peer._beat([])
+            return len(peer._todo)
+
+        assert broker.call(beat) == 1
+        held.goes_on = True
+        assert isinstance(client.await_event(Settled).state, Accepted)
+
+
+def test_a_client_that_goes_meanwhile_leaves_its_batch_whole(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, busy = Held(monkeypatch, broker), broker["busy"]
+    with connect(busy) as client:
+        begin_batch(client, "news")
+        wait_until(lambda: held.stands)
+        (peer,) = broker._hosts["busy"].peers
+        broker.call(peer.reset)
+        wait_until(lambda: not broker._hosts["busy"].peers)
+        held.goes_on = True
+        wait_until(lambda: set(counts(busy, "news")) == {MANY["news"]})
+    with connect(busy) as again:
+        assert is_accepted(again, "orders")
+
+
+@pytest.mark.usefixtures("noisy")
+def test_a_refused_turn_ends_links_that_have_to_wait_for_that(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For a receiver of a session, which gives back what it held."""
+    busy, host = broker["busy"], broker._hosts["busy"]
+    busy.create_queue("sessions", QueueSettings(requires_session=True))
+    with ExitStack() as lines:
+        reader, *others = (lines.enter_context(connect(busy)) for _ in range(6))
+        sender = reader.attach("sessions", sends=True)
+        reader.await_event(LinkFlowed)
+        message = encode_data(encode_properties(Properties(group_id="one")) + encode_data(b"x"))
+        sender.send(message * 100, tag=b"all", message_format=BATCH_FORMAT)
+        reader.flush()
+        reader.await_event(Settled)
+        session = {Symbol(words.SESSION_FILTER): "one"}
+        link = reader.machine.begin().attach(
+            name="one", role_sender=False, source=Source("sessions", filter=session), target=Target("here")
+        )
+        reader.flush()
+        reader.await_event(LinkAttached)
+        link.flow(100)
+        reader.flush()
+        for _ in range(100):
+            reader.await_event(TransferReceived)
+        for other in others:
+            other.attach("orders", sends=True)
+            other.attach("news", sends=True)
+        broker.call(lambda: host.refuse_turn(StoreError("the store was told to fail.")))
+    wait_until(lambda: not host.peers)
+    with connect(busy) as again:
+        assert is_accepted(again, "orders")
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert errors == ["turn refused"]
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
+def test_an_end_in_between_leaves_all_or_nothing(
+    is_killed: bool,
+    breathless: None,
+    tmp_path: Path,
+    certificate: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Broker({"busy": 0}, data_dir=tmp_path, certificate=certificate) as broker:
+        broker["busy"].create_queue("orders")
+        held = Held(monkeypatch, broker)
+        with connect(broker["busy"]) as client:
+            begin_batch(client, "orders")
+            wait_until(lambda: held.stands)
+            if is_killed:
+                broker.call(broker._hosts["busy"].kill)
+    with Broker({"busy": 0}, data_dir=tmp_path, certificate=certificate) as broker:
+        assert counts(broker["busy"], "orders") == [0 if is_killed else MANY["orders"]]
+
+
+def test_many_that_come_due_at_once_stop_no_other_namespace(
+    breathless: None, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(time.time())
+    with Broker({"busy": 0, "other": 0}, certificate=certificate, clock=clock) as broker:
+        held, busy = Held(monkeypatch, broker), broker["busy"]
+        for name in ("busy", "other"):
+            broker[name].create_queue("orders")
+        due = Timestamp(int(clock.now() * 1000) + 10_000)
+        message = encode_annotations({Symbol(words.SCHEDULED_TIME): due}) + encode_data(b"x")
+        with connect(busy) as client, connect(broker["other"]) as other:
+            link = client.attach("orders", sends=True)
+            for _ in range(3):
+                client.send(link, message)
+            clock.advance(11)
+            broker.call(broker._hosts["busy"].time.pass_by)
+            wait_until(lambda: held.stands)
+            assert is_accepted(other, "orders")
+            held.goes_on = True
+            receiver = client.attach("orders", sends=False)
+            for _ in range(3):
+                assert client.receive(receiver).payload
+
+
+def test_a_program_that_holds_the_broker_waits_for_its_turn_and_no_longer(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it asks for is done as soon as the work that is under way has ended, before any other."""
+    held, busy = Held(monkeypatch, broker), broker["busy"]
+    story: list[str] = []
+    with connect(busy) as client:
+        begin_batch(client, "orders")
+        wait_until(lambda: held.stands)
+        thread = threading.Thread(target=lambda: story.append(f"{busy.message_count('orders')} there"))
+        making = threading.Thread(target=lambda: busy.create_queue("new"))
+        making.start()
+        wait_until(lambda: held.decisions._waiting)
+        broker.call(
+            lambda: held.decisions.make(lambda: story.append(f"{'new' in queues(broker)}"), lambda _: None)
+        )
+        held.goes_on = True
+        making.join(PATIENCE)
+        thread.start()
+        thread.join(PATIENCE)
+    assert story == ["True", f"{MANY['orders']} there"]
+
+
+def queues(broker: Broker) -> list[str]:
+    return [queue.path for queue in broker._hosts["busy"].engine.list_queues()]
