@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 
 from pairbus.backlog.redrive import DeadLetterChoice, redrive, survey_dead_letters
 from pairbus.broker import Broker
-from pairbus.pump import PumpOptions, PumpPair
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
+from pairbus.pump.pump import open_transport
 from tests.cli.process import call
 from tests.spark.bus import Bus
 from tests.spark.test_local import fill
@@ -84,6 +87,31 @@ def test_the_pace_is_that_of_all_queues_together(bus: Bus, tmp_path: Path) -> No
     assert sum(done.redriven.values()) == COUNT + COUNT // 2
     # The first ones go at once, a second's worth of them at most; the others never sooner.
     assert time.monotonic() - begun >= (COUNT + COUNT // 2 - 9) / 9.0
+
+
+def test_what_another_one_has_locked_stays_and_is_told(bus: Bus, tmp_path: Path) -> None:
+    variables = bury(bus, tmp_path)
+    words = ["redrive", "--primary-env", "P", "--secondary-env", "S", "--count", "3"]
+
+    async def beside_a_holder() -> list[subprocess.CompletedProcess[str]]:
+        transport = open_transport(pair_of(bus).secondary.resolve(), PumpOptions())
+        sources = [transport.source(f"{queue}/$DeadLetterQueue") for queue in bus.backlog]
+        try:
+            held = 0
+            async with asyncio.timeout(60):
+                while held < COUNT + COUNT // 2:
+                    held += sum([len(await source.receive(COUNT * 2, 0.2)) for source in sources])
+            only = ["--path", "gone", "--json"]
+            return [await asyncio.to_thread(call, *words, *more, variables=variables) for more in ([], only)]
+        finally:
+            await transport.close()
+
+    every, some = asyncio.run(beside_a_holder())
+    assert every.returncode == some.returncode == 4
+    assert f"0 dead letters went back into play, {COUNT + COUNT // 2} stay" in every.stdout
+    assert f"incomplete: {COUNT + COUNT // 2} of those that stay are locked by somebody else" in every.stdout
+    told = json.loads(some.stdout)
+    assert (told["left"], told["locked"]) == ({"EntityNotFound": COUNT + COUNT // 2}, COUNT)
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "1w", ""])

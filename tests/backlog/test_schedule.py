@@ -48,6 +48,8 @@ def test_the_command_says_what_it_takes(tmp_path: Path) -> None:
         told = json.loads(done.stdout)
         assert (done.returncode, told["schedule"]["rate"], told["schedule"]["shards"]) == (0, 0.2, 1)
         assert told["rate"] == 920.0, "what the tier leaves, not the 2,000 of the default"
+        done = call(*words, "--rate", "0.5", variables=variables)
+        assert "about 24 min at 0.5 a second" in done.stdout
         done = call(*words, "--within", "1s", "--app-rate", "200", variables=variables)
         assert (done.returncode, "leaves 552 messages a second beside the application" in done.stdout) == (
             1,

@@ -13,7 +13,7 @@ import pytest
 
 from pairbus.backlog.provisioner import ProvisioningReport
 from pairbus.client.state.directory import default_state_dir, records_dir, status_dir
-from pairbus.client.state.status_file import StatusFile, read_status_files
+from pairbus.client.state.status_file import StatusFile, read_status_files, unreadable_status_files
 from pairbus.client.status import PairStatus
 from pairbus.clock import ManualClock
 from pairbus.options import EntityState, StateChange
@@ -196,3 +196,22 @@ def test_what_one_that_is_gone_had_not_shipped_waits_ever_longer(tmp_path: Path)
     for now, lag in ((100.0, 4.0), (700.0, 604.0)):
         (found,) = read_status_files(tmp_path, now=now)
         assert found.status["shipping"]["lag"] == lag
+
+
+def test_what_is_no_text_is_shown_with_its_escapes(tmp_path: Path) -> None:
+    names = ["\ud800x", "caf\udce9", "\U0001f600", "a\\ud800", "\ud83d\U0001f600", "é"]
+    status = {name: name for name in names}
+    told = {"pid": 1, "host": "h\udcff", "written_at": 100.0, "interval": 5.0, "status": status}
+    (tmp_path / "1.json").write_text(json.dumps(told))
+    (found,) = read_status_files(tmp_path, now=100.0)
+    shown = ["\\ud800x", "caf\\udce9", "\U0001f600", "a\\ud800", "\\ud83d\U0001f600", "é"]
+    assert (found.host, found.status) == ("h\\udcff", {name: name for name in shown})
+
+
+def test_only_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "1.json")
+    (tmp_path / "2.json").symlink_to("1.json")
+    (tmp_path / "3.json").mkdir()
+    (tmp_path / "caf\udce9.json").write_text("{")
+    assert read_status_files(tmp_path, now=0.0) == []
+    assert unreadable_status_files(tmp_path) == ["1.json", "2.json", "3.json", "caf\\udce9.json"]

@@ -89,7 +89,10 @@ class Scene:
         known = {"state_dir", "records", "on_state_change", "primary_name", "observers", "clock"}
         known |= {"sdk_options", "primary_options", "secondary_options"}
         keywords = {name: settings.pop(name) for name in known & settings.keys()}
-        options = SendAvailabilityOptions(**{"backlog_queue_count": 3, "transport": TRANSPORT, **settings})
+        # Pings of a fleet begin by the clock of the secondary, which timers of a test do not turn.
+        shares = {} if self.timers is None else {"share_pings": False}
+        given = {"backlog_queue_count": 3, "transport": TRANSPORT, **shares, **settings}
+        options = SendAvailabilityOptions(**given)
         client = PairedServiceBusClient.from_connection_strings(
             primary or self.primary.connection_string,
             secondary or self.secondary.connection_string,

@@ -19,6 +19,7 @@ from azure.servicebus.exceptions import (
 
 from pairbus import PairedServiceBusClient as SyncClient
 from pairbus.broker import Broker
+from pairbus.client.direct.encoding import encode_message
 from pairbus.client.direct.sender import AmqpSender
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
@@ -72,6 +73,27 @@ async def test_a_batch_of_a_client_with_the_other_transport_arrives(
     batch.add_message(text("2"))
     await sent_by.send_messages(batch)
     assert direct.ids() == ["1", "2"]
+
+
+@pytest.mark.parametrize("transport", ["sdk", "amqp"])
+async def test_a_list_may_fill_a_batch_to_its_last_byte(direct: DirectScene, transport: str) -> None:
+    """The envelope of a batch, which repeats ids of its first message, is counted by nobody."""
+    client = direct.client(transport=transport)
+    sender = client.get_queue_sender("orders")
+    name, session = "n" * 120, "s" * 120
+    room = (await sender.create_message_batch()).max_size_in_bytes
+    most = await client.pair.entity("orders").batch_limit()
+    assert most is not None
+    assert most > room
+    head = len(encode_message(ServiceBusMessage(b"x" * 60_000, message_id=name, session_id=session)))
+    body = 60_000 + most // 4 - 8 - head
+    full = [ServiceBusMessage(b"x" * body, message_id=name, session_id=session) for _ in range(4)]
+    await sender.send_messages(full)
+    assert direct.ids() == [name] * 4
+    with pytest.raises(MessageSizeExceededError):
+        await sender.send_messages(
+            [*full[:3], ServiceBusMessage(b"x" * (body + 1), message_id=name, session_id=session)]
+        )
 
 
 async def test_messages_are_scheduled_and_cancelled(direct: DirectScene) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 
-from pairbus.amqp.codec import encode
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.message import Properties, scan
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.broker.engine.message import StoredMessage
@@ -151,6 +151,9 @@ SAMPLES: dict[str, Any] = {
     "an id that is bytes": lambda: properties(message_id=b"\x01\xffid"),
     # -- header and annotations
     "header": lambda: annotated(header=AmqpMessageHeader(durable=True, priority=7)),
+    "header of defaults": lambda: annotated(
+        header=AmqpMessageHeader(durable=False, priority=4, first_acquirer=False)
+    ),
     "partition key": lambda: message(partition_key="key"),
     "annotations": lambda: annotated(
         annotations={b"x-opt-custom": 5, "x-opt-text": "t", b"x-opt-long": typed("LONG", 5)},
@@ -186,6 +189,7 @@ class Picture:
     annotations: bytes
     durable: bool | None
     priority: int | None
+    first_acquirer: bool | None
     session_id: str | None
     ttl_ms: int | None
     scheduled_ms: int | None
@@ -203,6 +207,7 @@ def picture_of(stored: StoredMessage) -> Picture:
         annotations=encode(annotations),
         durable=stored.durable,
         priority=stored.priority,
+        first_acquirer=stored.first_acquirer,
         session_id=found.group_id,
         ttl_ms=stored.ttl_ms,
         scheduled_ms=_scheduled(stored, scheduled),
@@ -232,6 +237,7 @@ def unwrapped_picture_of(stored: StoredMessage, *, path: str) -> Picture:
         annotations=encode(stored.annotations),
         durable=stored.durable,
         priority=stored.priority,
+        first_acquirer=stored.first_acquirer,
         session_id=natives.session_id,
         ttl_ms=natives.ttl_ms,
         scheduled_ms=natives.scheduled_ms,

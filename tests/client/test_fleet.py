@@ -216,6 +216,20 @@ async def test_a_wrong_word_is_believed_once(broker: Broker) -> None:
         assert not health.pings_itself
 
 
+async def test_who_cannot_get_there_does_not_believe_that_others_can(broker: Broker) -> None:
+    async with fleet(broker, 2) as clients:
+        await begin_outage(broker, clients)
+        await eventually(lambda: all(one.status().fleet.state == "joined" for one in clients))  # type: ignore[union-attr]
+        broker["contoso"].faults.set("refuse")
+        assert clients[0].pair.fleet is not None
+        clients[0].pair.fleet.tell("orders", 1)
+        healths = [one.pair.entity("orders").health for one in clients]
+        await eventually(lambda: any(health.pings_itself for health in healths))
+        assert states(clients) == {EntityState.FAILED_OVER}
+        broker["contoso"].faults.clear()
+        await eventually(lambda: states(clients) == {EntityState.HEALTHY})
+
+
 async def test_what_a_dead_syphon_left_does_not_disturb(broker: Broker) -> None:
     from azure.servicebus.aio import ServiceBusClient
 

@@ -23,7 +23,8 @@ from pairbus.broker.engine.settings import QueueSettings
 from pairbus.cli.pictures import print_client
 from pairbus.client.hosted import transport
 from pairbus.client.state.status_file import read_status_files
-from pairbus.ledger import closed_segments, read_operations
+from pairbus.ledger.operations import read_operations
+from pairbus.ledger.segment import closed_segments
 from pairbus.options import SendAvailabilityOptions
 from pairbus.testing import ManualTimers
 from pairbus.wire.tokens import SasTokens

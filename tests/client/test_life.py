@@ -24,8 +24,8 @@ from pairbus.client.observers.observer import Observer
 from pairbus.client.state.landmark import Landmark
 from pairbus.client.state.records import KIND
 from pairbus.errors import ConfigurationError
-from pairbus.ledger import closed_segments, read_segment
 from pairbus.ledger.chain import read_heads
+from pairbus.ledger.segment import closed_segments, read_segment
 from pairbus.options import EntityState, SendAvailabilityOptions, StateChange
 from pairbus.pairing.errors import ForkedClientError, SamePairError
 from pairbus.plumbing.files import hold_alone

@@ -57,7 +57,6 @@ def lines(timers: ManualTimers) -> StayingSessions:
         timers=timers,
         interval=60.0,
         is_up=lambda path: True,
-        is_spooled=lambda path: False,
         prefer=lambda path, queue: None,
     )
 

@@ -13,9 +13,12 @@ from pairbus.aio import PairedServiceBusClient
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.client.sending.sessions import SessionKey, SessionPicture, StayingSessions
-from pairbus.ledger import closed_segments, read_operations
+from pairbus.ledger.operations import read_operations
+from pairbus.ledger.segment import closed_segments
 from pairbus.pairing.errors import BacklogUnavailableError
-from pairbus.pump import Pump, PumpOptions, PumpPair
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
+from pairbus.pump.pump import Pump
 from pairbus.stages import Stage
 from pairbus.testing import ManualTimers
 
@@ -200,7 +203,6 @@ async def sessions(backlog: Backlog, manual_timers: ManualTimers) -> StayingSess
         timers=manual_timers,
         interval=INTERVAL,
         is_up=lambda path: True,
-        is_spooled=lambda path: False,
         prefer=lambda path, queue: None,
     )
 

@@ -7,6 +7,7 @@ import io
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ from pairbus import ConfigurationError, Observer, PairedServiceBusClient
 from pairbus.client.state.records import KIND, RedirectRecord, SegmentRecords
 from pairbus.client.state.shipping import RecordShipper
 from pairbus.clock import SystemClock
-from pairbus.ledger import OperationLog
-from pairbus.ledger.chain import IDLE_SILENCE, SILENCE, is_silent
+from pairbus.ledger.chain import IDLE_SILENCE, SILENCE, is_silent, tell_silent
+from pairbus.ledger.operation_log import OperationLog
+from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.record_files import RecordFiles
-from pairbus.ledger.segment import parse_lines, read_segment
+from pairbus.ledger.segment import SegmentWriter, parse_lines, read_segment
 from pairbus.ledger.shipped import shipped_to
 from pairbus.ledger.store_files import StoreFiles, read_side_by_side
 from pairbus.stores.object_store import ObjectStore
@@ -97,6 +99,58 @@ async def test_what_was_recorded_comes_to_the_store_and_leaves_the_disk(
     assert (told.waiting, told.shipped, told.last_error) == (0, 1, None)
 
 
+async def test_who_ends_without_a_word_is_not_waited_for(place: StoreUri, tmp_path: Path) -> None:
+    """Most clients: nothing was down while they ran."""
+    for _ in range(2):
+        records = SegmentRecords(tmp_path, is_shipped=True)
+        shipper = RecordShipper(tmp_path, place, clock=SystemClock())
+        records.begin()
+        await eventually(lambda: any(tmp_path.glob("*.head")))
+        shipper.ship()
+        assert len(silent(place, after=2 * IDLE_SILENCE)) == 1, "it runs, and may have more some time"
+        await records.close()
+        RecordShipper(tmp_path, place, clock=SystemClock()).ship()  # the next process does it, if need be
+        assert silent(place, after=2 * IDLE_SILENCE) == []
+    assert [name.partition(".")[0] for name in open_store(place).list(KIND)] == [f"{KIND}-idle"]
+    assert gaps(place) == []
+
+
+async def test_receipts_of_a_pump_that_lives_are_not_taken_for_those_of_a_dead_one(
+    place: StoreUri, tmp_path: Path
+) -> None:
+    """It has nothing to do for hours, between two outages."""
+    clock = SetClock()
+    receipts = SegmentWriter(tmp_path, RECEIPTS, is_chained=True, is_shipped=True)
+    shipper = RecordShipper(tmp_path, place, clock=clock)
+    receipts.append([{"op": "1"}])
+    receipts.close()
+    shipper.ship()
+    clock.ahead = 24 * 3600.0
+    shipper.ship()
+    heads = StoreFiles.list(open_store(place), RECEIPTS).later
+    assert [head.is_open for _, head in heads if head is not None] == [True]
+    receipts.close(ends=True)
+
+
+def test_a_dead_host_is_told_in_a_directory_too(tmp_path: Path) -> None:
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    records = SegmentWriter(own, KIND, is_chained=True, is_shipped=True)
+    shipper = RecordShipper(own, shared, clock=SystemClock())
+    records.append([asdict(record(1))])
+    records.close()
+    records.append([asdict(record(2))])
+    shipper.ship()
+    files = RecordFiles.list(shared, KIND)
+    assert files.audit(must_succeed=True).gaps == [], "a segment may be there before its head is"
+    later = SystemClock().now() + 2 * SILENCE
+    (told,) = tell_silent(files.later, now=later)
+    assert told.startswith("host ")
+    assert tell_silent(RecordFiles.list(own, KIND).later, now=later) == [], "here all is told at once"
+    records.close(ends=True)
+    shipper.ship()
+    assert tell_silent(RecordFiles.list(shared, KIND).later, now=later) == []
+
+
 async def test_the_ledger_is_shipped_too(place: StoreUri, tmp_path: Path) -> None:
     ledger = OperationLog(tmp_path, role="client", pair="contoso")
     ledger.start()
@@ -142,6 +196,9 @@ class SlowFiles:
         self.opened += 1
         self.let_go.wait(60.0)
         return io.BytesIO()
+
+    def delete_file(self, key: str) -> None:
+        """Nothing is kept."""
 
 
 async def test_a_put_that_was_left_behind_ends_before_the_next_one_begins(
@@ -208,7 +265,7 @@ async def test_what_a_dead_process_had_not_shipped_is_told_and_shipped_after_a_r
     shipper = RecordShipper(tmp_path, place, clock=SystemClock())
     records = SegmentRecords(tmp_path, is_shipped=True)  # of the new process, which lives on
     records.begin()
-    await eventually(lambda: any(tmp_path.glob("*.head")))
+    await eventually((tmp_path / f"{KIND}-{records._disk.writer}.head").exists)
     await eventually(lambda: has_shipped(shipper) and shipped(place) == ["m1", "m2", "m3"])
     assert gaps(place) == []
     (alive,) = silent(place, after=2 * IDLE_SILENCE)

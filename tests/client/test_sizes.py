@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from pairbus.amqp.message import scan
 from pairbus.broker.counters import OperationKind
-from pairbus.client.sending.message import measure, weigh
+from pairbus.client.direct.encoding import weigh
+from pairbus.client.sending.message import measure
 from pairbus.metering import UNIT_BYTES
 from pairbus.pairing.envelope import expand_body, unwrap
 from pairbus.pairing.errors import MessageTooLargeForBacklog
@@ -213,7 +214,8 @@ def test_what_is_above_a_billing_unit_is_measured(
     these: list[AmqpAnnotatedMessage],
 ) -> None:
     measured = [measure(message) for message in these]
-    _, large = weigh(these, exactly=True)
+    total, large = weigh(these)
+    assert total == sum(measured)
     assert large == tuple(size for size in measured if size > UNIT_BYTES)
 
 

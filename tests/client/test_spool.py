@@ -15,7 +15,7 @@ from pairbus.client.errors import SpoolError, SpoolFullError
 from pairbus.client.observers.observer import Observer, Sending
 from pairbus.client.state.records import KIND
 from pairbus.client.state.spool_aside import list_refused
-from pairbus.ledger import closed_segments, read_segment
+from pairbus.ledger.segment import closed_segments, read_segment
 from pairbus.options import EntityState
 from pairbus.testing import ManualTimers
 
@@ -99,6 +99,10 @@ async def test_of_a_list_that_is_split_only_what_no_queue_has_taken_is_spooled(
     still: Scene, tmp_path: Path
 ) -> None:
     client = still.client(state_dir=tmp_path, enable_spool=True, observers=[Cutter(still)])
+    await client.start()
+    spool = client.pair.spool
+    assert spool is not None
+    await eventually(lambda: not spool.is_adopting)  # or all of it might wait behind what may be there
     client.fail_over("orders")
     large = [text(name, application_properties={"fill": "x" * 60_000}) for name in "abcdef"]
     await client.get_queue_sender("orders").send_messages(large)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import threading
 import uuid
 from datetime import UTC, datetime
@@ -124,6 +125,53 @@ async def test_what_was_sent_before_a_crash_is_not_sent_again(
     await eventually(lambda: len(sink.taken) == 10)
     assert sink.taken == [f"{number}" for number in range(10)]
     await again.close()
+
+
+async def test_a_call_of_any_size_is_sent(tmp_path: Path, manual_timers: ManualTimers) -> None:
+    """What a peer may send is bounded; what we wrote ourselves must be readable."""
+    spool, sink = Spool(tmp_path, limit=64 * MIB), Sink()
+    names = [f"{number}" for number in range(4500)]
+    deep: Any = "end"
+    for _ in range(30):
+        deep = [deep]
+    await spool.append("orders", [text(name) for name in names])
+    await spool.append("orders", [ServiceBusMessage("deep", application_properties={"deep": deep})])
+    spool.start(sink, timers=manual_timers)
+    await eventually(lambda: spool.status().messages == 0)
+    assert sink.taken == [*names, "deep"]
+    assert spool.status().damaged == 0
+    await spool.close()
+
+
+async def test_what_is_found_to_be_damaged_is_counted(tmp_path: Path, manual_timers: ManualTimers) -> None:
+    spool, sink = Spool(tmp_path, limit=MIB), Sink()
+    await spool.append("orders", [text("1")])
+    [file] = tmp_path.rglob("*.spool")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    spool.start(sink, timers=manual_timers)
+    await eventually(lambda: spool.status().messages == 0)
+    assert spool.status().damaged == 1
+    assert sink.taken == []
+    await spool.close()
+
+
+@pytest.mark.parametrize("refused", ["0", "1", "2", "3"])
+async def test_a_refused_message_at_the_end_of_a_file_takes_nothing_of_the_next_one_along(
+    tmp_path: Path, manual_timers: ManualTimers, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """That a file is done with was noted twice, the second time for the file behind it."""
+    monkeypatch.setattr("pairbus.client.state.spool_store._FILE_BYTES", 1)
+    spool, sink = Spool(tmp_path, limit=MIB), Sink()
+    names = ["0", "1", "2", "3"]
+    for name in names:
+        await spool.append("orders", [text(name)])
+    sink.rejects = {refused}
+    spool.start(sink, timers=manual_timers)
+    await eventually(lambda: spool.status().messages == 0)
+    assert sink.taken == [name for name in names if name != refused]
+    assert spool.status().refused == 1
+    await spool.close()
 
 
 @pytest.mark.parametrize("damage", [b"", b"half", b"-1", b"7", b"99999999", b"\xff\x00", "\u0661".encode()])
@@ -375,3 +423,22 @@ async def test_what_is_moved_while_the_spool_is_closed_is_not_there_twice(tmp_pa
         await asyncio.sleep(0)
     await spool.close()
     assert len(list_waiting(tmp_path)) == 1
+
+
+async def test_a_directory_that_somebody_removed_is_made_anew(
+    tmp_path: Path, manual_timers: ManualTimers
+) -> None:
+    sink = Sink()
+    sink.refuses.add("orders")
+    spool = Spool(tmp_path / "spool", limit=MIB)
+    spool.start(sink, timers=manual_timers)
+    await spool.append("orders", [text("gone")])
+    await eventually(lambda: spool.status().last_failure is not None)  # and so its lane rests
+    shutil.rmtree(tmp_path)
+    await spool.append("orders", [text("kept")])
+    sink.refuses.clear()
+    await manual_timers.advance(60.0)
+    await eventually(lambda: spool.is_empty)
+    assert sink.taken == ["kept"]
+    assert (spool.status().messages, spool.status().bytes) == (0, 0)
+    await spool.close()

@@ -112,7 +112,7 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     store.append(BILLS, [record("bills", "x"), record("bills", "y")])
     reading = store.read(ORDERS)
     assert reading is not None
-    store.settle(ORDERS, SpoolCursor(reading.unsent[2].begin, 1), 5)
+    store.settle(ORDERS, reading.file, SpoolCursor(reading.unsent[2].begin, 1), 5)
     store.close()
     return tmp_path / "spool"
 
@@ -125,7 +125,7 @@ def adopt(spool: Path) -> list[str]:
             while (reading := store.read(key)) is not None:
                 for one in reading.unsent:
                     found += [message_id_of(message) for message in unpack(one.record.packed)[0][one.sent :]]
-                store.settle(key, SpoolCursor(reading.end), 0)
+                store.settle(key, reading.file, SpoolCursor(reading.end), 0)
         store.close()
     return found
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pairbus.client.state import spool_store
 from pairbus.client.state.packing import pack
 from pairbus.client.state.spool_records import SpoolCursor, SpoolRecord
 from pairbus.client.state.spool_store import LineKey, SpoolStore, Unsent, adopt_stores
@@ -45,7 +48,7 @@ def test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one(
 
     watch("fsync")
     watch("replace")
-    store.settle(ORDERS, SpoolCursor(first.end), 1)
+    store.settle(ORDERS, first.file, SpoolCursor(first.end), 1)
     assert calls == ["fsync", "replace", "fsync"]
     store.close()
 
@@ -62,10 +65,10 @@ def test_a_cursor_that_cannot_be_saved_is_told_and_holds_up_nothing(
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", refuse)
-        store.settle(ORDERS, SpoolCursor(first.end), 1)
+        store.settle(ORDERS, first.file, SpoolCursor(first.end), 1)
     assert "sent twice after a crash: no room" in caplog.text
     assert read(store) == rest
-    store.settle(ORDERS, SpoolCursor(rest[-1].end), 2)
+    store.settle(ORDERS, first.file, SpoolCursor(rest[-1].end), 2)
     assert store.lines() == {}
     store.close()
     assert list(tmp_path.iterdir()) == []
@@ -83,7 +86,7 @@ def test_files_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found: list[SpoolRecord] = []
     while some := read(store):
         found.append(some[0].record)
-        store.settle(ORDERS, SpoolCursor(some[0].end), 1)
+        store.settle(ORDERS, some[0].file, SpoolCursor(some[0].end), 1)
     assert found == records
     assert list(store.lines()) == [bills]
     store.append(ORDERS, [record("again")])
@@ -139,7 +142,7 @@ def test_a_file_that_was_sent_is_gone_for_good_before_its_cursor_is(
     store = SpoolStore.create(tmp_path)
     store.append(ORDERS, [record(name) for name in "12"])
     first, second = read(store)
-    store.settle(ORDERS, SpoolCursor(first.end), 1)
+    store.settle(ORDERS, first.file, SpoolCursor(first.end), 1)
     left: list[list[str]] = []
     fsync = os.fsync
 
@@ -148,7 +151,42 @@ def test_a_file_that_was_sent_is_gone_for_good_before_its_cursor_is(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", look)
-    store.settle(ORDERS, SpoolCursor(second.end), 1)
+    store.settle(ORDERS, second.file, SpoolCursor(second.end), 1)
     assert left == [[".cursor"]]
     store.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("step", ["write_all", "sync_directory"])
+def test_a_disk_that_takes_nothing_is_not_filled_with_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    store = SpoolStore.create(tmp_path)
+
+    def refuse(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(spool_store, step, refuse)
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space"):
+                store.append(ORDERS, [record("1")])
+    assert list(store.directory.glob("*.spool")) == []
+    store.append(ORDERS, [record("2")])
+    assert [unsent.file.name for unsent in read(store)] == ["000000-000000.spool"]
+    store.close()
+
+
+def test_a_file_that_somebody_removed_is_told_and_holds_up_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SpoolStore.create(tmp_path)
+    store.append(ORDERS, [record(name) for name in "123"])
+    shutil.rmtree(store.directory)
+    reading = store.read(ORDERS)
+    assert reading is not None
+    assert reading.unsent == []
+    assert "with 3 messages" in caplog.text
+    held = store.settle(ORDERS, reading.file, SpoolCursor(reading.end), 0)
+    assert (held.messages, store.lines()) == (3, {})
+    store.close()

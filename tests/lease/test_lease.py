@@ -14,12 +14,13 @@ import pytest
 from pairbus.broker import Broker
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.lease import Holder, PairLease, read_lease
 from pairbus.lease.holding import SessionHold
+from pairbus.lease.lease import PairLease
+from pairbus.lease.view import Holder, read_lease
 from pairbus.ledger.operation_log import OperationSums
 from pairbus.pairing.names import lease_queue_name
-from pairbus.pump import PumpPair
 from pairbus.pump.amqp_transport import AmqpTransport
+from pairbus.pump.pair import PumpPair
 from pairbus.wire.meter import Meter
 from tests.waiting import eventually
 
@@ -113,7 +114,7 @@ async def test_it_is_renewed_and_all_of_it_is_in_the_ledger(broker: Broker) -> N
     counted: dict[str, int] = {}
     for one in (first, second):
         for key, sums in one.recorder.take().items():
-            assert key[2] == "lease"
+            assert key[2] == ("lease_receive" if key[3] == "delivery" else "lease")
             counted[key[3]] = counted.get(key[3], 0) + sums[0]
     assert counted["management"] >= 2
     told = {kind.value: broker["contoso-dr"].count(kind, entity=QUEUE) for kind in OperationKind}
@@ -179,3 +180,24 @@ async def test_a_secondary_that_is_down_gives_no_lease(broker: Broker) -> None:
         assert not lease.may_work
         broker["contoso-dr"].faults.clear()
         await eventually(lambda: lease.state == "held")
+
+
+async def test_who_looks_takes_nothing_that_nobody_has_left_word_of(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking = Rival(broker, "first").open()
+    with monkeypatch.context() as patch:
+        patch.setattr("pairbus.lease.view.SessionHold.take", None)
+        assert (await read_lease(looking, "contoso")).is_held is False
+    broker["contoso-dr"].delete_queue(QUEUE)
+    assert (await read_lease(looking, "contoso")).trouble is not None
+    await looking.close()
+
+
+async def test_the_word_of_one_who_died_is_not_believed(broker: Broker) -> None:
+    looking = Rival(broker, "first").open()
+    hold = await SessionHold.take(looking, QUEUE)
+    await hold.announce("{}", message_id="dead")
+    hold.release()
+    assert (await read_lease(looking, "contoso")).is_held is False
+    await looking.close()

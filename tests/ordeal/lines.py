@@ -5,7 +5,9 @@ from there to each broker, which can be cut, slowed down, or made deaf in one di
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,8 +18,9 @@ NOWHERE = "02:00:00:00:00:99"
 LIMIT = 20.0
 
 
-def run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=LIMIT)
+def run(*command: str) -> str:
+    done = subprocess.run(command, check=True, capture_output=True, timeout=LIMIT, text=True)
+    return done.stdout
 
 
 class Lines:
@@ -61,6 +64,27 @@ class Lines:
             run("ip", "-n", space, "address", "add", f"10.0.{BROKERS[broker]}.{last}/24", "dev", interface)
             run("ip", "-n", space, "link", "set", interface, "up")
 
+    # -- whether a line is in trouble
+
+    def reaches(self, broker: str, port: int) -> bool:
+        """Whether clients get an answer from a broker's port."""
+        knock = f"import socket; socket.create_connection(({self.address(broker)!r}, {port}), 1.0).close()"
+        command = [*self.inside("clients"), sys.executable, "-S", "-c", knock]
+        return not subprocess.run(command, capture_output=True, timeout=LIMIT, check=False).returncode
+
+    def holds_back(self, broker: str) -> bool:
+        """Whether a slow line has had more to carry than it can, in either direction."""
+        told = [
+            run("tc", "-n", space, "-s", "qdisc", "show", "dev", interface)
+            for space, interface in self._ends(broker)
+        ]
+        return any(int(count) for count in re.findall(r"overlimits (\d+)", "".join(told)))
+
+    def _ends(self, broker: str) -> tuple[tuple[str, str], tuple[str, str]]:
+        return (self._space("clients"), broker), (self._space(broker), "line")
+
+    # -- troubles
+
     @contextmanager
     def cut(self, broker: str) -> Iterator[None]:
         """Nothing gets through, and nobody is told."""
@@ -80,10 +104,9 @@ class Lines:
     @contextmanager
     def slow(self, broker: str) -> Iterator[None]:
         """A few kilobytes a second in either direction."""
-        ends = ((self._space("clients"), broker), (self._space(broker), "line"))
         slowly = ("root", "tbf", "rate", "64kbit", "burst", "4kb", "latency", "1s")
-        for space, interface in ends:
+        for space, interface in self._ends(broker):
             run("tc", "-n", space, "qdisc", "add", "dev", interface, *slowly)
         yield
-        for space, interface in ends:
+        for space, interface in self._ends(broker):
             run("tc", "-n", space, "qdisc", "del", "dev", interface, "root")

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 from pairbus.ledger.receipts import ReceiptLog
-from pairbus.pump import Pump, PumpOptions, PumpPair
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
+from pairbus.pump.pump import Pump
 
 from .journal import BACKLOG, Journal
 from .signals import set_clock_by_signals, stop_at_sigterm

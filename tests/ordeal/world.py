@@ -11,19 +11,21 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from pairbus.broker import Broker, QueueSettings
 from pairbus.broker.engine.message import StoredMessage
 from pairbus.broker.engine.namespace import Namespace
-from pairbus.ledger import closed_segments, read_segment
 from pairbus.ledger.receipts import KIND as RECEIPTS
+from pairbus.ledger.segment import closed_segments, read_segment
 from tests.waiting import PATIENCE
 
 from .journal import BACKLOG, body_of
 from .lines import Lines
+from .signals import CLOCK_FILE, HOUR
 
 __all__ = ["ACTORS", "SIDES", "World", "until"]
 
@@ -82,6 +84,7 @@ class World:
         self._processes[actor] = subprocess.Popen(
             [*self._prefix(actor), sys.executable, "-m", *self._arguments(actor, rate)],
             cwd=ROOT,
+            env={**os.environ, CLOCK_FILE: str(self._clock(actor))},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._stack.enter_context((self.directory / f"{actor}.log").open("ab")),
@@ -113,6 +116,9 @@ class World:
     def _ready(self, side: str) -> Path:
         return self.directory / f"{side}.json"
 
+    def _clock(self, actor: str) -> Path:
+        return self.directory / f"{actor}.clock"
+
     def await_start(self, side: str) -> None:
         """Wait until a broker can be reached, and learn where."""
         started = f"{side} starts"
@@ -133,7 +139,8 @@ class World:
         process = self._processes.pop(actor)
         process.terminate()
         code = process.wait(2 * PATIENCE)
-        assert code in (0, -signal.SIGTERM), self.log_of(actor)
+        # A command that has only begun to start says so by its exit code.
+        assert code in (0, -signal.SIGTERM, 128 + signal.SIGTERM), self.log_of(actor)
 
     def revive(self) -> None:
         """Start again what has died, as whoever minds processes would."""
@@ -172,15 +179,56 @@ class World:
 
     @contextmanager
     def an_hour_ahead(self, actor: str) -> Iterator[None]:
-        self.signal(actor, signal.SIGUSR1)
+        self._set_clock(actor, signal.SIGUSR1, HOUR)
         yield
-        self.signal(actor, signal.SIGUSR2)
+        self._set_clock(actor, signal.SIGUSR2, 0.0)
 
     @contextmanager
     def an_hour_behind(self, actor: str) -> Iterator[None]:
-        self.signal(actor, signal.SIGUSR2)
+        self._set_clock(actor, signal.SIGUSR2, -HOUR)
         yield
-        self.signal(actor, signal.SIGUSR1)
+        self._set_clock(actor, signal.SIGUSR1, 0.0)
+
+    def _set_clock(self, actor: str, number: Signals, ahead: float) -> None:
+        """Have a process set its clock, and tell by it what time it is there."""
+        told = self._clock(actor)
+        told.unlink(missing_ok=True)
+        self.signal(actor, number)
+        until(told.exists, what=f"the clock of {actor} jumps")
+        there = float(told.read_text(encoding="ascii"))
+        assert abs(there - time.time() - ahead) < PATIENCE, f"{actor} is at {there}"
+
+    @contextmanager
+    def cut_off(self, side: str) -> Iterator[None]:
+        with self._unreachable(side, self._laid.cut):
+            yield
+
+    @contextmanager
+    def not_answering(self, side: str) -> Iterator[None]:
+        with self._unreachable(side, self._laid.one_way):
+            yield
+
+    @contextmanager
+    def _unreachable(
+        self, side: str, trouble: Callable[[str], AbstractContextManager[None]]
+    ) -> Iterator[None]:
+        lines, port = self._laid, self._ports[side]
+        assert lines.reaches(side, port)
+        with trouble(side):
+            assert not lines.reaches(side, port), f"the line of {side} is whole"
+            yield
+
+    @contextmanager
+    def behind_a_slow_line(self, side: str) -> Iterator[None]:
+        lines = self._laid
+        with lines.slow(side):
+            until(lambda: lines.holds_back(side), what=f"the line of {side} is slow")
+            yield
+
+    @property
+    def _laid(self) -> Lines:
+        assert self.lines is not None, "this world has no lines"
+        return self.lines
 
     @contextmanager
     def without_descriptors(self, actor: str) -> Iterator[None]:

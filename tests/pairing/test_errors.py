@@ -21,7 +21,7 @@ EXAMPLES: list[PairbusError] = [
 ]
 # What each text must say so that a reader can mend the matter.
 MENDING = {
-    "BacklogUnavailableError": "pairbus provision",
+    "BacklogUnavailableError": "send again with the same message_id",
     "PrimaryEntityFault": "mark_path_healthy('orders')",
     "PairFaultedError": "make a new one",
     "ScheduledInBacklogError": "peek the entity",

@@ -19,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from pairbus.broker import Broker
 from pairbus.pairing.failures import Failure, FailureKind, classify
 from pairbus.sdk.failures import describe
 
@@ -45,6 +46,14 @@ async def _fail(port: int, *, tls: bool = False, timeout: float = 5) -> Failure:
     else:
         text = f"Endpoint=sb://127.0.0.1:{port};{KEY};UseDevelopmentEmulator=true"
         client = ServiceBusClient.from_connection_string(text, retry_total=0, try_timeout=timeout)
+    return await _fail_with(client)
+
+
+async def _fail_at(connection_string: str) -> Failure:
+    return await _fail_with(ServiceBusClient.from_connection_string(connection_string, retry_total=0))
+
+
+async def _fail_with(client: ServiceBusClient) -> Failure:
     async with client:
         try:
             async with client.get_queue_sender("q") as sender:
@@ -151,3 +160,10 @@ def _write_certificate(path: Path) -> Path:
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     path.write_bytes(certificate.public_bytes(pem) + private)
     return path
+
+
+async def test_an_entity_that_is_missing_is_named(pairbus_broker: Broker) -> None:
+    """The SDK's own text has the condition of a refused token alone."""
+    failure = await _fail_at(pairbus_broker["contoso"].connection_string)
+    assert failure.text.startswith("The messaging entity 'sb://")
+    assert "/q' could not be found" in failure.text

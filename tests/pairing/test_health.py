@@ -363,6 +363,17 @@ def test_before_the_first_success_silence_is_given_time_to_become_an_answer(
     assert changes(health.tick(due)) == [(HEALTHY, FAILED_OVER)]
 
 
+@pytest.mark.parametrize(("interval", "due"), [(0, 103), (1, 103), (5, 105)])
+def test_a_caller_with_little_time_does_not_shorten_that(interval: float, due: float) -> None:
+    health = make(failover_interval=interval)
+    health.begin("a", 100)
+    assert changes(health.record("a", UNKNOWN, now=100.5, reason="no answer for 0.5 s")) == [
+        (HEALTHY, SUSPECT)
+    ]
+    assert health.next_deadline == due
+    assert changes(health.tick(due)) == [(SUSPECT, FAILED_OVER)]
+
+
 def test_a_failure_that_counts_keeps_the_interval_also_before_the_first_success() -> None:
     health = make(failover_interval=1)
     health.begin("a", 100)
@@ -377,6 +388,46 @@ def test_after_the_first_success_silence_has_the_interval() -> None:
     health.succeed("a", 100)
     health.begin("b", 110)
     assert health.next_deadline == 111
+
+
+def opened_anew(how: str) -> EntityHealth:
+    """An entity that has answered before, whose next attempt has to open a link."""
+    health = make(failover_interval=1)
+    health.begin("first", 50)
+    health.succeed("first", 50)
+    match how:
+        case "refused":
+            health.begin("second", 60)
+            health.record("second", REFUSED, now=60, reason="disabled")
+        case "idle":
+            health.reconnect()
+        case "told":
+            health.force_over(60, "drill")
+            health.word_came(200, is_good=True)
+        case "marked":
+            health.force_over(60, "drill")
+            health.mark_healthy(61)
+    assert health.state is HEALTHY
+    return health
+
+
+@pytest.mark.parametrize("how", ["refused", "idle", "told", "marked"])
+def test_who_has_to_open_a_link_first_is_given_the_time_for_it(how: str) -> None:
+    health = opened_anew(how)
+    health.begin("a", 300)
+    assert health.status().fails_over_at == 303
+    health.succeed("a", 302)
+    health.begin("b", 400)
+    assert health.status().fails_over_at == 401
+
+
+def test_marking_healthy_what_is_healthy_gives_silence_no_more_time() -> None:
+    health = make(failover_interval=1)
+    health.begin("first", 50)
+    health.succeed("first", 50)
+    health.mark_healthy(60)
+    health.begin("a", 100)
+    assert health.status().fails_over_at == 101
 
 
 def test_what_abandoned_attempts_meet_counts_as_a_ping_would_once_an_interval() -> None:

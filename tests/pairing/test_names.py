@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +50,7 @@ def test_a_signature_stands_for_the_key() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        None,
         "",
         "nonsense",
         KEY,
@@ -62,7 +65,7 @@ def test_a_signature_stands_for_the_key() -> None:
         f"Endpoint=sb://c.example;{KEY};c2VjcmV0LWtleQ",
     ],
 )
-def test_what_is_no_connection_string_is_refused_without_being_quoted(text: str) -> None:
+def test_what_is_no_connection_string_is_refused_without_being_quoted(text: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_connection_string(text)
     assert "c2VjcmV0" not in str(caught.value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -26,11 +25,10 @@ class SteppedThread(SerialThread):
         self.work: list[Callable[[], object]] = []
         self.refusal: BaseException | None = None
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def _pass_on(self, act: Callable[[], None]) -> None:
         if self.refusal is not None:
             raise self.refusal
-        self.work.append(lambda: fn(*args, **kwargs))
-        return Future()
+        self.work.append(act)
 
     def step(self) -> None:
         if self.work:
@@ -109,12 +107,11 @@ async def play(steps: list[tuple[str, Any]]) -> None:
             disk.error = thread.refusal = None
     # The end: whatever there was is carried out, and then nothing is left.
     disk.error = thread.refusal = None
+    ends = asyncio.get_running_loop().time() + LIMIT
     while thread.work or any(not task.done() for _, task in appends):
+        assert asyncio.get_running_loop().time() < ends, "every append ends"
         thread.step()
-        await asyncio.wait_for(asyncio.sleep(0), LIMIT)
-        if not thread.work:
-            await asyncio.wait({task for _, task in appends}, timeout=LIMIT)
-            assert all(task.done() for _, task in appends), "every append ends"
+        await asyncio.sleep(0 if thread.work else 0.001)
     for items, task in appends:
         kept = [item in disk.items for item in items]
         assert all(kept) or not any(kept), "the items of an append are written together"
@@ -150,6 +147,20 @@ async def test_what_comes_meanwhile_shares_the_next_call() -> None:
     await asyncio.wait_for(asyncio.gather(first, *others), LIMIT)
     assert disk.calls == [[0], list(range(1, 100))]
     thread.rest()
+
+
+async def test_a_failure_to_gather_is_told() -> None:
+    thread = SteppedThread()
+
+    def fail() -> None:
+        raise KeyError("gathering")
+
+    commit: GroupCommit[int] = GroupCommit(Disk().write, thread=thread, gather=fail)
+    task = asyncio.create_task(commit.append([1]))
+    await asyncio.sleep(0)
+    thread.step()
+    with pytest.raises(KeyError, match="gathering"):
+        await asyncio.wait_for(task, LIMIT)
 
 
 async def test_whoever_waits_learns_of_whatever_ended_it() -> None:

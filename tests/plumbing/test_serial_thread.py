@@ -74,6 +74,30 @@ async def test_work_ends_though_its_caller_is_cancelled() -> None:
     assert_it_rests(thread)
 
 
+def test_nothing_is_done_at_once_beside_or_before_other_work() -> None:
+    thread = SerialThread("serial-of-a-test")
+    assert thread.at_once(lambda: True)
+    assert not thread.at_once(lambda: False)
+    begun, allowed = threading.Event(), threading.Event()
+
+    def work() -> bool:
+        begun.set()
+        return allowed.wait(LIMIT)
+
+    first, second = thread.submit(work), thread.submit(lambda: True)
+    assert not thread.at_once(lambda: True), "it waits"
+    assert begun.wait(LIMIT)
+    assert not thread.at_once(lambda: True), "it is being done"
+    allowed.set()
+    assert first.result(LIMIT)
+    assert second.result(LIMIT)
+    assert_it_rests(thread)
+    assert thread.at_once(lambda: True), "all is done"
+    with pytest.raises(ZeroDivisionError):
+        thread.at_once(lambda: 1 // 0 == 1)
+    assert thread.at_once(lambda: True)
+
+
 def test_none_is_started_without_work() -> None:
     SerialThread("serial-of-a-test").rest()
     assert "serial-of-a-test" not in {each.name for each in threading.enumerate()}

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from pairbus.broker import FaultPlan
 from pairbus.cli.config import load_config, read_config
-from pairbus.cost import parse_sheet, parse_system
+from pairbus.cost.sheet import parse_sheet
+from pairbus.cost.system import parse_system
 from pairbus.drill.scenario import parse_scenario, shipped_scenarios, shipped_text
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.toml_tables import Mistake, parse_toml, parse_value, read_text

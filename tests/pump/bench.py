@@ -30,7 +30,10 @@ from pairbus.broker.links.wire import render_peeked
 from pairbus.clock import Clock
 from pairbus.ledger.receipts import MemoryReceipts
 from pairbus.pairing.envelope import Aliases, Long, Natives, TimestampMs, wrap
-from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
+from pairbus.pump.pump import Pump
+from pairbus.pump.summary import PumpSummary
 
 __all__ = ["Bench", "backlog", "envelope", "opened"]
 

@@ -12,7 +12,9 @@ from pairbus import conditions
 from pairbus.amqp.message import MessageSections, Properties, encode_data, encode_properties, scan
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
+from pairbus.broker.links.sending_endpoint import SendingEndpoint
 from pairbus.clock import SystemClock
+from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
@@ -162,6 +164,50 @@ async def test_nothing_to_receive_is_an_empty_list_and_one_empty_receive(
     await source.close()
     await transport.close()
     assert place.empty_receives() in place.empty_receive
+
+
+async def test_what_there_is_can_be_had_at_once(transport: Transport) -> None:
+    """All of it, in pieces; and what comes after that the next time."""
+    source, destination = transport.source(QUEUE), transport.destination(QUEUE)
+    for first in (0, 20):
+        sent = [message(number) for number in range(first, first + 20)]
+        assert await destination.send([Unit([payload]) for payload in sent]) == [None] * 20
+        got: list[Delivery] = []
+        while len(got) < 20:
+            got += await source.receive(100, 5.0, at_once=True)
+        assert ids(got) == [f"m{number}" for number in range(first, first + 20)]
+        assert await source.complete(got) == [None] * 20
+    await source.close()
+
+
+@pytest.mark.parametrize("place", ["amqp"], indirect=True)
+async def test_that_there_is_nothing_is_known_without_a_wait(transport: Transport, place: Place) -> None:
+    """No time-out ends it: there is none within the life of a test."""
+    source = transport.source(QUEUE)
+    for asked in range(1, 4):
+        assert await source.receive(10, 1e6, at_once=True) == []
+        assert place.empty_receives() == asked
+    assert await source.stop_receiving() == []
+    assert place.empty_receives() == 3
+    await source.close()
+
+
+@pytest.mark.parametrize("place", ["amqp"], indirect=True)
+async def test_who_says_nothing_of_the_end_is_waited_for(
+    transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the line, on which nothing else is said either, is not taken for dead."""
+    assert isinstance(transport, AmqpTransport)
+    monkeypatch.setattr(SendingEndpoint, "finish_drain", lambda endpoint: None)
+    source = transport.source(QUEUE)
+    assert await source.receive(10, 0.01) == []
+    line = await transport.line(QUEUE)
+    transport.timeout = 0.1
+    assert await source.receive(10, 0.01, at_once=True) == []
+    transport.timeout = 10.0
+    assert await transport.destination(QUEUE).send([Unit([message(1)])]) == [None]
+    assert ids(await source.receive(10, 10.0, at_once=True)) == ["m1"]
+    assert await transport.line(QUEUE) is line
 
 
 async def test_deferred_messages_come_back_by_number(transport: Transport) -> None:

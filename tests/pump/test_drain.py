@@ -14,7 +14,9 @@ from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings, TopicSettings
 from pairbus.ledger.receipts import ReceiptLog
 from pairbus.ledger.segment import closed_segments
-from pairbus.pump import Pump, PumpOptions, PumpSummary
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pump import Pump
+from pairbus.pump.summary import PumpSummary
 from tests.ledger.receipts import read_receipts
 
 from .bench import Bench, backlog, envelope

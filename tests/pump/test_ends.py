@@ -8,12 +8,14 @@ import time
 import pytest
 
 from pairbus.broker.counters import OperationKind
-from pairbus.pump import Pump, PumpOptions, PumpSummary
 from pairbus.pump.amqp_transport import AmqpSource
 from pairbus.pump.lanes import Lanes
+from pairbus.pump.options import PumpOptions
 from pairbus.pump.parcel import Parcel
+from pairbus.pump.pump import Pump
 from pairbus.pump.queue import QueuePump
 from pairbus.pump.rate import Room
+from pairbus.pump.summary import PumpSummary
 from tests.waiting import eventually
 
 from .bench import Bench, backlog, envelope
@@ -269,7 +271,7 @@ async def test_a_step_that_is_cancelled_by_nobody_ends_the_run(
     (queue,) = bench.create("orders")
     bench.load(queue, [envelope("orders", "1")])
 
-    async def cancel(*_: object) -> None:
+    async def cancel(*_: object, **__: object) -> None:
         raise asyncio.CancelledError
 
     monkeypatch.setattr(AmqpSource, place, cancel)

@@ -26,7 +26,7 @@ def test_so_it_is_at_the_secondary_where_refusals_have_to_be_asked_for() -> None
     """Who receives is not refused but left without; there the application may notice first."""
     plan = Thrift(sides=BOTH, messages=60_000)
     outcome = play_thrift(plan)
-    assert len(outcome.throttled) <= 3 * outcome.seconds / 60
+    assert len(outcome.throttled) <= 2 * outcome.seconds / 60
     assert plan.messages / outcome.seconds >= 0.8 * (plan.credits - 2 * plan.app_rate)
 
 
@@ -105,3 +105,24 @@ def test_of_several_pumps_each_begins_with_its_part() -> None:
     limiter.take_share(0.25)
     limiter.expect("primary", 1000.0, is_certain=True)
     assert limiter.rate == 125
+
+
+def test_soundings_leave_a_low_rate_to_messages() -> None:
+    """Who was throttled while little came begins again with a low rate, of which soundings are a part."""
+    limiter, now, sounded, received = Limiter(), 0.0, 0.0, 0
+    limiter.expect("secondary", STANDARD_CREDITS, is_certain=False)
+    for now in (5.0, 9.0, 13.0):
+        limiter.trouble(now, "secondary", is_busy=True)
+    assert limiter.rate < 5
+    soundings, ends = 0, now + 60.0
+    while now < ends:
+        now += 0.01
+        if (asked := int(limiter.intake(now))) > 0:
+            limiter.take_intake(asked)
+            received += asked
+        pause = limiter.sounding_pause()
+        if pause is not None and now - sounded >= pause:
+            sounded, soundings = now, soundings + 1
+            limiter.take_intake(1)
+    assert soundings > 10
+    assert received > 2 * soundings

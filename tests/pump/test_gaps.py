@@ -19,10 +19,10 @@ from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.broker.counters import OperationKind
 from pairbus.clock import SystemClock
 from pairbus.ledger.receipts import MemoryReceipts
-from pairbus.pump import PumpOptions
 from pairbus.pump.destinations import Destinations
-from pairbus.pump.intake import Intake
+from pairbus.pump.intake import Intake, NumberGap
 from pairbus.pump.lanes import Lanes
+from pairbus.pump.options import PumpOptions
 from pairbus.pump.parcel import Parcel
 from pairbus.pump.rate import Limiter, Pace
 from pairbus.pump.station import Station
@@ -33,11 +33,15 @@ from pairbus.pump.turnstile import Entrance, Turnstile
 from .bench import Bench, envelope
 
 PARTITION = 1 << 48
-SESSIONS = ("a", "b", None)
+SESSIONS = ("a", "b", None, None, None)
+
+
+# From this number on there are none.
+SESSIONLESS = 10_000
 
 
 def session_of(number: int) -> str | None:
-    return SESSIONS[number % len(SESSIONS)]
+    return None if SESSIONLESS <= number < PARTITION else SESSIONS[number % len(SESSIONS)]
 
 
 @cache
@@ -67,8 +71,8 @@ class ModelQueue:
         return [Delivery(payload_of(number), b"") for number in free]
 
 
-def make_intake() -> tuple[Intake, Lanes[Parcel]]:
-    limiter, options, clock = Limiter(), PumpOptions(), SystemClock()
+def make_intake(*, drain: bool) -> tuple[Intake, Lanes[Parcel]]:
+    limiter, options, clock = Limiter(), PumpOptions(drain=drain), SystemClock()
     paths = Destinations(first=1.0, longest=60.0)
     station = Station(
         pair="contoso",
@@ -87,9 +91,11 @@ def make_intake() -> tuple[Intake, Lanes[Parcel]]:
     return Intake(lanes, Pace(lock_duration=60.0, most=1000), station), lanes
 
 
-async def take_all(queue: ModelQueue, pieces: list[int], freed: list[int]) -> tuple[Intake, Lanes[Parcel]]:
+async def take_all(
+    queue: ModelQueue, pieces: list[int], freed: list[int], *, drain: bool = False
+) -> tuple[Intake, Lanes[Parcel]]:
     """Take in all that comes; before each piece one that was locked comes free."""
-    intake, lanes = make_intake()
+    intake, lanes = make_intake(drain=drain)
     source = cast(BacklogSource, queue)
     for size, chance in zip(pieces, freed, strict=True):
         locked = [number for number, state in queue.states.items() if state == "locked"]
@@ -100,17 +106,22 @@ async def take_all(queue: ModelQueue, pieces: list[int], freed: list[int]) -> tu
         if gap is not None:
             await intake.look_through(source, gap)
         for letter in letters:
-            number = letter.mark.sequence_number
-            assert not [
-                older
-                for older in queue.states
-                if older < number
-                and session_of(older) is not None
-                and session_of(older) == session_of(number)
-                and not (lanes.knows(older) or lanes.in_hand(older))
-            ], f"{number} would overtake an older message of its session"
+            check_sessions(queue, lanes, letter.mark.sequence_number)
             assert intake.take_in([letter]) == []
+        for number in filter(lanes.knows, queue.states):  # these are fetched, or come by themselves
+            check_sessions(queue, lanes, number)
     return intake, lanes
+
+
+def check_sessions(queue: ModelQueue, lanes: Lanes[Parcel], number: int) -> None:
+    assert not [
+        older
+        for older in queue.states
+        if older < number
+        and session_of(older) is not None
+        and session_of(older) == session_of(number)
+        and not (lanes.knows(older) or lanes.in_hand(older))
+    ], f"{number} would overtake an older message of its session"
 
 
 NUMBERS = st.one_of(st.integers(1, 60), st.integers(0, 3).map(lambda part: part * PARTITION + 5))
@@ -120,13 +131,18 @@ STATES = st.sampled_from(["gone", "free", "free", "free", "locked", "aside"])
 @given(
     st.dictionaries(NUMBERS, STATES, max_size=40),
     st.lists(st.tuples(st.integers(1, 12), st.integers(0, 8)), max_size=12),
+    st.booleans(),
 )
-def test_nothing_of_a_session_is_overtaken(states: dict[int, str], steps: list[tuple[int, int]]) -> None:
+def test_nothing_of_a_session_is_overtaken(
+    states: dict[int, str], steps: list[tuple[int, int]], drain: bool
+) -> None:
     queue = ModelQueue(states)
 
     async def play() -> None:
-        intake, lanes = await take_all(queue, [size for size, _ in steps], [which for _, which in steps])
-        await intake.look_beyond(cast(BacklogSource, queue))
+        sizes, freed = [size for size, _ in steps], [which for _, which in steps]
+        intake, lanes = await take_all(queue, sizes, freed, drain=drain)
+        source = cast(BacklogSource, queue)
+        await (intake.look_through(source, NumberGap()) if drain else intake.look_beyond(source))
         aside = [number for number, state in queue.states.items() if state == "aside"]
         assert all(lanes.knows(number) for number in aside), "one that is put aside was not found"
 
@@ -147,12 +163,25 @@ def test_a_gap_is_looked_at_to_its_end_and_no_further() -> None:
     assert len(queue.pages) == 1 + 4
 
 
-async def test_a_drain_asks_twice_for_a_queue_that_has_nothing_put_aside(bench: Bench) -> None:
-    """Before its first message and at its end, by one message each, and a third time if its end is late."""
+def test_a_drain_without_sessions_looks_back_when_it_turns_out_to_be_long() -> None:
+    """Or what an earlier pump has put aside would wait for the end of a long backlog."""
+    states = {SESSIONLESS: "aside", **dict.fromkeys(range(SESSIONLESS + 1, SESSIONLESS + 2000), "free")}
+    queue = ModelQueue(states)
+    _, lanes = asyncio.run(take_all(queue, [250] * 4, [99] * 4, drain=True))
+    assert queue.pages == []
+    assert not lanes.knows(SESSIONLESS)
+    _, lanes = asyncio.run(take_all(ModelQueue(states), [250] * 5, [99] * 5, drain=True))
+    assert lanes.knows(SESSIONLESS)
+
+
+async def test_a_drain_asks_once_for_a_queue_that_has_nothing_put_aside(bench: Bench) -> None:
+    """At its end, by one message, and a second time if its end is late."""
     queues = bench.create("orders", count=3)
-    for queue in queues:
-        bench.load(queue, [envelope("orders", f"{queue}-{number}") for number in range(600)])
-    summary = await bench.drain(queues, drain_wait=30.0)
-    assert summary.moved == 1800
-    asked = bench.counted(OperationKind.MANAGEMENT)
-    assert 3 <= asked <= 9, "600 messages are three pages, and would be looked at anew with each gap"
+    for turn in range(2):  # numbers begin with 1, and the second time with another one
+        for queue in queues:
+            bench.load(queue, [envelope("orders", f"{queue}-{turn}-{number}") for number in range(600)])
+        before = bench.counted(OperationKind.MANAGEMENT)
+        summary = await bench.drain(queues, drain_wait=30.0)
+        assert summary.moved == 1800
+        asked = bench.counted(OperationKind.MANAGEMENT) - before
+        assert 3 <= asked <= 6, "600 messages are three pages, and would be looked at anew with each gap"

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
-from pairbus.pump import Pump, PumpOptions, PumpSummary
 from pairbus.pump.headway import Headway
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pump import Pump
+from pairbus.pump.summary import PumpSummary
 from tests.waiting import eventually
 
 from .bench import Bench, envelope
@@ -53,3 +55,20 @@ async def test_the_reason_is_told(
     pump.stop()
     await running
     assert sum("no progress for" in record.getMessage() for record in caplog.records) == 1
+
+
+async def test_a_drain_whose_rest_is_locked_by_another_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbus.pump.headway._PATIENCE", 0.05)
+    (queue,) = bench.create("orders")
+    bench.load(queue, [envelope("orders", "m")])
+    bench.hold(queue, 1)
+    told: list[PumpSummary] = []
+    options = PumpOptions(progress_interval=0.02, drain=True)
+    pump = Pump(bench.pair(), [queue], options=options, on_progress=told.append)
+    running = asyncio.create_task(pump.run())
+    await eventually(lambda: told and f"what is left in {queue} is locked" in (told[-1].stall or ""))
+    pump.stop()
+    await running
+    assert bench.locked(queue) == 1

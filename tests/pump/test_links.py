@@ -9,8 +9,8 @@ import pytest
 
 from pairbus.amqp.link import Link
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.pump import PumpOptions
 from pairbus.pump.amqp_transport import AmqpDestination
+from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit

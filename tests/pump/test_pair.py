@@ -12,7 +12,8 @@ import pytest
 
 from pairbus.broker.access.certificate import ensure_certificate
 from pairbus.errors import ConfigurationError
-from pairbus.pump import PumpOptions, PumpPair, Side
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair, Side
 from pairbus.wire.tokens import CredentialTokens, FixedToken, SasTokens
 
 TEXT = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"

@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 
-from pairbus.pump import Pump, PumpOptions
-from pairbus.pump.pump import open_transport
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pump import Pump, open_transport
 from pairbus.pump.transport import Unit
 from tests.waiting import PATIENCE, eventually
 
@@ -150,3 +150,16 @@ async def test_a_stop_is_not_held_up_by_silence(bench: Bench) -> None:
     pump.stop()
     async with asyncio.timeout(PATIENCE):
         await running
+
+
+@pytest.mark.parametrize("drain", [False, True])
+async def test_a_pump_that_begins_heeds_a_stop(bench: Bench, drain: bool) -> None:
+    (queue,) = bench.create("orders")
+    bench.secondary.faults.set("silence")
+    pump = bench.pump([queue], send_timeout=600.0, drain=drain, poll=5.0)
+    running = asyncio.create_task(pump.run())
+    await eventually(lambda: pump._pumps and pump._pumps[0]._asking is not None, what="a first question")
+    pump.stop()
+    async with asyncio.timeout(PATIENCE):
+        summary = await running
+    assert (summary.moved, summary.waiting) == (0, 0)

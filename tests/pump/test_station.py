@@ -9,9 +9,9 @@ import pytest
 from pairbus import conditions
 from pairbus.clock import SystemClock
 from pairbus.ledger.receipts import MemoryReceipts
-from pairbus.pump import PumpOptions
 from pairbus.pump.destinations import Destinations
 from pairbus.pump.judgement import judge
+from pairbus.pump.options import PumpOptions
 from pairbus.pump.rate import Limiter
 from pairbus.pump.station import Station
 from pairbus.pump.summary import PumpTally

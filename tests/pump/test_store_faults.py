@@ -10,7 +10,8 @@ import pytest
 from pairbus.ledger.receipts import KIND, ReceiptLog
 from pairbus.ledger.segment import parse_lines
 from pairbus.ledger.store_files import StoreFiles, read_side_by_side
-from pairbus.pump import Pump, PumpOptions
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pump import Pump
 from pairbus.stores.errors import RecordStoreError
 from pairbus.stores.object_store import ObjectStore
 from pairbus.stores.store import open_store

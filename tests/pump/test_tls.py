@@ -8,7 +8,9 @@ import pytest
 
 from pairbus.broker.access.certificate import ensure_certificate
 from pairbus.errors import ConfigurationError
-from pairbus.pump import Pump, PumpOptions, PumpPair, Side
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair, Side
+from pairbus.pump.pump import Pump
 
 from .bench import Bench, envelope
 

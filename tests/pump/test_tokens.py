@@ -17,8 +17,10 @@ from pairbus.broker import Broker
 from pairbus.broker.engine.tiers import RELAXED
 from pairbus.clock import SystemClock
 from pairbus.pairing.names import parse_connection_string
-from pairbus.pump import Pump, PumpOptions, PumpPair, Side
 from pairbus.pump.amqp_transport import AmqpTransport
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair, Side
+from pairbus.pump.pump import Pump
 from pairbus.pump.transport import BacklogSource
 from pairbus.wire.errors import CONNECTION_LOST, TransportError
 from pairbus.wire.line import AmqpLine
@@ -208,6 +210,58 @@ async def test_a_credential_is_made_of_its_name_and_closed_at_the_end(tmp_path: 
         assert bench.ids("orders") == [f"{number:02}" for number in range(20)]
     assert len(Credential.made) == 2
     assert all(one.asked and one.is_closed for one in Credential.made)
+
+
+class Signer:
+    """Signs for all, and for the whole namespace with a policy of its own, or not at all."""
+
+    def __init__(self, bench: Bench, *, widely: str | None = "root") -> None:
+        self.asked: list[str] = []
+        self._signers = {}
+        for name in ("root", widely):
+            parsed = parse_connection_string(bench.secondary.policies[name or "root"])
+            assert parsed.key is not None
+            assert parsed.key_name is not None
+            key = parsed.key if name is not None else "a key of an entity"
+            self._signers[name] = SasTokens(parsed.key_name, key)
+        self._widely = widely
+
+    async def token(self, audience: str, now: float) -> CbsToken:
+        path = audience.partition("://")[2].partition("/")[2]
+        self.asked.append(path)
+        return await self._signers["root" if path else self._widely].token(audience, now)
+
+
+async def drain_signed(bench: Bench, signer: Signer) -> list[str]:
+    """Drain some queues; those that a token was asked for."""
+    queues = bench.create("orders", count=5)
+    for queue in queues:
+        bench.load(queue, [envelope("orders", f"{queue}-{number}", session="s") for number in range(3)])
+    primary, secondary = bench.primary.connection_string, bench.secondary.connection_string
+    pair = PumpPair(
+        primary=Side(connection_string=primary),
+        secondary=Side(connection_string=secondary, token_source=signer),
+    )
+    summary = await Pump(pair, queues, options=PumpOptions(drain=True, drain_wait=0.2)).run()
+    assert (summary.moved, summary.queue_errors, summary.retries) == (15, {}, 0)
+    return queues
+
+
+async def test_one_token_is_enough_for_all_queues_of_a_namespace(bench: Bench) -> None:
+    signer = Signer(bench)
+    await drain_signed(bench, signer)
+    assert signer.asked == [""]
+
+
+@pytest.mark.parametrize("widely", [None, "send"])
+async def test_where_a_wide_token_does_not_help_each_queue_gets_its_own(
+    bench: Bench, widely: str | None
+) -> None:
+    """It is refused as such, or it is taken and the links are not."""
+    signer = Signer(bench, widely=widely)
+    queues = await drain_signed(bench, signer)
+    assert signer.asked[0] == ""
+    assert sorted(signer.asked[1:]) == queues
 
 
 async def test_who_waits_for_a_token_on_a_line_that_ends_is_told_so(bench: Bench) -> None:

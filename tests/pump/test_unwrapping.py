@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp.codec import encode
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import (
     Header,

@@ -17,13 +17,15 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus import conditions
-from pairbus.broker import Broker, NamespaceHandle, OperationKind
+from pairbus.broker import Broker, NamespaceHandle, OperationKind, QueueSettings
+from pairbus.pairing.failures import FailureKind, classify
 from pairbus.sdk.failures import describe
 from pairbus.sdk.privates import (
     batch_keywords,
     connection_of,
     encode_by_sdk,
     is_settled_by_request,
+    keep_open_when_refused,
     link_limits,
     sdk_error,
     sdk_request_error,
@@ -159,6 +161,22 @@ async def test_a_property_without_an_amqp_type_fails_where_it_is_encoded(
     assert was_encoding(chain_of(raised.value)[-1]), "the modules that encode have other names"
 
 
+async def test_a_property_whose_own_code_fails_is_no_outage(
+    namespace: NamespaceHandle, client: ServiceBusClient
+) -> None:
+    class Lazy:
+        """A text that is made up when it is needed."""
+
+        def __str__(self) -> str:
+            raise ConnectionResetError("the translations are not there") from KeyError("en")
+
+    unfit = ServiceBusMessage("x", application_properties={"what": Lazy()})  # type: ignore[dict-item]
+    async with client.get_queue_sender("orders") as sender:
+        with pytest.raises(ServiceBusError) as raised:
+            await sender.send_messages(unfit)
+    assert classify(describe(raised.value)) is FailureKind.CALLER
+
+
 def test_a_message_is_written_as_the_sdk_writes_it() -> None:
     written = encode_by_sdk(ServiceBusMessage(b"body", message_id="a").raw_amqp_message)
     assert written.endswith(b"\x00\x53\x75\xa0\x04body")
@@ -191,3 +209,23 @@ def test_refusals_become_the_sdks_exceptions(
     assert name in [kind.__name__ for kind in type(error).__mro__]
     if condition is not None:
         assert describe(error).condition == condition
+
+
+async def test_a_sender_keeps_its_link_when_a_message_alone_is_refused(
+    namespace: NamespaceHandle, client: ServiceBusClient
+) -> None:
+    namespace.create_queue("by-session", QueueSettings(requires_session=True))
+    sender = client.get_queue_sender("by-session")
+    keep_open_when_refused(sender)
+    await sender.send_messages(ServiceBusMessage("1", session_id="s"))
+    connection = connection_of(sender)
+    assert connection is not None
+    with pytest.raises(ServiceBusError):
+        await sender.send_messages(ServiceBusMessage("no session"))
+    assert connection_of(sender) is connection, "the SDK has closed it"
+    await sender.send_messages(ServiceBusMessage("2", session_id="s"))
+    namespace.faults.set("reset")
+    with pytest.raises(ServiceBusError):
+        await sender.send_messages(ServiceBusMessage("3", session_id="s"))
+    namespace.faults.clear()
+    assert connection_of(sender) is not connection, "one that is broken is closed as before"

@@ -9,7 +9,7 @@ from typing import Literal
 from .faults import Fault, FaultKind
 from .pump_plan import PRIMARY, SECONDARY, Crash, backlog
 
-__all__ = ["ClientKnobs", "ClientPlan", "PlannedCall", "draw_client_plan"]
+__all__ = ["ClientKnobs", "ClientPlan", "Deed", "PlannedCall", "draw_client_plan"]
 
 _PATHS = ("orders", "bills")
 _HORIZON = 40.0
@@ -40,22 +40,42 @@ class PlannedCall:
     path: str
     session: str | None
     at: float
-    kind: Literal["one", "list", "batch", "schedule"]
+    #: What is to be cancelled is scheduled first.
+    kind: Literal["one", "list", "batch", "schedule", "cancel"]
     timeout: float | None
     cancelled_after: float | None
     #: Whether its caller does not wait for it before the next one.
     is_pipelined: bool = False
+    #: Whether it is too large for a narrow backlog.
+    is_large: bool = False
+    #: With so many steps more of whoever it is, its caller does not wait any longer.
+    cancelled_with: int | None = None
 
     def __str__(self) -> str:
         session = f"/{self.session}" if self.session else ""
         limits = [f"timeout {self.timeout:g} s"] if self.timeout is not None else []
         if self.cancelled_after is not None:
             limits.append(f"cancelled after {self.cancelled_after:g} s")
-        if self.is_pipelined:
-            limits.append("pipelined")
+        if self.cancelled_with is not None:
+            limits.append(f"cancelled with step {self.cancelled_with}")
+        limits += ["pipelined"] * self.is_pipelined + ["large"] * self.is_large
         told = f" ({', '.join(limits)})" if limits else ""
         what = f"{self.kind} {'+'.join(self.ids)} to {self.path}{session}{told}"
         return f"{self.at:8.3f}: caller {self.caller}: {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What somebody does to an entity by hand, or to the whole application: it stands still for so long."""
+
+    kind: Literal["fail over", "mark healthy", "stand still"]
+    at: float
+    path: str
+    seconds: float
+
+    def __str__(self) -> str:
+        what = f"stand still for {self.seconds:g} s" if self.kind == "stand still" else self.kind
+        return f"{self.at:8.3f}: {what} {self.path}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +96,14 @@ class ClientKnobs:
     is_narrow: bool
     #: Whether the spool holds a few messages only.
     is_cramped: bool
+    #: How long it takes to open a link.
+    opening: float
+    detects_duplicates: bool
+    on_suspect: Literal["hold", "raise"]
+    on_permanent: Literal["raise", "backlog"]
+    good_pings: int
+    #: Whether throttling, refused rights and disabled entities count, and full ones are passed by.
+    counts_all: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +115,20 @@ class ClientPlan:
     calls: tuple[PlannedCall, ...]
     faults: tuple[Fault, ...]
     crashes: tuple[Crash, ...]
+    deeds: tuple[Deed, ...] = ()
 
     @property
     def healed_at(self) -> float:
         """From when on nothing goes wrong any more."""
-        last = max((call.at for call in self.calls), default=0.0)
-        return max([last, *(fault.end for fault in self.faults)]) + 1.0
+        ends = [deed.at + deed.seconds for deed in self.deeds]
+        return (
+            max([0.0, *(call.at for call in self.calls), *(fault.end for fault in self.faults), *ends]) + 1.0
+        )
 
     def lines(self) -> list[str]:
         """The plan for people."""
-        return [f"{self.knobs}", *map(str, self.faults), *map(str, self.crashes), *map(str, self.calls)]
+        parts = (self.faults, self.crashes, self.deeds, self.calls)
+        return [f"{self.knobs}", *(str(one) for part in parts for one in part)]
 
 
 def draw_client_plan(seed: int) -> ClientPlan:
@@ -116,19 +148,43 @@ def draw_client_plan(seed: int) -> ClientPlan:
         probe=chance.choice(("message", "link")),
         is_narrow=chance.random() < (0.6 if spools else 0.2),
         is_cramped=chance.random() < 0.2,
+        opening=chance.choice((0.0, 0.5, 1.5)),
+        detects_duplicates=chance.random() < 0.3,
+        on_suspect=chance.choice(("hold", "hold", "hold", "raise")),
+        on_permanent=chance.choice(("raise", "backlog")),
+        good_pings=chance.choice((1, 1, 2)),
+        counts_all=chance.random() < 0.3,
     )
-    return ClientPlan(seed, knobs, _calls(chance), _faults(chance, knobs), _crashes(chance))
+    calls, faults = _calls(chance, knobs), _faults(chance, knobs)
+    return ClientPlan(seed, knobs, calls, faults, _crashes(chance), _deeds(chance))
 
 
-def _calls(chance: random.Random) -> tuple[PlannedCall, ...]:
+def _deeds(chance: random.Random) -> tuple[Deed, ...]:
+    deeds = [
+        Deed(
+            chance.choice(("fail over", "mark healthy", "stand still")),
+            round(chance.uniform(0, _HORIZON), 4),
+            chance.choice(_PATHS),
+            round(10 ** chance.uniform(-1, 1.2), 3),
+        )
+        for _ in range(chance.choice((0, 0, 0, 1, 2, 4)))
+    ]
+    return tuple(sorted(deeds, key=lambda deed: deed.at))
+
+
+def _calls(chance: random.Random, knobs: ClientKnobs) -> tuple[PlannedCall, ...]:
     count = int(20 * 10 ** chance.random())
     callers = chance.randint(1, 6)
     begins = [chance.uniform(0, _HORIZON * 0.7) for _ in range(chance.randint(1, 6))]
     pipelined = {caller for caller in range(callers) if chance.random() < 0.4}
+    large = chance.choice((0.0, 0.0, 0.1)) if knobs.is_narrow else 0.0
+    hasty = chance.choice((0.0, 0.0, 0.0, 0.3))
     calls: list[PlannedCall] = []
     number = 0
     while number < count:
-        kind = chance.choice(("one", "one", "one", "list", "batch", "schedule"))
+        kind = chance.choice(
+            ("one", "one", "one", "one", "list", "list", "batch", "batch", "schedule", "cancel")
+        )
         size = chance.randint(1, 5) if kind in ("list", "batch") else 1
         caller = chance.randrange(callers)
         if caller in pipelined and kind == "batch":
@@ -145,6 +201,8 @@ def _calls(chance: random.Random) -> tuple[PlannedCall, ...]:
                 chance.choice((None, None, None, 1.0, 20.0)),
                 round(chance.uniform(0.001, 3.0), 4) if chance.random() < 0.05 else None,
                 caller in pipelined,
+                chance.random() < large,
+                int(10 ** chance.uniform(0, 2.5)) if chance.random() < hasty else None,
             )
         )
         number += size
@@ -195,6 +253,7 @@ def _crashes(chance: random.Random) -> tuple[Crash, ...]:
         Crash(
             int(10 ** chance.uniform(1.5, 3.7)),
             round(chance.uniform(0, 10), 3),
+            is_clean=chance.random() < 0.3,
             is_power_cut=chance.random() < 0.5,
         )
         for _ in range(chance.choice((0, 0, 0, 1, 2)))

@@ -1,7 +1,16 @@
 """Plays a fleet: real paired clients that share their pings, through an outage of the primary.
 
-Whatever goes wrong at the place where they meet, whoever is killed or stands still, and whatever their clocks
-say: when all is well again, all are back, and soon. Where nothing else goes wrong, few pings do it.
+What must hold, whatever their clocks say, whoever joins, leaves, is killed or stands still, in whichever
+order the secondary wakes those who wait for word, and whatever goes wrong at the place where they meet:
+
+1. When all is well again, all are back.
+2. Where nothing else goes wrong, and where there is no place to meet at all, each is back not more than a
+   second later than it might be without a fleet: one ping interval after its entity was well.
+3. Where nothing else goes wrong, each is back two seconds after the first good ping of its entity.
+4. Whoever leaves, is killed or stands still, the others are back two intervals and a second after their
+   entity was well: who pinged is replaced.
+5. Where nothing else goes wrong, an entity is pinged once an interval, and by each client that joins once at
+   most; all that is billed besides is proportional to clients and entities, and not to the outage.
 """
 
 from __future__ import annotations
@@ -53,20 +62,27 @@ _TROUBLES: tuple[FaultKind, ...] = (
     "token",
 )
 _MOMENTS: tuple[FaultKind, ...] = ("cut", "detach", "restart")
-# Beyond two intervals: what a ping may take, and what asking may.
+# What words take to travel, and pings to be answered.
+_TRAVELS = 0.5
+# What a fleet may add, and what telling all may take.
+_LATER = 1.0
+_TOLD_WITHIN = 2.0
+# Rule 1, beyond the intervals: an answer that is slow, an old link that is given up.
 _SLACK = 16.0
 
 
 @dataclass(frozen=True, slots=True)
 class Mishap:
-    """A client is killed, or stands still for so long."""
+    """A client is killed, or stands still for so long; or it leaves, as it should."""
 
     client: int
     at: float
     stands: float | None = None
+    leaves: bool = False
 
     def __str__(self) -> str:
         what = "is killed" if self.stands is None else f"stands still for {self.stands:g} s"
+        what = "leaves" if self.leaves else what
         return f"{self.at:8.3f}: client {self.client} {what}"
 
 
@@ -84,20 +100,43 @@ class FleetPlan:
     outage_kind: FaultKind
     faults: tuple[Fault, ...] = ()
     mishaps: tuple[Mishap, ...] = ()
-    entities: int = 1
+    #: For each entity, how much longer than the others it is down.
+    later: tuple[float, ...] = (0.0,)
+    #: For each client, when it begins; those that are not named, at once.
+    begins: tuple[float, ...] = ()
+    #: Whether there is a place to meet.
+    has_queue: bool = True
+
+    @property
+    def is_lonely(self) -> bool:
+        """Whether there is no place to meet, for all of the time."""
+        always = [one for one in self.faults if one.begin <= 0 and one.end > self.well_at]
+        return not self.has_queue or any(one.kind != "full" for one in always)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing else goes wrong."""
+        return not self.mishaps and (self.is_lonely or not self.faults)
+
+    @property
+    def well_at(self) -> float:
+        """From when on all entities are well."""
+        return self.outage[1] + max(self.later)
 
     @property
     def healed_at(self) -> float:
         """From when on nothing goes wrong any more."""
         ends = [one.end for one in self.faults]
         stands = [one.at + one.stands for one in self.mishaps if one.stands is not None]
-        return max(self.outage[1], *ends, *stands, 0.0)
+        return max(self.well_at, *ends, *stands, 0.0)
 
     def lines(self) -> list[str]:
         """The plan for people."""
         told = f"{self.clients} clients, pings every {self.interval:g} s, {self.good_pings} good ones"
         outage = f"{self.outage[0]:8.3f} to {self.outage[1]:.3f}: {self.outage_kind} at {PRIMARY}"
-        return [told, outage, *map(str, self.faults), *map(str, self.mishaps)]
+        entities = f"{len(self.later)} entities, back later by {self.later}; clients begin at {self.begins}"
+        place = [] if self.has_queue else ["no place to meet"]
+        return [told, entities, *place, outage, *map(str, self.faults), *map(str, self.mishaps)]
 
 
 def draw_fleet_plan(seed: int) -> FleetPlan:
@@ -105,23 +144,17 @@ def draw_fleet_plan(seed: int) -> FleetPlan:
     chance = random.Random(f"fleet {seed}")
     clients, interval = chance.randint(1, 8), chance.choice((1.0, 5.0, 60.0))
     ends = 10.0 + interval * chance.uniform(1.0, 8.0)
+    later = tuple(chance.choice((0.0, chance.uniform(0.0, 3.0))) for _ in range(chance.choice((1, 1, 2, 4))))
+    weather = chance.choice(("clear", "clear", "nowhere", "faults", "faults", "mishaps", "both"))
     faults: list[Fault] = []
-    for _ in range(chance.choice((0, 1, 1, 2))):
-        begin = chance.uniform(0.0, ends)
+    if weather == "nowhere":
         kind = chance.choice(_TROUBLES)
-        last = begin + chance.uniform(0.5, 2.0) * interval
-        faults.append(Fault(kind, SECONDARY, begin, last, QUEUE, chance.choice((1.0, 0.5))))
-    for _ in range(chance.choice((0, 0, 1))):
-        begin = chance.uniform(0.0, ends)
-        faults.append(Fault(chance.choice(_MOMENTS), SECONDARY, begin, begin, QUEUE))
-    mishaps = [
-        Mishap(
-            chance.randrange(clients),
-            chance.uniform(5.0, ends + 2.0),
-            chance.choice((None, chance.uniform(0.5, 3.0) * interval)),
-        )
-        for _ in range(chance.choice((0, 1, 2)))
-    ]
+        faults.append(Fault(kind, SECONDARY, 0.0, ends + 10 * interval, QUEUE))
+    if weather in ("faults", "both"):
+        faults += _draw_faults(chance, interval, ends)
+    mishaps: list[Mishap] = []
+    if weather in ("mishaps", "both"):
+        mishaps += [_draw_mishap(chance, clients, interval, ends) for _ in range(chance.choice((1, 2)))]
     return FleetPlan(
         seed,
         clients,
@@ -133,7 +166,29 @@ def draw_fleet_plan(seed: int) -> FleetPlan:
         chance.choice(_OUTAGES),
         tuple(faults),
         tuple(mishaps),
+        later,
+        tuple(chance.choice((0.0, 0.0, chance.uniform(0.0, ends))) for _ in range(clients)),
+        has_queue=weather != "nowhere" or chance.random() < 0.7,
     )
+
+
+def _draw_faults(chance: random.Random, interval: float, ends: float) -> list[Fault]:
+    faults: list[Fault] = []
+    for _ in range(chance.choice((1, 1, 2))):
+        begin = chance.uniform(0.0, ends)
+        kind = chance.choice(_TROUBLES)
+        last = begin + chance.uniform(0.5, 2.0) * interval
+        faults.append(Fault(kind, SECONDARY, begin, last, QUEUE, chance.choice((1.0, 0.5))))
+    for _ in range(chance.choice((0, 0, 1))):
+        begin = chance.uniform(0.0, ends)
+        faults.append(Fault(chance.choice(_MOMENTS), SECONDARY, begin, begin, QUEUE))
+    return faults
+
+
+def _draw_mishap(chance: random.Random, clients: int, interval: float, ends: float) -> Mishap:
+    stands = chance.choice((None, chance.uniform(0.5, 3.0) * interval))
+    leaves = stands is None and chance.random() < 0.5
+    return Mishap(chance.randrange(clients), chance.uniform(5.0, ends + 2.0), stands, leaves)
 
 
 class _SkewedTimers:
@@ -158,19 +213,25 @@ class FleetHistory(SimulatedHistory):
         super().__init__(plan.seed)
         self.plan = plan
         outage = Fault(plan.outage_kind, PRIMARY, *plan.outage)
-        weather = Weather((outage, *plan.faults), plan.seed)
+        self.paths = [f"orders{number}" for number in range(len(plan.later))]
+        self._stragglers = [
+            Fault("error", PRIMARY, plan.outage[0], plan.outage[1] + later, path)
+            for path, later in zip(self.paths, plan.later, strict=True)
+            if later
+        ]
+        weather = Weather((outage, *self._stragglers, *plan.faults), plan.seed)
         clock = SimulatedClock(self.loop)
         self._clock = clock
         self.primary, self.secondary = (
             SimulatedNamespace(name, clock, weather, seed=plan.seed, tell=self.note)
             for name in (PRIMARY, SECONDARY)
         )
-        self.meeting = Meeting(self.secondary, QUEUE)
-        self.paths = [f"orders{number}" for number in range(plan.entities)]
+        self.meeting = Meeting(self.secondary, QUEUE, plan.seed)
         self._outage = outage
         self.processes = [Process(f"client {index}") for index in range(plan.clients)]
         self.clients: list[aio.PairedServiceBusClient] = []
-        #: When each client came back for the last time.
+        #: When each client failed over, and when it came back, for the last time.
+        self.over: dict[tuple[int, str], float] = {}
         self.back: dict[tuple[int, str], float] = {}
         self.states: dict[tuple[int, str], EntityState] = {}
         #: Pings that were made, by all.
@@ -199,14 +260,17 @@ class FleetHistory(SimulatedHistory):
         for path in self.paths:
             self.primary.act(partial(create_queue, path, QueueSettings()))
         self.secondary.act(partial(create_queue, backlog(0), QueueSettings(max_delivery_count=2_147_483_647)))
-        self.secondary.act(
-            partial(create_queue, QUEUE, QueueSettings(requires_session=True, lock_duration=60.0))
-        )
-        schedule_fault(self, self._outage, self.primary)
+        if self.plan.has_queue:
+            self.secondary.act(
+                partial(create_queue, QUEUE, QueueSettings(requires_session=True, lock_duration=60.0))
+            )
+        for fault in (self._outage, *self._stragglers):
+            schedule_fault(self, fault, self.primary)
         for fault in self.plan.faults:
             schedule_fault(self, fault, self.secondary)
         for mishap in self.plan.mishaps:
             self.loop.call_at(mishap.at, self._befall, mishap, context=outside())
+        self.clients += [self._make_client(index) for index in range(self.plan.clients)]
         for index, process in enumerate(self.processes):
             self.loop.spawn(process, self._live(index))
         await self._wait_until_well()
@@ -214,15 +278,22 @@ class FleetHistory(SimulatedHistory):
     def _befall(self, mishap: Mishap) -> None:
         process = self.processes[mishap.client]
         self.note(str(mishap).split(": ", 1)[1])
-        if mishap.stands is None:
+        if mishap.leaves and mishap.client < len(self.clients):
+            self.loop.spawn(process, self._leave(process, self.clients[mishap.client]))
+        elif mishap.stands is None:
             process.kill()
         else:
             process.stands_until = self.loop.time() + mishap.stands
 
+    async def _leave(self, process: Process, client: aio.PairedServiceBusClient) -> None:
+        await client.close()
+        process.kill()
+
     async def _live(self, index: int) -> None:
-        client = self._make_client(index)
+        client = self.clients[index]
+        begins = self.plan.begins[index] if self.plan.begins else 0.01 * index
+        await asyncio.sleep(begins)
         await client.start()
-        await asyncio.sleep(0.01 * index)
         await asyncio.gather(*(self._send(client.get_queue_sender(path), index) for path in self.paths))
 
     async def _send(self, sender: PairedSender, index: int) -> None:
@@ -265,7 +336,6 @@ class FleetHistory(SimulatedHistory):
             observers=(_Watch(self, index),),
             timers=_SkewedTimers(self.loop, plan.skews[index]),
         )
-        self.clients.append(client)
         return client
 
     async def _wait_until_well(self) -> None:
@@ -279,6 +349,38 @@ class FleetHistory(SimulatedHistory):
                 )
                 return
             await asyncio.sleep(0.5)
+        self._judge()
+
+    def _judge(self) -> None:
+        """Rules 2 to 5."""
+        plan = self.plan
+        troubled = {one.client for one in plan.mishaps if one.stands is not None}
+        intervals = plan.good_pings + (0 if plan.is_clean else 1)
+        for (index, path), back in self.back.items():
+            if index in troubled or (plan.faults and not plan.is_lonely):
+                continue
+            well = plan.outage[1] + plan.later[self.paths.index(path)]
+            since = max(well, self.over[index, path])
+            if back > since + intervals * plan.interval + _LATER + _TRAVELS:
+                self.failures.append(
+                    f"late: client {index} was back {back - since:.1f} s after {path} was well, at {back:.3f}"
+                )
+            good = max(self.good_at.get(path, back), self.over[index, path])
+            if plan.is_clean and not plan.is_lonely and plan.good_pings == 1 and back > good + _TOLD_WITHIN:
+                self.failures.append(
+                    f"not told: client {index} was back {back - good:.1f} s after the good ping of {path}"
+                )
+        if plan.is_clean and not plan.is_lonely:
+            self._judge_bill()
+
+    def _judge_bill(self) -> None:
+        plan, entities = self.plan, len(self.paths)
+        slots = (plan.well_at - plan.outage[0]) / plan.interval
+        most_pings = entities * (slots + 2 * plan.good_pings + 1 + plan.clients)
+        if self.pings > most_pings:
+            self.failures.append(f"too many pings: {self.pings}, and {most_pings:.0f} are allowed")
+        if self.billed > 6 * plan.clients * entities:
+            self.failures.append(f"too dear: {self.billed} for {plan.clients} clients, {entities} entities")
 
     def _down(self) -> list[tuple[int, str]]:
         return [
@@ -308,13 +410,18 @@ class _Watch(Observer):
     def state_changed(self, change: StateChange) -> None:
         history = self._history
         history.note(f"client {self._index}: {change.new.value} ({change.reason})")
-        history.states[self._index, change.path] = change.new
-        if change.new is EntityState.HEALTHY:
-            history.back[self._index, change.path] = history.loop.time()
+        one = self._index, change.path
+        before = history.states.get(one)
+        history.states[one] = change.new
+        if change.new is EntityState.FAILED_OVER:
+            history.over[one] = history.loop.time()
+        if change.new is EntityState.HEALTHY and before is not EntityState.SUSPECT:
+            history.back[one] = history.loop.time()
 
     def pinged(self, path: str, *, succeeded: bool, seconds: float) -> None:
         history = self._history
         history.pings += 1
+        history.note(f"client {self._index}: ping of {path} {succeeded}")
         if succeeded:
             history.good_at.setdefault(path, history.loop.time())
 

@@ -1,12 +1,14 @@
 """The queue where the clients of a fleet meet, over a simulated namespace: the third seam.
 
 A lock whose answer was lost, or whose connection broke on the way, stays until it ends: nobody tells the
-namespace that it is not wanted. Who waits for word is woken in the order of those who wait.
+namespace that it is not wanted. Who waits for word is woken in the order of those who wait, or in any other:
+that is the namespace's affair, and the seed decides.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,7 +36,8 @@ _TIMEOUT = 10.0
 class Meeting:
     """The queue, and those who wait for word there."""
 
-    def __init__(self, namespace: SimulatedNamespace, queue: str) -> None:
+    def __init__(self, namespace: SimulatedNamespace, queue: str, seed: int) -> None:
+        self._chance = random.Random(f"meeting {seed}") if seed % 2 == 0 else None
         self.namespace = namespace
         self.queue = queue
         self.waiting: deque[asyncio.Future[None]] = deque()
@@ -44,6 +47,8 @@ class Meeting:
     def wake(self, count: int) -> None:
         """Somebody has left word."""
         while count and self.waiting:
+            if self._chance is not None:
+                self.waiting.rotate(self._chance.randrange(len(self.waiting)))
             future = self.waiting.popleft()
             if not future.done():
                 future.set_result(None)

@@ -91,6 +91,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, asyncio.Handle]] = []
         self._count = 0
         self._tasks: list[asyncio.Task[Any]] = []
+        self._interruptions: list[tuple[int, int, Callable[[], object]]] = []
 
     # -- running
 
@@ -111,6 +112,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if not self._ready:
             self._jump(limit)
         self.steps += 1
+        while self._interruptions and self._interruptions[0][0] <= self.steps:
+            heapq.heappop(self._interruptions)[2]()
         if self.steps > self.max_steps:
             raise Stuck(f"{self.max_steps} steps and no end")
         handle = self._ready.popleft()
@@ -131,6 +134,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 if not process.is_alive:
                     return
         handle._run()
+
+    def interrupt(self, steps: int, act: Callable[[], object]) -> None:
+        """Do something so many steps from now, between two of them: no timer comes at such a moment."""
+        self._count += 1
+        heapq.heappush(self._interruptions, (self.steps + steps, self._count, act))
 
     def _jump(self, limit: float) -> None:
         timers = self._timers

@@ -107,7 +107,7 @@ class Connection:
         self.grants: set[str] = set()
         self.links: list[Link] = []
         self.pending: dict[asyncio.Future[Any], Link] = {}
-        process = current_process()
+        self.process = process = current_process()
         if process is not None:
             process.on_death.append(lambda: self.cut("the process is dead"))
 

@@ -12,8 +12,10 @@ from functools import partial
 
 from pairbus.broker.counters import OperationKind
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.pump import Pump, PumpOptions, PumpSummary
+from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import ResolvedSide
+from pairbus.pump.pump import Pump
+from pairbus.pump.summary import PumpSummary
 from tests.pump.bench import envelope
 
 from .faults import Weather

@@ -11,8 +11,11 @@ from typing import Any
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary, intake, lanes, queue, rate
-from pairbus.pump.pair import ResolvedSide
+from pairbus.pump import intake, lanes, queue, rate
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair, ResolvedSide
+from pairbus.pump.pump import Pump
+from pairbus.pump.summary import PumpSummary
 from pairbus.pump.transport import Delivery
 from tests.pump.bench import envelope
 

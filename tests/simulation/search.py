@@ -42,7 +42,7 @@ class World:
 
 WORLDS = {
     "pump": World(draw_pump_plan, play_pump, ("crashes", "faults", "messages")),
-    "client": World(draw_client_plan, play_client, ("crashes", "faults", "calls")),
+    "client": World(draw_client_plan, play_client, ("crashes", "faults", "deeds", "calls")),
     "fleet": World(draw_fleet_plan, play_fleet, ("mishaps", "faults")),
     "spool": World(draw_spool_plan, play_spool, ("crashes", "faults", "calls")),
 }

@@ -26,6 +26,7 @@ from pairbus import conditions
 from pairbus.amqp.message import scan
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.namespace import Namespace
+from pairbus.client.direct.encoding import scheduled_copy
 from pairbus.pairing.names import parse_connection_string
 
 from .loop import current_process
@@ -61,14 +62,23 @@ def encoded_batch(batch: ServiceBusMessageBatch) -> list[bytes]:
 class SimulatedSender:
     """A sender that does not retry by itself."""
 
-    def __init__(self, namespace: SimulatedNamespace, path: str, size: int = _SIZE) -> None:
+    def __init__(
+        self, namespace: SimulatedNamespace, path: str, size: int = _SIZE, opening: float = 0.0
+    ) -> None:
         self._namespace = namespace
         self._path = path
         self._size = size
+        self._pause = opening
+        self._connection: Connection | None = None
         self._link: Link | None = None
         # How long it took to open a link on which nothing was sent yet: that is part of the first send.
         self._opening = 0.0
         self._is_closed = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has a connection that is whole."""
+        return self._connection is not None and self._connection.lost is None
 
     async def __aenter__(self) -> SimulatedSender:
         await self._open()
@@ -76,8 +86,8 @@ class SimulatedSender:
 
     async def close(self) -> None:
         self._is_closed = True
-        if self._link is not None:
-            self._link.connection.cut("closed")
+        if self._connection is not None:
+            self._connection.cut("closed")
 
     async def _open(self) -> Link:
         if self._is_closed:
@@ -88,10 +98,14 @@ class SimulatedSender:
             return self._link
         namespace, path = self._namespace, self._path
         begun = asyncio.get_running_loop().time()
+        await asyncio.sleep(self._pause)
         try:
             connection = await namespace.connect(_PATIENCE)
         except LostWord as error:
             _raise(error, is_opening=True)
+        if self._connection is not None:
+            self._connection.cut("it has been replaced")
+        self._connection = connection
         link = Link(connection, path)
 
         def attach(engine: Namespace, now: float) -> None:
@@ -142,10 +156,7 @@ class SimulatedSender:
         link = await self._open()
         begun, self._opening = asyncio.get_running_loop().time() - self._opening, 0.0
         listed = list(messages) if isinstance(messages, Sequence) else [messages]
-        for one in listed:
-            if isinstance(one, ServiceBusMessage):
-                one.scheduled_enqueue_time_utc = schedule_time_utc
-        payloads = [encode_message(one) for one in listed]
+        payloads = [encode_message(scheduled_copy(one, schedule_time_utc)) for one in listed]
         attempt = self._attempt(payloads)
 
         def schedule(engine: Namespace, now: float) -> list[int]:
@@ -202,11 +213,14 @@ def _raise(error: LostWord | Refused, *, is_opening: bool = False) -> NoReturn:
 class SimulatedSide:
     """One namespace of a pair, as the client reaches it."""
 
-    def __init__(self, namespace: SimulatedNamespace, *, size: int = _SIZE, width: int = 1) -> None:
+    def __init__(
+        self, namespace: SimulatedNamespace, *, size: int = _SIZE, width: int = 1, opening: float = 0.0
+    ) -> None:
         """`size` is that of the largest message and of the largest batch; `width` as many calls as a sender
-        takes at once.
+        takes at once; `opening` the seconds that it takes to open a link.
         """
         self.width = width
+        self._opening = opening
         self.namespace = namespace
         self._size = size
         self.address = connection_string(namespace.name)
@@ -229,12 +243,17 @@ class SimulatedSide:
     def open_sender(
         self, path: str, *, is_topic: bool = False, keywords: Mapping[str, Any] | None = None
     ) -> SimulatedSender:
-        sender = SimulatedSender(self.namespace, path, self._size)
+        sender = SimulatedSender(self.namespace, path, self._size, self._opening)
         self._senders.append(sender)
         return sender
 
     def open_administration(self) -> NoReturn:
         raise ServiceBusConnectionError(message="queues are made beforehand", error=ConnectionRefusedError())
+
+    @property
+    def open_senders(self) -> list[SimulatedSender]:
+        """Those that are connected."""
+        return [sender for sender in self._senders if sender.is_connected]
 
     async def close(self, limit: float) -> None:
         for sender in self._senders:

@@ -1,4 +1,5 @@
-"""Plays a plan of the spool alone: calls that are kept, paths that are down, disks that fail, and power cuts.
+"""Plays a plan of the spool alone: calls that are kept, paths that are down, messages that are refused or too
+large for the backlog, disks that fail, and power cuts.
 
 A history takes milliseconds, so that what is rare in those of the whole client is found here.
 """
@@ -14,12 +15,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 from azure.servicebus import ServiceBusMessage
 
 from pairbus.client.errors import SpoolError
 from pairbus.client.sending.message import Message, message_id_of
 from pairbus.client.sending.spool import Spool
+from pairbus.client.sending.spool_lane import UnsendableRecord
+from pairbus.client.state import spool_store
+from pairbus.pairing.errors import MessageTooLargeForBacklog
 from pairbus.timers import LoopTimers
 
 from .client_history import memory, replaced
@@ -34,6 +39,8 @@ __all__ = ["SpoolHistory", "draw_spool_plan", "play_spool"]
 _PATHS = ("orders", "bills")
 _HORIZON = 40.0
 _GRACE = 200.0
+# The parts of messages that are refused, and of those that are too large for the backlog.
+_ODD = ((0.0, 0.0), (0.2, 0.0), (0.0, 0.2), (0.2, 0.2))
 # What has been sent is noted within this time.
 _NOTED = 0.5
 
@@ -58,6 +65,10 @@ class SpoolPlan:
     calls: tuple[SpooledCall, ...]
     faults: tuple[Fault, ...]
     crashes: tuple[Crash, ...]
+    #: Ids of messages that are refused for their own sake, and of those that the primary alone takes.
+    refused: frozenset[str]
+    late: frozenset[str]
+    file_bytes: int
 
     @property
     def healed_at(self) -> float:
@@ -66,7 +77,8 @@ class SpoolPlan:
 
     def lines(self) -> list[str]:
         """The plan for people."""
-        return [*map(str, self.faults), *map(str, self.crashes), *map(str, self.calls)]
+        about = [f"files of {self.file_bytes} bytes, refused: {self.refused or 0}, late: {self.late or 0}"]
+        return [*about, *map(str, self.faults), *map(str, self.crashes), *map(str, self.calls)]
 
 
 def draw_spool_plan(seed: int) -> SpoolPlan:
@@ -87,10 +99,19 @@ def draw_spool_plan(seed: int) -> SpoolPlan:
         disk: FaultKind = chance.choice(("disk-full", "disk-sync"))
         faults.append(Fault(disk, "disk", round(begin, 3), round(begin + 5, 3), None, 0.5))
     crashes = tuple(
-        Crash(int(10 ** chance.uniform(1, 3.3)), 1.0, is_power_cut=chance.random() < 0.7)
+        Crash(
+            int(10 ** chance.uniform(1, 3.3)),
+            1.0,
+            is_clean=chance.random() < 0.2,
+            is_power_cut=chance.random() < 0.7,
+        )
         for _ in range(chance.choice((0, 1, 2, 3)))
     )
-    return SpoolPlan(seed, tuple(sorted(calls, key=lambda call: call.at)), tuple(faults), crashes)
+    names = [name for call in calls for name in call.ids]
+    odd = [frozenset(name for name in names if chance.random() < part) for part in chance.choice(_ODD)]
+    calls.sort(key=lambda call: call.at)
+    file_bytes = chance.choice((1, 400, 1500, 1 << 22))
+    return SpoolPlan(seed, tuple(calls), tuple(faults), crashes, odd[0], odd[1] - odd[0], file_bytes)
 
 
 class SpoolHistory(SimulatedHistory):
@@ -107,11 +128,13 @@ class SpoolHistory(SimulatedHistory):
         #: What arrived where and when, in whose life, and whether that one has heard of it.
         self._arrived: list[tuple[str, str, float, Process | None, bool]] = []
         self._deaths: dict[Process, float] = {}
+        self._ending = asyncio.Event()
 
     def play(self) -> None:
         """Play the plan to its end, and check what came of it."""
         try:
-            with replaced(cast(Any, self)):
+            file_bytes = mock.patch.object(spool_store, "_FILE_BYTES", self.plan.file_bytes)
+            with file_bytes, replaced(cast(Any, self)):
                 self.loop.run(self._main(), limit=self.plan.healed_at + 20 * _GRACE)
         except Stuck as stuck:
             self.failures.append(f"stuck: {stuck}")
@@ -125,16 +148,20 @@ class SpoolHistory(SimulatedHistory):
         crashes = list(self.plan.crashes)
         while True:
             process, crash = Process("application"), crashes.pop(0) if crashes else None
+            self._ending = asyncio.Event()
             if crash is not None:
                 process.ends_at = crash.step
+                process.end = self._ending.set if crash.is_clean else process.kill
             dead: asyncio.Future[None] = self.loop.create_future()
             process.on_death.append(lambda dead=dead: dead.set_result(None))  # type: ignore[misc]
             running = self.loop.spawn(process, self._application())
             ends: set[asyncio.Future[Any]] = {running, dead}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not dead.done():
-                running.result()
-                return
+                if running.result():
+                    return
+                self.note("stopped")
+                continue
             assert crash is not None
             self._deaths[process] = self.loop.time()
             self.note("killed")
@@ -142,10 +169,24 @@ class SpoolHistory(SimulatedHistory):
                 self.disk.cut_power()
             await asyncio.sleep(crash.pause)
 
-    async def _application(self) -> None:
+    async def _application(self) -> bool:
+        """Whether it has come to its end, and was not stopped before."""
         spool = Spool(self._state / "spool", limit=1 << 30, clock=SimulatedClock(self.loop))
         spool.start(self._take, timers=LoopTimers(self.loop))
         await spool.hold_up()
+        working = asyncio.ensure_future(self._work(spool))
+        ending = asyncio.ensure_future(self._ending.wait())
+        await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
+        is_stopped = not working.done()
+        ending.cancel()
+        working.cancel()
+        await asyncio.wait({working})
+        await spool.close()
+        if not is_stopped:
+            working.result()
+        return not is_stopped
+
+    async def _work(self, spool: Spool) -> None:
         while self._left:
             call = self._left[0]
             await asyncio.sleep(max(0.0, call.at - self.loop.time()))
@@ -164,18 +205,24 @@ class SpoolHistory(SimulatedHistory):
             if self.loop.time() > until:
                 raise Stuck(f"nothing moves any more: {spool.status()}")
             await asyncio.sleep(1.0)
-        if spool.status().bytes or spool.status().messages or spool.status().refused:
-            self.failures.append(f"counters do not return to zero: {spool.status()}")
-        await spool.close()
+        status, refused = spool.status(), self.plan.refused
+        if status.bytes or status.messages:
+            self.failures.append(f"counters do not return to zero: {status}")
+        if not len(refused.intersection(self._kept)) <= status.refused <= len(refused):
+            self.failures.append(f"of {len(refused)} that are refused {status.refused} are kept")
 
     async def _take(self, path: str, messages: list[Message], when: datetime | None) -> None:
         await asyncio.sleep(0.005)
         now = self.loop.time()
         if self.weather.strikes(path, now, "refuse"):
             raise ConnectionError(path)
+        names = [message_id_of(message) for message in messages]
+        if not self.plan.refused.isdisjoint(names):
+            raise UnsendableRecord("refused")
+        if now < self.plan.healed_at and not self.plan.late.isdisjoint(names):
+            raise MessageTooLargeForBacklog(path, message_id=names[0], size=2, limit=1)
         is_heard = self.weather.strikes(path, now, "lose-answer") is None
-        for message in messages:
-            name = message_id_of(message)
+        for name in names:
             self._arrived.append((path, name, now, current_process(), is_heard))
             self.note(f"{name} arrives")
         if not is_heard:
@@ -183,19 +230,26 @@ class SpoolHistory(SimulatedHistory):
 
     def _check(self) -> None:
         arrived = Counter(name for _, name, *_ in self._arrived)
-        self.failures += [f"lost: {name}" for name in self._kept if not arrived[name]]
+        sent = [name for name in self._kept if name not in self.plan.refused]
+        self.failures += [f"lost: {name}" for name in sent if not arrived[name]]
         if all(fault.where != "disk" for fault in self.plan.faults):
             for number, (_, name, at, process, is_heard) in enumerate(self._arrived):
                 died_at = None if process is None else self._deaths.get(process)
                 is_noted = is_heard and (died_at is None or at < died_at - _NOTED)
-                if is_noted and any(later[1] == name for later in self._arrived[number + 1 :]):
+                # Killed while it was moved to the line that waits for the primary, it is in both.
+                is_moved = name in self.plan.late and bool(self._deaths)
+                if (
+                    is_noted
+                    and not is_moved
+                    and any(later[1] == name for later in self._arrived[number + 1 :])
+                ):
                     self.failures.append(f"duplicated: {name}")
         lines: dict[str, list[str]] = defaultdict(list)
         for path, name, *_ in self._arrived:
             if name not in lines[path]:
                 lines[path].append(name)
         for path, names in lines.items():
-            kept = [name for name in names if name in self._kept]
+            kept = [name for name in names if name in self._kept and name not in self.plan.late]
             if kept != sorted(kept, key=self._kept.index):
                 self.failures.append(f"out of order in {path}: {' '.join(kept)}")
 

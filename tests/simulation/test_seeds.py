@@ -16,7 +16,7 @@ def test_a_seed_tells_the_whole_history(world: str) -> None:
     """In another process, too, where hashes of text are others."""
     script = (
         "from tests.simulation.search import play\n"
-        f"print(','.join(play({world!r}, seed).digest for seed in range(6)))"
+        f"print(','.join(play({world!r}, seed).digest for seed in range(2)))"
     )
     told = [
         subprocess.run(
@@ -29,4 +29,4 @@ def test_a_seed_tells_the_whole_history(world: str) -> None:
         ).stdout.strip()
         for seed in ("1", "2")
     ]
-    assert told[0] == told[1] == ",".join(play(world, seed).digest for seed in range(6))
+    assert told[0] == told[1] == ",".join(play(world, seed).digest for seed in range(2))

@@ -13,6 +13,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
+from pairbus import words
 from pairbus.amqp.message import MessageSections
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.client.direct.side import AmqpSide
@@ -136,6 +137,9 @@ async def test_schedules_have_numbers_and_are_cancelled_by_them(place: Place) ->
     assert len(numbers) == 2
     await sender.cancel_scheduled_messages(numbers[:1])
     assert names(place) == ["b"]
+    await sender.schedule_messages(message("c").raw_amqp_message, when)  # as the spool has them
+    due = [one.annotations[words.SCHEDULED_TIME] for one in place.stored()]
+    assert due == [int(when.timestamp() * 1000)] * 2
     await sender.close()
 
 

@@ -98,7 +98,7 @@ class SimulatedSource:
 
     # -- receiving
 
-    async def receive(self, limit: int, wait: float) -> list[Delivery]:
+    async def receive(self, limit: int, wait: float, *, at_once: bool = False) -> list[Delivery]:
         receiver = self._receiver
         if receiver is not None and receiver.buffer:
             return self._take(receiver, limit)
@@ -156,7 +156,7 @@ class SimulatedSource:
     async def complete(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         def complete(queue: MessageQueue, delivery: Delivery, now: float) -> None:
             token = uuid.UUID(bytes_le=delivery.lock_token)
-            locked = queue._locks.by_token.get(token)
+            locked = queue._locks.find(token)
             if locked is not None:
                 self._namespace.on_leaving("complete", self._queue, locked.sequence_number)
             queue.complete(token, now)
@@ -178,7 +178,7 @@ class SimulatedSource:
     async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Refusal:
         def bury(queue: MessageQueue, delivery: Delivery, now: float) -> None:
             token = uuid.UUID(bytes_le=delivery.lock_token)
-            locked = queue._locks.by_token.get(token)
+            locked = queue._locks.find(token)
             if locked is not None:
                 self._namespace.on_leaving("dead-letter", self._queue, locked.sequence_number)
             queue.dead_letter(token, now, reason=reason, description=description)
@@ -315,6 +315,8 @@ class SimulatedSource:
         for link in (self._receiver, self._management):
             if link is not None and not link.is_lost:
                 _let_go(link)
+
+    leave = close
 
 
 class SimulatedDestination:

@@ -18,6 +18,8 @@ from pairbus.sdk.administration import (
     judge_trouble,
 )
 
+from .requests import OnRequest, telling
+
 _AT_A_TIME = 4
 
 
@@ -33,7 +35,7 @@ class QueueDepth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogDepth:
-    """What all of them hold; `trouble` says why nobody knows, `reason` in words."""
+    """The sums over all queues; `trouble` says why they are unknown, `reason` explains it."""
 
     queues: tuple[QueueDepth, ...] = ()
     missing: tuple[str, ...] = ()
@@ -50,15 +52,18 @@ class BacklogDepth:
 
 
 async def read_depth(
-    open_administration: OpenAdministration, names: Sequence[str], *, limit: float = REQUEST_LIMIT
+    open_administration: OpenAdministration, names: Sequence[str], *, on_request: OnRequest | None = None
 ) -> BacklogDepth:
-    """Ask for the depth of these queues; a secondary that does not tell is no error."""
+    """Ask for the depth of these queues; a secondary that does not tell is no error.
+
+    `on_request` hears of each request.
+    """
     gate = asyncio.Semaphore(_AT_A_TIME)
     async with open_administration() as admin:
 
         async def read(name: str) -> QueueDepth | None:
             async with gate:
-                return await _read_one(admin, name, limit)
+                return await _read_one(admin, name, on_request)
 
         try:
             found = await asyncio.gather(*map(read, names))
@@ -73,9 +78,12 @@ async def read_depth(
     )
 
 
-async def _read_one(admin: ServiceBusAdministrationClient, name: str, limit: float) -> QueueDepth | None:
+async def _read_one(
+    admin: ServiceBusAdministrationClient, name: str, on_request: OnRequest | None
+) -> QueueDepth | None:
     try:
-        runtime = await ask(admin.get_queue_runtime_properties(name), limit=limit)
+        with telling(on_request, name):
+            runtime = await ask(admin.get_queue_runtime_properties(name), limit=REQUEST_LIMIT)
     except ResourceNotFoundError:
         return None
     return QueueDepth(

@@ -11,10 +11,11 @@ from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.names import backlog_queue_names, parse_backlog_queue_name, primary_name
 from pairbus.portal import Portal
-from pairbus.pump import PumpPair, Side
+from pairbus.pump.pair import PumpPair, Side
 from pairbus.sdk.administration import describe_trouble, judge_trouble, open_administration
 
 from .depth import read_depth
+from .requests import OnRequest, list_queues
 from .served_queue import ServedQueue
 
 _LIST_LIMIT = 30.0
@@ -47,13 +48,16 @@ class Discovery:
     notes: tuple[str, ...] = ()
 
 
-async def discover(backlogs: Sequence[Backlog]) -> Discovery:
-    """Ask the secondaries which queues there are. Without the right to ask, all below the count count."""
+async def discover(backlogs: Sequence[Backlog], tellers: Sequence[OnRequest] = ()) -> Discovery:
+    """Ask the secondaries which queues there are. Without the right to ask, all below the count count.
+
+    `tellers`, if any, hear of each request, one for each backlog.
+    """
     queues: list[ServedQueue] = []
     notes: list[str] = []
     active: int | None = 0
     for index, backlog in enumerate(backlogs):
-        found = await _discover_one(index, backlog)
+        found = await _discover_one(index, backlog, tellers[index] if tellers else None)
         queues += found.queues
         notes += found.notes
         active = None if active is None or found.active is None else active + found.active
@@ -62,28 +66,28 @@ async def discover(backlogs: Sequence[Backlog]) -> Discovery:
     return Discovery(queues=tuple(queues), active=active, notes=tuple(notes))
 
 
-def discover_now(backlogs: Sequence[Backlog]) -> Discovery:
+def discover_now(backlogs: Sequence[Backlog], tellers: Sequence[OnRequest] = ()) -> Discovery:
     """The same for who waits, also on the thread of an event loop, as in a notebook."""
     portal = Portal("pairbus-discovery")
     try:
-        return portal.run(discover, backlogs)
+        return portal.run(discover, backlogs, tellers)
     finally:
         portal.close(timeout=10.0)
 
 
-async def _discover_one(index: int, backlog: Backlog) -> Discovery:
+async def _discover_one(index: int, backlog: Backlog, on_request: OnRequest | None) -> Discovery:
     names = backlog_queue_names(backlog.name, backlog.count)
     side = backlog.pair.secondary
-    depth = await read_depth(lambda: administration(side), names)
+    depth = await read_depth(lambda: administration(side), names, on_request=on_request)
     if depth.trouble is not None:
         note = f"the backlog queues of {backlog.name} cannot be looked at: {depth.reason}"
         return Discovery(queues=_served(index, names), active=None, notes=(note,))
     notes = [f"there is no backlog queue {name}" for name in depth.missing]
     served = [queue.name for queue in depth.queues]
     active = depth.active
-    extra = await _list_extra(side, backlog)
+    extra = await _list_extra(side, backlog, on_request)
     if extra:
-        held = await read_depth(lambda: administration(side), extra)
+        held = await read_depth(lambda: administration(side), extra, on_request=on_request)
         verb = "are drained too" if backlog.include_extra else "are left alone (--include-extra drains them)"
         notes.append(
             f"{len(extra)} backlog queues beyond the count, with {held.active} messages, {verb}: "
@@ -95,12 +99,12 @@ async def _discover_one(index: int, backlog: Backlog) -> Discovery:
     return Discovery(queues=_served(index, served), active=active, notes=tuple(notes))
 
 
-async def _list_extra(side: Side, backlog: Backlog) -> list[str]:
+async def _list_extra(side: Side, backlog: Backlog, on_request: OnRequest | None) -> list[str]:
     """Backlog queues of this primary whose index is beyond the count; none if they cannot be listed."""
     extra: dict[int, str] = {}
     try:
         async with asyncio.timeout(_LIST_LIMIT), administration(side) as admin:
-            async for queue in admin.list_queues():
+            async for queue in list_queues(admin, on_request):
                 parsed = parse_backlog_queue_name(queue.name)
                 if parsed is not None and parsed.primary == backlog.name and parsed.index >= backlog.count:
                     extra[parsed.index] = queue.name

@@ -26,7 +26,7 @@ _FATAL = {"requires_session", "status", "forward_to"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The outage to be ready for. Without a rate the capacity is told in messages only."""
+    """The outage to be ready for. Without a rate, capacity is given in messages only."""
 
     outage: float
     rate: float | None = None
@@ -135,7 +135,7 @@ def judge_capacity(capacity: Capacity, plan: Plan) -> Finding:
 
 
 def judge_duplicates(path: str, window: float | None, *, outage: float) -> Iterator[Finding]:
-    """Whether duplicates would be found: the window, or None if nobody looks for them."""
+    """Judge duplicate detection by its window; None if it is off."""
     if window is None:
         text = "no duplicate detection: a message whose fate is not known may arrive twice"
         yield Finding("warning", "duplicates", path, text)

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from pairbus.cost import default_sheet
+from pairbus.cost.sheet import default_sheet
 from pairbus.metering import units
 from pairbus.pairing.names import path_key
-from pairbus.pump import PumpOptions
+from pairbus.pump.options import PumpOptions
 from pairbus.sdk.administration import describe_trouble, judge_trouble
 
 from .discovery import Backlog, administration, discover
@@ -104,7 +104,7 @@ async def plan_backlog(backlog: Backlog, options: PumpOptions, *, rate: float, n
 
 
 async def _find_missing(backlog: Backlog, plan: BacklogPlan) -> None:
-    """Mark the paths that the primary does not have; without the right to list them nobody knows."""
+    """Mark the paths that the primary does not have, if its entities may be listed."""
     names: set[str] = set()
     try:
         async with asyncio.timeout(_LIST_LIMIT), administration(backlog.pair.primary) as admin:

@@ -19,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as randomness
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
@@ -29,13 +29,10 @@ from azure.core.exceptions import (
     HttpResponseError,
     ResourceExistsError,
     ResourceNotFoundError,
-    ServiceRequestError,
 )
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
-from pairbus.metering import NAMESPACE
-from pairbus.pairing.failures import Fate
 from pairbus.pairing.names import backlog_queue_names, lease_queue_name, parse_backlog_queue_name
 from pairbus.sdk.administration import (
     REQUEST_LIMIT,
@@ -47,9 +44,9 @@ from pairbus.sdk.administration import (
 )
 from pairbus.timers import LoopTimers, Timers
 
+from .requests import OnRequest, list_queues, telling
+
 ProvisioningState = Literal["pending", "ready", "unreachable", "not_permitted"]
-#: What hears of each request: the entity that it was about, and what became of it.
-OnRequest = Callable[[str, Fate], object]
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -149,7 +146,6 @@ class Provisioner:
         *,
         count: int,
         create: bool = True,
-        find_extra: bool = True,
         request_limit: float = REQUEST_LIMIT,
         timers: Timers | None = None,
         random: Callable[[], float] = randomness.random,
@@ -157,15 +153,13 @@ class Provisioner:
     ) -> None:
         """`open_administration` makes a client for the secondary, `primary` begins the queues' names.
 
-        Without `create` it only looks. `find_extra` lists the namespace, one request for each hundred of
-        its queues.
+        Without `create` it only looks.
         """
         self._open_administration = open_administration
         self._names = backlog_queue_names(primary, count)
         self._primary = primary
         self._count = count
         self._create_missing = create
-        self._find_extra = find_extra
         self._limit = request_limit
         self._timers = timers
         self._random = random
@@ -176,7 +170,7 @@ class Provisioner:
         self._delivery_count: int | None = None
 
     async def run(self) -> ProvisioningReport:
-        """See to the queues once. A failure of the service or of the line is told in the report."""
+        """Check and create the queues once. Failures of the service or the connection are in the report."""
         async with self._administration() as admin:
             first = await self._attend(admin, self._names[0])
             if isinstance(first, _Stop):
@@ -224,38 +218,8 @@ class Provisioner:
     # -- requests
 
     async def _ask(self, entity: str, request: Awaitable[T]) -> T:
-        with self._telling(entity):
+        with telling(self._on_request, entity):
             return await ask(request, limit=self._limit)
-
-    async def _list(self, admin: ServiceBusAdministrationClient) -> AsyncIterator[QueueProperties]:
-        pages = aiter(admin.list_queues().by_page())
-        while True:
-            try:
-                with self._telling(NAMESPACE):
-                    page = await anext(pages)
-            except StopAsyncIteration:
-                return
-            async for queue in page:
-                yield queue
-
-    @contextmanager
-    def _telling(self, entity: str) -> Iterator[None]:
-        """Tell what became of the request that is made in here."""
-        fate: Fate = "unknown"
-        try:
-            yield
-            fate = "taken"
-        except StopAsyncIteration:  # there was no page to ask for
-            fate = "unsent"
-            raise
-        except Exception as error:
-            fate = _fate_of(error)
-            if isinstance(error, ResourceNotFoundError):  # what is not there has no account
-                entity = NAMESPACE
-            raise
-        finally:
-            if self._on_request is not None:
-                self._on_request(entity, fate)
 
     # -- one queue
 
@@ -390,12 +354,11 @@ class Provisioner:
     # -- all of them
 
     async def _look_for_extra(self, admin: ServiceBusAdministrationClient) -> tuple[list[str], list[str]]:
-        if not self._find_extra:
-            return [], []
+        """Queues beyond the count: lists the namespace, one request for each hundred of its queues."""
         extra: list[tuple[int, str]] = []
         try:
             async with asyncio.timeout(self._limit * 4):
-                async for queue in self._list(admin):
+                async for queue in list_queues(admin, self._on_request):
                     parsed = parse_backlog_queue_name(queue.name)
                     if parsed and parsed.primary == self._primary and parsed.index >= self._count:
                         extra.append((parsed.index, queue.name))
@@ -427,13 +390,6 @@ class Provisioner:
         )
 
 
-def _fate_of(error: Exception) -> Fate:
-    if isinstance(error, ServiceRequestError):
-        return "unsent"
-    # An AttributeError is the SDK's answer to a description that it did not expect.
-    return "refused" if isinstance(error, HttpResponseError | AttributeError) else "unknown"
-
-
 @dataclass(frozen=True, slots=True)
 class _Stop:
     """Why nothing can be said of any queue."""
@@ -455,7 +411,7 @@ class _Stop:
 
 
 def _normal(value: Any) -> Any:
-    """A setting as WANTED has it: for ever is None, whatever its last digits; an empty text is none."""
+    """A setting as WANTED has it: an unlimited duration and an empty text are None."""
     if isinstance(value, timedelta) and value >= _ALMOST_FOR_EVER:
         return None
     return None if value == "" else value

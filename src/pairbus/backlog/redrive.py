@@ -2,22 +2,22 @@
 
 A dead letter is sent to its backlog queue anew, as it was, and only then taken from the dead letters. A crash
 in between leaves it in both places. Those that are not chosen are held until the end, or they would come
-again and again, and are then given back.
+again and again, and are then given back. What another one has locked, such as a redrive that was killed, does
+not come at all: a peek at the end finds it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
 from pairbus import words
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import (
-    Header,
     MessageSections,
     encode_annotations,
     encode_application_properties,
@@ -26,9 +26,11 @@ from pairbus.amqp.message import (
 )
 from pairbus.conditions import NOT_FOUND
 from pairbus.pairing.names import path_key
-from pairbus.pump import PumpOptions, PumpPair, TransportError
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import BacklogSource, Delivery, Destination, Transport, Unit
+from pairbus.wire.errors import TransportError
 
 from .survey import survey_queues
 
@@ -81,6 +83,8 @@ class Redriven:
     left_by_path: dict[tuple[str, str], int] = field(default_factory=dict)
     #: Age in seconds of the oldest of both.
     oldest: dict[tuple[str, str], float] = field(default_factory=dict)
+    #: Of those that stayed, how many are meant but did not come: somebody has them locked, or they are new.
+    locked: int = 0
 
     @property
     def redriven(self) -> dict[str, int]:
@@ -110,7 +114,7 @@ def _add(counts: dict[tuple[str, str], int], reason: str, path: str) -> None:
 
 
 class _Metronome:
-    """Lets so many a second go, over all queues."""
+    """Limits the rate over all queues."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
@@ -122,7 +126,7 @@ class _Metronome:
         return _AT_ONCE if self._rate is None else max(1, min(_AT_ONCE, int(self._rate)))
 
     async def wait(self, count: int) -> None:
-        """Wait until so many more may go."""
+        """Wait until `count` more may go."""
         if self._rate is None:
             return
         now = asyncio.get_running_loop().time()
@@ -156,14 +160,16 @@ async def redrive(
 
     What was done so far can be seen in `done` meanwhile.
     """
-    transport = open_transport(pair.secondary.resolve(), options or PumpOptions())
+    options = options or PumpOptions()
+    transport = open_transport(pair.secondary.resolve(), options)
     done = Redriven() if done is None else done
     pace = _Metronome(max_rate)
     turns = asyncio.Semaphore(_QUEUES_AT_ONCE)
+    seen: dict[str, set[int]] = {queue: set() for queue in queues}
 
     async def take_turn(queue: str) -> None:
         async with turns:
-            await _redrive_queue(transport, queue, choice, done, pace)
+            await _redrive_queue(transport, queue, choice, done, pace, seen[queue])
 
     try:
         # One that fails does not call the others off in the middle of a message.
@@ -173,16 +179,39 @@ async def redrive(
     for result in results:
         if isinstance(result, BaseException):
             raise result
+    await _count_unseen(pair, seen, choice, done, options)
     return done
 
 
+async def _count_unseen(
+    pair: PumpPair,
+    seen: Mapping[str, set[int]],
+    choice: DeadLetterChoice,
+    done: Redriven,
+    options: PumpOptions,
+) -> None:
+    """Those that are there and did not come."""
+    now = time.time()
+    async for one in survey_queues(pair, [*seen], options, now=now, active=False):
+        if one.sequence_number in seen[one.queue]:
+            continue
+        reason, path, age = one.reason or "unknown", path_key(one.path), now - one.enqueued
+        done.see(reason, path, age)
+        _add(done.left_by_path, reason, path)
+        done.locked += choice.includes(path, reason, age)
+
+
 async def _redrive_queue(
-    transport: Transport, queue: str, choice: DeadLetterChoice, done: Redriven, pace: _Metronome
+    transport: Transport,
+    queue: str,
+    choice: DeadLetterChoice,
+    done: Redriven,
+    pace: _Metronome,
+    seen: set[int],
 ) -> None:
     source = transport.source(f"{queue}/{words.DEAD_LETTER_QUEUE}")
     destination = transport.destination(queue)
     held: dict[bytes, Delivery] = {}
-    seen: set[int] = set()
     try:
         while deliveries := await source.receive(pace.most, _WAIT):
             before = len(seen)
@@ -272,7 +301,7 @@ def _as_it_was(sections: MessageSections) -> bytes:
     properties = {key: value for key, value in sections.application_properties.items() if key not in _ADDED}
     return b"".join(
         (
-            encode_header(Header(durable=header.durable, priority=header.priority, ttl=header.ttl)),
+            encode_header(replace(header, delivery_count=0)),
             encode_annotations(annotations) if annotations else b"",
             sections.properties_bytes,
             encode_application_properties(properties) if properties else b"",

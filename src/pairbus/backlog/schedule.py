@@ -24,7 +24,7 @@ SHARD_RATE = 5000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainSchedule:
-    """What a drain within a time takes; `most` is what the tier leaves for it, None for no limit."""
+    """What a drain within a time needs; `most` is the rate that the tier leaves for it, None for no limit."""
 
     within: float
     rate: float

@@ -14,11 +14,13 @@ from pairbus.amqp.errors import DecodeError
 from pairbus.conditions import NOT_FOUND
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import id_text
-from pairbus.pump import PumpOptions, PumpPair, TransportError
 from pairbus.pump.browsing import browse
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Peeked, Transport
 from pairbus.pump.unwrapping import open_envelope, read_postmark
+from pairbus.wire.errors import TransportError
 
 # The largest message of the Standard tier; Premium takes more, if the entity says so.
 _STANDARD_SIZE = 262_144
@@ -50,7 +52,7 @@ async def survey_queues(
     active: bool = True,
     dead_letters: bool = True,
 ) -> AsyncGenerator[MessageSighting, None]:
-    """All messages of these queues, one page after the other; queues that are not there have none."""
+    """All messages of these queues, page by page; a missing queue counts as empty."""
     async with _secondary(pair, options) as transport:
         for queue in queues:
             for path, is_dead in ((queue, False), (f"{queue}/{words.DEAD_LETTER_QUEUE}", True)):

@@ -1,3 +1,1 @@
 """Send availability on the official SDK: the paired client, asynchronous at heart with a synchronous face."""
-
-__all__: list[str] = []

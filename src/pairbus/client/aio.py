@@ -192,7 +192,13 @@ class PairedServiceBusClient:
                 records=_open_records(directory, wall, chosen.records_sync, is_shipped=shared is not None),
                 spool=_open_spool(directory, chosen, wall),
                 syphon=_make_syphon(
-                    primary, secondary, name=name, options=chosen, state_dir=directory, clock=wall
+                    primary,
+                    secondary,
+                    name=name,
+                    options=chosen,
+                    state_dir=directory,
+                    clock=wall,
+                    is_shipped=shared is not None,
                 ),
                 view=_make_view(secondary, name=name, options=chosen, state_dir=directory, clock=wall),
                 landmark=None if directory is None else Landmark(directory, str(primary.endpoint)),
@@ -232,9 +238,12 @@ class PairedServiceBusClient:
     async def start(self) -> None:
         """Begin: the backlog queues are seen to in the background, and no send waits for it.
 
-        Opening a sender does the same, and so does the first send.
+        Opening a sender does the same, and so does the first send. What earlier processes have left in the
+        spool has been counted when this returns, unless that takes longer than a second.
         """
-        self._begin()
+        spool = self._begin().spool
+        if spool is not None:
+            await spool.hold_up()
 
     def _begin(self) -> Pair:
         """The pair at work, on the event loop that runs now. Nothing here waits."""
@@ -480,6 +489,7 @@ def _make_syphon(
     options: SendAvailabilityOptions,
     state_dir: Path | None,
     clock: Clock,
+    is_shipped: bool,
 ) -> HostedSyphon | None:
     if not options.enable_syphon:
         return None
@@ -493,6 +503,7 @@ def _make_syphon(
         options=options,
         records=None if state_dir is None else records_dir(state_dir),
         clock=clock,
+        is_shipped=is_shipped,
     )
 
 

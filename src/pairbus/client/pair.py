@@ -109,7 +109,8 @@ class Pair:
         if open_fleet_line is not None:
             self.fleet = Fleet(
                 open_fleet_line,
-                interval=options.ping_primary_interval,
+                # As often as one client pings on average.
+                interval=options.ping_primary_interval * (1 - options.ping_jitter / 2),
                 timers=self.timers,
                 random=random.random,
                 on_role=lambda path, role: self.observers.tell(
@@ -143,7 +144,6 @@ class Pair:
                 timers=self.timers,
                 interval=options.ping_primary_interval,
                 is_up=self._is_up,
-                is_spooled=lambda path: spool is not None and spool.holds(path),
                 prefer=self.backlog.rotation.prefer,
             )
         self.router = Router(surroundings, backlog=self.backlog, spool=spool, sessions=self.sessions)

@@ -25,10 +25,10 @@ from pairbus.sdk.side import SideName
 from pairbus.timers import Timers
 
 from . import aio
-from .aio import MessageTypes
 from .lifetime import Lifetime
 from .observers.observer import Observer
 from .receiving import ReceiverOptions, Receiving
+from .sender import MessageTypes
 from .sending.message import PairedMessageBatch
 from .status import PairStatus
 
@@ -145,7 +145,8 @@ class PairedServiceBusClient:
     def start(self) -> None:
         """Begin: the backlog queues are seen to in the background, and no send waits for it.
 
-        Opening a sender does the same, and so does the first send.
+        Opening a sender does the same, and so does the first send. What earlier processes have left in the
+        spool has been counted when this returns, unless that takes longer than a second.
         """
         self._lifetime.run(self._inner.start)
 

@@ -1,11 +1,12 @@
-"""The lock that the lease is: a session of a queue of the secondary, held by a receiver link."""
+"""The session lock that the lease consists of, held by a receiver link."""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
-from pairbus import conditions, words
+from pairbus import words
 from pairbus.amqp.message import Properties, encode_data, encode_properties, scan
 from pairbus.amqp.performatives import ACCEPTED
 from pairbus.amqp.types import Int
@@ -17,15 +18,15 @@ from pairbus.wire.requests import RequestLink
 from .session_link import SessionLink
 
 SESSION = "lease"
-#: What provisioning gives to the queue; no lock is believed to last longer, and none that is much shorter.
+#: The lock duration that provisioning sets; values above it, or far below, are not believed.
 LOCK_DURATION = 60.0
 _SHORTEST_LOCK = 5.0
-# Announcements of holders that came to no clean end.
+# Holders that did not end cleanly leave theirs behind.
 _ANNOUNCEMENTS = 100
 
 
 class SessionHold:
-    """The session, held. All of it goes over one connection: the lock belongs to that."""
+    """The locked session. Everything goes over one connection, to which the lock belongs."""
 
     def __init__(
         self, transport: AmqpTransport, queue: str, link: SessionLink, requests: RequestLink
@@ -39,7 +40,7 @@ class SessionHold:
 
     @classmethod
     async def take(cls, transport: AmqpTransport, queue: str) -> SessionHold:
-        """Lock the session; TransportError if another has it, or whatever else prevents that."""
+        """Lock the session; TransportError if another holds it, or it cannot be locked."""
         line = await transport.line(queue)
         link = await SessionLink.open_session(
             line, queue, SESSION, timeout=transport.timeout, meter=transport.meter
@@ -53,11 +54,11 @@ class SessionHold:
 
     @property
     def lost(self) -> TransportError | None:
-        """Why the lock is ours no more, if its link has gone."""
+        """Why the lock is lost, if it is."""
         return self._link.lost or self._requests.lost
 
     async def renew(self) -> None:
-        """Hold it for another while."""
+        """Renew the lock."""
         found = await ask(self._transport, self._queue, self._requests, "renew-session-lock")
         said = found.get("expiration")
         self.duration = _believed(float(said) / 1000 if isinstance(said, int) else None)
@@ -66,7 +67,7 @@ class SessionHold:
         self._link.line.flush_soon()
 
     async def announce(self, text: str, *, message_id: str) -> None:
-        """Leave word of who holds it, in the place of those before."""
+        """Replace the announcement of the holder."""
         await self.clear()
         payload = encode_properties(Properties(message_id=message_id, group_id=SESSION)) + encode_data(
             text.encode()
@@ -80,7 +81,7 @@ class SessionHold:
             raise refusal
 
     async def clear(self) -> None:
-        """Take away what was announced."""
+        """Remove the announcement."""
         link = self._link
         link.grant(_ANNOUNCEMENTS)
         await link.drain(self._transport.timeout)
@@ -90,13 +91,13 @@ class SessionHold:
             await link.settle(ids, ACCEPTED, timeout=self._transport.timeout)
 
     def release(self) -> None:
-        """Let another have it."""
+        """Give the lock back."""
         self._requests.abandon()
         self._link.abandon()
 
 
 def _believed(until: float | None) -> float:
-    """How long a lock lasts that ends then by the service's clock, which may be far from ours."""
+    """The duration of a lock that ends then by the service's clock, which may differ from ours."""
     said = LOCK_DURATION if until is None else until - time.time()
     return said if _SHORTEST_LOCK <= said <= LOCK_DURATION else LOCK_DURATION
 
@@ -104,26 +105,15 @@ def _believed(until: float | None) -> float:
 async def ask(
     transport: AmqpTransport, queue: str, requests: RequestLink, operation: str, **more: Any
 ) -> dict[str, Any]:
-    """Ask something about the session; TransportError if that is refused."""
-
-    def note(fate: str, size: int) -> None:
-        transport.meter.note(
-            queue, "management", count=int(fate == "taken"), unknown=int(fate == "unknown"), size=size
-        )
-
+    """Make a management request about the session; TransportError if it is refused."""
     body = {"session-id": SESSION, **{name.replace("_", "-"): value for name, value in more.items()}}
-    answer, found = await requests.ask(
-        {"operation": f"{words.OPERATION_PREFIX}{operation}"}, body, timeout=transport.timeout, on_fate=note
-    )
-    status = answer.get(words.STATUS)
-    if not isinstance(status, int) or not 200 <= status < 300:
-        condition = str(answer.get(words.STATUS_CONDITION) or conditions.INTERNAL_ERROR)
-        raise TransportError(condition, f"{status}: {answer.get(words.STATUS_TEXT) or ''}")
-    return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
+    note = partial(transport.meter.note_request, queue)
+    answer: dict[str, Any] = await requests.request(operation, body, timeout=transport.timeout, on_fate=note)
+    return answer
 
 
 async def peek_announcement(transport: AmqpTransport, queue: str) -> bytes | None:
-    """What the last holder has left word of; no lock is needed for that."""
+    """The announcement of the last holder; this needs no lock."""
     line = await transport.line(queue)
     requests = await RequestLink.open(line, f"{queue}/{words.MANAGEMENT}", timeout=transport.timeout)
     try:
@@ -138,4 +128,4 @@ async def peek_announcement(transport: AmqpTransport, queue: str) -> bytes | Non
     finally:
         requests.abandon()
     messages = found.get("messages") or ()
-    return b"".join(scan(messages[-1]["message"]).data_sections()) if messages else None
+    return scan(messages[-1]["message"]).data() if messages else None

@@ -2,17 +2,16 @@
 
 Theory of operation
 1. The lease is the lock of the session `lease` of the queue `PRIMARY/x-pairbus-syphon` on the secondary. The
-   service sees to it that one has it; nothing else is needed, and clocks of two machines are not compared.
-2. It lasts for as long as the service says, counted from before it was asked for, and is renewed when half of
-   that is over. Whoever could not renew it is told so when a quarter is left: its pumps end before another
-   can have it. How long a lock lasts is believed up to what provisioning gives it.
-3. A link that is lost takes the lock with it. It is taken again at once. If another was quicker, or nobody
-   answers, the holder is told.
-4. Whoever does not have it asks again every few seconds: that is a link that is refused, and costs nothing.
-5. Where there is no such queue, no right to it or no session (Basic tier), there is no lease to be had. Then
-   the work goes on without one, which is told, and now and then it is tried again.
-6. The holder leaves word of itself as a message in that session, which anybody may peek at. That is for
-   people, and where it may not be sent nothing else is missing.
+   service gives a session's lock to one receiver at a time, so that no clocks have to be compared.
+2. It lasts as long as the service says, counted from before the request, and is renewed at half of that time.
+   A holder that could not renew it stops its pumps when a quarter is left, before another can have the lease.
+   A duration longer than provisioning sets is not believed.
+3. A lost link loses the lock. The holder takes it again at once, and stops if another was quicker or nobody
+   answers.
+4. A syphon without the lease asks again every few seconds. A refused link costs nothing.
+5. Without the queue, the claim or sessions (Basic tier) there is no lease. The syphon then works without one,
+   warns of it, and tries again from time to time.
+6. The holder describes itself in a message in that session, for people to peek at. Nothing depends on it.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from typing import Literal
 
 from pairbus import conditions
 from pairbus.pairing.names import lease_queue_name
+from pairbus.plumbing.tasks import wait_at_most
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.wire.errors import TransportError
 
@@ -45,7 +45,7 @@ _RETRY = 1.0
 _TAKEN_AGAIN = 3.0
 # Rule 5.
 _TRY_AGAIN = 900.0
-# These stay as they are, whoever asks.
+# Refusals that asking again does not change.
 _NEVER = {
     conditions.NOT_FOUND,
     conditions.UNAUTHORIZED,
@@ -57,12 +57,12 @@ _NEVER = {
 
 
 def _now() -> float:
-    """By the loop's own clock: what is waited for and what is measured must not differ."""
+    """The time of the event loop, by which `asyncio.timeout` waits too."""
     return asyncio.get_running_loop().time()
 
 
 class PairLease:
-    """Asks for the lease, keeps it, and says whenever it may be worked or not. Run it once."""
+    """Asks for the lease, keeps it, and reports when work may begin and must stop. Run it once."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class PairLease:
 
     @property
     def may_work(self) -> bool:
-        """Whether pumps may run: it is held, or there is none."""
+        """Whether pumps may run: the lease is held, or there is none."""
         return self.state in ("held", "unavailable")
 
     def stop(self) -> None:
@@ -96,7 +96,7 @@ class PairLease:
         self._stop.set()
 
     async def run(self) -> None:
-        """Until stopped. By then no pump of ours may run any more."""
+        """Ask for the lease and keep it until `stop`. Pumps must have ended by then."""
         transport: AmqpTransport | None = None
         try:
             while not self._stop.is_set():
@@ -112,7 +112,7 @@ class PairLease:
     async def _try(self, transport: AmqpTransport) -> None:
         begun = _now()
         try:
-            # Rule 3: who believes to hold it may not believe so for long.
+            # Rule 3: after a lost link the pumps still run, so this must end soon.
             async with asyncio.timeout(_TAKEN_AGAIN if self.state == "held" else None):
                 hold = await SessionHold.take(transport, self.queue)
         except TimeoutError:
@@ -152,7 +152,7 @@ class PairLease:
         return "another syphon, which left no word of itself" if found is None else str(found)
 
     async def _keep(self, hold: SessionHold) -> None:
-        """Rule 2, as long as it goes."""
+        """Renew until stopped or lost; rule 2."""
         self._change("held")
         with suppress(TransportError):  # rule 6; whatever is wrong with the line shows below
             await hold.announce(json.dumps(asdict(self._holder)), message_id=self._holder.run)
@@ -194,6 +194,4 @@ class PairLease:
             self._on_change(self)
 
     async def _sleep(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stop.wait()
+        await wait_at_most(self._stop, seconds)

@@ -1,4 +1,4 @@
-"""A receiver link to a session: whoever has it has the session's lock, until it ends or the link does."""
+"""A receiver link to a session, which holds the session's lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TICKS_A_SECOND = 10_000_000
 
 
 class SessionLink(ReceiverLink):
-    """Receives from one session, and says until when that is locked, in Unix seconds of the service."""
+    """Receives from one session; `locked_until` is in Unix seconds by the service's clock."""
 
     locked_until: float | None = None
 
@@ -41,8 +41,8 @@ class SessionLink(ReceiverLink):
     async def open_next(
         cls, line: AmqpLine, address: str, *, wait: float, timeout: float, meter: Meter
     ) -> Self:
-        """Wait for a session that has messages and is not locked, and lock it; what is received from it is
-        gone from the queue. The service answers a wait that was in vain; `timeout` is for that answer.
+        """Wait for an unlocked session with messages, and lock it; messages are deleted on receipt. The
+        service answers when `wait` is over; `timeout` is for that answer.
         """
         link = cls(
             line,

@@ -1,4 +1,4 @@
-"""Who holds the lease of a pair, as whoever looks on can see it."""
+"""Who holds the lease of a pair, for `status` commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Holder:
 
 
 def parse_holder(text: bytes | None) -> Holder | None:
-    """What an announcement says; None if there is none, or nobody can read it."""
+    """Parse an announcement; None if there is none, or it is not one."""
     if text is None:
         return None
     try:
@@ -50,7 +50,7 @@ def parse_holder(text: bytes | None) -> Holder | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseView:
-    """Whether the lease is held, by whom, as far as that has left word; `trouble` if nobody can tell."""
+    """Whether the lease is held, and by whom if that was announced; `trouble` if it cannot be told."""
 
     is_held: bool | None = None
     holder: Holder | None = None
@@ -58,21 +58,21 @@ class LeaseView:
 
 
 async def read_lease(transport: AmqpTransport, primary: str) -> LeaseView:
-    """Look. One that is not held is ours for a moment: there is no other way to see it. Closes nothing."""
+    """Look at the lease without taking it.
+
+    Without an announcement it counts as free; a holder that may not send to the queue is not seen. With one
+    it is asked for, which is refused unless its writer has died.
+    """
     queue = lease_queue_name(primary)
     try:
+        text = await peek_announcement(transport, queue)
+        if text is None:
+            return LeaseView(is_held=False)
         (await SessionHold.take(transport, queue)).release()
     except TransportError as error:
         if error.condition == conditions.SESSION_CANNOT_BE_LOCKED:
-            return LeaseView(is_held=True, holder=await _read_holder(transport, queue))
+            return LeaseView(is_held=True, holder=parse_holder(text))
         return LeaseView(trouble=str(error))
     except PairbusError as error:
         return LeaseView(trouble=str(error))
     return LeaseView(is_held=False)
-
-
-async def _read_holder(transport: AmqpTransport, queue: str) -> Holder | None:
-    try:
-        return parse_holder(await peek_announcement(transport, queue))
-    except TransportError:
-        return None

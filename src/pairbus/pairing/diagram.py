@@ -17,40 +17,48 @@ _MEANINGS: dict[EntityState, str] = {
         "A send has failed and none has succeeded since. Sends still try the primary, and the failover clock "
         "runs."
     ),
-    EntityState.FAILED_OVER: "Sends go to a backlog queue of the secondary. Pings ask for the primary.",
+    EntityState.FAILED_OVER: (
+        "Sends go to a backlog queue of the secondary. Pings ask whether the primary is back."
+    ),
     EntityState.FAULTED: (
         "The pings say that waiting will not help: the entity is gone, or the rights are. Sends raise "
-        '`PrimaryEntityFault`, or go on to the backlog with `on_permanent="backlog"`. Pings go on.'
+        '`PrimaryEntityFault`, or still go to the backlog with `on_permanent="backlog"`. Pings continue.'
     ),
 }
 
 _HEAD = """\
 # The states of an entity
 
-One client keeps one state for each queue or topic that it sends to. This page is drawn from the table that
-the code runs on (`python -m pairbus.pairing.diagram`), and a test compares the two.
+One client keeps one state for each queue or topic that it sends to. This page is generated from the table
+that the code runs on (`python -m pairbus.pairing.diagram`), and a test compares the two.
 
 """
 
 _RULES = """\
 ## Rules that the table does not show
 
-- The failover clock runs from the beginning of the first attempt that failed, counted, or is still without an
-  answer. A success stops it, and attempts that began earlier are then taken to begin at that success. Before
-  the first success of an entity an attempt that is only without an answer is given 3 s (or `send_timeout`).
-- Attempts that a failover gave up are listened to until their `send_timeout`. A permanent error that comes
-  late counts as one of the three pings, at most once a ping interval; a late success is told: the message may
-  be there twice.
-- With `failover_interval=0` a send that fails, and counts, leads from healthy straight to failed over.
-- A refusal is an answer: an entity that is disabled, missing, full or not ours to use is not down. The send
-  raises, and the clock stops that a link cut at the same time may have started. With `count_disabled` and
-  the like it is a failure that counts, and stops nothing.
-- A send that is throttled or that is the caller's mistake changes no state. Neither does one that meets a
-  wrong certificate or gets no token: there it was not the primary that answered.
-- The first ping goes out with the failover, the next ones every `ping_primary_interval`, up to `ping_jitter`
-  of it early. After `fail_over(path)` the first ping waits for one interval, or a healthy primary would undo
-  it at once.
-- Which failures count is the subject of one table, in `pairbus.pairing.failures`.
+- **When the failover clock starts.** It runs from the beginning of the first attempt that failed, and
+  counts, or that has no answer yet. A success stops it; attempts that began earlier are then treated as if
+  they had begun at that success.
+- **Links that have to be opened.** Before the first success of an entity, after a refusal, after an idle
+  spell, and after a failback by hand or by another client's word, a link has to be opened first. An attempt
+  that merely has no answer is then given 3 s (or `send_timeout`, if shorter).
+- **After a ping.** The link on which a ping was answered serves the sends that follow, so none of them
+  waits for a new link.
+- **Late answers.** The client listens to attempts that a failover gave up until their `send_timeout`. A
+  permanent error that comes late counts as one of the three pings, at most once a ping interval. A late
+  success is reported, because the message may be there twice.
+- **No interval.** With `failover_interval=0` a send that fails, and counts, leads from healthy straight to
+  failed over.
+- **A refusal is an answer.** An entity that is disabled, missing, full or not ours to use is not down. The
+  send raises, and the clock stops, even if a link that was cut at the same time had started it. With
+  `count_disabled` and the like a refusal is a failure that counts, and stops nothing.
+- **What changes no state.** A send that is throttled, or that is the caller's mistake, changes no state.
+  Neither does one that meets a wrong certificate or gets no token: it was not the primary that answered.
+- **Pings.** The first ping goes out with the failover, the next ones every `ping_primary_interval`, up to
+  `ping_jitter` of it early. After `fail_over(path)` the first ping waits for one interval, because a
+  healthy primary would otherwise undo it at once.
+- **Which failures count** is decided by one table, in `pairbus.pairing.failures`.
 """
 
 

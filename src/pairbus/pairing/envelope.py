@@ -37,7 +37,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairbus import words
 from pairbus.options import TtlPolicy
@@ -78,8 +78,7 @@ class TimestampMs(int):
 Aliases = dict[str, str | Long | TimestampMs]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Natives:
+class Natives(NamedTuple):
     """The native properties that the envelope deals with, in the units of the wire."""
 
     session_id: str | None = None
@@ -88,8 +87,7 @@ class Natives:
     scheduled_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wrapped:
+class Wrapped(NamedTuple):
     """What a message has while it waits: the natives to set, and the properties to add."""
 
     natives: Natives

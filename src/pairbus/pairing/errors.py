@@ -44,12 +44,13 @@ class BacklogUnavailableError(PairbusError):
         self.queues = queues
         self.retry_after = retry_after
         self.last_failure = last_failure
-        failure = f" The last failure: {last_failure}." if last_failure else ""
+        failure = f" The last failure: {last_failure.rstrip('.')}." if last_failure else ""
         again = f" One is tried again within {retry_after:.1f} s." if retry_after is not None else ""
         super().__init__(
             f"None of the {queues} backlog queues takes messages.{failure}{again} Check that the secondary "
             "namespace is up, that `pairbus provision` has been run for it and that the credential has the "
             "Send claim; or set enable_spool=True to keep messages on this machine while both sides are down."
+            " An attempt that was not answered may have been taken: send again with the same message_id."
         )
 
 

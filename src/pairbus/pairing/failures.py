@@ -155,6 +155,9 @@ _SERVER_TROUBLE = frozenset({0, 408, *range(500, 600)})  # 0: the SDK's word for
 _AUTHENTICATION = _any("ServiceBusAuthenticationError")
 
 ROWS: tuple[FailureRow, ...] = (
+    # What cannot be encoded is the caller's, whatever was raised: an OSError too, by a property's own code.
+    # The same classes raised while decoding are the peer's doing.
+    FailureRow(FailureKind.CALLER, encoding=True),
     FailureRow(
         FailureKind.CERTIFICATE, causes=_any("SSLCertVerificationError", "ClientConnectorCertificateError")
     ),
@@ -232,12 +235,6 @@ ROWS: tuple[FailureRow, ...] = (
     ),
     FailureRow(FailureKind.CONNECTION, causes=_any("OSError", "ServiceRequestError", "ServiceResponseError")),
     FailureRow(FailureKind.SERVICE, causes=_any("HttpResponseError"), statuses=_SERVER_TROUBLE),
-    # What cannot be encoded is the caller's; the same classes raised while decoding are the peer's doing.
-    FailureRow(
-        FailureKind.CALLER,
-        classes=_any("ServiceBusError"),
-        encoding=True,
-    ),
     FailureRow(
         FailureKind.CALLER,
         classes=_any(

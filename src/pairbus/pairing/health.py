@@ -13,8 +13,10 @@ Theory of operation
    silent peer counts. It ends with `succeed` or `record`; a failover abandons those that have no answer,
    and what an abandoned one reports later is ignored.
 4. The failover clock runs from the beginning of the first attempt that failed, counted, or is still without
-   an answer. Before the first success ever, one that is only without an answer is given `_FIRST_ANSWER`: the
-   SDK takes its time to tell a wrong key or name from silence. A success stops the clock: an attempt that
+   an answer. Where a link has to be opened for it (before the first success ever, after a refusal, after an
+   idle spell, after a failback without a ping of one's own), one that is only without an answer is given
+   `_FIRST_ANSWER`: the SDK takes its time to open a link, and to tell a wrong key or name from silence. A
+   success stops the clock: an attempt that
    began earlier is then taken to begin at that success, so a single stuck attempt does not fail over an
    entity that goes on answering others. A refusal stops it like a success: an entity that is disabled, gone,
    full or not ours to use is not down, whatever became of the link to it, and the backlog would only hide
@@ -31,9 +33,10 @@ Theory of operation
    or `mark_healthy`, mends it. What an abandoned attempt meets after all counts as a ping would, at most once
    an interval.
 8. A ping may be put off, because another client of the fleet pings, and its word that the entity is back is
-   taken like a ping of one's own. Not by one that has taken it before and failed over again without a success
-   in between, nor by one that is faulted: they ping at once and believe that. Not before a forced failover
-   would have pinged. Whoever counts pings in a row, good or permanent ones, puts none off.
+   taken like a ping of one's own by who can open a link. Not by one that cannot, nor by one that has taken it
+   before and failed over again without a success in between, nor by one that is faulted: they ping at once
+   and believe that. Not before a forced failover would have pinged. Whoever counts pings in a row, good or
+   permanent ones, puts none off, and takes the word of one who has counted good ones to the end.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ from .failures import Action, FailureKind, Ruling
 #: How many pings in a row must meet the same permanent error to fault an entity. One may meet a deployment or
 #: a rotated key half-way; the first and the third are about two ping intervals apart.
 PERMANENT_PINGS = 3
-# The SDK tells a wrong key or name after 1.05 s, and more on a busy machine.
+# The SDK opens a link in half a second next door, and in more far away; it tells a wrong key or name after
+# 1.05 s, and later on a busy machine.
 _FIRST_ANSWER = 3.0
 
 
@@ -198,7 +202,8 @@ class EntityHealth:
         # Nothing that began earlier counts as having begun earlier: rule 4.
         self._counts_from = float("-inf")
         self._throttled_since: float | None = None
-        self._has_succeeded = False
+        # Whether a link is open, as far as is known.
+        self._is_connected = False
         self._pings = 0
         # Pings without an answer, and the newest that has one.
         self._awaited: set[int] = set()
@@ -281,7 +286,7 @@ class EntityHealth:
         """The primary has taken the message."""
         if self._attempts.pop(attempt, None) is None:
             return ()
-        self._has_succeeded = True
+        self._is_connected = True
         self._is_back_by_word = False
         return self._take(Input.ATTEMPT_SUCCEEDED, now, "a send succeeded")
 
@@ -300,14 +305,22 @@ class EntityHealth:
                 self._counts_from = max(self._counts_from, now + verdict.wait)
                 return ()
         elif verdict.is_answer:
+            self._is_connected = False
             return self._take(Input.ATTEMPT_REFUSED, now, f"the primary answers: {reason}")
         elif not verdict.is_counted:
             return ()
         self._last_failure = reason
-        self._failing_since = self._earliest(min(max(begun, self._counts_from), now))
+        since = min(max(begun, self._counts_from), now)
+        if verdict.kind is FailureKind.TIMEOUT:  # its caller may have given it less time than rule 4 does
+            since += max(0.0, self._shortest_wait() - self._options.failover_interval)
+        self._failing_since = self._earliest(since)
         if self._is_elapsed(now):
             return self._take(Input.INTERVAL_ELAPSED, now, self._failover_reason())
         return self._take(Input.ATTEMPT_FAILED, now, reason)
+
+    def reconnect(self) -> None:
+        """The link was found closed, and is opened again for the attempt under way."""
+        self._is_connected = False
 
     def withdraw(self, attempt: Hashable) -> None:
         """The caller has given the attempt up (cancelled, or timed out while held): it tells nothing."""
@@ -329,7 +342,7 @@ class EntityHealth:
         if number not in self._awaited:
             return ()
         self._hear(number)
-        self._has_succeeded = True
+        self._is_connected = True
         self._doubts_word = False
         self._good_pings += 1
         self._permanent, self._permanent_pings = None, 0
@@ -366,14 +379,27 @@ class EntityHealth:
             self._put_off += 1
             self._ping_due = due
 
+    def believes_word(self, now: float) -> bool:
+        """Whether another client's good ping would bring it back."""
+        is_open = now >= self._deaf_until and not self._is_asked_to_look and not self._doubts_word
+        return is_open and self.state is EntityState.FAILED_OVER and self._permanent is None
+
+    def doubt_word(self) -> None:
+        """What others say does not hold here."""
+        self._doubts_word = True
+
     def word_came(self, now: float, *, is_good: bool) -> tuple[Effect, ...]:
         """Another client's ping was taken; or it met an answer that each has to see for itself."""
-        if now < self._deaf_until or self._is_counting or self._is_asked_to_look:
+        if now < self._deaf_until or self._is_asked_to_look:
+            return ()
+        counts_good = self._good_pings > 0 and not self._doubts_word
+        if self._is_counting and not (is_good and counts_good):
             return ()
         if self._doubts_word or not is_good or self.state is EntityState.FAULTED:
             effects = self._take(Input.WORD_DOUBTED, now, "")
             self._is_asked_to_look = bool(effects)
             return effects
+        self._is_connected = False
         effects = self._take(Input.WORD_CAME, now, "a ping of another client succeeded")
         self._is_back_by_word = bool(effects)
         return effects
@@ -398,9 +424,10 @@ class EntityHealth:
         """Fail over now, whatever the primary does; pings bring it back after an interval."""
         return self._take(Input.FAILOVER_FORCED, now, reason)
 
-    def mark_healthy(self, now: float, reason: str = "marked healthy by hand") -> tuple[Effect, ...]:
+    def mark_healthy(self, now: float) -> tuple[Effect, ...]:
         """Send to the primary again, now."""
-        return self._take(Input.MARKED_HEALTHY, now, reason)
+        self._is_connected = self._is_connected and self.route is Route.PRIMARY
+        return self._take(Input.MARKED_HEALTHY, now, "marked healthy by hand")
 
     # -- inside
 
@@ -478,7 +505,7 @@ class EntityHealth:
 
     def _shortest_wait(self) -> float:
         """What an attempt without an answer is given, whatever the interval."""
-        return 0.0 if self._has_succeeded else min(_FIRST_ANSWER, self._options.send_timeout)
+        return 0.0 if self._is_connected else min(_FIRST_ANSWER, self._options.send_timeout)
 
     def _is_elapsed(self, now: float) -> bool:
         deadline = self._fails_over_at()

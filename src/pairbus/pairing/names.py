@@ -72,6 +72,8 @@ class BacklogQueueName:
 
 def parse_connection_string(text: str) -> ConnectionString:
     """Read `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…`; errors never quote the text."""
+    if not text:  # None too, from a variable that is not set
+        raise ConfigurationError("There is no connection string: is the variable set that should hold it?")
     values = _split_fields(text)
     emulator = values.get("usedevelopmentemulator", "") == "true"
     address = values.get("endpoint")
@@ -226,6 +228,17 @@ def id_text(message_id: object) -> str:
     if isinstance(message_id, bytes):
         return message_id.decode("utf-8", "backslashreplace")
     return str(message_id)
+
+
+def check_text(text: str) -> str:
+    """Refuse what no message, file or page can carry: bytes of a command line that were no text, or half of
+    a character.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{text!a} is not valid text: write it in UTF-8") from None
+    return text
 
 
 def path_key(path: str) -> str:

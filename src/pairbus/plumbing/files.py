@@ -57,7 +57,7 @@ def make_directory(path: Path, *, follows: bool = False, durable: bool = False) 
 
 
 def _keep_name(directory: Path) -> None:
-    """Have the name of a new directory on the disk, or have it no more: who finds it takes it for kept."""
+    """Fsync the name of a new directory, or remove it: a directory that is found must be durable."""
     try:
         sync_directory(directory.parent)
     except OSError:
@@ -115,12 +115,12 @@ def drafted(path: Path, *, mode: int | None = None, durable: bool = True) -> Ite
 
 
 def files_in(directory: Path, pattern: str) -> list[Path]:
-    """The files of a directory with such names, in their order; a directory of such a name is none."""
+    """The files of a directory that match, sorted; directories are left out."""
     return sorted(path for path in directory.glob(pattern) if path.is_file())
 
 
 def remove_drafts(directory: Path) -> None:
-    """Remove what killed processes were writing; for a directory that nobody else writes to."""
+    """Remove drafts of killed processes, in a directory that no other process writes to."""
     for draft in directory.glob(f".*{_DRAFT}"):
         draft.unlink(missing_ok=True)
 

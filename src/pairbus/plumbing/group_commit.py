@@ -7,7 +7,7 @@
 3. A failure ends with its call. The next append begins anew.
 4. The items of one append are written by one call, and appends in their order.
 5. Items of a caller that is cancelled are written all the same: the call may have begun, and others share it.
-6. Nothing here belongs to an event loop. Whoever waits is told on its own; one that has been closed meanwhile
+6. Nothing here belongs to an event loop. Each caller is told on its own; one that has been closed meanwhile
    has nobody on it who waits.
 """
 
@@ -51,17 +51,26 @@ class GroupCommit(Generic[T]):
 
     async def append(self, items: Sequence[T]) -> None:
         """Keep these; they are safe when this returns."""
+        await self.begin(items)
+
+    def begin(self, items: Sequence[T]) -> asyncio.Future[None]:
+        """The same, without waiting: what is given is done when they are safe. Whoever cancels it hears no
+        more of them.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         with self._lock:
             is_first = not self._waiting
             self._waiting.append(_Waiter(items, loop, done))
         if is_first:
-            try:
-                self._thread.submit(self._write_waiting)
-            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-                _tell(self._take(), error)
-        await done
+            self._post()
+        return done
+
+    def _post(self) -> None:
+        try:
+            self._thread.post(self._write_waiting)
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            _tell(self._take(), error)
 
     def _take(self) -> list[_Waiter[T]]:
         with self._lock:
@@ -69,12 +78,16 @@ class GroupCommit(Generic[T]):
         return taken
 
     def _write_waiting(self) -> None:
-        self._gather()
-        taken = self._take()
         error: BaseException | None = None
         try:
-            self._write([item for waiter in taken for item in waiter.items])
+            self._gather()
         except BaseException as raised:  # noqa: BLE001 - it is raised where it is waited for
+            error = raised
+        taken = self._take()
+        try:
+            if taken and error is None:
+                self._write([item for waiter in taken for item in waiter.items])
+        except BaseException as raised:  # noqa: BLE001 - the same
             error = raised
         _tell(taken, error)
 

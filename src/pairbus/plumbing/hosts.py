@@ -6,7 +6,7 @@ import ipaddress
 
 
 def numeric_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a host is named by; None if it has a name."""
+    """The numeric address that a host is given by; None if it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

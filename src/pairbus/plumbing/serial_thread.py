@@ -27,6 +27,8 @@ class SerialThread:
         self._name = name
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        # Posted and not done yet.
+        self._pending = 0
         # Entered again by work that submits more where no thread can be started.
         self._lock = threading.RLock()
 
@@ -51,10 +53,28 @@ class SerialThread:
         """Have a function called that never raises and tells by itself how it ended: a future costs more than
         it does to pass a small piece of work to another thread.
         """
+
+        def perform() -> None:
+            try:
+                act()
+            finally:
+                with self._lock:
+                    self._pending -= 1
+
         with self._lock:
-            self._work.put(act)
-            if self._thread is None:
-                self._start()
+            self._pending += 1
+            try:
+                self._pass_on(perform)
+            except BaseException:
+                self._pending -= 1
+                raise
+
+    def at_once(self, fn: Callable[[], bool]) -> bool:
+        """Call a function here, on the thread of the caller, if nothing else is being done or waits, and tell
+        what it says; else False. It must be short: whoever has work for this thread waits meanwhile.
+        """
+        with self._lock:
+            return self._pending == 0 and fn()
 
     async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """The same, and wait for it. What has been submitted is done though its caller is cancelled."""
@@ -65,6 +85,11 @@ class SerialThread:
         with self._lock:
             if self._thread is not None:
                 self._work.put(None)
+
+    def _pass_on(self, act: Callable[[], None]) -> None:
+        self._work.put(act)
+        if self._thread is None:
+            self._start()
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -86,7 +111,7 @@ class SerialThread:
                         return
 
     def _perform_next(self) -> bool:
-        """Wait for a piece of work and do it; False if it is the word to rest."""
+        """Wait for a piece of work and do it; False if the thread is to end."""
         perform = self._work.get()
         if perform is not None:
             perform()

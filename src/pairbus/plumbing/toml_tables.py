@@ -118,7 +118,7 @@ class TomlTable:
         return self.take(key, default, lambda value: isinstance(value, str) and value in words, allowed)
 
     def flag(self, key: str) -> bool:
-        """true or false, which is the default."""
+        """A boolean, false by default."""
         return bool(self.take(key, False, lambda value: isinstance(value, bool), "true or false"))
 
     def whole(self, key: str, default: int, *, low: int, high: int) -> int:
@@ -134,7 +134,7 @@ class TomlTable:
         return float(found) if isinstance(found, int) else found
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts, each of them once; the default is none."""
+        """A list of distinct texts, empty by default."""
         found = self.take(key, [], lambda value: isinstance(value, list), "a list of texts")
         for number, one in enumerate(found, start=1):
             if not _is_text(one):
@@ -171,7 +171,7 @@ class TomlTable:
         return {name: table for name, table in found.items() if _is_table(above._values[name])}
 
     def rows(self, key: str) -> list[TomlTable]:
-        """The tables of an array, `[[key]]`; those that are none are noted."""
+        """The tables of an array, `[[key]]`; anything else in it is noted as a mistake."""
         written = f"a list of tables, [[{_dotted((*self.path, key))}]] once for each"
         found = self.take(key, [], lambda value: isinstance(value, list), written)
         rows = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from pairbus import conditions, words
 from pairbus.amqp.message import MessageSections, scan
 from pairbus.amqp.performatives import ACCEPTED, RELEASED, AmqpError, DeliveryState, Modified, Rejected
 from pairbus.amqp.types import Array, Int, Symbol, UInt
-from pairbus.clock import Clock, SystemClock
+from pairbus.clock import SystemClock
 from pairbus.pairing.failures import Fate
 from pairbus.wire.errors import TransportError, is_denial
 from pairbus.wire.line import AmqpLine, Place
@@ -49,7 +49,6 @@ class AmqpTransport:
         tokens: TokenSource,
         *,
         timeout: float = 10.0,
-        clock: Clock | None = None,
         container_id: str = "pairbus-pump",
     ) -> None:
         """`timeout` is the deadline of a single answer. Does no I/O."""
@@ -59,7 +58,6 @@ class AmqpTransport:
         self.on_credits: Callable[[float], None] = lambda credits: None
         self._place = place
         self._tokens = tokens
-        self._clock = clock or SystemClock()
         self._container_id = container_id
         self._connecting: asyncio.Task[AmqpLine] | None = None
         #: Links that are opened at a time: a thousand at once would pass their own deadlines.
@@ -85,14 +83,33 @@ class AmqpTransport:
         if isinstance(self._tokens, CredentialTokens):
             await self._tokens.close()
 
+    async def open_link(
+        self, path: str, attach: Callable[[AmqpLine], Awaitable[T]], *, widely: bool = False
+    ) -> T:
+        """A link to an entity, over the line, with a token for it; `widely`: or for the whole namespace."""
+        async with self.opening:
+            line = await self._join()
+            if await line.authorize(path, widely=widely):
+                try:
+                    return await attach(line)
+                except TransportError as error:
+                    if not is_denial(error):
+                        raise
+                line.distrust(path)
+                await line.authorize(path)
+            return await attach(line)
+
     async def line(self, path: str) -> AmqpLine:
         """The line, open, with a token for an entity put."""
+        line = await self._join()
+        await line.authorize(path)
+        return line
+
+    async def _join(self) -> AmqpLine:
         task = self._connecting
         if task is None or (task.done() and _is_over(task)):
             task = self._connecting = asyncio.get_running_loop().create_task(self._connect())
-        line = await asyncio.shield(task)
-        await line.authorize(path)
-        return line
+        return await asyncio.shield(task)
 
     def distrust(self, path: str) -> None:
         """Have the token for an entity put anew before a link to it is opened again."""
@@ -106,7 +123,7 @@ class AmqpTransport:
             self._tokens,
             timeout=self.timeout,
             container_id=self._container_id,
-            clock=self._clock,
+            clock=SystemClock(),
         )
         if isinstance(credits := line.welcome.get(words.CREDITS), int):
             self.on_credits(credits)
@@ -166,23 +183,24 @@ class AmqpSource:
     def __init__(self, transport: AmqpTransport, queue: str) -> None:
         self._transport = transport
         self._queue = queue
+        self._is_told = True  # when there is no more; where nothing is said one has to wait
         distrust = partial(transport.distrust, queue)
         self._receiver = _Slot(self._open_receiver, distrust)
         self._management = _Slot(self._open_management, distrust)
 
     async def _open_receiver(self) -> ReceiverLink:
-        async with self._transport.opening:
-            line = await self._transport.line(self._queue)
-            return await ReceiverLink.open(
-                line, self._queue, timeout=self._transport.timeout, meter=self._transport.meter
-            )
+        timeout, meter = self._transport.timeout, self._transport.meter
+        return await self._transport.open_link(
+            self._queue,
+            lambda line: ReceiverLink.open(line, self._queue, timeout=timeout, meter=meter),
+            widely=True,
+        )
 
     async def _open_management(self) -> RequestLink:
-        async with self._transport.opening:
-            line = await self._transport.line(self._queue)
-            return await RequestLink.open(
-                line, f"{self._queue}/{words.MANAGEMENT}", timeout=self._transport.timeout
-            )
+        node, timeout = f"{self._queue}/{words.MANAGEMENT}", self._transport.timeout
+        return await self._transport.open_link(
+            self._queue, lambda line: RequestLink.open(line, node, timeout=timeout), widely=True
+        )
 
     # -- receiving
 
@@ -190,15 +208,21 @@ class AmqpSource:
         """Open the link that messages come over, which tells whether they may be received."""
         await self._receiver.get()
 
-    async def receive(self, limit: int, wait: float) -> list[Delivery]:
+    async def receive(self, limit: int, wait: float, *, at_once: bool = False) -> list[Delivery]:
         held: ReceiverLink | None = self._receiver.present
         if held is not None and held.buffer:
             return self._take(held, limit)
         now = asyncio.get_running_loop().time
-        end = now() + wait
+        end: float | None = None  # what it takes to open the link is no part of the wait
         while True:
             begun = now()
             link: ReceiverLink = await self._receiver.get()
+            if at_once and self._is_told:
+                is_there = await link.gather(limit, self._transport.timeout)
+                if is_there is not None:
+                    return self._take(link, limit) if is_there else []
+                self._is_told = False
+            end = end or now() + wait
             link.grant(limit)  # also if credit is left: a poll is one grant
             try:
                 return self._take(link, limit) if await link.arrival(max(0.0, end - now())) else []
@@ -328,7 +352,7 @@ class AmqpSource:
         body = {"from-sequence-number": from_sequence_number, "message-count": Int(limit)}
         if not with_bodies:
             body["omit-message-body"] = True  # a service that does not know it sends them
-        payloads: list[bytes] = await self._ask_for("peek-message", body, read_page)
+        payloads: list[bytes] = await self._ask("peek-message", body, read_page)
         return payloads
 
     async def renew(self, deliveries: Sequence[Delivery]) -> list[float | TransportError]:
@@ -347,36 +371,30 @@ class AmqpSource:
             return [one for some in singly for one in some]
         return [float(until) / 1000 for until in answer.get("expirations", ())]
 
-    async def _ask(self, operation: str, body: dict[str, Any]) -> dict[str, Any]:
-        found = await self._ask_for(operation, body)
-        return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
-
-    async def _ask_for(
+    async def _ask(
         self, operation: str, body: dict[str, Any], read: Callable[[MessageSections], Any] | None = None
     ) -> Any:
-        link: RequestLink = await self._management.get()
-        request = {"operation": f"{words.OPERATION_PREFIX}{operation}"}
-        answer, found = await link.ask(
-            request, body, timeout=self._transport.timeout, on_fate=self._note_request, read=read
-        )
-        status = answer.get(words.STATUS)
-        if not isinstance(status, int) or not 200 <= status < 300:
-            condition = str(answer.get(words.STATUS_CONDITION) or conditions.INTERNAL_ERROR)
-            error = TransportError(condition, f"{status}: {answer.get(words.STATUS_TEXT) or ''}")
+        transport, link = self._transport, await self._management.get()
+        note = partial(transport.meter.note_request, self._queue)
+        try:
+            return await link.request(operation, body, timeout=transport.timeout, on_fate=note, read=read)
+        except TransportError as error:
             if is_denial(error):
-                self._transport.distrust(self._queue)
+                transport.distrust(self._queue)
                 self._management.drop()
-            raise error
-        return found
-
-    def _note_request(self, fate: Fate, size: int) -> None:
-        self._transport.meter.note(
-            self._queue, "management", count=int(fate == "taken"), unknown=int(fate == "unknown"), size=size
-        )
+            raise
 
     async def close(self) -> None:
         self._receiver.drop()
         self._management.drop()
+
+    async def leave(self) -> None:
+        """To detach three links and to hear that they are takes as long as to move some messages, and there
+        may be a thousand queues.
+        """
+        link: ReceiverLink | None = self._receiver.present
+        if link is None or link.link.credit > 0:
+            await self.close()
 
 
 class AmqpDestination:
@@ -386,15 +404,16 @@ class AmqpDestination:
         self._transport = transport
         self._path = path
         self._sender = _Slot(self._open, partial(transport.distrust, path))
-        # Who comes when the link has just opened must not overtake those who waited for it.
+        # A caller that comes when the link has just opened must not overtake those that waited.
         self._turn = asyncio.Lock()
         self._failures = 0  # times that it could not be opened, and why it was the last time
         self._failure: TransportError | None = None
 
     async def _open(self) -> SenderLink:
-        async with self._transport.opening:
-            line = await self._transport.line(self._path)
-            return await SenderLink.open(line, self._path, timeout=self._transport.timeout)
+        timeout = self._transport.timeout
+        return await self._transport.open_link(
+            self._path, lambda line: SenderLink.open(line, self._path, timeout=timeout)
+        )
 
     @property
     def max_size(self) -> int | None:
@@ -402,7 +421,7 @@ class AmqpDestination:
         return link.max_message_size if link is not None else None
 
     async def _get_link(self) -> SenderLink:
-        """The link, open. Who waits for it while another opens it fails with that one: each in turn would
+        """The link, open. Callers that wait while one opens it fail with that one: each in turn would
         wait for a whole deadline, while the locks of their messages end.
         """
         tried = self._failures

@@ -39,6 +39,8 @@ TRY_LIMIT = 60.0
 # Rule 5: so many refusals in a row over so long are a path's own.
 DENIALS = 3
 DENIED_FOR = 60.0
+# How long a path that is gone is left alone before it is tried again.
+GONE_FOR = 5.0
 
 
 class PathState(Enum):
@@ -69,10 +71,9 @@ class Condition:
 class Destinations:
     """The conditions of all paths."""
 
-    def __init__(self, *, first: float = 1.0, longest: float = 60.0, gone_for: float = 5.0) -> None:
+    def __init__(self, *, first: float = 1.0, longest: float = 60.0) -> None:
         self._first = first
         self._longest = longest
-        self._gone_for = gone_for
         self._conditions: dict[str, Condition] = {}
         self._listeners: list[Callable[[str], None]] = []
 
@@ -139,7 +140,7 @@ class Destinations:
         elif judgement.verdict is Remedy.BUSY and failures < BUSY_IN_A_ROW:
             found.state, found.due = PathState.PAUSED, now + judgement.wait
         elif judgement.verdict is Remedy.GONE or self._is_denied_alone(path, judgement, now):
-            found.state, found.due, found.failures = PathState.GONE, now + self._gone_for, 0
+            found.state, found.due, found.failures = PathState.GONE, now + GONE_FOR, 0
             self._tell(path)
         else:
             found.state = PathState.DOWN

@@ -18,15 +18,15 @@ on either side: to be received there, to be sent here. Nobody says how many the 
    sends and receives has C - R of the C credits, so that it sends half of that. To grow by g takes the last
    g/C of a second from all: g(C - R) / 2C of the application's sends. That is held below one, whatever the
    rate is. The pump, which sends all the time, is refused with it.
-4. At the wall it goes back to a part of it and stays there for two minutes, so that the application is
+4. At the wall it goes back to a part of it and stays there for three minutes, so that the application is
    refused once a minute at most: the price for learning what it leaves. Then the rate grows again, around the
    wall by still less. The wall is what was really used, not what was allowed.
 5. To be refused again soon after, or with the first messages of all, says that the application takes much: so
    the rate goes down by much.
 6. A lost line is no matter of credits. The rate is halved, and doubles to what was known to be well.
-7. It grows only while it is used. Who has used more than all credits for some seconds without a refusal knows
+7. It grows only while it is used. A pump that used more than all credits for seconds without a refusal knows
    that there are none, and goes on boldly; unless it was told how many there are.
-8. Who receives is not refused, only left without. So while the rate of what is received grows, the secondary
+8. A receiver is not refused, only left without messages. So while the rate of receiving grows, the secondary
    is *sounded*: asked, as often as an application might send, for something that it can refuse.
 """
 
@@ -59,10 +59,12 @@ _SENDS = 0.8
 _NEEDED = 0.02
 # Rule 4: those around the wall, and for how long it grows not at all.
 _SENDS_AT_WALL = 0.3
-_STAY = 120.0
+_STAY = 180.0
 # The parts of the credits that are spent on asking whether there are any; and where the wall is at hand.
 _SOUNDINGS, _SOUNDINGS_AT_WALL = 0.08, 0.2
 _AT_HAND = 0.96
+# And of a rate that is low: soundings are taken from it, and messages are what it is for.
+_SOUNDINGS_OF_RATE = 0.25
 # A throttled answer asks for two seconds; what was on its way comes back refused meanwhile.
 _CAREFUL_REACTION = 3.0
 # Rule 5: what is soon, and how long a halved rate stays.
@@ -130,7 +132,8 @@ class Careful:
         if not self._is_growing:
             return 0.0
         is_near = _AT_HAND * self._wall <= self.rate < _PAST * self._wall
-        return max(LOWEST, (_SOUNDINGS_AT_WALL if is_near else _SOUNDINGS) * self.credits * self.share)
+        wanted = (_SOUNDINGS_AT_WALL if is_near else _SOUNDINGS) * self.credits * self.share
+        return min(max(LOWEST, wanted), _SOUNDINGS_OF_RATE * self.rate)
 
     @property
     def is_refuted(self) -> bool:

@@ -10,6 +10,9 @@
    when the queue gives nothing more. Numbers that carry a partition are no such row: then the queue is looked
    through once, until so long a run of messages seems untouched that there is nothing more to find: longer
    than what several pumps had in hand that died one after the other.
+   A drain looks at the whole queue at its end anyway. So what lies before its first delivery can wait for
+   that while nothing of a session has come and no gap either, unless the queue is long: a short one is asked
+   once.
 4. How long locks last is learned from deliveries. Until when one lasts the service says by its own clock, and
    that may be far from ours: no lock is believed to last longer than those of backlog queues do, and one
    that would have ended before it came is believed to have begun now.
@@ -39,6 +42,7 @@ from .transport import BacklogSource, Delivery, Peeked
 from .unwrapping import (
     OpenedEnvelope,
     Postmark,
+    may_be_of_session,
     open_envelope,
     read_address,
     read_delivery_count,
@@ -48,6 +52,8 @@ from .unwrapping import (
 PEEK_PAGE = 250
 # Rule 3: of a partitioned queue the numbers have the partition in their upper 16 bits.
 _PARTITIONED = 1 << 48
+# Rule 3: how many messages may come before it is looked what lies before the first of them.
+_LONG = 1000
 # Rule 3: what so many pumps had in hand may be under lock, and does not look as if it had been touched.
 _PUMPS_BEFORE = 8
 # How the service calls a message whose time is over, and what we call one that cannot be opened.
@@ -99,6 +105,8 @@ class Intake:
         self._knows_lock = False
         self._known = 0  # rule 3: of every number up to this one it is known what there is
         self._is_looked_through = False
+        self._past = 0  # rule 3: what lies below this number was not looked at yet
+        self._came = 0  # and so many have come since
         self._station = station
         self._options = station.options
 
@@ -120,15 +128,29 @@ class Intake:
         for letter in letters:
             number = letter.mark.sequence_number
             if number > expected:
-                first, until = first or expected, number
+                if expected == 1:
+                    self._past = number
+                else:
+                    first, until = first or expected, number
             if number >= expected:
                 expected = number + 1
+        if self._past and (until or not self._may_wait(letters)):
+            first, until, self._past = 1, max(until, self._past), 0
         if until < _PARTITIONED:
             return NumberGap(first, until) if until else None
+        self._past = 0
         if self._is_looked_through:
             return None
         self._is_looked_through = True
         return NumberGap()
+
+    def _may_wait(self, letters: Sequence[Letter]) -> bool:
+        """Whether what lies before the first delivery can be looked at later."""
+        self._came += len(letters)
+        if not self._options.drain or self._past >= _PARTITIONED or self._came > _LONG:
+            return False
+        readable = (letter.sections for letter in letters if letter.sections is not None)
+        return not any(map(may_be_of_session, readable))
 
     def take_in(self, letters: Iterable[Letter], *, fetched: bool = False) -> list[Stray]:
         """Put messages into their lanes; those that come to none."""
@@ -210,7 +232,7 @@ class Intake:
 
     def reopen(self) -> None:
         """The link is opened anew: nothing is known of what others did meanwhile."""
-        self._known, self._is_looked_through = 0, False
+        self._known, self._is_looked_through, self._past, self._came = 0, False, 0, 0
 
     async def look_beyond(self, source: BacklogSource) -> None:
         """Rule 3: what lies beyond the last delivery."""

@@ -47,11 +47,12 @@ from .steps import Bury, H, LaneStep, StepList
 
 # A batch has at most so many messages. The service takes 4,500; fewer are lost to one refusal.
 BATCH_MESSAGES = 100
+# And at most so many bytes: the Standard tier takes 256 KB.
+BATCH_BYTES = 200_000
 # Fetched at a time: more would only wait under lock.
 FETCH_MESSAGES = 200
 # The path of what is never sent from its lane, so that no path that is down keeps it and it keeps nothing.
 SETTLING = ""
-
 
 _Key = tuple[str, str | None]
 
@@ -96,13 +97,11 @@ class Lanes(Generic[H]):
         *,
         margin: float = 10.0,
         lock_duration: float = 60.0,
-        batch_bytes: int = 200_000,
     ) -> None:
-        """`margin` is what must be left of a lock to send; `batch_bytes` bounds a batch."""
+        """`margin` is what must be left of a lock to send."""
         self._destinations = destinations
         self.margin = margin
         self.lock_duration = lock_duration
-        self.batch_bytes = batch_bytes
         self._lanes: dict[_Key, _Lane[H]] = {}
         self._by_path: dict[str, dict[_Lane[H], None]] = {}
         self._lane_of: dict[int, _Lane[H]] = {}  # deferred, missing and fetched numbers
@@ -431,7 +430,7 @@ class Lanes(Generic[H]):
         size = chosen = 0
         for held in lane.waiting[: min(count, BATCH_MESSAGES)]:
             size += held.size + 16
-            if chosen and size > self.batch_bytes:
+            if chosen and size > BATCH_BYTES:
                 break
             chosen += 1
         return chosen

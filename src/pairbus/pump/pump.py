@@ -16,6 +16,7 @@ from pairbus.errors import ConfigurationError
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import MemoryReceipts, Receipts
 from pairbus.pairing.names import primary_name
+from pairbus.plumbing.tasks import cancel_all
 from pairbus.wire.errors import TransportError
 from pairbus.wire.meter import Meter
 
@@ -123,9 +124,7 @@ class Pump:
         try:
             await self._run_queues(station)
         finally:
-            for task in side_tasks:
-                task.cancel()
-            await asyncio.gather(*side_tasks, return_exceptions=True)
+            await cancel_all(*side_tasks)
             await station.close()
             await asyncio.gather(primary.close(), secondary.close())
             await self._receipts.close()
@@ -187,6 +186,7 @@ class Pump:
             entrance=Entrance(limiter, self._clock),
             tally=PumpTally(self._clock.monotonic()),
             longest_wait=secondary.longest_wait,
+            queues=len(self._queues),
             headway_at=self._clock.monotonic(),
         )
 
@@ -200,8 +200,7 @@ class Pump:
         except asyncio.CancelledError:
             for task in tasks:
                 task.remove_done_callback(station.note_end)
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_all(*tasks)
             raise
         for queue, result in zip(self._queues, results, strict=True):
             if isinstance(result, BaseException):
@@ -241,7 +240,7 @@ class Pump:
         now = self._clock.monotonic()
         summary = station.tally.summary(now, waiting)
         handled = summary.moved + summary.dead_lettered
-        has_work = station.active > 0 or bool(summary.waiting)
+        has_work = station.active > 0 or bool(summary.waiting or station.locked)
         if (seconds := self._headway.note(handled, has_work=has_work, now=now)) is None:
             return summary
         stall = f"no progress for {seconds:.0f} s, because {station.describe_stall(summary.waiting)}"

@@ -15,9 +15,11 @@ Theory of operation
    before the long poll begins.
 5. The end: credit is taken back, what waits is given back, what is on the way is awaited and completed.
 6. A queue that cannot be read is tried again after a pause, and disturbs nobody else.
-7. A drain asks whether a queue is empty when it gives nothing for a while. As long as the answer is no, that
-   while grows, so that a thousand queues do not spend their time on asking; when the last message in hand is
-   done with, the queue is asked at once.
+7. A drain asks for what there is, until the queue says that there is no more, and then whether anything is
+   left. As long as something is, or where a transport cannot ask like that, it waits for a while, which
+   grows, so that a thousand queues do not spend their time on asking; and it begins with more where there
+   are many, since each is opened and served in its turn. Nothing is asked while a message is in hand; when
+   the last one is done with, the queue is asked at once.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ import contextlib
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from math import ceil, inf
-from typing import Any
+from typing import Any, TypeVar
 
 from pairbus import conditions
+from pairbus.plumbing.tasks import wait_at_most
 from pairbus.wire.errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, TransportError
 
 from .burials import Burials
@@ -45,6 +48,10 @@ from .transport import BacklogSource, Delivery, Refusal, Unit
 log = logging.getLogger(__name__)
 # Rule 7: a message that somebody else had under lock is noticed so soon after it comes back.
 _LONGEST_QUIET = 1.0
+# What one of many queues takes of a pump and of a namespace before it has given anything.
+_TURN = 0.001
+# How long a receive waits while something is in hand: what ends that calls the receive off.
+_BUSY_QUIET = 5.0
 # And so soon while a drain waits for paths that are down.
 _PATIENT_QUIET = 30.0
 # Rule 4: how long a queue that holds something must give nothing before it is looked at.
@@ -52,6 +59,7 @@ _FIRST_QUIET = 1.0
 # Rule 3: a completion that ends like this is not tried again. And the longest pause before another try.
 _NO_LOCK = {conditions.MESSAGE_LOCK_LOST, conditions.SESSION_LOCK_LOST, conditions.MESSAGE_NOT_FOUND}
 _LONGEST_PAUSE = 5.0
+T = TypeVar("T")
 
 
 def _end_of_lock(held: Parcel) -> float:
@@ -72,9 +80,11 @@ class QueuePump:
         self._intake = Intake(self.lanes, self._pace, station)
         self._burials = Burials(source, self._book, station)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._receiving: asyncio.Task[list[Delivery]] | None = None
+        self._asking: asyncio.Task[Any] | None = None
         self._is_nudged = False
-        self._quiet = station.options.drain_wait  # rule 7
+        self._hopes = station.options.drain  # rule 7: what there is has not all come yet, as far as is known
+        self._at_rest: asyncio.Future[None] | None = None
+        self._quiet = station.options.drain_wait + station.queues * _TURN  # rule 7
         self._has_more = False  # rule 4: something may lie beyond the last delivery
         self._room = asyncio.Event()
         self._counted = 0  # what the station knows of what we have in hand
@@ -105,8 +115,9 @@ class QueuePump:
         """End cleanly: receive no more, and let what is on the way arrive."""
         self._is_stopping = True
         self._room.set()
-        if self._receiving is not None:
-            self._receiving.cancel()
+        self._wake_up()
+        if self._asking is not None:
+            self._asking.cancel()
 
     # -- receiving
 
@@ -114,7 +125,7 @@ class QueuePump:
         self._intake.reopen()
         if self._options.scan and not self._options.drain:
             async with self._station.looking:
-                self._has_more = bool(await self._source.peek(0, 1))
+                self._has_more = bool(await self._ask(self._source.peek(0, 1)))
         self._advance()
         while not self._is_stopping:
             room = self._credit()
@@ -131,7 +142,9 @@ class QueuePump:
             self._failures = 0
             self._station.tally.queue_errors.pop(self.queue, None)
             if deliveries:
+                self._station.locked.discard(self.queue)
                 self._quiet = self._options.drain_wait
+                self._hopes = self._options.drain
                 self._note_activity(True)
                 letters = self._intake.read(deliveries)
                 if self._options.scan and (gap := self._intake.find_gap(letters)) is not None:
@@ -141,6 +154,9 @@ class QueuePump:
             elif not self._is_stopping:
                 self._note_activity(bool(self.lanes.held))
                 self._pace.rest()
+                if self._hopes:
+                    self._hopes = False
+                    await self._rest()
                 if self._options.drain and await self._is_drained():
                     return
                 self._quiet = min(2 * self._quiet, self._longest_quiet())
@@ -163,27 +179,52 @@ class QueuePump:
         return not self.lanes.held and not is_patient
 
     def _longest_quiet(self) -> float:
-        # Who only waits for a path is called when that is back: nothing is asked for often meanwhile.
+        # A queue that only waits for a path is woken when that is back: it need not ask often.
         if self._station.is_patient(self.lanes.deferred_by_path()):
             return max(_LONGEST_QUIET, min(_PATIENT_QUIET, self._station.patience_left))
-        return max(_LONGEST_QUIET, self._options.drain_wait)
+        return max(_LONGEST_QUIET, self._options.drain_wait, 10 * _TURN * self._station.queues)
 
     async def _receive(self, room: int) -> list[Delivery]:
-        wait = self._quiet if self._options.drain else self._options.poll
+        wait = self._options.poll
+        if self._options.drain:
+            # Who hopes is not called away by the end of what is in hand, and need not wait for it either.
+            is_soon = self._is_idle or self._hopes
+            wait = self._quiet if is_soon else max(self._quiet, _BUSY_QUIET)
         if self._has_more:
             wait = min(wait, _FIRST_QUIET)
         pieces = ceil(wait / self._station.longest_wait)
-        receiving = asyncio.ensure_future(self._source.receive(room, wait / max(1, pieces)))
-        self._receiving = receiving
+        receive = self._source.receive(room, wait / max(1, pieces), at_once=self._hopes)
+        return await self._ask(receive)
+
+    async def _rest(self) -> None:
+        """Wait until nothing is in hand any more, for a while."""
+        if self._is_idle or self._is_stopping:
+            return
+        loop = asyncio.get_running_loop()
+        self._at_rest = loop.create_future()
+        timer = loop.call_later(_BUSY_QUIET, self._wake_up)
         try:
-            return await receiving
+            await self._at_rest
+        finally:
+            timer.cancel()
+            self._at_rest = None
+
+    def _wake_up(self) -> None:
+        if self._at_rest is not None and not self._at_rest.done():
+            self._at_rest.set_result(None)
+
+    async def _ask(self, question: Coroutine[Any, Any, list[T]]) -> list[T]:
+        """What the queue has; nothing, if this is called off."""
+        self._asking = asking = asyncio.get_running_loop().create_task(question)
+        try:
+            return await asking
         except asyncio.CancelledError:
             is_ours = self._is_stopping or self._is_nudged
             if not is_ours or (current := asyncio.current_task()) is None or current.cancelling():
                 raise
             return []  # it was `stop`, or `_ended`, that called it off
         finally:
-            self._receiving = None
+            self._asking = None
             self._is_nudged = False
 
     def _note_activity(self, is_active: bool) -> None:
@@ -217,12 +258,14 @@ class QueuePump:
         while page := await self._source.peek(number, most):
             most = PEEK_PAGE
             if any(not one.is_deferred for one in page):
+                self._station.locked.add(self.queue)
                 return False  # locked by somebody; it comes when that lock ends
             if any(not self.lanes.knows(one.sequence_number) for one in page):
                 await self._intake.look_through(self._source, NumberGap())
                 self._advance()
                 return False
             number = page[-1].sequence_number + 1
+        self._station.locked.discard(self.queue)
         if self._station.is_patient(self.lanes.deferred_by_path()):
             return False
         # A path may have been tried meanwhile; then what comes of that is waited for.
@@ -300,9 +343,11 @@ class QueuePump:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._station.note_end(task)
-        if self._options.drain and self._receiving is not None and self._is_idle:
-            self._is_nudged = True
-            self._receiving.cancel()
+        if self._options.drain and self._is_idle:
+            self._wake_up()
+            if self._asking is not None and not self._hopes:
+                self._is_nudged = True
+                self._asking.cancel()
         self._room.set()
 
     async def _perform(self, step: LaneStep[Parcel]) -> None:
@@ -379,7 +424,7 @@ class QueuePump:
         self.lanes.refused(unit, judgement)
 
     async def _note_unanswered(self, parcels: Sequence[Parcel], now: float) -> None:
-        """Whoever counts duplicates has to know of sends that may have arrived."""
+        """For the count of duplicates: sends that may have arrived."""
         await self._station.receipts.append([self._book.unanswered(parcel, now) for parcel in parcels])
 
     async def _complete(self, path: str, moved: list[Parcel], now: float) -> None:
@@ -510,7 +555,7 @@ class QueuePump:
         await self._give_back([])
         self._station.in_hand -= self._counted
         self._note_activity(False)
-        await self._source.close()
+        await self._source.leave()
 
     async def _give_back(self, left: list[Delivery]) -> None:
         """These, and all that waits."""
@@ -521,9 +566,7 @@ class QueuePump:
 
     async def _nap(self, seconds: float) -> None:
         """Wait, but not longer than the pump lives."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._station.stopped.wait()
+        await wait_at_most(self._station.stopped, seconds)
 
     def _note_failure(self, error: TransportError) -> None:
         self._failures += 1

@@ -31,7 +31,7 @@ _CAREFUL_BURST = 0.02
 _CAREFUL_FEW = 4.0
 # What is missing may be so little that a clock does not show the time it takes.
 _SHORTEST = 0.001
-# Whoever waits for room waits for a part of what the bucket holds, not for every single message.
+# A queue waits until the bucket holds some part of its size, not for every single message.
 _PART = 0.5
 #: The shortest lock of the service.
 SHORTEST_LOCK = 5.0

@@ -19,7 +19,7 @@ from azure.servicebus.amqp import (
     AmqpMessageProperties,
 )
 
-from pairbus.amqp.codec import decode, encode
+from pairbus.amqp import types
 from pairbus.amqp.message import (
     Header,
     MessageSections,
@@ -29,26 +29,9 @@ from pairbus.amqp.message import (
     encode_data,
     encode_header,
     encode_properties,
+    encode_sequence,
     encode_value,
     scan,
-)
-from pairbus.amqp.types import (
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float,
-    Int,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
 )
 
 _TEXT_FIELDS = (
@@ -62,34 +45,34 @@ _TEXT_FIELDS = (
 )
 _TYPES: dict[type, str] = {
     int: "LONG",
-    Int: "INT",
-    Short: "SHORT",
-    Byte: "BYTE",
-    ULong: "ULONG",
-    UInt: "UINT",
-    UShort: "USHORT",
-    UByte: "UBYTE",
-    Float: "FLOAT",
+    types.Int: "INT",
+    types.Short: "SHORT",
+    types.Byte: "BYTE",
+    types.ULong: "ULONG",
+    types.UInt: "UINT",
+    types.UShort: "USHORT",
+    types.UByte: "UBYTE",
+    types.Float: "FLOAT",
     float: "DOUBLE",
-    Timestamp: "TIMESTAMP",
-    Symbol: "SYMBOL",
+    types.Timestamp: "TIMESTAMP",
+    types.Symbol: "SYMBOL",
 }
-_SEQUENCE_SECTION = b"\x00\x53\x76"
 
 
 def to_payload(raw: AmqpAnnotatedMessage) -> bytes:
     """The bytes of a message that the SDK has received."""
-    header = raw.header
+    header = raw.header or AmqpMessageHeader()
     parts = [
         encode_header(
             Header(
-                durable=bool(header and header.durable),
-                priority=4 if header is None or header.priority is None else int(header.priority),
-                ttl=None if header is None or header.time_to_live is None else int(header.time_to_live),
+                durable=header.durable,
+                priority=header.priority,
+                ttl=header.time_to_live,
+                first_acquirer=header.first_acquirer,
             )
         ),
         encode_annotations(
-            {Symbol(_text(key)): _value(item) for key, item in (raw.annotations or {}).items()}
+            {types.Symbol(_text(key)): _value(item) for key, item in (raw.annotations or {}).items()}
         ),
         encode_properties(_properties_in(raw.properties)),
     ]
@@ -103,7 +86,7 @@ def _body_in(raw: AmqpAnnotatedMessage) -> list[bytes]:
     if raw.body_type == AmqpMessageBodyType.DATA:
         return [encode_data(bytes(part)) for part in raw.body]
     if raw.body_type == AmqpMessageBodyType.SEQUENCE:
-        return [_SEQUENCE_SECTION + encode(_value(list(part))) for part in raw.body]
+        return [encode_sequence(_value(list(part))) for part in raw.body]
     return [encode_value(_value(raw.body))]
 
 
@@ -142,7 +125,7 @@ def _value(value: Any) -> Any:
             except UnicodeDecodeError:
                 return bytes(value)
         case datetime():
-            return Timestamp(_milliseconds(value) or 0)
+            return types.Timestamp(_milliseconds(value) or 0)
         case dict():
             return {_value(key): _value(item) for key, item in value.items()}
         case list() | tuple():
@@ -157,7 +140,10 @@ def to_annotated(payload: bytes) -> AmqpAnnotatedMessage:
     message = _body_out(sections)
     header, properties = sections.header, sections.properties
     message.header = AmqpMessageHeader(
-        durable=header.durable, priority=header.priority, time_to_live=header.ttl
+        durable=header.durable,
+        priority=header.priority,
+        time_to_live=header.ttl,
+        first_acquirer=header.first_acquirer,
     )
     message.properties = AmqpMessageProperties(
         message_id=properties.message_id,
@@ -186,16 +172,8 @@ def _body_out(sections: MessageSections) -> AmqpAnnotatedMessage:
     if sections.body_kind == "value":
         return AmqpAnnotatedMessage(value_body=_typed(sections.value()))
     if sections.body_kind == "sequence":
-        return AmqpAnnotatedMessage(sequence_body=_sequences(sections.body_bytes))
+        return AmqpAnnotatedMessage(sequence_body=[_typed(items) for items in sections.sequences()])
     return AmqpAnnotatedMessage(data_body=sections.data_sections() or [b""])
-
-
-def _sequences(body: bytes) -> list[Any]:
-    found, at = [], 0
-    while at < len(body) and body[at : at + 3] == _SEQUENCE_SECTION:
-        items, at = decode(body, at + 3)
-        found.append([_typed(item) for item in items])
-    return found
 
 
 def _typed(value: Any) -> Any:
@@ -203,17 +181,15 @@ def _typed(value: Any) -> Any:
     match value:
         case None | bool() | uuid.UUID() | bytes():
             return value
-        case Decimal32() | Decimal64() | Decimal128():
+        case types.Decimal32() | types.Decimal64() | types.Decimal128():
             return bytes(value)
-        case Described():
+        case types.Described():
             return _typed(value.value)
-        case Array():
-            return [_typed(item) for item in value]
-        case list():
+        case types.Array() | list():
             return [_typed(item) for item in value]
         case dict():
             return {_typed(key): _typed(item) for key, item in value.items()}
-        case Char():
+        case types.Char():
             return str(value)
     name = _TYPES.get(type(value))
     if name is None:

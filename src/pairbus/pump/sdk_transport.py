@@ -146,7 +146,7 @@ class SdkSource:
             self._receiver = self._transport.client.get_queue_receiver(self._queue)
         return self._receiver
 
-    async def receive(self, limit: int, wait: float) -> list[Delivery]:
+    async def receive(self, limit: int, wait: float, *, at_once: bool = False) -> list[Delivery]:
         if self._receiving is None:
             self._receiving = asyncio.create_task(self._receive(limit, wait))
         try:
@@ -302,6 +302,8 @@ class SdkSource:
 
     async def close(self) -> None:
         await self._drop()
+
+    leave = close
 
 
 class SdkDestination:

@@ -44,8 +44,10 @@ class Station:
     entrance: Entrance
     tally: PumpTally
     longest_wait: float
+    queues: int = 1
     active: int = 0  # queues that have something to move
     in_hand: int = 0  # messages of all queues
+    locked: set[str] = field(default_factory=set)  # queues of a drain whose rest somebody else has locked
     headway_at: float = -inf  # when a message was moved last, monotonic
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     #: Queues that are opened and looked through at a time: the first pages of a thousand would come too late.
@@ -119,6 +121,8 @@ class Station:
         """Why nothing may be moving, as far as is known."""
         now = self.now()
         reasons = [f"{queue} cannot be read ({why})" for queue, why in self.tally.queue_errors.items()]
+        for queue in sorted(self.locked):
+            reasons.append(f"what is left in {queue} is locked by another, such as a syphon that was killed")
         for path, condition in self.conditions.troubled():
             due = "" if condition.due == inf else f", tried again in {max(0.0, condition.due - now):.0f} s"
             why = "no reason is known" if condition.why is None else condition.why.description

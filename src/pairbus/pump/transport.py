@@ -58,45 +58,40 @@ class Unit(NamedTuple):
 class BacklogSource(Protocol):
     """A backlog queue."""
 
-    async def receive(self, limit: int, wait: float) -> list[Delivery]:
-        """Up to `limit` messages; an empty list if none has come within `wait` seconds."""
-        ...
+    async def receive(self, limit: int, wait: float, *, at_once: bool = False) -> list[Delivery]:
+        """Up to `limit` messages; an empty list if none has come within `wait` seconds, or with `at_once` as
+        soon as the queue has said that it has none, if the transport can ask for that.
+        """
 
     async def stop_receiving(self) -> list[Delivery]:
         """Take back what credit is left, and hand out what came."""
-        ...
 
     async def complete(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         """The messages are done with."""
-        ...
 
     async def defer(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         """Put messages aside; only their numbers bring them back."""
-        ...
 
     async def release(self, deliveries: Sequence[Delivery]) -> list[Refusal]:
         """Give messages back."""
-        ...
 
     async def dead_letter(self, delivery: Delivery, *, reason: str, description: str) -> Refusal:
         """Move a message to the dead letters of the queue."""
-        ...
 
     async def fetch(self, sequence_numbers: Sequence[int]) -> list[Delivery | TransportError]:
         """Deferred messages by their numbers, in this order; an error in the place of one that is missing."""
-        ...
 
     async def peek(self, from_sequence_number: int, limit: int) -> list[Peeked]:
         """Look at messages from a number on: waiting, locked and deferred ones alike; empty at the end."""
-        ...
 
     async def renew(self, deliveries: Sequence[Delivery]) -> list[float | TransportError]:
         """Lock messages for another while; until when (Unix seconds)."""
-        ...
 
     async def close(self) -> None:
         """Let go of the links."""
-        ...
+
+    async def leave(self) -> None:
+        """The same, if the transport is closed soon: links by which nothing comes may end with that."""
 
 
 class Destination(Protocol):
@@ -104,16 +99,13 @@ class Destination(Protocol):
 
     async def send(self, units: Sequence[Unit]) -> list[Refusal]:
         """Send units, all on the way at once and in order; what became of each."""
-        ...
 
     @property
     def max_size(self) -> int | None:
         """The largest transfer that is taken, once it is known."""
-        ...
 
     async def close(self) -> None:
         """Let go of the links."""
-        ...
 
 
 class Transport(Protocol):
@@ -128,12 +120,9 @@ class Transport(Protocol):
 
     def source(self, queue: str) -> BacklogSource:
         """A backlog queue; does no I/O."""
-        ...
 
     def destination(self, path: str) -> Destination:
         """A queue or topic; does no I/O."""
-        ...
 
     async def close(self) -> None:
         """Close every connection."""
-        ...

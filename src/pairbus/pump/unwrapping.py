@@ -20,12 +20,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pairbus import words
-from pairbus.amqp.codec import decode, encode, skip
+from pairbus.amqp.decoding import decode, skip
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError, EncodeError
-from pairbus.amqp.message import Header, MessageSections, encode_header, encode_properties
+from pairbus.amqp.message import MessageSections, encode_header, encode_properties
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.options import TtlPolicy
-from pairbus.pairing.envelope import RESERVED_NAMES, Unwrapped, expand_body, unwrap
+from pairbus.pairing.envelope import ALIAS_SESSION, RESERVED_NAMES, Unwrapped, expand_body, unwrap
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.pairing.names import id_text, path_key
 
@@ -38,6 +39,7 @@ _LOCKED_UNTIL = words.LOCKED_UNTIL.encode()
 _MESSAGE_STATE = words.MESSAGE_STATE.encode()
 _DEFERRED = 1
 _RESERVED = {name.encode() for name in RESERVED_NAMES}
+_SESSION = ALIAS_SESSION.encode()
 _ALIASES_WITH_TIME = (b"x-ms-timetolive",)
 _MEMO_SIZE = 4096
 _MEMO_BYTES = 1024
@@ -129,6 +131,11 @@ def read_address(sections: MessageSections) -> tuple[str, str | None]:
         raise MalformedEnvelope(f"it cannot be read ({error})") from error
     found = letter.plain or unwrap(letter.aliases, policy="pause", now_ms=0, enqueued_ms=0)
     return found.path, found.natives.session_id
+
+
+def may_be_of_session(sections: MessageSections) -> bool:
+    """False only of a message that has no session; what is sure is told by opening it."""
+    return _SESSION in sections.application_properties_bytes
 
 
 def _unwrap(
@@ -340,7 +347,7 @@ def _header(sections: MessageSections, ttl_ms: int | None) -> bytes:
     found = _headers.get(key)
     if found is None:
         header = sections.header
-        found = encode_header(Header(durable=header.durable, priority=header.priority, ttl=ttl_ms))
+        found = encode_header(replace(header, ttl=ttl_ms, delivery_count=0))
         if len(_headers) >= _MEMO_SIZE:
             _headers.clear()
         _headers[key] = found

@@ -76,7 +76,7 @@ def _connection_string(host: str, credential: AzureNamedKeyCredential | AzureSas
 
 
 def _settings(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    # Whoever asks decides whether to ask again, and when.
+    # The caller decides whether to ask again, and when.
     settings: dict[str, Any] = {"retry_total": 0, "connection_timeout": REQUEST_LIMIT}
     for name in ("connection_verify", "logging_enable", "user_agent"):
         if keywords.get(name) is not None:
@@ -128,7 +128,7 @@ async def ask(request: Awaitable[T], *, limit: float = REQUEST_LIMIT) -> T:
 
 
 def judge_trouble(error: Exception) -> Trouble | None:
-    """What a failure of a request tells; None for an error that is none of the service or the line."""
+    """The trouble behind a failed request; None if it is neither of the service nor of the connection."""
     if isinstance(error, ClientAuthenticationError):
         return Trouble.NOT_PERMITTED
     if isinstance(error, HttpResponseError):

@@ -32,9 +32,9 @@ def describe(error: BaseException) -> Failure:
         causes=frozenset(name for link in chain for name in _class_names(link)),
         condition=_condition_of(chain, text),
         status=_status_of(chain, text),
-        is_encoding=was_encoding(chain[-1]),
+        is_encoding=any(map(was_encoding, chain)),
         wait=_asked_wait(text),
-        text=_presentable(text),
+        text=_presentable(_told(chain, text)),
         is_opening=any(map(was_opening, chain)),
     )
 
@@ -50,6 +50,17 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(link))
         yield link
         pending.extend(wrapped_by(link))
+
+
+def _told(chain: list[BaseException], text: str) -> str:
+    """What the error says, and why a token was refused, which the SDK tells in what it wraps alone."""
+    for link in chain:
+        reason = getattr(link, "status_description", None)
+        if isinstance(reason, bytes):
+            reason = reason.decode("utf-8", "replace")
+        if isinstance(reason, str) and reason not in text:
+            return f"{reason} ({text})"
+    return text
 
 
 def _class_names(error: BaseException) -> tuple[str, ...]:

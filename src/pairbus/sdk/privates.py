@@ -10,7 +10,6 @@ module away from what the SDK marks as its own.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Iterator
 from types import TracebackType
@@ -19,8 +18,12 @@ from typing import Any, Literal, NamedTuple
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
 
+from pairbus.plumbing.tasks import look_away
+
 # Modules of the SDK that turn what the caller gave into bytes.
 _ENCODERS = frozenset({"_encode", "_amqp_message", "message"})
+# What its AMQP raises for the outcome of one message.
+_OF_A_MESSAGE = frozenset({"MessageException", "MessageSendFailed"})
 # The function of the SDK's clients, senders and receivers that connects, authenticates and attaches.
 _OPENER = "_open"
 log = logging.getLogger(__name__)
@@ -96,8 +99,25 @@ def _in_background(work: Awaitable[Any]) -> None:
 
 def _forget(task: asyncio.Future[Any]) -> None:
     _closing.discard(task)
-    with contextlib.suppress(asyncio.CancelledError):
-        task.exception()
+    look_away(task)
+
+
+def keep_open_when_refused(sender: Any) -> None:
+    """Let a sender that does not retry keep its link where the service has refused a message alone.
+
+    The SDK closes it, and takes half a second or more to open the next. Without this, what follows a refused
+    message waits for that, each time.
+    """
+    handle = getattr(sender, "_handle_exception", None)
+    if handle is None:
+        return
+
+    async def handle_or_keep(error: Exception) -> Any:
+        if any(type(inner).__name__ in _OF_A_MESSAGE for inner in wrapped_by(error)):
+            raise error
+        return await handle(error)
+
+    sender._handle_exception = handle_or_keep
 
 
 def wrapped_by(error: BaseException) -> Iterator[BaseException]:
@@ -115,12 +135,12 @@ def wrapped_by(error: BaseException) -> Iterator[BaseException]:
 
 
 def was_encoding(error: BaseException) -> bool:
-    """Whether an error was raised by the code that encodes: then it is the caller's, whatever its class.
+    """Whether an error came up through the code that encodes: then it is the caller's, whatever its class.
 
-    Without this, a property that AMQP has no type for counts towards a failover.
+    Without this, a property that AMQP has no type for, or whose own `__str__` fails, counts towards a
+    failover.
     """
-    frames = list(_frames(error))
-    return bool(frames) and _module(frames[-1]) in _ENCODERS
+    return any(_module(frame) in _ENCODERS for frame in _frames(error))
 
 
 def was_opening(error: BaseException) -> bool:
@@ -171,7 +191,7 @@ ErrorLevel = Literal["connection", "link", "message"]
 def sdk_error(level: ErrorLevel, condition: str, description: str) -> ServiceBusError:
     """What the SDK raises for what a peer has said.
 
-    Whoever changes to our own AMQP catches the same classes, with the same conditions in them.
+    An application that changes to our own AMQP catches the same classes, with the same conditions.
     """
     from azure.servicebus._pyamqp import error as amqp_error
 

@@ -24,7 +24,7 @@ from pairbus.pairing.names import (
 
 from .administration import open_administration
 from .credentials import for_event_loop
-from .privates import batch_keywords
+from .privates import batch_keywords, keep_open_when_refused
 from .tls import with_shared_context
 
 log = logging.getLogger(__name__)
@@ -168,7 +168,9 @@ class SdkSide:
         """A new SDK sender that does not retry by itself; it connects with its first call."""
         client = self._sdk_client()
         make = client.get_topic_sender if is_topic else client.get_queue_sender
-        return cast(EntitySender, make(path, **(keywords or {})))
+        sender = make(path, **(keywords or {}))
+        keep_open_when_refused(sender)
+        return cast(EntitySender, sender)
 
     def _sdk_client(self) -> ServiceBusClient:
         if self._client is None:

@@ -17,7 +17,7 @@ import certifi
 
 from pairbus.errors import ConfigurationError
 
-# Whoever says one of these has told the SDK another way, or other certificates.
+# Keywords by which the application has chosen another way, or other certificates.
 _OWN_WAY = (
     "ssl_context",
     "connection_verify",

@@ -18,7 +18,7 @@ _DEFAULT_SIZE = 1024 * 1024
 
 
 class EncodedBatch(ServiceBusMessageBatch):
-    """The SDK's batch, as large as it counts, encoded by us. Messages in it have an id already."""
+    """The SDK's batch with its way of counting sizes, encoded by us. Messages in it already have an id."""
 
     def __init__(self, max_size_in_bytes: int | None = None) -> None:
         super().__init__(max_size_in_bytes)
@@ -40,7 +40,7 @@ class EncodedBatch(ServiceBusMessageBatch):
 
     @property
     def size_in_bytes(self) -> int:
-        """How many there are, with what holds them together."""
+        """The size so far, with what the batch adds to each message."""
         return self._bytes
 
     def add_message(self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]) -> None:
@@ -59,8 +59,8 @@ class EncodedBatch(ServiceBusMessageBatch):
         self._bytes = grown
 
     def encode(self) -> bytes:
-        """All of it, as one transfer."""
-        assert self._first is not None, "what is empty is not sent"
+        """The batch as one transfer."""
+        assert self._first is not None, "an empty batch is not sent"
         return encode_envelope(self._first, self._payloads)
 
 

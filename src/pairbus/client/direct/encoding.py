@@ -23,7 +23,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
 
 from pairbus.amqp.message import encode_data
-from pairbus.client.sending.message import Message, raw_of
+from pairbus.client.sending.message import Message, measure_if_writable, raw_of
+from pairbus.metering import UNIT_BYTES
 from pairbus.sdk.privates import encode_by_sdk
 from pairbus.words import ENQUEUED_TIME, LOCKED_UNTIL, PARTITION_KEY
 
@@ -34,6 +35,9 @@ _i8 = Struct(">b").pack
 _i32 = Struct(">i").pack
 _i64 = Struct(">q").pack
 _f64 = Struct(">d").pack
+_TWELVE_NULLS = 12 * _NULL
+# Longer ones, with the rest of the properties, need another form of list.
+_SHORT_ID = 128
 # The SDK's longest life means none, and no expiry is later than this.
 _NO_LIFE = 922337203685477
 _LAST_EXPIRY = 253402243199000
@@ -76,6 +80,24 @@ def encode_message(message: Message, *, alone: bool = False) -> bytes:
     except _FOR_THE_SDK:
         pass
     return encode_by_sdk(raw, alone=alone)
+
+
+def weigh(messages: Sequence[Message], *, when: Any = None) -> tuple[int, tuple[int, ...]]:
+    """The bytes of messages on the wire, to the byte: all together, and of each above a billing unit.
+    `when` is the time for which they are scheduled.
+    """
+    total = 0
+    large: tuple[int, ...] = ()
+    for message in messages:
+        raw = raw_of(message) if when is None else scheduled_copy(message, when)
+        try:
+            size = len(_encode(raw))
+        except _FOR_THE_SDK:
+            size = measure_if_writable(raw)
+        total += size
+        if size > UNIT_BYTES:
+            large += (size,)
+    return total, large
 
 
 def encode_envelope(first: Message, payloads: Sequence[bytes]) -> bytes:
@@ -176,8 +198,9 @@ def _properties(named: Any, born: int | None, expiry: int | None) -> bytes | Non
         fields = [_NULL] * 13
         fields[8], fields[9] = _time(expiry), _time(born)
         return _section(b"\x00\x53\x73", fields)
+    number = named.message_id
     values = (
-        named.message_id,
+        number,
         named.user_id,
         named.to,
         named.subject,
@@ -191,6 +214,12 @@ def _properties(named: Any, born: int | None, expiry: int | None) -> bytes | Non
         named.group_sequence,
         named.reply_to_group_id,
     )
+    if born is None and type(number) is str and values[1:] == _NOTHING[1:]:
+        # What most messages have: an id and nothing else.
+        written = number.encode()
+        size = len(written)
+        if size <= _SHORT_ID:
+            return b"\x00\x53\x73\xc0%c\x0d\xa1%c%b%b" % (size + 15, size, written, _TWELVE_NULLS)
     fields = [
         _NULL if value is None else write(value) for write, value in zip(_PROPERTIES, values, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""What our own AMQP meets, as the SDK would raise it: the one place where the two vocabularies touch."""
+"""Errors of our own AMQP as the SDK's exceptions: the one place that knows both vocabularies."""
 
 from __future__ import annotations
 

@@ -2,17 +2,16 @@
 
 1. One line a sender, as with the SDK: what breaks one breaks no other, and what ends one needs no other.
 2. Any number of callers may send at once. Their transfers leave in order, and each waits for its own answer.
-3. Deadlines are the callers': whoever stops waiting cancels its call, which leaves nothing behind. What was
-   on the way then may arrive.
+3. Deadlines are the callers': a caller that stops waiting cancels its call, which leaves nothing behind. A
+   transfer that was on its way may still arrive.
 4. A link that was lost is opened again by the next call, on the same line if that is still there. What is
    raised on the way to an open link comes out of `_open`, by which it is known that nothing was sent.
-5. What is under way when it is closed is lost: whoever shares it closes it after the last call.
+5. Calls under way when it is closed are lost: close a shared sender after the last call.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from pairbus import words
 from pairbus.amqp.errors import EncodeError
 from pairbus.amqp.types import Array
 from pairbus.clock import SystemClock
+from pairbus.plumbing.tasks import look_away
 from pairbus.sdk.privates import ErrorLevel, LinkLimits, sdk_request_error
 from pairbus.wire.errors import CONNECTION_LOST, TransportError, is_denial
 from pairbus.wire.line import AmqpLine, Place
@@ -185,7 +185,7 @@ class AmqpSender:
             return self._link
         if self._opening is None or self._opening.done():
             self._opening = asyncio.get_running_loop().create_task(self._attach())
-            self._opening.add_done_callback(_look_away)
+            self._opening.add_done_callback(look_away)
         try:
             return await asyncio.shield(self._opening)
         except TransportError as error:
@@ -225,9 +225,3 @@ class AmqpSender:
 
 def _level(line: AmqpLine | None) -> ErrorLevel:
     return "connection" if line is None or line.lost is not None else "link"
-
-
-def _look_away(task: asyncio.Task[Any]) -> None:
-    """Whoever asked for it may have gone."""
-    with contextlib.suppress(asyncio.CancelledError):
-        task.exception()

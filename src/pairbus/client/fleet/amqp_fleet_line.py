@@ -15,7 +15,7 @@ from pairbus.wire.errors import TransportError
 
 from .line import FleetLock
 
-# What is in a session that was waited for is there already; but it may end just then.
+# A session that was waited for has its message already, unless that has just expired.
 _AT_ONCE = 5.0
 
 
@@ -51,7 +51,7 @@ class AmqpFleetLine:
         return _Lock(link, time.time() if link.locked_until is None else link.locked_until)
 
     async def post(self, text: bytes, *, copies: int, life: float) -> None:
-        # A session each: one that is taken is locked, and nobody else would get what is in it.
+        # Each in a session of its own: whoever takes one locks its session.
         units = [Unit([encode_word(text, life)]) for _ in range(copies)]
         for refusal in await self._destination.send(units):
             if refusal is not None:
@@ -72,7 +72,7 @@ class AmqpFleetLine:
             link.grant(1)
             if not await link.arrival(_AT_ONCE):
                 await link.drain(transport.timeout)
-            return b"".join(scan(link.buffer[0].payload).data_sections()) if link.buffer else None
+            return scan(link.buffer[0].payload).data() if link.buffer else None
         finally:
             if link.lost is None:
                 link.abandon()

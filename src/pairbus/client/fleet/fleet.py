@@ -4,18 +4,20 @@ Theory of operation
 1. The clients meet at the queue of the syphon's lease, `PRIMARY/x-pairbus-syphon` on the secondary, in
    sessions of it. None of them knows how many others there are, and none is in charge.
 2. Whoever would ping asks for the slot first (`pairbus.pairing.slots`): the lock of a session, which costs
-   nothing, had or refused. Who has it pings, the others put their pings off until the next slot, and one of
-   them holds another lock, by which the prober sees that it is not the only one.
+   nothing, had or refused. Who has it pings when the slot begins, the others put their pings off until they
+   may ask for the next one, and one of them holds another lock, by which the prober sees that it is not the
+   only one.
 3. Meanwhile each waits for word: for any session of that queue that has a message and is not locked. Such a
    wait holds no lock, uses no credit, and is not billed.
 4. Who has pinged with success leaves two copies of the word, each in a session of its own, which wakes two
    that wait. Each takes its copy, believes it, and leaves two more. So N are reached in as many steps as N
-   has binary digits, with N deliveries and no more than 2 N sends. Copies that nobody takes live for
-   `WORD_LIFE`. Who has taken one takes no other for a while, in which all hear of it, and passes nothing on
-   that it has heard before.
-5. A good ping gives its slot free when the word has gone round, or at once if it cannot be told, so that
-   those whom no word reached can have it, one after the other. Word makes a failback quick; without any it
-   comes with the next slot or the one after.
+   has binary digits. A copy has all words that its writer knows. Who takes one that has no news for it puts
+   one in its place if it knows more than that one says, and else none; so words that go round at the same
+   time become one. Who had news leaves what there is to the others for a moment. Copies that nobody takes
+   live for `WORD_LIFE`.
+5. A word may be lost, or not be told at all (a queue that is full). So a good ping gives its slot free when
+   the word should have gone round, or at once if it cannot be told; a connection that ends gives it free too.
+   Those who missed a slot ask for it once more when all that should have happened: who gets it then pings.
 6. A word says when its ping was made, by the secondary's clock: who failed over later does not believe it.
    What else may be doubted, and what is then done, is decided by `EntityHealth`.
 7. Where none of this can be had (no such queue, no claim to listen, no sessions, a secondary that is down or
@@ -32,8 +34,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,8 +43,9 @@ from pairbus.client.status import FleetStatus
 from pairbus.errors import PairbusError
 from pairbus.options import PingRole
 from pairbus.pairing.names import path_key
-from pairbus.pairing.slots import Slot, entity_digest, slot_at
+from pairbus.pairing.slots import GONE_ROUND, Slot, entity_digest, slot_at, window_of
 from pairbus.plumbing.json_text import parse_json
+from pairbus.plumbing.tasks import cancel_all, wait_at_most
 from pairbus.timers import Timers
 from pairbus.wire.errors import TransportError
 
@@ -53,7 +55,12 @@ log = logging.getLogger(__name__)
 #: Seconds: enough for the word to go round, and little for one that is out of date.
 WORD_LIFE = 5.0
 _COPIES = 2
-_GOES_ROUND = 2.0
+# Words of one entity that are no further apart are one.
+_SAME = 2.0
+# A lock ends after a minute. What it says of its end is when it was had, by the time that is used here.
+_COMPANY_LASTS = 45.0
+# What who had news leaves to the others: some steps of the word.
+_LEFT_TO_OTHERS = 0.2
 # Far more than any fleet needs: each step doubles those who know.
 _MOST_HOPS = 24
 # Several entities that come back together are told of together.
@@ -65,11 +72,11 @@ _LINGER = 30.0
 _FIRST_REST = 1.0
 _LONGEST_REST = 60.0
 _TRY_AGAIN = 900.0
-# What asking may take; then the ping goes out as if there was no fleet.
-_LEAST_PATIENCE = 2.0
-_MOST_PATIENCE = 5.0
-# When a whole fleet fails over at once, all of it connects to the secondary.
-_TO_OPEN = 3.0
+# How much later than without a fleet a ping may go out, because nobody answers.
+_PATIENCE = 1.0
+_TO_TELL = 5.0
+# Timers are no more exact than that.
+_A_MOMENT = 0.01
 # These stay as they are, whoever asks.
 _NEVER = {
     conditions.NOT_FOUND,
@@ -92,9 +99,12 @@ class _Member:
     role: PingRole = "alone"
     slot: Slot | None = None
     lock: FleetLock | None = None
+    has_pinged: bool = False
+    # The slot that another has.
+    missed: Slot | None = None
 
     def let_go(self) -> None:
-        self.slot = None
+        self.slot, self.missed, self.has_pinged = None, None, False
         if self.lock is not None:
             self.lock.release()
             self.lock = None
@@ -112,15 +122,14 @@ class Fleet:
         random: Callable[[], float],
         on_role: Callable[[str, PingRole | None], object],
     ) -> None:
-        """`interval` is that of pings; `on_role` hears who pings an entity, None when nobody does any more.
-        Does no I/O.
+        """`interval` is that of pings, `on_role` hears who pings an entity,
+        None when nobody does any more. Does no I/O.
         """
         self._open_line = open_line
         self._interval = interval
         self._timers = timers
         self._random = random
         self._on_role = on_role
-        self._patience = min(_MOST_PATIENCE, max(_LEAST_PATIENCE, interval / 2))
         self._members: dict[str, _Member] = {}
         self._line: FleetLine | None = None
         # What the clock of the secondary is ahead of the timers.
@@ -170,39 +179,78 @@ class Fleet:
         member = self._members.get(path_key(path))
         if member is None:
             return None
-        line = await self._line_in_time()
-        if line is None:
-            self._play(member, "alone")
-            return None
-        slot = slot_at(path, self._interval, self._timers.now() + self._ahead)
         try:
-            async with asyncio.timeout(self._patience):
-                due = await self._ask_for(slot, member, line)
+            async with asyncio.timeout(_PATIENCE):
+                line = await self._line_in_time()
+                if line is not None:
+                    due = await self._ask_for(member, line)
+                    return None if due is None else due - self._ahead
         except (TransportError, TimeoutError) as error:
-            self._doubt(line, error)
-            self._play(member, "alone")
-            return None
-        return None if due is None else due - self._ahead
+            self._doubt(self._line, error)
+        self._play(member, "alone")
+        return None
 
-    async def _ask_for(self, slot: Slot, member: _Member, line: FleetLine) -> float | None:
-        """None if the slot is ours; else when to ask again, by the secondary's clock."""
-        had, first_asked = member.slot, slot.begin + slot.window
-        if had is not None and (had == slot or slot.follows(had)) and await _has_company(line, slot):
-            due = first_asked + (slot.interval if had == slot else 0.0)
-            if self._timers.now() + self._ahead < due:
+    async def _ask_for(self, member: _Member, line: FleetLine) -> float | None:
+        """None to ping now; else when to ask again, by the secondary's clock."""
+        now = self._there()
+        target = slot_at(member.path, self._interval, now + window_of(self._interval))
+        had = member.slot
+        if had == target and not member.has_pinged:
+            return self._take_turn(member, target)
+        if had is not None and (had == target or target.follows(had)):
+            due = await self._let_others_first(member, had, target, line)
+            if due is None or due > now + _A_MOMENT:
                 return due
-        if had != slot:
-            lock = await line.lock(slot.session)
+        lock = await line.lock(target.session)
+        if lock is None:
+            return await self._miss(member, target, line)
+        member.let_go()
+        member.slot, member.lock = target, lock
+        if self._members.get(path_key(member.path)) is not member:
             member.let_go()
-            if lock is None:
-                self._play(member, "listener")
-                member.lock = await line.lock(slot.company)
-                return slot.end + slot.window * self._random()
-            member.slot, member.lock = slot, lock
-            if self._members.get(path_key(member.path)) is not member:
-                member.let_go()
+        return self._take_turn(member, target)
+
+    def _take_turn(self, member: _Member, slot: Slot) -> float | None:
+        self._play(member, "prober")
+        if slot.begin > self._there() + _A_MOMENT:
+            return slot.begin
+        member.has_pinged = True
+        return None
+
+    async def _let_others_first(
+        self, member: _Member, had: Slot, target: Slot, line: FleetLine
+    ) -> float | None:
+        """For who had the last turn. One that is alone pings now, and for that keeps no slot to come."""
+        if had == target:
+            is_alone = not await _is_locked(line, target.company)
+        else:
+            is_alone = not (await _is_locked(line, target.session) or await _is_locked(line, target.company))
+        if not is_alone:
+            return target.end if had == target else target.begin
+        if target.begin <= self._there() and had != target:
+            return target.begin
         self._play(member, "prober")
         return None
+
+    async def _miss(self, member: _Member, slot: Slot, line: FleetLine) -> float:
+        """Another has the slot."""
+        if member.slot is not None:
+            member.let_go()
+        self._play(member, "listener")
+        is_news, member.missed = member.missed != slot, slot
+        now = self._there()
+        if slot.begin <= now:
+            await self._keep_company(member, slot, line)
+        look, ask = slot.look_at(now, self._random()), slot.ask_at(self._random())
+        return look if is_news and look < ask else ask
+
+    async def _keep_company(self, member: _Member, slot: Slot, line: FleetLine) -> None:
+        """Rule 2: see to it that this lock is held by somebody until the slot ends."""
+        if member.lock is not None:
+            if slot.end - member.lock.ends < _COMPANY_LASTS:
+                return
+            member.lock.release()
+        member.lock = await line.lock(slot.company)
 
     def tell(self, path: str, good: int) -> None:
         """Let the others know: so many good pings in a row, or 0 for an answer that each has to see."""
@@ -210,8 +258,12 @@ class Fleet:
         if good and member is not None and member.slot is not None and member.lock is not None:
             self._kept.append(member.lock)
             member.lock = None
-        self._words[entity_digest(path)] = good, self._timers.now() + self._ahead
-        self._pass_on(0)
+        word = {entity_digest(path): (good, self._there())}
+        is_news = bool(_beyond(word, self._fresh_words()))
+        self._words |= word
+        if is_news and not self._is_gathering:  # else it goes with the rest
+            self._is_gathering = True
+            self._do(self._post(0, _COPIES, after=_GATHERED))
 
     # -- what a client shows
 
@@ -236,46 +288,48 @@ class Fleet:
         except (ValueError, KeyError, TypeError, AttributeError):
             log.debug("what is no word was taken away from the queue of the lease")  # rule 9
             return
-        self._listens_from = self._loop_time() + _GOES_ROUND
-        news = {key: word for key, word in words.items() if word[1] > self._words.get(key, (0, 0.0))[1]}
+        mine = self._fresh_words()
+        news = _beyond(words, mine)
         self._words |= news
-        if news and hops < _MOST_HOPS:
-            self._pass_on(hops + 1)
+        if news:
+            self._listens_from = self._loop_time() + _LEFT_TO_OTHERS
+        copies = _COPIES if news else 1 if _beyond(mine, words) else 0
+        if copies and hops < _MOST_HOPS:
+            self._do(self._post(hops + 1, copies))
         for member in list(self._members.values()):
             told = words.get(entity_digest(member.path))
             if told is not None and self._local(told[1]) >= member.since:
                 member.told(told[0])
 
-    def _pass_on(self, hops: int) -> None:
-        if self._is_gathering:
-            return  # it goes with the rest
-        if self._line is None or self._is_over:
-            self._free()
-            return
-        self._is_gathering = True
-        task = asyncio.get_running_loop().create_task(self._post(hops))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+    def _fresh_words(self) -> dict[str, tuple[int, float]]:
+        now = self._there()
+        self._words = {key: word for key, word in self._words.items() if now - word[1] < WORD_LIFE}
+        return self._words
 
-    async def _post(self, hops: int) -> None:
-        try:
-            await asyncio.sleep(_GATHERED)
-        finally:
+    async def _post(self, hops: int, copies: int, *, after: float = 0.0) -> None:
+        if after:
+            await asyncio.sleep(after)
             self._is_gathering = False
-        now = self._timers.now() + self._ahead
-        self._words = {key: word for key, word in self._words.items() if now - word[1] < 2 * WORD_LIFE}
-        line = self._line
-        if line is None or not self._words:
+        line, words = self._line, self._fresh_words()
+        if line is None or not words:
             self._free()
             return
-        text = json.dumps({"hops": hops, "words": self._words}).encode()
+        text = json.dumps({"hops": hops, "words": words}).encode()
         try:
-            async with asyncio.timeout(_MOST_PATIENCE):
-                await line.post(text, copies=_COPIES, life=WORD_LIFE)
-            asyncio.get_running_loop().call_later(_GOES_ROUND, self._free)
+            async with asyncio.timeout(_TO_TELL):
+                await line.post(text, copies=copies, life=WORD_LIFE)
+            asyncio.get_running_loop().call_later(GONE_ROUND, self._free)
         except (PairbusError, TimeoutError) as error:
             log.info("other clients could not be told that an entity is back, and find out: %s", error)
             self._free()
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._is_over:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     def _free(self) -> None:
         """Rule 5."""
@@ -289,9 +343,8 @@ class Fleet:
         self._begin()
         if self._line is None and not self._is_settled.is_set():
             try:
-                async with asyncio.timeout(min(_MOST_PATIENCE, max(_TO_OPEN, 2 * self._interval))):
-                    await self._is_settled.wait()
-            except TimeoutError:
+                await self._is_settled.wait()
+            finally:
                 self._is_settled.set()  # this was waited for once, and will not be again
         return self._line
 
@@ -352,12 +405,12 @@ class Fleet:
                 if hearing.done() and (text := hearing.result()) is not None:
                     self._hear(text)
             finally:
-                await _end(hearing, stirring)
+                await cancel_all(hearing, stirring)
 
-    def _doubt(self, line: FleetLine, error: Exception) -> None:
+    def _doubt(self, line: FleetLine | None, error: Exception) -> None:
         """Something was refused, or not answered: another line may do better."""
         self._note(error)
-        if self._line is line:
+        if line is not None and self._line is line:
             self._line = None
             self._stir.set()
 
@@ -377,9 +430,11 @@ class Fleet:
     async def _wait(self, seconds: float) -> None:
         """Or until something has changed."""
         self._stir.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stir.wait()
+        await wait_at_most(self._stir, seconds)
+
+    def _there(self) -> float:
+        """The time by the clock of the secondary."""
+        return self._timers.now() + self._ahead
 
     def _local(self, then: float) -> float:
         return then - self._ahead
@@ -391,26 +446,32 @@ class Fleet:
         """Leave all, say what was to be said, and close the line."""
         self._is_over = True
         if self._telling:
-            await asyncio.wait(self._telling, timeout=_MOST_PATIENCE)
+            await asyncio.wait(self._telling, timeout=_TO_TELL)
         for member in list(self._members.values()):
             self.leave(member.path)
         self._stir.set()
         if self._task is not None:
-            await asyncio.wait({self._task}, timeout=_MOST_PATIENCE)
-            await _end(self._task)
+            await asyncio.wait({self._task}, timeout=_TO_TELL)
+            await cancel_all(self._task)
 
 
-async def _has_company(line: FleetLine, slot: Slot) -> bool:
-    lock = await line.lock(slot.company)
+def _beyond(
+    these: dict[str, tuple[int, float]], those: dict[str, tuple[int, float]]
+) -> dict[str, tuple[int, float]]:
+    """Those of these words that are not known there, or newer than what goes round anyhow."""
+    return {
+        key: (good, at)
+        for key, (good, at) in these.items()
+        if key not in those or (good == 0) != (those[key][0] == 0) or at > those[key][1] + _SAME
+    }
+
+
+async def _is_locked(line: FleetLine, session: str) -> bool:
+    """Whether somebody has it."""
+    lock = await line.lock(session)
     if lock is not None:
         lock.release()
     return lock is None
-
-
-async def _end(*tasks: asyncio.Future[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _note_end(task: asyncio.Task[None]) -> None:

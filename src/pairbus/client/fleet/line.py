@@ -1,4 +1,4 @@
-"""What leads from a client to the others of its fleet: sessions of one queue, to be locked and heard."""
+"""How a client reaches the others of its fleet: by locks and messages of sessions of one queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FleetLock(Protocol):
 
 
 class FleetLine(Protocol):
-    """One connection to the queue. TransportError whenever something comes to nothing."""
+    """One connection to the queue. Its methods raise TransportError."""
 
     async def lock(self, session: str) -> FleetLock | None:
         """Lock a session; None if another has it. Costs nothing."""

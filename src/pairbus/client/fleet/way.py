@@ -1,4 +1,4 @@
-"""The way of a client to its fleet: the secondary, reached as a pump would, and what that is billed."""
+"""Opens connections to the fleet, over the secondary, and records what they are billed."""
 
 from __future__ import annotations
 

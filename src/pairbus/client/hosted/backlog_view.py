@@ -38,7 +38,7 @@ class BacklogView:
         self._ledger: OperationLog | None = None
         if records is not None:
             self._ledger = OperationLog(records, role="client", pair=name, clock=clock)
-            self._meter = Meter(primary_name(side.parsed or side.endpoint), self._ledger)
+            self._meter = Meter(primary_name(side.parsed or side.endpoint), self._ledger, region="secondary")
 
     async def look(self, wanted: set[SessionKey] | None) -> SessionPicture:
         """See which sessions have messages; None wants all. In a large backlog, only until each of those that

@@ -27,17 +27,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from pairbus.client.state.shipping import SHIP_EVERY
 from pairbus.client.status import SyphonState, SyphonStatus
 from pairbus.clock import Clock
-from pairbus.lease import Holder, PairLease
+from pairbus.lease.lease import PairLease
+from pairbus.lease.view import Holder
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import Receipt, ReceiptLog, Receipts
+from pairbus.ledger.segment import MAX_AGE
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.names import primary_name
 from pairbus.plumbing.files import make_directory
-from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
 from pairbus.pump.amqp_transport import AmqpTransport
-from pairbus.pump.pair import ResolvedSide
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair, ResolvedSide
+from pairbus.pump.pump import Pump
+from pairbus.pump.summary import PumpSummary
 from pairbus.pump.transport import Transport
 from pairbus.sdk.side import SdkSide
 from pairbus.stages import Role
@@ -76,14 +81,18 @@ class HostedSyphon:
         options: SendAvailabilityOptions,
         records: Path | None,
         clock: Clock,
+        is_shipped: bool = False,
     ) -> None:
-        """`records` is where receipts and the ledger go; None for nowhere. Does no I/O."""
+        """`records` is where receipts and the ledger go, to be shipped from there or not; None for nowhere.
+        Does no I/O.
+        """
         self._primary = primary
         self._secondary = secondary
         self._name = name
         self._queues = list(queues)
         self._options = _pump_options(options)
         self._records = records
+        self._is_shipped = is_shipped
         self._clock = clock
         self._stop = asyncio.Event()
         # Of the pump that runs, and whether one may.
@@ -244,7 +253,10 @@ class HostedSyphon:
         return open_transport(ours, timeout=options.send_timeout)
 
     def _receipts(self) -> Receipts:
-        return _NoReceipts() if self._records is None else ReceiptLog(self._records, clock=self._clock)
+        if self._records is None:
+            return _NoReceipts()
+        age = SHIP_EVERY if self._is_shipped else MAX_AGE
+        return ReceiptLog(self._records, clock=self._clock, max_age=age, is_shipped=self._is_shipped)
 
     def _ledger(self, role: Role) -> OperationLog | None:
         if self._records is None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from azure.servicebus import TransportType
 
 from pairbus.client.tokens import tokens_of
-from pairbus.pump import Side as PumpSide
 from pairbus.pump.amqp_transport import AmqpTransport
+from pairbus.pump.pair import Side
 from pairbus.pump.transport import Transport
 from pairbus.sdk.side import SdkSide
 
@@ -28,13 +28,13 @@ def open_transport(side: SdkSide, *, timeout: float) -> Transport:
     return SdkTransport(resolved, timeout=timeout, make_client=lambda: side.make_client(retry_total=0))
 
 
-def pump_side(side: SdkSide) -> PumpSide:
+def pump_side(side: SdkSide) -> Side:
     """The namespace in a pump's words."""
     verify = side.keywords.get("connection_verify")
     ca_file = verify if isinstance(verify, str) else None
     if side.credential is None:
-        return PumpSide(connection_string=side.address, ca_file=ca_file)
-    return PumpSide(host=side.address, token_source=tokens_of(side), ca_file=ca_file)
+        return Side(connection_string=side.address, ca_file=ca_file)
+    return Side(host=side.address, token_source=tokens_of(side), ca_file=ca_file)
 
 
 def _needs_sdk(side: SdkSide) -> bool:

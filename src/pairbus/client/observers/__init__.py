@@ -1,1 +1,1 @@
-"""Who listens to what a client does: logs, metrics, traces, the ledger, the application."""
+"""What observes a client: logs, metrics, traces, the ledger, the application."""

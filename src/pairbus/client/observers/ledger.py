@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pairbus.clock import Clock, SystemClock
 from pairbus.ledger.operation_log import MAX_AGE, OperationLog
-from pairbus.metering import units
+from pairbus.metering import PING_BYTES, units
 from pairbus.options import EntityState, StateChange
 from pairbus.pairing.failures import Fate
 from pairbus.pairing.names import path_key
@@ -92,7 +92,7 @@ class ClientLedger(Observer):
                 if found is None:
                     found = sums[key] = [0, 0]
                 found[0] += messages - len(large)
-                found[1] += max(0, size - sum(large)) if large else size
+                found[1] += size - sum(large)
             for key, (messages, size) in sums.items():
                 self._add(key, messages, size=size)
 
@@ -116,11 +116,12 @@ class ClientLedger(Observer):
 
     def probed(self, path: str, fate: Fate) -> None:
         if fate != "unsent":
-            self._record_one(path, Stage.PING, "send_refused" if fate == "refused" else "ping", fate)
+            kind = "send_refused" if fate == "refused" else "ping"
+            self._record_one(path, Stage.PING, kind, fate, size=PING_BYTES)
 
     def requested(self, path: str, fate: Fate) -> None:
         if fate != "unsent":
-            self._record_one(path, Stage.MANAGEMENT, "management", fate)
+            self._record_one(path, Stage.SCHEDULE, "management", fate)
 
     def administered(self, entity: str, fate: Fate) -> None:
         if fate != "unsent":
@@ -134,7 +135,7 @@ class ClientLedger(Observer):
                 unknown=int(not known),
             )
 
-    def _record_one(self, path: str, stage: Stage, kind: str, fate: Fate) -> None:
+    def _record_one(self, path: str, stage: Stage, kind: str, fate: Fate, *, size: int = 0) -> None:
         self._log.record(
             self._primary,
             path,
@@ -142,6 +143,7 @@ class ClientLedger(Observer):
             kind=kind,
             count=int(fate != "unknown"),
             unknown=int(fate == "unknown"),
+            size=size,
             outage=self._outages.get(path_key(path)),
         )
 

@@ -1,4 +1,4 @@
-"""Who wants to know: logs, metrics, the ledger and tests listen here to what the client does.
+"""The observer interface: logs, metrics, the ledger and tests listen here to what the client does.
 
 An observer is called on the event loop and must not block. What one of them raises is logged and stops
 neither the others nor the send.
@@ -63,9 +63,9 @@ class SendNote(NamedTuple):
     #: What was refused is billed, and what was never sent is not.
     fate: Fate
     messages: int
-    #: Of their bodies.
+    #: On the wire, all together.
     size: int
-    #: Sizes on the wire of those above 64 KB.
+    #: Of each of them above 64 KB.
     large: tuple[int, ...]
     #: Whether they were scheduled by a request.
     by_request: bool

@@ -1,7 +1,8 @@
 """The way to the backlog: wrap, split, choose a queue of the rotation, send, write the redirect record.
 
 1. All senders of a client share one link to each backlog queue, and one rotation.
-2. A queue that fails leaves the rotation, and all who wait for it choose another one, the failed message
+2. A queue that fails leaves the rotation, and so does one that is silent for as long as it may be, which a
+   caller with little time does not wait for. All who wait for it choose another one, the failed message
    first, until one takes it, the caller's time is over, or the round is: each queue was tried once, or
    `send_timeout` and `_ROUND_REST` have gone by. Queues are behind one address, so where one does not answer
    the links to all others are opened side by side, and the first that opens gets the message.
@@ -27,6 +28,7 @@ from typing import Any
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
+from pairbus.client.direct.encoding import weigh
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.state.records import UNANSWERED, UNKNOWN, Records, RedirectRecord
 from pairbus.client.status import SendCounts
@@ -40,7 +42,7 @@ from pairbus.sdk.side import SdkSender, SdkSide
 
 from .calls import PrimaryAttempt
 from .link import SdkOperation, SendLink, fate_of
-from .message import Message, message_id_of, session_of, weigh
+from .message import Message, body_bytes, message_id_of, session_of
 from .surroundings import Surroundings
 from .ticket import Ending, Ticket
 from .wrapping import WrappedGroup, WrappedMessage, Wrapping
@@ -100,6 +102,7 @@ class BacklogRoute:
         self._observers = surroundings.observers
         self._wall_clock = surroundings.wall_clock
         self._records = records
+        self._new_batch = partial(side.make_batch, ServiceBusMessageBatch)
         self.rotation = Rotation(queues, cool_down=options.rotation_cool_down, random=surroundings.random)
         self.queues = tuple(queues)
         #: The largest message that a backlog queue takes, as far as is known.
@@ -115,6 +118,8 @@ class BacklogRoute:
         self._look_pause = _FIRST_LOOK
         # Senders whose queue did not answer, until a link to another one is open.
         self._openings: dict[str, asyncio.Future[None]] = {}
+        # Since when a queue has not answered: to a caller with little time that tells nothing yet.
+        self._silent_since: dict[str, float] = {}
 
     async def send(self, path: str, attempt: PrimaryAttempt, *, counts: SendCounts) -> None:
         """Have all messages of a call in backlog queues, in order, or raise; what was taken is on record when
@@ -141,7 +146,7 @@ class BacklogRoute:
             path=path,
             limit=self.limit,
             batch_limit=self.batch_limit,
-            new_batch=partial(self._side.make_batch, ServiceBusMessageBatch),
+            new_batch=self._new_batch,
             compresses=self._options.compress_oversized,
             now_ms=int(self._wall_clock() * 1000),
         )
@@ -198,7 +203,8 @@ class BacklogRoute:
         try:
             queue = await self._on_a_queue(path, _Round(transmit, attempt.deadline, observe))
             taken = self._rows(path, queue, ids)
-            taken += attempt.unanswered * self._rows(path, queue, ids, outcome=UNANSWERED)
+            if attempt.unanswered:
+                taken += attempt.unanswered * self._rows(path, queue, ids, outcome=UNANSWERED)
         finally:
             doubts = [row for queue in unsure for row in self._rows(path, queue, ids, outcome=UNKNOWN)]
             if taken or doubts:
@@ -235,11 +241,12 @@ class BacklogRoute:
             link.take_turn()
         try:
             while True:
-                began = self._timers.now()
-                ending = await link.rest_out(ticket, wanted.deadline)
-                if ending is not Ending.RESTED:
-                    return ending
-                wanted.ends += self._timers.now() - began
+                if link.is_resting:
+                    began = self._timers.now()
+                    ending = await link.rest_out(ticket, wanted.deadline)
+                    if ending is not Ending.RESTED:
+                        return ending
+                    wanted.ends += self._timers.now() - began
                 ending = await self._call(link, queue, wanted)
                 if ending is Ending.DONE or self._leaves(queue, link, ticket, ending):
                     return ending
@@ -286,7 +293,7 @@ class BacklogRoute:
             followers.set_result(None)
 
     async def _wait_for_opening(self, sender: str, wanted: _Round) -> None:
-        """Whoever was behind the failed message stays behind it, and follows it to its queue."""
+        """What was behind the failed message stays behind it, and follows it to its queue."""
         ticket = wanted.ticket
         waiter = ticket.waiter(asyncio.get_running_loop())
         self._openings[sender].add_done_callback(lambda _: ticket.end(Ending.TURN))
@@ -309,7 +316,9 @@ class BacklogRoute:
         if ending is Ending.ABANDONED or called_at is None:
             return True
         if ticket.error is None:
-            self._remove(queue, link, f"no answer for {self._timers.now() - called_at:.3g} s")
+            silent_for = self._timers.now() - self._silent_since.setdefault(queue, called_at)
+            if silent_for >= min(self._options.send_timeout, _LOOK_LIMIT):
+                self._remove(queue, link, f"no answer for {silent_for:.3g} s")
             return True
         failure = describe(ticket.error)
         verdict = judge_backlog(failure, self._options)
@@ -358,6 +367,7 @@ class BacklogRoute:
 
     def _remove(self, queue: str, link: SendLink, reason: str) -> None:
         now = self._timers.now()
+        self._silent_since.pop(queue, None)
         if queue not in self.rotation.usable(now):
             return  # by another call that was under way at the same time
         self.rotation.fail(queue, now, reason=reason)
@@ -395,6 +405,7 @@ class BacklogRoute:
     def _succeeded(self, queue: str) -> None:
         now = self._timers.now()
         self._look_pause = _FIRST_LOOK
+        self._silent_since.pop(queue, None)
         self.rotation.succeed(queue, now)
         if self._usable < len(self.queues):
             self._tell_rotation(now)
@@ -418,8 +429,9 @@ class BacklogRoute:
         fate: Fate,
     ) -> None:
         observers = self._observers
-        size, large = weigh([one.message for one in wrapped], exactly=observers.hear_tallies)
+        messages = [one.message for one in wrapped]
         if observers.hear_tallies:
+            size, large = weigh(messages)
             observers.tell_tally(SendNote(path, "backlog", queue, fate, len(wrapped), size, large, False))
         if observers.hear_sends:
             observers.tell_sent(
@@ -428,7 +440,7 @@ class BacklogRoute:
                     route="backlog",
                     outcome=outcome,
                     messages=len(wrapped),
-                    size=size,
+                    size=sum(map(body_bytes, messages)),
                     seconds=self._timers.now() - (ticket.called_at or 0.0),
                 )
             )

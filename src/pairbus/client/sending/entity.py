@@ -31,6 +31,7 @@ from typing import Any, cast
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
+from pairbus.client.direct.encoding import weigh
 from pairbus.client.fleet.fleet import Fleet
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.status import PathStatus, new_counts
@@ -55,7 +56,7 @@ from .acquaintance import Acquaintance
 from .backlog_route import BacklogRoute
 from .calls import PrimaryAttempt
 from .link import SdkOperation, SendLink, fate_of
-from .message import Message, measure, weigh
+from .message import Message, body_bytes, measure
 from .pinger import Pinger
 from .surroundings import Surroundings
 from .ticket import Ending, Ticket
@@ -121,7 +122,10 @@ class PairedEntity:
             return self._side.open_sender(self.path, is_topic=settings.is_topic, keywords=settings.keywords)
 
         def idle_closure(error: BaseException, idle_for: float) -> Fate | None:
-            return find_idle_closure(describe(error), self._options, idle_for=idle_for)
+            fate = find_idle_closure(describe(error), self._options, idle_for=idle_for)
+            if fate is not None:
+                self.health.reconnect()
+            return fate
 
         return SendLink(
             open_sender,
@@ -288,11 +292,12 @@ class PairedEntity:
         if outcome == "unknown":
             attempt.unanswered += 1
         observers = self._observers
-        size, large = weigh(messages, exactly=observers.hear_tallies)
+        size = sum(map(body_bytes, messages))
         if size > self._backlog.limit - CERTAIN_ROOM and outcome == "ok":
             self._watch_headroom(messages)
         if observers.hear_tallies:
-            note = SendNote(self.path, "primary", None, fate, count, size, large, call.when is not None)
+            wire, large = weigh(messages, when=call.when)
+            note = SendNote(self.path, "primary", None, fate, count, wire, large, call.when is not None)
             observers.tell_tally(note)
         if observers.hear_sends:
             observers.tell_sent(
@@ -325,7 +330,7 @@ class PairedEntity:
         """Do what the health says is to be done."""
         is_change = any(isinstance(effect, Notify) for effect in effects)
         if is_change:
-            # Whoever rests has the turn, and so comes before those that wait in line.
+            # The call that rests has the turn, and so comes before those that wait in line.
             for link in self._links:
                 link.wake()
             self._stop_alarm()  # it was set for what this state waits for no more
@@ -375,9 +380,10 @@ class PairedEntity:
         due = self.health.next_deadline
         if due is None or self._is_over:
             return
-        if self.health.route is Route.PRIMARY:
+        interval = self._options.failover_interval
+        if self.health.route is Route.PRIMARY and interval > 0:
             # Not later than for an attempt that begins now, so that those to come need not look at it.
-            due = min(due, self._timers.now() + self._options.failover_interval)
+            due = min(due, self._timers.now() + interval)
         if self._alarm is not None:
             if self._alarm_at <= due:
                 return
@@ -423,13 +429,26 @@ class PairedEntity:
 
     def _word_came(self, good: int) -> None:
         """Another client has pinged: so many good ones in a row, or one that met a permanent error."""
-        if good == 0 or good >= self._options.good_pings:
-            self.carry_out(self.health.word_came(self._timers.now(), is_good=good > 0))
+        now = self._timers.now()
+        if good >= self._options.good_pings and self.health.believes_word(now):
+            self._pinger.look(self._looked)
+        elif good == 0 or good >= self._options.good_pings:
+            self.carry_out(self.health.word_came(now, is_good=good > 0))
+
+    def _looked(self, link: SendLink | None) -> None:
+        """Another client says that the entity is back: whether this one gets there as well."""
+        if link is None:
+            self.health.doubt_word()
+        else:
+            self._links[0].take_over(link)
+        self.carry_out(self.health.word_came(self._timers.now(), is_good=True))
 
     def _ping_met(self, fate: Fate) -> None:
         self._observers.tell(lambda observer: observer.probed(self.path, fate))
 
-    def _ping_ended(self, number: int, ending: Ending, error: BaseException | None, seconds: float) -> None:
+    def _ping_ended(
+        self, number: int, ending: Ending, error: BaseException | None, seconds: float, link: SendLink
+    ) -> None:
         now = self._timers.now()
         succeeded = ending is Ending.DONE
         self._observers.tell(
@@ -438,6 +457,8 @@ class PairedEntity:
         if succeeded:
             self._acquaintance.reached()
             effects = self.health.ping_succeeded(number, now)
+            if effects:
+                self._links[0].take_over(link)
             if effects and self._fleet is not None:
                 self._fleet.tell(self.path, self._options.good_pings)
             self.carry_out(effects)

@@ -31,12 +31,12 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pairbus.pairing.failures import Fate
+from pairbus.plumbing.tasks import look_away
 from pairbus.sdk.failures import describe
 from pairbus.sdk.graveyard import Graveyard
 from pairbus.sdk.privates import LinkLimits, link_limits
@@ -44,9 +44,6 @@ from pairbus.sdk.side import SdkSender
 from pairbus.timers import TimerHandle, Timers
 
 from .ticket import Ending, Ticket
-
-__all__ = ["Ending", "SdkOperation", "SendLink", "Ticket", "fate_of"]
-
 
 # How soon the SDK is told again that nobody waits for it.
 _REMINDER = 1.0
@@ -416,6 +413,12 @@ class SendLink:
         if ticket.sender is self._sender:
             self.discard()
 
+    def take_over(self, other: SendLink) -> None:
+        """Use the sender of another link, which has just shown that it is connected; unless there is one."""
+        if self._sender is None and other._is_proven:
+            self._sender, self.last_success, self._is_proven = other._sender, other.last_success, True
+            other._forget_sender()
+
     async def close(self, grace: float) -> None:
         """Send away who waits, give the call that is under way so many seconds to end, and close.
 
@@ -437,7 +440,7 @@ class SendLink:
 
     def _give_up(self, task: asyncio.Task[Any], ticket: Ticket) -> None:
         """Nobody waits for this call any more, and nobody knows what it has done to its sender."""
-        task.add_done_callback(_look_away)
+        task.add_done_callback(look_away)
         if self._width > 1 or ticket.sender is not self._sender or self._sender is None:
             task.cancel()
             self._bury_sender(of=ticket.sender)
@@ -470,7 +473,7 @@ class SendLink:
     def _end_late(self, task: asyncio.Task[Any]) -> None:
         sender, timer = self._left_behind.pop(task)
         timer.cancel()
-        task.add_done_callback(_look_away)
+        task.add_done_callback(look_away)
         self._retire(sender, after=task)
 
     def _bury_sender(self, after: asyncio.Task[Any] | None = None, *, of: SdkSender | None = None) -> None:
@@ -530,9 +533,3 @@ def _read(ticket: Ticket, task: asyncio.Task[Any]) -> Ending:
         return Ending.FAILED
     ticket.value = task.result()
     return Ending.DONE
-
-
-def _look_away(task: asyncio.Task[Any]) -> None:
-    """Take note of the outcome of a call that was given up, so that asyncio does not complain of it."""
-    with contextlib.suppress(asyncio.CancelledError):
-        task.exception()

@@ -20,12 +20,10 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import (
     AmqpAnnotatedMessage,
     AmqpMessageBodyType,
-    AmqpMessageHeader,
     AmqpMessageProperties,
 )
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
-from pairbus.metering import UNIT_BYTES
 from pairbus.pairing.envelope import CompressedBody, Long, Natives, TimestampMs, Wrapped, check_properties
 from pairbus.pairing.headroom import CERTAIN_ROOM
 from pairbus.pairing.names import id_text
@@ -33,14 +31,10 @@ from pairbus.sdk.privates import LinkLimits
 from pairbus.words import SCHEDULED_TIME
 
 Message = ServiceBusMessage | AmqpAnnotatedMessage
-_SCHEDULED = SCHEDULED_TIME.encode()
+_SCHEDULED, _SCHEDULED_TEXT = SCHEDULED_TIME.encode(), SCHEDULED_TIME
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Larger than any message, so that a batch measures and never refuses.
 _MEASURING_LIMIT = 1 << 30
-# Bodies, and properties and annotations together, below these are surely within one metered unit, with all
-# that a message has besides.
-_LIGHT, _LIGHT_PROPERTIES = 40 * 1024, 16 * 1024
-
 # What 32 bits hold.
 _LONGEST_LIFE_MS = 2**32 - 1
 
@@ -151,13 +145,15 @@ def _copy(thing: T) -> T:
 def natives_of(message: Message, scheduled_for: datetime | None = None) -> Natives:
     """The native properties that the envelope deals with."""
     raw = raw_of(message)
-    header, properties, annotations = raw.header, raw.properties, raw.annotations or {}
-    scheduled: Any = annotations.get(_SCHEDULED, annotations.get(_SCHEDULED.decode()))
+    header, properties, annotations = raw.header, raw.properties, raw.annotations
+    scheduled: Any = scheduled_for
+    if scheduled is None and annotations:
+        scheduled = annotations.get(_SCHEDULED, annotations.get(_SCHEDULED_TEXT))
     return Natives(
-        session_id=session_of(message),
+        session_id=_text(properties.group_id) if properties is not None else None,
         ttl_ms=None if header is None or header.time_to_live is None else int(header.time_to_live),
         expires_ms=_milliseconds(properties.absolute_expiry_time) if properties is not None else None,
-        scheduled_ms=_milliseconds(scheduled if scheduled_for is None else scheduled_for),
+        scheduled_ms=_milliseconds(scheduled),
     )
 
 
@@ -167,25 +163,32 @@ def wrapped_copy(
     """The message as it waits in a backlog queue. `created_ms`: when it is sent."""
     raw = raw_of(message)
     copy = _copy(raw) if body is None else AmqpAnnotatedMessage(data_body=body.data)
-    properties = AmqpMessageProperties() if raw.properties is None else _copy(raw.properties)
-    properties.group_id = wrapped.natives.session_id
-    properties.absolute_expiry_time = wrapped.natives.expires_ms
-    header = AmqpMessageHeader() if raw.header is None else _copy(raw.header)
-    if header.time_to_live:
-        properties.creation_time = created_ms
-    header.time_to_live = wrapped.natives.ttl_ms
-    added = {**wrapped.aliases, **(body.markers if body is not None else {})}
+    natives, header, properties = wrapped.natives, raw.header, raw.properties
+    life = None if header is None else header.time_to_live
+    # Most messages have neither a life nor a session: what nothing changes in is shared.
+    if properties is None:
+        properties = AmqpMessageProperties()
+    if life or properties.group_id is not None or properties.absolute_expiry_time is not None:
+        properties = _copy(properties)
+        properties.group_id = natives.session_id
+        properties.absolute_expiry_time = natives.expires_ms
+        if life:
+            properties.creation_time = created_ms
     copy.properties = properties
-    copy.header = header
-    copy.application_properties = {
-        **(raw.application_properties or {}),
-        **{name: _typed(value) for name, value in added.items()},
-    }
+    if header is not None:
+        if life is not None:
+            header = _copy(header)
+            header.time_to_live = natives.ttl_ms
+        copy.header = header
+    copy.application_properties = added = {**(raw.application_properties or {})}
+    for aliases in (wrapped.aliases, {} if body is None else body.markers):
+        for name, value in aliases.items():
+            added[name] = value if type(value) is str else _typed(value)
     # They are for one hop. A message that was received has some, and the SDK writes them behind the body.
     copy.delivery_annotations = None
     copy.annotations = raw.annotations
     if raw.annotations:
-        gone = (_SCHEDULED, _SCHEDULED.decode())
+        gone = (_SCHEDULED, _SCHEDULED_TEXT)
         copy.annotations = {key: value for key, value in raw.annotations.items() if key not in gone}
     return copy
 
@@ -214,6 +217,11 @@ def encoding_error(message: Message) -> ServiceBusError | None:
     except Exception as error:  # noqa: BLE001 - whatever the encoder raises, the SDK's sender wraps
         return ServiceBusError(message=f"Handler failed: {error}.", error=error)
     return None
+
+
+def measure_if_writable(message: Message) -> int:
+    """The same; 0 if it cannot be encoded."""
+    return measure(message) if encoding_error(message) is None else 0
 
 
 def check_for_primary(native: Any, messages: Sequence[Message], limits: LinkLimits | None) -> None:
@@ -252,33 +260,7 @@ def body_bytes(message: Message) -> int:
     raw = raw_of(message)
     if raw.body_type is _DATA:
         return sum(map(len, raw.body))
-    return measure(message) if encoding_error(message) is None else 0
-
-
-def weigh(messages: Sequence[Message], *, exactly: bool) -> tuple[int, tuple[int, ...]]:
-    """The size of all bodies together, and the sizes on the wire of the messages above a billing unit.
-
-    Only what may be above it is measured, which costs as much as to send, and only if asked to be exact.
-    """
-    total = 0
-    large: tuple[int, ...] = ()
-    for message in messages:
-        size = body_bytes(message)
-        total += size
-        if exactly and (size > _LIGHT or not _has_light_properties(raw_of(message))):
-            measured = measure(message)
-            large += (measured,) if measured > UNIT_BYTES else ()
-    return total, large
-
-
-def _has_light_properties(raw: AmqpAnnotatedMessage) -> bool:
-    size = 0
-    for properties in (raw.application_properties, raw.annotations, raw.footer):
-        for name, value in properties.items() if properties else ():
-            if isinstance(value, Mapping | list | tuple):
-                return False
-            size += len(name) + (len(value) if isinstance(value, str | bytes) else 16)
-    return size <= _LIGHT_PROPERTIES
+    return measure_if_writable(message)
 
 
 def data_of(message: Message) -> list[bytes] | None:
@@ -295,6 +277,8 @@ def _text(value: Any) -> str | None:
 
 def _milliseconds(value: Any) -> int | None:
     """A point in time, as the SDK would write it."""
+    if value is None:
+        return None
     if isinstance(value, Mapping):  # a value with its AMQP type
         value = value.get("VALUE")
     if isinstance(value, datetime):

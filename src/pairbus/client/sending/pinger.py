@@ -1,15 +1,20 @@
 """Asks an entity that has failed over whether it takes messages again.
 
-A ping has a link of its own, opened when the entity fails over and closed when it is back. While one is still
-without an answer the next has a fresh link, so that a peer that was silent holds up no failback; both are
-listened to, each for `ping_timeout`.
+A ping has a link of its own, opened when the entity fails over. While one is still without an answer the next
+has a fresh link, so that a peer that was silent holds up no failback; both are listened to, each for
+`ping_timeout`. The link on which the entity answers is for its sends: to open another may take longer than a
+short `failover_interval`, and would fail over what has just come back, again and again.
+
+Where another client's ping was good, a *look* tells whether this one gets there as well: a link of its own
+that opens. It costs nothing, and who is alone cut off does not send into the void on the word of others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from azure.servicebus import ServiceBusMessage
@@ -24,8 +29,7 @@ from .link import SendLink, fate_of
 from .message import new_id
 from .ticket import Ending, Ticket
 
-__all__ = ["PING_CONTENT_TYPE", "Pinger"]
-
+T = TypeVar("T")
 _PING_LIFE = timedelta(seconds=1)
 
 
@@ -38,11 +42,11 @@ class Pinger:
         *,
         options: SendAvailabilityOptions,
         timers: Timers,
-        on_end: Callable[[int, Ending, BaseException | None, float], object],
+        on_end: Callable[[int, Ending, BaseException | None, float, SendLink], object],
         on_fate: Callable[[Fate], object],
     ) -> None:
-        """`on_end` gets the number of the ping, how it ended, what it met, and the seconds it took; `on_fate`
-        what became of each message that was one, also if nobody waited for it any more.
+        """`on_end` gets the number of the ping, how it ended, what it met, the seconds it took and its link;
+        `on_fate` what became of each message that was one, also if nobody waited for it any more.
         """
         self._new_link = new_link
         self._idle: list[SendLink] = []
@@ -52,13 +56,17 @@ class Pinger:
         self._operation = _open_link if options.probe == "link" else _send_ping
         self.limit = options.ping_timeout
         self._running: dict[asyncio.Task[None], Ticket] = {}
+        self._is_looking = False
 
     def start(self, number: int) -> None:
         """Ping, and tell of the answer."""
-        ticket = Ticket()
-        task = asyncio.get_running_loop().create_task(self._ping(number, ticket))
-        self._running[task] = ticket
-        task.add_done_callback(self._forget)
+        self._run(self._ping, number)
+
+    def look(self, tell: Callable[[SendLink | None], object]) -> None:
+        """Open a link, unless that is being done, and tell of it: the link, or None if it does not open."""
+        if not self._is_looking:
+            self._is_looking = True
+            self._run(self._look, tell)
 
     def stop(self) -> None:
         """Nobody waits for a ping any more."""
@@ -74,20 +82,37 @@ class Pinger:
             await asyncio.wait(self._running)
         await asyncio.gather(*(link.close(0.0) for link in self._idle))
 
+    def _run(self, work: Callable[[T, Ticket], Coroutine[Any, Any, None]], given: T) -> None:
+        ticket = Ticket()
+        task = asyncio.get_running_loop().create_task(work(given, ticket))
+        self._running[task] = ticket
+        task.add_done_callback(self._forget)
+
+    async def _look(self, tell: Callable[[SendLink | None], object], ticket: Ticket) -> None:
+        link = self._new_link()
+        try:
+            ending = await link.run(ticket, _open_link, limit=self.limit)
+        finally:
+            self._is_looking = False
+        if ending is not Ending.ABANDONED:
+            tell(link if ending is Ending.DONE else None)
+        await link.close(0.0)  # unless somebody has taken it over
+
     async def _ping(self, number: int, ticket: Ticket) -> None:
         link = self._idle.pop() if self._idle else self._new_link()
         began = self._timers.now()
         try:
             ending = await link.run(ticket, self._operation, limit=self.limit)
-            if ending is not Ending.DONE or self._operation is _open_link:
-                link.discard()  # a link that is open already would tell nothing the next time
+            if ending is not Ending.DONE:
+                link.discard()
         finally:
             self._idle.append(link)
         if ticket.called_at is not None and self._operation is _send_ping:
             self._on_fate(fate_of(ending, ticket))
-        if ending is Ending.ABANDONED:
-            return
-        self._on_end(number, ending, ticket.error, self._timers.now() - began)
+        if ending is not Ending.ABANDONED:
+            self._on_end(number, ending, ticket.error, self._timers.now() - began, link)
+        if self._operation is _open_link:
+            link.discard()  # one that is open already would tell nothing the next time
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)

@@ -22,7 +22,9 @@ Theory of operation
    whatever became of them, so that neither a second try nor another link nor another way lets one overtake.
    A call with several sessions is in the lines of all of them. One that is called away leaves its place to
    whoever is behind it only when those before it are gone.
-8. What is spooled while its session stays says so, also to the next process: there the session stays as well.
+8. What is spooled while its session stays says so, also to the next process: there the session stays as well
+   until the first look tells what it has in the backlog. What it has in the spool does not make it stay: that
+   is sent in order, others go behind it, and what does not fit the backlog would wait for ever.
 """
 
 from __future__ import annotations
@@ -99,17 +101,15 @@ class StayingSessions:
         timers: Timers,
         interval: float,
         is_up: Callable[[str], bool],
-        is_spooled: Callable[[str], bool],
         prefer: Callable[[str, str], object],
     ) -> None:
-        """`is_up`: whether a path goes to the primary; `is_spooled`: whether the spool holds any of it.
-        `prefer` has a path sent to a backlog queue, if none has been chosen for it yet.
+        """`is_up`: whether a path goes to the primary; `prefer` has a path sent to a backlog queue, if none
+        has been chosen for it yet.
         """
         self._look = look
         self._timers = timers
         self._interval = interval
         self._is_up = is_up
-        self._is_spooled = is_spooled
         self._prefer = prefer
         #: The sessions that stay. Sends look at whether there are any.
         self.staying: dict[SessionKey, _Stay] = {}
@@ -201,9 +201,10 @@ class StayingSessions:
 
     def remember(self, path: str, messages: Sequence[Message]) -> None:
         """Rule 8."""
-        for key in _keys(path, messages):
-            self.staying.setdefault(key, _Stay())
-        self._arm(self._interval)
+        if not self._has_adopted:
+            for key in _keys(path, messages):
+                self.staying.setdefault(key, _Stay())
+            self._arm(self._interval)
 
     # -- looks
 
@@ -269,7 +270,7 @@ class StayingSessions:
         for key, stay in list(self.staying.items()):
             if key in picture.counts:
                 self._note_seen(key, stay, picture)
-            elif before.get(key) == stay.redirects and not self._is_spooled(key.path):
+            elif before.get(key) == stay.redirects:
                 del self.staying[key]
                 _release(stay)
 

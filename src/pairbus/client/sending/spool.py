@@ -29,7 +29,7 @@ from pathlib import Path
 
 from pairbus.client.errors import SpoolError, SpoolFullError
 from pairbus.client.state.packing import pack
-from pairbus.client.state.spool_aside import count_damaged, count_refused, keep_refused
+from pairbus.client.state.spool_aside import count_damaged, count_refused, is_refused, keep_refused
 from pairbus.client.state.spool_records import SpoolRecord, framed_size
 from pairbus.client.state.spool_store import Held, LineKey, SpoolStore, adopt_stores
 from pairbus.client.status import SpoolStatus
@@ -53,11 +53,12 @@ class _Entry:
 
     key: LineKey
     record: SpoolRecord
+    held: Held
     error: Exception | None = None
 
-    @property
-    def held(self) -> Held:
-        return Held(self.record.messages, framed_size(self.record))
+    @classmethod
+    def of(cls, key: LineKey, record: SpoolRecord) -> _Entry:
+        return cls(key, record, Held(record.messages, framed_size(record)))
 
 
 class Spool:
@@ -78,7 +79,7 @@ class Spool:
         self._own: SpoolStore | None = None
         self._held: dict[LineKey, Held] = {}
         self._lanes: dict[LineKey, tuple[SpoolLane, asyncio.Task[None]]] = {}
-        self._refused = self._damaged = 0
+        self._refused = self._damaged = self._known_damages = 0
         self._start: tuple[Replay, Timers] | None = None
         self.on_stay: OnStay | None = None
         self._adoption: asyncio.Task[None] | None = None
@@ -100,6 +101,9 @@ class Spool:
 
     def status(self) -> SpoolStatus:
         """A picture of this moment."""
+        found = sum(store.damages for store in self.stores)
+        self._damaged += found - self._known_damages
+        self._known_damages = found
         if self._refused or self._damaged:  # somebody may have dropped them
             self.thread.submit(self._count_aside)
         failures = (lane.failure for lane, _ in self._lanes.values() if lane.failure is not None)
@@ -125,10 +129,10 @@ class Spool:
         is to stay on the backlog, also for the next process.
         """
         packed = pack(messages, scheduled_for=scheduled_for, stays=stays)
-        record = SpoolRecord(path, len(messages), packed)
-        if self._size + framed_size(record) > self._limit:
+        entry = _Entry.of(LineKey.of(path), SpoolRecord(path, len(messages), packed))
+        if self._size + entry.held.size > self._limit:
             raise SpoolFullError(str(self._directory), held=self._size, limit=self._limit)
-        await self._keep(_Entry(LineKey.of(path), record))
+        await self._keep(entry)
 
     def nudge(self) -> None:
         """Something has changed: try again at once."""
@@ -136,23 +140,28 @@ class Spool:
             lane.nudge()
 
     async def _keep(self, entry: _Entry) -> None:
+        if self._is_closed:  # nobody would look after the file
+            raise SpoolError(f"The spool in {self._directory} has been closed.")
         self._count(entry.key, entry.held)  # first, so that calls side by side do not overfill it
-        # Shielded: also what its caller gives up is counted as long as it is on the disk, and no longer.
-        await asyncio.shield(self._commit_entry(entry))
-
-    async def _commit_entry(self, entry: _Entry) -> None:
+        kept = self._commit.begin([entry])
+        # Also what its caller gives up is counted as long as it is on the disk, and no longer.
+        kept.add_done_callback(partial(self._end_entry, entry))
+        error: BaseException | None = None
         try:
-            if self._is_closed:  # nobody would look after the file
-                raise SpoolError(f"The spool in {self._directory} has been closed.")
-            await self._commit.append([entry])
-            if entry.error is not None:
-                raise entry.error
-        except BaseException as error:
-            self.release(entry.key, entry.held)
-            if isinstance(error, PairbusError) or not isinstance(error, Exception):
-                raise
+            await asyncio.shield(kept)
+        except Exception as raised:  # noqa: BLE001 - it is told below, as one of the spool's
+            error = raised
+        error = error or entry.error
+        if isinstance(error, PairbusError):
+            raise error
+        if error is not None:
             raise SpoolError(f"The spool in {self._directory} could not take the message: {error}") from error
-        self._begin_lane(entry.key, at_once=False)
+
+    def _end_entry(self, entry: _Entry, kept: asyncio.Future[None]) -> None:
+        if kept.cancelled() or kept.exception() is not None or entry.error is not None:
+            self.release(entry.key, entry.held)
+        else:
+            self._begin_lane(entry.key, at_once=False)
 
     @property
     def _size(self) -> int:
@@ -248,17 +257,7 @@ class Spool:
     async def refuse(self, name: str, spooled: SpooledMessage, reason: str) -> None:
         """Rule 6."""
         assert spooled.message is not None
-        file = await self.thread.run(
-            keep_refused,
-            self._directory,
-            name,
-            path=spooled.path,
-            message=spooled.message,
-            when=spooled.when,
-            reason=reason,
-            at=self._clock.now(),
-        )
-        self._refused += 1
+        file = await self.thread.run(self._keep_refused, name, spooled, spooled.message, reason)
         told = message_id_of(spooled.message)
         log.error("%s was refused for %s and is kept in %s: %s", told, spooled.path, file, reason)
 
@@ -268,7 +267,7 @@ class Spool:
         packed = pack([spooled.message], scheduled_for=spooled.when, stays=spooled.stays)
         log.warning("%s for %s waits for the primary", message_id_of(spooled.message), spooled.path)
         key = LineKey.of(spooled.path, is_late=True)
-        await self._keep(_Entry(key, SpoolRecord(spooled.path, 1, packed)))
+        await self._keep(_Entry.of(key, SpoolRecord(spooled.path, 1, packed)))
 
     # -- on the thread
 
@@ -283,7 +282,7 @@ class Spool:
                     entry.error = error
 
     def _own_store(self) -> SpoolStore:
-        if self._own is None:
+        if self._own is None or not self._own.is_there:
             self._own = SpoolStore.create(self._directory)
             self.stores.append(self._own)
         return self._own
@@ -299,7 +298,24 @@ class Spool:
                 sums[key] = Held(before.messages + held.messages, before.size + held.size)
         return sums
 
+    def _keep_refused(self, name: str, spooled: SpooledMessage, message: Message, reason: str) -> Path:
+        is_again = is_refused(self._directory, name)
+        file = keep_refused(
+            self._directory,
+            name,
+            path=spooled.path,
+            message=message,
+            when=spooled.when,
+            reason=reason,
+            at=self._clock.now(),
+        )
+        # Here, where they are counted. One that was there already, after a crash or a failed sync, may have
+        # been counted or not.
+        self._refused = count_refused(self._directory) if is_again else self._refused + 1
+        return file
+
     def _count_aside(self) -> None:
+        self._known_damages = sum(store.damages for store in self.stores)
         self._refused, self._damaged = count_refused(self._directory), count_damaged(self._directory)
 
     def _close_stores(self) -> None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from math import inf
+from pathlib import Path
 from typing import Any, Protocol
 
 from azure.core.exceptions import AzureError
@@ -33,6 +34,7 @@ from pairbus.errors import PairbusError
 from pairbus.pairing.errors import MessageTooLargeForBacklog
 from pairbus.pairing.headroom import BATCH_RESERVE, MAX_OVERHEAD
 from pairbus.plumbing.serial_thread import SerialThread
+from pairbus.sdk.failures import describe
 from pairbus.timers import Timers
 
 from .backlog_route import DEFAULT_LIMIT
@@ -99,23 +101,18 @@ class LaneDesk(Protocol):
     @property
     def stores(self) -> Sequence[SpoolStore]:
         """The oldest first."""
-        ...
 
     def is_held(self, key: LineKey) -> bool:
         """Whether there is anything of a line."""
-        ...
 
     def release(self, key: LineKey, held: Held) -> None:
         """So much of a line has been dealt with."""
-        ...
 
     async def refuse(self, name: str, spooled: SpooledMessage, reason: str) -> None:
         """Keep a message that was refused."""
-        ...
 
     async def postpone(self, spooled: SpooledMessage) -> None:
         """Keep a message that waits for the primary."""
-        ...
 
 
 class SpoolLane:
@@ -133,7 +130,7 @@ class SpoolLane:
         self.failure: str | None = None
         self._is_blocked = self._is_over = False
         # How far it has come in a store, and how many messages more that is than has been saved.
-        self._place: tuple[SpoolStore, SpoolCursor] | None = None
+        self._place: tuple[SpoolStore, Path, SpoolCursor] | None = None
         self._dealt = 0
         self._saving: asyncio.Task[None] | None = None
         self._moving: asyncio.Task[None] | None = None
@@ -191,7 +188,7 @@ class SpoolLane:
             while (reading := await self._desk.thread.run(store.read, self._key)) is not None:
                 is_done = await self._send_all(store, reading)
                 if is_done:
-                    self._deal(store, SpoolCursor(reading.end), 0)
+                    self._deal(store, reading.file, SpoolCursor(reading.end), 0)
                 await self.save()
                 if not is_done:
                     return False
@@ -208,7 +205,7 @@ class SpoolLane:
             self._is_blocked = False
             for _ in range(await self._send(store, self._batch(waiting))):
                 done = waiting.popleft()
-                self._deal(store, done.after, done.messages)
+                self._deal(store, done.unsent.file, done.after, done.messages)
             if self._is_blocked or self._is_over:
                 return False
             self.failure = None
@@ -268,20 +265,20 @@ class SpoolLane:
             await self._desk.refuse(name, spooled, str(error))
         else:
             await self._desk.postpone(spooled)
-        self._deal(store, spooled.after, spooled.messages)
+        self._deal(store, spooled.unsent.file, spooled.after, spooled.messages)
         spooled.messages = 0  # whoever waited for it deals with no more than its place
 
     def _fail(self, error: BaseException) -> None:
         self._window, self._is_blocked = 1, True
-        told = str(error) or repr(error)
+        told = describe(error).text or repr(error)
         if self.failure != told:
             log.info("the spool of %s waits: %s", self._key.path, told)
         self.failure = told
 
     # -- how far it has come
 
-    def _deal(self, store: SpoolStore, place: SpoolCursor, messages: int) -> None:
-        self._place = store, place
+    def _deal(self, store: SpoolStore, file: Path, place: SpoolCursor, messages: int) -> None:
+        self._place = store, file, place
         self._dealt += messages
         if self._saving is None:
             self._saving = asyncio.get_running_loop().create_task(self._save())
@@ -289,10 +286,11 @@ class SpoolLane:
     async def _save(self) -> None:
         try:
             while self._place is not None:
-                (store, place), dealt = self._place, self._dealt
+                (store, file, place), dealt = self._place, self._dealt
                 self._place, self._dealt = None, 0
-                held = await self._desk.thread.run(store.settle, self._key, place, dealt)
-                self._desk.release(self._key, held)
+                held = await self._desk.thread.run(store.settle, self._key, file, place, dealt)
+                if held != Held():
+                    self._desk.release(self._key, held)
         except Exception:
             log.exception("it could not be noted what of the spool has been sent")
         finally:

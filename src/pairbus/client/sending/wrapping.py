@@ -6,8 +6,8 @@ What is near the limit is measured; all else is known to fit by the size of its 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -20,8 +20,7 @@ from pairbus.pairing.headroom import BATCH_RESERVE, CERTAIN_ROOM, check_fit, spl
 from .message import Message, body_bytes, data_of, measure, message_id_of, natives_of, wrapped_copy
 
 
-@dataclass(frozen=True, slots=True)
-class WrappedMessage:
+class WrappedMessage(NamedTuple):
     """A wrapped message and what its record says."""
 
     message: AmqpAnnotatedMessage
@@ -29,16 +28,14 @@ class WrappedMessage:
     session_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class WrappedGroup:
+class WrappedGroup(NamedTuple):
     """What is sent together: what the SDK is given, and the messages in it."""
 
     native: AmqpAnnotatedMessage | ServiceBusMessageBatch
     messages: list[WrappedMessage]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wrapping:
+class Wrapping(NamedTuple):
     """How the messages of one call are wrapped for `path`: the largest message and batch, and the time."""
 
     path: str

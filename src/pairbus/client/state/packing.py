@@ -1,7 +1,8 @@
 """Messages as bytes and back, for the spool: what comes back is to the SDK what went in.
 
 The bytes are one AMQP value: a map of the parts of the message. Python's types stand for themselves; those
-that AMQP does not have, and that the SDK takes, are described values.
+that AMQP does not have, and that the SDK takes, are described values. Whoever spools waits for this, so the
+maps of a message are written as they are read, and only what is unusual is looked into first.
 """
 
 from __future__ import annotations
@@ -18,14 +19,21 @@ from azure.servicebus.amqp import (
     AmqpMessageProperties,
 )
 
-from pairbus.amqp.codec import decode, encode
+from pairbus.amqp.decoding import decode_own
+from pairbus.amqp.encoding import encode, encode_into, put_entries, put_fields, put_string
 from pairbus.amqp.types import Described, Symbol
 from pairbus.client.sending.message import Message, raw_of
 from pairbus.errors import PairbusError
 
 _TUPLE, _DATETIME, _DECIMAL = Symbol("tuple"), Symbol("datetime"), Symbol("decimal")
 _PLAIN = {str, bytes, int, bool, float, type(None)}
-_SECTIONS = ("application_properties", "annotations", "delivery_annotations", "footer")
+# The keys of the maps, written once.
+_MESSAGES, _HEADER, _PROPERTIES = map(encode, ("messages", "header", "properties"))
+_NULL = encode(None)
+_KINDS = {kind: encode("kind") + encode(kind.value) + encode("body") for kind in AmqpMessageBodyType}
+_SECTIONS = {
+    name: encode(name) for name in ("application_properties", "annotations", "delivery_annotations", "footer")
+}
 
 
 class UnreadableMessages(PairbusError):
@@ -34,32 +42,66 @@ class UnreadableMessages(PairbusError):
 
 def pack(messages: Sequence[Message], **about: Any) -> bytes:
     """Messages, and what else is to be kept with them, as bytes."""
-    return encode(_packed({"messages": [_parts(raw_of(message)) for message in messages], **about}))
+    packed = bytearray()
+    for message in messages:
+        _put_message(packed, raw_of(message))
+    content = bytearray(_MESSAGES)
+    put_fields(content, len(messages), packed)
+    for name, value in about.items():
+        put_string(content, name)
+        _put(content, value)
+    out = bytearray()
+    put_entries(out, 2 + 2 * len(about), content)
+    return bytes(out)
 
 
 def unpack(data: bytes) -> tuple[list[Message], dict[str, Any]]:
     """The messages, and what was kept with them; UnreadableMessages if these are none."""
     try:
-        about: dict[str, Any] = _unpacked(decode(data)[0])
+        about: dict[str, Any] = _unpacked(decode_own(data))
         return [_message(parts) for parts in about.pop("messages")], about
     except Exception as error:  # whatever is wrong with the bytes
         raise UnreadableMessages(f"these bytes are no messages: {error!r}") from error
 
 
-def _parts(raw: AmqpAnnotatedMessage) -> dict[str, Any]:
-    is_value = raw.body_type is AmqpMessageBodyType.VALUE
-    return {
-        "kind": raw.body_type.value,
-        "body": raw.body if is_value else list(raw.body),
-        "header": None if raw.header is None else _given(raw.header),
-        "properties": None if raw.properties is None else _given(raw.properties),
-        **{name: getattr(raw, name) for name in _SECTIONS},
-    }
+def _put_message(out: bytearray, raw: AmqpAnnotatedMessage) -> None:
+    content = bytearray(_KINDS[raw.body_type])
+    _put(content, raw.body if raw.body_type is AmqpMessageBodyType.VALUE else list(raw.body))
+    content += _HEADER
+    _put_given(content, raw.header)
+    content += _PROPERTIES
+    _put_given(content, raw.properties)
+    for key, value in zip(
+        _SECTIONS.values(),
+        (raw.application_properties, raw.annotations, raw.delivery_annotations, raw.footer),
+        strict=True,
+    ):
+        content += key
+        _put(content, value)
+    put_entries(out, 2 * (4 + len(_SECTIONS)), content)
 
 
-def _given(section: AmqpMessageHeader | AmqpMessageProperties) -> dict[str, Any]:
+def _put_given(out: bytearray, section: AmqpMessageHeader | AmqpMessageProperties | None) -> None:
     """What is set of a section: most of the two dozen fields are not, and are not what takes the time."""
-    return {name: value for name, value in section.items() if value is not None}
+    if section is None:
+        out += _NULL
+        return
+    content, count = bytearray(), 0
+    for name, value in section.__dict__.items():
+        if value is not None and name[:1] != "_":
+            put_string(content, name)
+            _put(content, value)
+            count += 2
+    put_entries(out, count, content)
+
+
+def _put(out: bytearray, value: Any) -> None:
+    if value is None:
+        out += _NULL
+    elif type(value) is str:
+        put_string(out, value)
+    else:
+        encode_into(out, _packed(value))
 
 
 def _message(parts: dict[str, Any]) -> AmqpAnnotatedMessage:

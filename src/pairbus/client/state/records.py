@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as quote
 from pathlib import Path
 from typing import Protocol
 
 from pairbus.clock import Clock
-from pairbus.ledger.segment import MAX_AGE, SegmentWriter, adopt_segments, encode_row
+from pairbus.ledger.segment import MAX_AGE, SegmentWriter, adopt_segments
 from pairbus.ledger.segment_log import SegmentLog
 from pairbus.options import RecordsSync
-from pairbus.plumbing.files import FileLock, make_directory
 
 #: The kind of segment that holds redirect records.
 KIND = "redirects"
@@ -42,30 +42,21 @@ class RedirectRecord:
     outcome: str | None = None
 
 
-def lock_of_writer(directory: Path, writer: str) -> Path:
-    """Locked while that writer lives, if its records are shipped."""
-    return directory / f".{KIND}-{writer}.lock"
-
-
 class Records(Protocol):
     """Where redirect records are kept."""
 
     @property
     def lost(self) -> int:
         """How many could not be written."""
-        ...
 
     def begin(self) -> None:
         """Leave a sign that records are kept, so that none differ from nothing that was redirected."""
-        ...
 
     async def append(self, rows: Sequence[RedirectRecord]) -> None:
         """Keep these; the end of the process cannot lose them when this returns."""
-        ...
 
     async def close(self) -> None:
         """Close the open segment."""
-        ...
 
 
 class NoRecords:
@@ -100,14 +91,18 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
         max_age: float = MAX_AGE,
         is_shipped: bool = False,
     ) -> None:
-        """Does no I/O. `is_shipped`: a lock tells whoever ships them that this writer lives."""
+        """Does no I/O."""
         self._disk = SegmentWriter(
-            directory, KIND, max_age=max_age, clock=clock, encode=_encode, is_chained=True
+            directory,
+            KIND,
+            max_age=max_age,
+            clock=clock,
+            encode=_encode,
+            is_chained=True,
+            is_shipped=is_shipped,
         )
         super().__init__(self._disk, is_synced=sync == "always")
         self._has_adopted = False
-        self._is_shipped = is_shipped
-        self._life: FileLock | None = None
 
     @property
     def lost(self) -> int:
@@ -120,30 +115,11 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
             await super().close()
         except OSError as error:
             log.warning("cannot close a segment of redirect records: %s", error)
-        life, self._life = self._life, None
-        if life is not None:
-            life.release()
 
     # -- on the thread
 
-    def _begin(self) -> None:
-        self._show_life()
-        super()._begin()
-
-    def _show_life(self) -> None:
-        """Before there is a head, or it would be taken for that of a dead one."""
-        writer = self._disk.writer
-        if not self._is_shipped or self._life is not None or writer is None:
-            return
-        try:
-            make_directory(self._disk.directory, follows=True)
-            self._life = FileLock.take(lock_of_writer(self._disk.directory, writer))
-        except OSError as error:
-            log.warning("cannot lock the chain of redirect records: %s", error)
-
     def _write(self, rows: list[RedirectRecord]) -> None:
         try:
-            self._show_life()
             if not self._has_adopted:
                 self._adopt()
             super()._write(rows)
@@ -163,14 +139,10 @@ class SegmentRecords(SegmentLog[RedirectRecord]):
 
 
 def _encode(row: RedirectRecord) -> bytes:
-    # By hand, since each send has one: `asdict` looks for fields and copies what it finds.
-    return encode_row(
-        {
-            "message_id": row.message_id,
-            "path": row.path,
-            "session_id": row.session_id,
-            "queue": row.queue,
-            "at": row.at,
-            "outcome": row.outcome,
-        }
-    )
+    # By hand, since each send has one: a third of the general encoder's time.
+    session = "null" if row.session_id is None else quote(row.session_id)
+    outcome = "null" if row.outcome is None else quote(row.outcome)
+    return (
+        f'{{"message_id":{quote(row.message_id)},"path":{quote(row.path)},"session_id":{session}'
+        f',"queue":{quote(row.queue)},"at":{float(row.at)!r},"outcome":{outcome}}}\n'
+    ).encode("ascii")

@@ -2,12 +2,12 @@
 
 1. No send waits for it. Records and ledger are written to segments of the `state_dir` as ever. A thread puts
    those that are closed, each as one object with the name that it has, and removes them here.
-2. Heads are read first and put last: what a head tells of is then there. Where a segment is just being closed
-   that its head tells of already, all of that writer is left to the next round. Of one that runs, the head is
-   told anew now and then, though nothing was written, so that its silence says that it has died; see
-   `SILENCE` in `ledger.chain`.
+2. Heads are read first and put last: what a head tells of is then there. Before the first segment of a writer
+   it is told that there is one. Where a segment is just being closed that its head tells of already, all of
+   that writer is left to the next round. Of one that runs, the head is told anew now and then, though nothing
+   was written, so that its silence says that it has died; see `SILENCE` in `ledger.chain`.
 3. Whoever has the state directory next adopts what a dead process left open, ships it, and tells the end of
-   its chain. That a writer of redirect records runs is known by a lock, which ends with it.
+   its chain. That a writer runs is known by a lock, which ends with it.
 4. A put that fails is made again with the next round, from the same segment. Nothing is removed before that.
    One that was left behind without an answer is waited for first: it would empty what is there by then.
 5. A file, `.shipped`, says where the records have gone to: beside it, those that are here are not all.
@@ -17,23 +17,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pairbus.client.status import ShippingStatus
 from pairbus.clock import Clock
-from pairbus.ledger.chain import ChainHead, is_told_by, read_heads, writer_of
+from pairbus.ledger.chain import ChainHead, HeadFile, is_of_head, is_told_by, read_heads, writer_of
 from pairbus.ledger.operations import KIND as OPERATIONS
 from pairbus.ledger.receipts import KIND as RECEIPTS
-from pairbus.ledger.segment import adopt_segments, closed_segments, open_segments
+from pairbus.ledger.segment import adopt_segments, closed_segments, lock_of_writer, open_segments
 from pairbus.ledger.shipped import mark_shipped
 from pairbus.plumbing.files import hold_alone
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store, put_anew
 
 from .records import KIND as REDIRECTS
-from .records import lock_of_writer
 
 log = logging.getLogger(__name__)
 #: So often there is a round; segments are closed as often.
@@ -48,6 +48,13 @@ _FORGOTTEN = 900.0
 _LAST_ROUND = 10.0
 
 
+class _Told(NamedTuple):
+    """A head that was put, and under which name."""
+
+    head: ChainHead
+    object_name: str
+
+
 class RecordShipper:
     """Ships the records of a directory, on a thread."""
 
@@ -57,19 +64,17 @@ class RecordShipper:
         place: RecordPlace,
         *,
         clock: Clock,
-        every: float = SHIP_EVERY,
         on_round: Callable[[ShippingStatus], None] = lambda status: None,
     ) -> None:
         """Does no I/O. `on_round` is called on the thread."""
         self._directory = directory
         self._place = place
         self._clock = clock
-        self._every = every
         self._on_round = on_round
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
-        # By the name of each head: what was put, and under which name.
-        self._told: dict[str, tuple[ChainHead, str]] = {}
+        # By the name of each head.
+        self._told: dict[str, _Told] = {}
         self._up_to = clock.now()
         self._waiting = 0
         self._shipped = 0
@@ -100,7 +105,7 @@ class RecordShipper:
     # -- on the thread
 
     def _run(self) -> None:
-        while not self._ending.wait(self._every):
+        while not self._ending.wait(SHIP_EVERY):
             self.ship()
         self.ship()
 
@@ -141,6 +146,7 @@ class RecordShipper:
         ]
         self._waiting = len(segments)
         store = open_store(self._place)
+        self._introduce(heads, {writer_of(path.name) for path in segments})
         for path in segments:
             put_anew(store, path.name, path.read_bytes())  # rule 4
             path.unlink()
@@ -148,33 +154,60 @@ class RecordShipper:
             self._shipped += 1
         for kind, (path, head) in heads:
             if head is not None and head.writer not in closing:
-                self._tell(kind, path, replace(head, is_open=False) if path in dead else head, now)
+                told = replace(head, is_open=False) if path in dead else head
+                self._tell(kind, path, told, now, is_idle=head.is_idle)
 
     def _is_dead(self, kind: str, head: ChainHead, now: float) -> bool:
         """Rule 3. Asked before segments are listed: what it had written is among them then."""
         if not head.is_open or head.is_adopted:
             return False
-        lock = lock_of_writer(self._directory, head.writer)
-        if kind == REDIRECTS and lock.exists():
+        lock = lock_of_writer(self._directory, kind, head.writer)
+        if lock.exists():
             with hold_alone(lock, create=False) as held:
                 return held is not None
         return now - head.at > _FORGOTTEN
 
-    def _tell(self, kind: str, path: Path, head: ChainHead, now: float) -> None:
-        name = head.name(kind)
-        known = self._told.get(name)
-        if known is not None and replace(known[0], at=head.at) == head:
+    def _introduce(self, heads: Sequence[tuple[str, HeadFile]], writers: set[str | None]) -> None:
+        """Tell that there are these writers, of whom nothing was told yet."""
+        for kind, (_, head) in heads:
+            if head is None or head.is_adopted or head.writer not in writers or head.name(kind) in self._told:
+                continue
+            if isinstance(self._place, StoreUri) or head.name(kind) not in open_store(self._place).list(kind):
+                self._put(kind, head.as_beginning())
+
+    def _tell(self, kind: str, path: Path, head: ChainHead, now: float, *, is_idle: bool) -> None:
+        known = self._told.get(head.name(kind))
+        if known is not None and replace(known.head, at=head.at) == replace(head, is_shipped=True):
             beat = _BEAT if head.commits else _IDLE_BEAT
-            if not head.is_open or now - known[0].at < beat:
+            if not head.is_open or now - known.head.at < beat:
                 return
-        if head.is_open:
-            head = replace(head, at=max(head.at, now))
-        told = head.object_name(kind) if isinstance(self._place, StoreUri) else name
-        store = open_store(self._place)
-        put_anew(store, told, head.to_bytes())
-        if known is not None and known[1] != told:
-            store.delete(known[1])
-        self._told[name] = head, told
-        if not head.is_open or head.is_adopted:  # nothing more will be said of it
+        is_last = head.is_adopted or not head.is_open
+        if not (is_last and known is None and head.commits and not self._is_known(kind, head.writer)):
+            self._put(kind, replace(head, at=max(head.at, now)) if head.is_open else head, is_idle=is_idle)
+        if is_last:  # nothing more will be said of it
             path.unlink(missing_ok=True)
-            lock_of_writer(self._directory, head.writer).unlink(missing_ok=True)
+        if not head.is_open:
+            lock_of_writer(self._directory, kind, head.writer).unlink(missing_ok=True)
+
+    def _is_known(self, kind: str, writer: str) -> bool:
+        """Whether there is anything of a writer. If not, its last word was put before, by a process that did
+        not hear of it, and all of it is in a table by now.
+        """
+        return any(f"-{writer}" in name for name in open_store(self._place).list(kind))
+
+    def _put(self, kind: str, head: ChainHead, *, is_idle: bool = False) -> None:
+        """Put a head in the place of what was told before, by earlier processes too if it is the last word.
+        Those who end and have written nothing leave one sign together.
+        """
+        store, name = open_store(self._place), head.name(kind)
+        known = self._told.get(name)
+        head = replace(head, is_shipped=True)
+        told = head.as_nobody() if is_idle else head
+        object_name = told.object_name(kind) if isinstance(self._place, StoreUri) else told.name(kind)
+        put_anew(store, object_name, told.to_bytes())
+        before = {known.object_name} if known is not None else set()
+        if not head.is_open and (is_idle or known is None):
+            before = {one for one in store.list(kind) if is_of_head(one, name)}
+        for one in before - {object_name}:
+            store.delete(one)
+        self._told[name] = _Told(head, object_name)

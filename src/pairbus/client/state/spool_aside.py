@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -90,7 +90,16 @@ def keep_refused(
 ) -> Path:
     """Keep a message that was refused; it is on the disk when this returns."""
     packed = pack([message], scheduled_for=when, reason=reason, refused_at=at)
-    return _keep(spool / _REFUSED / f"{name}.spool", framed(SpoolRecord(path, 1, packed)))
+    return _keep(_refused_file(spool, name), framed(SpoolRecord(path, 1, packed)))
+
+
+def is_refused(spool: Path, name: str) -> bool:
+    """Whether a message of this name is kept already: a process that is gone may have been that far."""
+    return _refused_file(spool, name).exists()
+
+
+def _refused_file(spool: Path, name: str) -> Path:
+    return spool / _REFUSED / f"{name}.spool"
 
 
 def keep_damaged(spool: Path, name: str, data: bytes) -> Path:
@@ -123,6 +132,12 @@ def list_damaged(state_dir: Path) -> list[DamagedBytes]:
         for file in sorted(files)
         if file.exists()
     ]
+
+
+def messages_in(damaged: Iterable[DamagedBytes]) -> int:
+    """How many messages lie in records that are whole but cannot be read; nobody can tell of the rest."""
+    pieces = (piece for one in damaged for piece in pieces_of(one.file.read_bytes()))
+    return sum(piece.record.messages for piece in pieces if piece.record is not None)
 
 
 def discard(aside: RefusedMessage | DamagedBytes) -> None:

@@ -82,6 +82,7 @@ class Held(NamedTuple):
 class Unsent(NamedTuple):
     """A record with its place in its file; `sent` of its messages have been dealt with."""
 
+    file: Path
     begin: int
     end: int
     record: SpoolRecord
@@ -91,6 +92,7 @@ class Unsent(NamedTuple):
 class Reading(NamedTuple):
     """What a file has that has not been dealt with, and where the file ended when it was read."""
 
+    file: Path
     unsent: list[Unsent]
     end: int
 
@@ -142,6 +144,8 @@ class SpoolStore:
         self._lock = lock
         self._lines: dict[LineKey, _Line] = {}
         self._next_line = 0
+        #: How many damaged parts were put aside, rule 3.
+        self.damages = 0
 
     @classmethod
     def create(cls, parent: Path) -> SpoolStore:
@@ -156,6 +160,11 @@ class SpoolStore:
                 if lock is not None:
                     return cls(directory, lock)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether its directory is: somebody may have removed it."""
+        return self.directory.is_dir()
+
     def lines(self) -> dict[LineKey, Held]:
         """The lines that it has, and what each holds."""
         return {key: _sum(file.held for file in line.files) for key, line in self._lines.items()}
@@ -163,13 +172,13 @@ class SpoolStore:
     def append(self, key: LineKey, records: list[SpoolRecord]) -> None:
         """Keep records of a line; they are on the disk when this returns."""
         line = self._lines.get(key) or _Line(self._next_line)
-        file = line.files[-1] if line.files and line.files[-1].size < _FILE_BYTES else None
-        if file is None:
-            file = _File(self._new_file(line, key))
         data = b"".join(map(framed, records))
-        _write(file.path, data, at=file.size)
-        if not line.files or line.files[-1] is not file:
-            sync_directory(self.directory)
+        if line.files and line.files[-1].size < _FILE_BYTES:
+            file = line.files[-1]
+            _write(file.path, data, at=file.size)
+        else:
+            file = _File(self._new_file(line, key))
+            self._write_first(file.path, data)
             line.files.append(file)
             line.next_file += 1
         file.size += len(data)
@@ -177,6 +186,16 @@ class SpoolStore:
         if key not in self._lines:
             self._lines[key] = line
             self._next_line += 1
+
+    def _write_first(self, path: Path, data: bytes) -> None:
+        """Begin a file; one that cannot be begun is not there, or a full disk would be filled with them."""
+        try:
+            _write(path, data, at=0)
+            sync_directory(self.directory)
+        except OSError:
+            with suppress(OSError):  # the first error is the one to tell
+                path.unlink()
+            raise
 
     def _new_file(self, line: _Line, key: LineKey) -> Path:
         prefix = _LATE if key.is_late else ""
@@ -214,16 +233,26 @@ class SpoolStore:
         if line is None:
             return None
         file = line.files[0]
-        data = file.path.read_bytes()
+        data = self._content(file)
+        return Reading(file.path, self._unsent(file, data[: file.size]), file.size)
+
+    def _content(self, file: _File) -> bytes:
+        try:
+            data = file.path.read_bytes()
+        except FileNotFoundError:  # what is behind it must not wait for what will never come back
+            log.error("%s has been removed by somebody, with %d messages", file.path, file.messages)
+            return b""
         if len(data) < file.size:
             log.error("%s has been cut off: %d bytes are missing", file.path, file.size - len(data))
-        return Reading(self._unsent(file, data[: file.size]), file.size)
+        return data
 
-    def settle(self, key: LineKey, place: SpoolCursor, messages: int) -> Held:
-        """The first file of a line has been dealt with up to a place, which is so many messages more; what is
-        not held any more.
+    def settle(self, key: LineKey, path: Path, place: SpoolCursor, messages: int) -> Held:
+        """A file of a line has been dealt with up to a place, which is so many messages more; what is not
+        held any more. That is nothing if the file was done with before.
         """
-        line = self._lines[key]
+        line = self._lines.get(key)
+        if line is None or line.files[0].path != path:
+            return Held()
         file = line.files[0]
         before = file.held
         file.place = place
@@ -254,7 +283,7 @@ class SpoolStore:
     def close(self) -> None:
         """Let go of the directory, and remove it if nothing is in it any more."""
         try:
-            if all(path.name == _LOCK for path in self.directory.iterdir()):
+            if self.is_there and all(path.name == _LOCK for path in self.directory.iterdir()):
                 (self.directory / _LOCK).unlink(missing_ok=True)
                 self.directory.rmdir()
         finally:
@@ -270,7 +299,7 @@ class SpoolStore:
                 self._keep_damage(file, begin, data[begin : piece.end])
             else:
                 sent = file.place.messages if piece.begin == file.place.offset else 0
-                found.append(Unsent(piece.begin, piece.end, piece.record, sent))
+                found.append(Unsent(file.path, piece.begin, piece.end, piece.record, sent))
         return found
 
     def _keep_damage(self, file: _File, begin: int, data: bytes) -> None:
@@ -286,6 +315,7 @@ class SpoolStore:
             kept,
         )
         file.told.add(begin)
+        self.damages += 1
 
     # -- after a crash
 
@@ -421,7 +451,9 @@ def _write(path: Path, data: bytes, *, at: int) -> None:
     """Write at a place, and have it on the disk; what a failure leaves there is cut off."""
     descriptor = open_file(path, os.O_WRONLY | os.O_CREAT, SECRET)
     try:
-        os.ftruncate(descriptor, at)
+        # Only what is there, for a file system has work with it though nothing changes.
+        if os.fstat(descriptor).st_size != at:
+            os.ftruncate(descriptor, at)
         os.lseek(descriptor, at, os.SEEK_SET)
         write_all(descriptor, data)
         os.fsync(descriptor)

@@ -12,8 +12,9 @@ import itertools
 import json
 import logging
 import os
+import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from pairbus.clock import Clock, SystemClock
 from pairbus.options import StateChange
 from pairbus.plumbing.files import make_directory, publish
 from pairbus.plumbing.json_text import parse_json
+from pairbus.plumbing.tasks import wait_at_most
 
 if TYPE_CHECKING:
     from pairbus.backlog.provisioner import ProvisioningReport
@@ -40,6 +42,10 @@ _PATIENCE = 3
 _CLOSE_WAIT = 1.0
 # Files of version 0.1.0 do not say theirs, and are read the same.
 _FORMAT = 1
+# An escape of JSON: a pair of surrogates, which is a character; a lone one, which is none; any other.
+_ESCAPE = re.compile(r"\\(?:ud[89ab]\w\w\\ud[c-f]\w\w|(ud[89a-f][0-9a-f]{2})|.)", re.IGNORECASE)
+# Names that a line has room for.
+_MOST_NAMES = 3
 
 
 class StatusFile(Observer):
@@ -123,9 +129,7 @@ class StatusFile(Observer):
             self._writing = asyncio.get_running_loop().run_in_executor(None, self._write, text)
             await asyncio.shield(self._writing)
             await asyncio.sleep(min(_LEAST_PAUSE, self._interval))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._interval):
-                    await self._changed.wait()
+            await wait_at_most(self._changed, self._interval)
 
     def _picture(self) -> str:
         return json.dumps(
@@ -182,11 +186,19 @@ def read_status_files(directory: Path, *, now: float) -> list[ClientPicture]:
     return sorted(pictures, key=lambda picture: (picture.is_stale, -picture.written_at, picture.pid))
 
 
-def unreadable_status_files(directory: Path) -> list[Path]:
-    """Status files that are there and cannot be read: damaged, or of a newer version."""
+def unreadable_status_files(directory: Path) -> list[str]:
+    """Names of status files that are there and cannot be read: damaged, no files, or of a newer version."""
     return [
-        path for path in sorted(directory.glob("*.json")) if not _read_picture(path, 0.0) and path.exists()
+        path.name.encode("utf-8", "backslashreplace").decode()
+        for path in sorted(directory.glob("*.json"))
+        if not _read_picture(path, 0.0) and path.exists()
     ]
+
+
+def describe_unreadable(names: Sequence[str]) -> str:
+    """Which status files cannot be read, in a sentence."""
+    shown = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
+    return f"{len(names)} status {'file' if len(names) == 1 else 'files'} cannot be read: {shown}"
 
 
 def _aged(status: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -196,9 +208,17 @@ def _aged(status: dict[str, Any], seconds: float) -> dict[str, Any]:
     return status
 
 
+def _as_text(escape: re.Match[str]) -> str:
+    return f"\\\\{escape[1]}" if escape[1] else escape[0]
+
+
 def _read_picture(path: Path, now: float) -> ClientPicture | None:
     try:
-        found = parse_json(path.read_text(encoding="utf-8"))
+        if not path.is_file():  # a pipe would be waited for
+            return None
+        # What an application calls its entities may be no text: its escapes are shown, for pages and
+        # terminals take nothing else.
+        found = parse_json(_ESCAPE.sub(_as_text, path.read_text(encoding="utf-8")))
         if int(found.get("format", _FORMAT)) > _FORMAT:
             log.error("%s was written by a newer version of Pairbus, which alone can read it", path)
             return None

@@ -1,0 +1,28 @@
+"""Tasks and events of asyncio, as all who wait for them or end them need it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, but not longer than this; whether it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
+async def cancel_all(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks, and wait until all have ended, however they do."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def look_away(task: asyncio.Future[Any]) -> None:
+    """Retrieve the outcome of a task that nobody awaits, so that asyncio does not log it."""
+    with suppress(asyncio.CancelledError):
+        task.exception()
