@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 UNIT_BYTES = 64 * 1024
+#: Of a ping on the wire: each is as long as the others.
+PING_BYTES = 156
 #: Stands for the entity where an operation concerns none: no entity can have this name.
 NAMESPACE = "$namespace"
 

@@ -5,6 +5,7 @@
 2. The value of a stage is its name in the ledger.
 3. Who does an operation, and of which kind it is, tell what it is for, where the role has one stage of this
    kind; where it has several, whoever records it knows.
+4. A stage is done at one side, and what it carries goes one way: so it tells of bytes where they went.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Literal, Self, get_args
 
-#: Who does what is recorded: a client, the pump of a syphon, whoever keeps the lease of one, or a client that
-#: tells others of its fleet.
+#: Who does what is recorded: a client, the pump of a syphon, the keeper of its lease, which looks for its
+#: queues too, or a client that tells others of its fleet.
 Role = Literal["client", "pump", "lease", "fleet"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 #: At which side an operation is done, and which way goes what it carries: into the namespace or out of it.
-Region = Literal["primary", "secondary", "either"]
+Region = Literal["primary", "secondary"]
 Direction = Literal["in", "out"]
 
 _SENDS = frozenset({"send", "send_refused"})
@@ -91,7 +92,13 @@ class Stage(StrEnum):
     LEASE = "lease", _Traits(
         words="lease of the syphon", look=StageLook.OVERHEAD, region="secondary", direction="in",
         meaning="renewals of the lock by which one syphon works on a pair at a time, and who has it",
-        by_lease=frozenset({"management", "empty_receive", "delivery"}) | _SENDS | _SETTLEMENTS,
+        by_lease=frozenset({"management", "empty_receive"}) | _SENDS | _SETTLEMENTS,
+    )
+    LEASE_RECEIVE = "lease_receive", _Traits(
+        words="receive from the lease",
+        look=StageLook.OVERHEAD, region="secondary", direction="out",
+        meaning="what earlier holders said of themselves, which the next one removes",
+        by_lease=frozenset({"delivery"}), is_estimated=False,
     )
     BACKLOG_SEND = "backlog_send", _Traits(
         words="send to the backlog", look=StageLook.BACKLOG, region="secondary", direction="in",
@@ -114,13 +121,23 @@ class Stage(StrEnum):
     WORD = "word", _Traits(
         words="word that an entity is back", look=StageLook.PINGS, region="secondary", direction="in",
         meaning="what clients of a fleet tell each other, of which one pings",
-        by_fleet=frozenset({"delivery", "empty_receive"}) | _SENDS,
+        by_fleet=_SENDS,
+    )
+    WORD_RECEIVE = "word_receive", _Traits(
+        words="receive word of the fleet",
+        look=StageLook.PINGS, region="secondary", direction="out",
+        meaning="what another client of the fleet has told",
+        by_fleet=frozenset({"delivery", "empty_receive"}),
+    )
+    SCHEDULE = "schedule", _Traits(
+        words="schedule at the primary", look=StageLook.NORMAL, region="primary", direction="in",
+        meaning="scheduling and cancelling", by_client=frozenset({"management"}), is_estimated=False,
     )
     MANAGEMENT = "management", _Traits(
-        words="requests of client and syphon", look=StageLook.OVERHEAD, region="either", direction="in",
-        meaning="scheduling and cancelling; peeks and renewed locks; looking for backlog queues and "
-        "making them",
+        words="requests about the backlog", look=StageLook.OVERHEAD, region="secondary", direction="in",
+        meaning="peeks and renewed locks; looking for backlog queues and making them",
         by_client=frozenset({"management", "admin"}), by_pump=frozenset({"management"}),
+        by_lease=frozenset({"admin"}),
     )
     # fmt: on
 
@@ -148,10 +165,14 @@ class Stage(StrEnum):
         return kinds
 
 
-def stages_by_kind(role: Role) -> dict[str, Stage]:
-    """What an operation of a role is for, by its kind; without the kinds that more than one stage has."""
+def stages_by_kind(role: Role, *, region: Region | None = None) -> dict[str, Stage]:
+    """What an operation of a role is for, by its kind, at one side or at both; without the kinds that more
+    than one stage has.
+    """
     found: dict[str, list[Stage]] = {}
     for stage in Stage:
+        if region not in (None, stage.traits.region):
+            continue
         for kind in stage.kinds_of(role):
             found.setdefault(kind, []).append(stage)
     return {kind: stages[0] for kind, stages in found.items() if len(stages) == 1}

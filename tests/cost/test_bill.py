@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.cost import BillTerms, System, default_sheet, make_bill
-from pairbus.cost.bill import Bill
+from pairbus.cost.bill import Bill, BillTerms, make_bill
 from pairbus.cost.outages import Outage, OutageBook, merge_outages
 from pairbus.cost.report import Share, forecast_stages, report_of, step_for, summarize
+from pairbus.cost.sheet import default_sheet
+from pairbus.cost.system import System
 from pairbus.cost.tiers import PriceStep, Tiers
 from pairbus.ledger.operations import Operation, OutageSpan
 from pairbus.stages import Stage
@@ -197,7 +198,7 @@ def test_a_forecast_is_for_the_days_that_have_records() -> None:
     assert [(row.stage, row.expected, row.billed) for row in rows] == [
         (Stage.IDLE, 2 * 960, 2000),
         (Stage.LEASE, 2 * 2880, 0),
-        (Stage.MANAGEMENT, 2 * 960, 0),
+        (Stage.MANAGEMENT, 2 * (960 + 44 * 24), 0),
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pairbus.cli.cost import estimate_command
 from pairbus.cli.main import main
-from pairbus.cost import System
+from pairbus.cost.system import System
 
 OURS = Path(__file__).parents[2] / "src" / "pairbus" / "cost" / "prices.toml"
 CONFIG = """
@@ -127,7 +127,7 @@ def test_a_sheet_that_cannot_be_used_is_told_with_its_file(
 def test_a_mistake_ends_with_2_and_says_how_to_mend_it(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "--pairs", "0")
     assert code == 2
-    assert "1 and up" in err
+    assert "1 to 1,000,000,000" in err
 
 
 def test_every_field_of_a_system_is_an_option() -> None:

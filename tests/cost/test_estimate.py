@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.cost import System, default_sheet, estimate
-from pairbus.cost.estimate import Estimate
+from pairbus.cost.estimate import Estimate, estimate
+from pairbus.cost.sheet import default_sheet
+from pairbus.cost.system import System
 from pairbus.cost.tiers import PriceStep, Tiers
 from pairbus.metering import units
 from pairbus.stages import Stage

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.cost import System, default_sheet, estimate
+from pairbus.cost.estimate import estimate
+from pairbus.cost.sheet import default_sheet
+from pairbus.cost.system import System
 
 FILES = sorted((Path(__file__).parent / "golden").glob("*.toml"))
 

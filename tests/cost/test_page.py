@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
 
-from pairbus.cost import System
 from pairbus.cost.bill import make_bill
 from pairbus.cost.outages import merge_outages
 from pairbus.cost.page import render_page
 from pairbus.cost.report import Report, report_of
+from pairbus.cost.system import System
 from pairbus.ledger.operations import Gap, OutageSpan
 from pairbus.stages import Stage
 
@@ -122,3 +123,13 @@ def test_slots_tell_what_was_billed_in_them_and_what_is_not_recorded_is_not_draw
         "2026-11-12 12:10: through the backlog 500",
         "2026-11-12 12:11: pings 1",
     ]
+
+
+def test_entities_of_several_pairs_are_told_apart(report: Report) -> None:
+    share = report.by_entity[0]
+    others = [replace(share, pair=pair) for pair in ("contoso", "fabrikam")]
+    pairs = [replace(share, name=pair) for pair in ("contoso", "fabrikam")]
+    page = render_page(replace(report, by_entity=others, by_pair=pairs), now=NOON)
+    for pair in ("contoso", "fabrikam"):
+        assert f"{pair}: {escape(share.name)}" in page
+    assert ": orders" not in render_page(replace(report, by_pair=pairs[:1]), now=NOON)

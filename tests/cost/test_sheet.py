@@ -7,7 +7,8 @@ from importlib import resources
 
 import pytest
 
-from pairbus.cost import System, default_sheet, parse_sheet, parse_system
+from pairbus.cost.sheet import default_sheet, parse_sheet
+from pairbus.cost.system import System, parse_system
 from pairbus.errors import ConfigurationError
 
 TEXT = resources.files("pairbus.cost").joinpath("prices.toml").read_text(encoding="utf-8")
@@ -56,13 +57,13 @@ def test_a_system_is_described_by_the_names_of_its_fields() -> None:
     ("text", "complaint"),
     [
         ("speed = 9", "'speed' is not known; there are: pairs, entities"),
-        ("pairs = 0", "pairs of namespaces\\) is 1 and up, not 0"),
+        ("pairs = 0", "pairs of namespaces\\) is 1 to 1,000,000,000, not 0"),
         ("days = 40", "is 1 to 31, not 40"),
         ("rate = 'fast'", "not 'fast'"),
         ("batch_billing = 'somehow'", "per_message or per_batch"),
-        ("connections = 'many'", "is 0 and up, not 'many'"),
+        ("connections = 'many'", "is 0 to 1,000,000,000, not 'many'"),
         ("same_region = 1", "is False or True, not 1"),
-        ("rate = inf", "is 0 and up, not inf"),
+        ("rate = inf", "is 0 to 1,000,000,000, not inf"),
         ("pairs = ", "is not TOML"),
     ],
 )

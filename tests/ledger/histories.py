@@ -287,7 +287,12 @@ class PlainVerdict(NamedTuple):
 
 
 def judge(
-    directory: Path, waiting: Sequence[Copy], dead: Sequence[Copy], table: JsonTable = _JSON
+    directory: Path,
+    waiting: Sequence[Copy],
+    dead: Sequence[Copy],
+    table: JsonTable = _JSON,
+    *,
+    since: float = 0.0,
 ) -> PlainVerdict:
     """As `verify` does it."""
     gaps: list[str] = []
@@ -299,7 +304,7 @@ def judge(
         read = [*files.opened.values(), *map(read_segment, files.closed)]
         gaps += [f"{one.bad} lines of {kind} cannot be read" for one in read if one.bad]
         rows[kind] = [row for one in read for row in one.rows] + table.read_all(files.table)
-    counts = _count(rows, waiting, dead)
+    counts = count_keys(rows, waiting, dead, since=since)
     return PlainVerdict(
         redirected=sum(count.redirected for count in counts),
         lost=sum(reckon(count).lost for count in counts),
@@ -308,11 +313,16 @@ def judge(
     )
 
 
-def _count(rows: dict[str, list[Row]], waiting: Iterable[Copy], dead: Iterable[Copy]) -> list[KeyCounts]:
+def count_keys(
+    rows: dict[str, list[Row]], waiting: Iterable[Copy], dead: Iterable[Copy], *, since: float = 0.0
+) -> list[KeyCounts]:
     redirected, unsure = Counter[Key](), Counter[Key]()
+    first: dict[Key, float] = {}
     for row in rows[REDIRECTS]:
-        if {"queue", "path", "message_id"} <= row.keys():
+        is_whole = {"queue", "path", "message_id"} <= row.keys() and isinstance(row.get("at"), float)
+        if is_whole and row["at"] >= since:
             key = Key(str(row["queue"]).partition("/")[0], row["path"], row["message_id"])
+            first[key] = min(row["at"], first.get(key, row["at"]))
             (unsure if row.get("outcome") == UNKNOWN else redirected)[key] += 1
     signs: dict[tuple[Key, str], dict[str, int]] = defaultdict(
         lambda: {"has_arrived": 0, "lies_dead": 0, "lies_waiting": 0}
@@ -330,7 +340,12 @@ def _count(rows: dict[str, list[Row]], waiting: Iterable[Copy], dead: Iterable[C
         for copy in copies:
             signs[copy.key, copy.name][sign] = 1
     delivered, buried, left, echoed = Counter[Key](), Counter[Key](), Counter[Key](), Counter[Key]()
+    bygone = Counter[Key]()
     for (key, name), shown in signs.items():
+        came = float(name.rpartition(":")[2]) / 1000
+        if came < since and first.get(key, came + 61.0) - came > 60.0:
+            bygone[key] += 1
+            continue
         if (key, name) in buried_once and shown["has_arrived"] and not shown["lies_dead"]:
             echoed[key] += 1
         place = place_copy(**shown)
@@ -346,6 +361,7 @@ def _count(rows: dict[str, list[Row]], waiting: Iterable[Copy], dead: Iterable[C
             dead_lettered=buried[key],
             waiting=left[key],
             echoed=echoed[key],
+            bygone=bygone[key],
         )
         for key in sorted(keys)
     ]

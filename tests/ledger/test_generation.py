@@ -48,6 +48,18 @@ def test_many_writers_become_few_files(tmp_path: Path) -> None:
     assert put_together(tmp_path).table == tmp_path / "receipts-000005.parquet"
 
 
+def test_a_pump_that_has_nothing_to_tell_ends_after_a_compaction_without_a_trace(tmp_path: Path) -> None:
+    idle = SegmentWriter(tmp_path, KIND, is_chained=True)
+    idle.begin()
+    keep(tmp_path, 1)
+    put_together(tmp_path)
+    idle.close(ends=True)
+    assert gaps(tmp_path) == []
+    keep(tmp_path, 2)
+    put_together(tmp_path)
+    assert gaps(tmp_path) == []
+
+
 def test_a_table_that_is_gone_is_told_for_ever(tmp_path: Path) -> None:
     keep(tmp_path, 1)
     table = put_together(tmp_path).table

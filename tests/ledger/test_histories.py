@@ -17,10 +17,12 @@ import pytest
 from pairbus.client.state.records import KIND as REDIRECTS
 from pairbus.errors import PairbusError
 from pairbus.ledger.chain import read_heads
+from pairbus.ledger.generation import newest_table
 from pairbus.ledger.receipts import KIND as RECEIPTS
 
 from .histories import Copy, History, judge
 
+KINDS = (REDIRECTS, RECEIPTS)
 HISTORIES = int(os.environ.get("PAIRBUS_VERDICT_HISTORIES") or 12)
 MUTATIONS = 12
 STEPS = 40
@@ -85,12 +87,15 @@ def deeds_on_files(directory: Path, chance: random.Random) -> Iterator[tuple[str
 
 
 def counted_files(directory: Path) -> list[Path]:
-    """All but what is hidden, locks and drafts, and signs of those who wrote nothing: others tell as much."""
-    heads = [one for kind in (REDIRECTS, RECEIPTS) for one in read_heads(directory, kind)]
+    """All but what is hidden, locks and drafts, and signs of those who wrote nothing: others tell as much. So
+    do segments, where an anchor tells of a first table that is still to come.
+    """
+    heads = [one for kind in KINDS for one in read_heads(directory, kind)]
     idle = {one.path for one in heads if one.head is not None and not one.head.commits}
     files = {path for path in directory.glob("[!.]*/*") if not path.name.startswith(".")}
     files |= {path for path in directory.glob("[!.]*") if path.is_file()}
-    return sorted(path for path in files - idle if path.stat().st_size)
+    to_come = {directory / f"{kind}-table.json" for kind in KINDS if newest_table(directory, kind) is None}
+    return sorted(path for path in files - idle - to_come if path.stat().st_size)
 
 
 def on_file(

@@ -15,12 +15,12 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus.broker import Broker
 from pairbus.broker.counters import OperationKind
-from pairbus.cost import default_sheet
 from pairbus.cost.bill import make_bill
 from pairbus.cost.page import render_page
 from pairbus.cost.report import report_of
-from pairbus.ledger import Ledger, adopt_segments, closed_segments, find_gaps, read_operations
-from pairbus.ledger.operations import KIND
+from pairbus.cost.sheet import default_sheet
+from pairbus.ledger.operations import KIND, Ledger, find_gaps, read_operations
+from pairbus.ledger.segment import adopt_segments, closed_segments
 from pairbus.pairing.envelope import ALIAS_PATH
 from tests.client.scene import BACKLOG
 
@@ -33,7 +33,7 @@ from pathlib import Path
 from azure.servicebus import ServiceBusMessage
 from pairbus.aio import PairedServiceBusClient
 from pairbus.client.observers.ledger import ClientLedger
-from pairbus.ledger import OperationLog
+from pairbus.ledger.operation_log import OperationLog
 
 async def main(primary, secondary, directory):
     log = OperationLog(Path(directory), role="client", pair="contoso", writer="victim", every=INTERVAL)
@@ -51,8 +51,10 @@ PUMP = f"""
 INTERVAL = {INTERVAL}
 import asyncio, sys
 from pathlib import Path
-from pairbus.ledger import OperationLog
-from pairbus.pump import Pump, PumpOptions, PumpPair
+from pairbus.ledger.operation_log import OperationLog
+from pairbus.pump.pump import Pump
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
 
 async def main(primary, secondary, directory):
     log = OperationLog(Path(directory), role="pump", pair="contoso", writer="victim", every=INTERVAL)

@@ -15,10 +15,18 @@ from typing import Any
 import pytest
 
 from pairbus.clock import ManualClock
-from pairbus.ledger import Ledger, OperationLog, adopt_segments, closed_segments, find_gaps, read_operations
-from pairbus.ledger.operation_log import HEARTBEAT
-from pairbus.ledger.operations import KIND, OutageMark, WriterMark, parse_row, sight_outages
-from pairbus.ledger.segment import SegmentWriter, read_segment
+from pairbus.ledger.operation_log import HEARTBEAT, OperationLog
+from pairbus.ledger.operations import (
+    KIND,
+    Ledger,
+    OutageMark,
+    WriterMark,
+    find_gaps,
+    parse_row,
+    read_operations,
+    sight_outages,
+)
+from pairbus.ledger.segment import SegmentWriter, adopt_segments, closed_segments, read_segment
 from pairbus.metering import units
 from pairbus.stages import Stage
 
@@ -100,7 +108,7 @@ CHILD = """
     import os, signal, sys
     from pathlib import Path
     from pairbus.stages import Stage
-    from pairbus.ledger import OperationLog
+    from pairbus.ledger.operation_log import OperationLog
     log = OperationLog(Path(sys.argv[1]), role="client", pair="contoso", writer="killed")
     log.flush("begin")
     log.record("contoso", "orders", stage=Stage.SEND, kind="send", count=5)

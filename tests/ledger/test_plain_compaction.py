@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from pairbus.ledger import plain_compaction
+from pairbus.ledger.columns import columns_of
 from pairbus.ledger.commit_objects import CommitWriter
-from pairbus.ledger.plain_compaction import _write_days, compact_plainly
-from pairbus.ledger.receipts import KIND
+from pairbus.ledger.plain_compaction import (
+    _COLUMNS,
+    _Batch,
+    _write_days,
+    compact_directory,
+    compact_plainly,
+    encode_rows,
+)
+from pairbus.ledger.receipts import KIND, Receipt
 from pairbus.ledger.record_files import RecordFiles
 from pairbus.ledger.segment import SegmentWriter
 from pairbus.ledger.store_compaction import compact_store
 from pairbus.ledger.store_files import StoreFiles, day_of
+from pairbus.stores.parquet_files import can_read, encode_table, join_tables, may_share_rows, part_rows
 from pairbus.stores.store import DirectoryStore
 
 from .test_receipts import receipt
@@ -37,6 +53,20 @@ def row(number: int, *, moved: float = 2.0) -> dict[str, Any]:
 
 def ids(files: list[Path]) -> list[str]:
     return sorted(name for path in files for name in parquet.read_table(path)["message_id"].to_pylist())
+
+
+def test_other_tools_count_receipts_as_the_page_says(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "records", KIND, is_chained=True)
+    for numbers in ((1, 2), (2, 3), (3, 4)):
+        writer.append(map(row, numbers))
+        writer.close()
+        if numbers == (2, 3):
+            assert compact_plainly(writer.directory).segments == 2
+    page = (Path(__file__).parents[2] / "docs" / "records.md").read_text(encoding="utf-8")
+    (query, *_) = (block.partition("```")[0] for block in page.split("```sql\n")[1:])
+    found = duckdb.execute(query.replace("STATE", str(tmp_path))).fetchall()
+    assert found == [(row(1)["path"], row(1)["outcome"], 4)]
+    writer.close(ends=True)
 
 
 def test_segments_become_a_table_of_few_files(tmp_path: Path) -> None:
@@ -79,3 +109,148 @@ def test_rows_that_are_none_are_counted(tmp_path: Path) -> None:
         writer.close(ends=True)
     assert compact_plainly(tmp_path).bad == 2
     assert RecordFiles.list(tmp_path, KIND).table.manifest.bad == 2
+
+
+ODD = st.one_of(
+    st.none(),
+    st.text(max_size=3),
+    st.booleans(),
+    st.sampled_from([0, -1, 1.5, 1e300, -0.0, 2**63 - 1, -(2**63), 2**63, float("inf"), float("nan")]),
+    st.sampled_from(["moved", "dead-lettered", "unknown", [], {}, {"chain": 1}]),
+)
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from([*columns_of(Receipt), "further"]), ODD, max_size=2), max_size=4
+    ),
+    st.sampled_from(["", "\n", "{", "[]\n", "  \n", '{"op":"\ud800"}\n', '{"op":1,"op":"a"}\n']),
+)
+def test_arrow_and_a_row_after_the_other_read_the_same(odd: list[dict[str, Any]], end: str) -> None:
+    """Where Arrow does not take all, it takes nothing."""
+    rows = [{**row(number), **one} for number, one in enumerate(odd)]
+    data = ("".join(json.dumps(one) + "\n" for one in rows) + end).encode("utf-8", "surrogatepass")
+    batch = _Batch()
+    batch.add(data)
+    told = encode_rows(data)
+    if told is not None:
+        assert not batch.bad
+        singly = encode_table(_COLUMNS, batch.rows)
+        assert parquet.read_table(BytesIO(told)) == parquet.read_table(BytesIO(singly))
+
+
+def test_rows_as_they_should_be_go_through_arrow() -> None:
+    rows = [row(1), {**row(2), "session": None, "enqueued": 3, "further": "é"}, {**row(3), "reason": "é"}]
+    data = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in rows).encode()
+    assert encode_rows(data) is not None
+
+
+MESSAGES = st.builds(
+    lambda number, outcome, moved, unsure: {
+        **receipt(number),
+        "enqueued": float(number),
+        "outcome": outcome,
+        "moved": moved,
+        "unsure": unsure,
+        "writer": f"w{moved}",
+    },
+    st.integers(0, 3),
+    st.sampled_from(["moved", "unknown", "dead-lettered"]),
+    st.sampled_from([5.0, 6.0, 7.000001]),
+    st.integers(0, 2),
+)
+
+
+@settings(max_examples=15)  # each is a dozen syncs
+@given(
+    st.lists(
+        MESSAGES, min_size=1, max_size=8, unique_by=lambda one: (one["op"], one["moved"], one["outcome"])
+    ),
+    st.integers(1, 4),
+)
+def test_a_table_has_one_row_for_each_message_whatever_came_when(rows: list[Any], step: int) -> None:
+    """Sends without an answer, moves that were repeated: runs in turn are what all rows at once are."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for begin in range(0, len(rows), step):
+            writer = SegmentWriter(Path(scratch), KIND, is_chained=True)
+            writer.append(rows[begin : begin + step])
+            writer.close(ends=True)
+            compact_directory(Path(scratch))
+        table = RecordFiles.list(Path(scratch), KIND).table
+        found = [row for path in table.files for row in parquet.read_table(path).to_pylist()]
+    assert sorted(row["op"] for row in found) == sorted({one["op"] for one in rows})
+    for row in found:
+        alike = [one for one in rows if one["op"] == row["op"]]
+        known = [one for one in alike if one["outcome"] != "unknown"] or alike
+        last = max(one["moved"] for one in known)
+        assert (row["moved"].timestamp(), row["outcome"]) in {(last, one["outcome"]) for one in known}
+        assert row["unsure"] == sum(one["unsure"] for one in alike)
+        moves = sum(one["outcome"] == "moved" for one in alike)
+        assert row["repeats"] == moves - (row["outcome"] == "moved")
+
+
+def test_files_without_rows_of_that_time_stay_as_they_are(tmp_path: Path) -> None:
+    def put(*rows: dict[str, Any]) -> list[Path]:
+        writer = SegmentWriter(tmp_path, KIND, is_chained=True)
+        writer.append(rows)
+        writer.close(ends=True)
+        compact_directory(tmp_path)
+        return sorted(RecordFiles.list(tmp_path, KIND).table.files)
+
+    early, late = ({**receipt(number), "enqueued": number * DAY} for number in (1, 5))
+    (first,) = put(early)
+    assert first.name in {file.name for file in put(late)}
+    files = put({**late, "moved": 9.0, "writer": "next"})
+    assert first.name in {file.name for file in files}
+    assert len(files) == 2
+    assert ids(files) == ["m1", "m5"]
+
+
+def test_tables_that_spark_has_written_are_joined_in_a_form_that_it_reads(tmp_path: Path) -> None:
+    """It writes moments as none of its readers takes them from others: 96 bits, without statistics."""
+    old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    moved = pa.array([datetime.fromtimestamp(2.000001, UTC)], pa.timestamp("us", tz="UTC"))
+    spark_like = pa.table({"op": ["a"], "moved": moved, "enqueued": moved})
+    parquet.write_table(spark_like, old, use_deprecated_int96_timestamps=True)
+    parquet.write_table(spark_like.set_column(0, "op", [["b"]]), new)
+    assert may_share_rows(new, [old], "enqueued")
+    joined = parquet.read_table(BytesIO(join_tables([old.read_bytes(), new.read_bytes()])))
+    assert joined.schema.field("moved").type == pa.timestamp("us", tz="UTC")
+    assert joined["moved"].to_pylist() == [datetime.fromtimestamp(2.000001, UTC)] * 2
+    (row,) = part_rows(old, tmp_path / "rest.parquet", "op", {"a"})
+    assert row["moved"] == 2.000001
+    assert not (tmp_path / "rest.parquet").exists()
+
+
+@pytest.mark.parametrize("deed", ["gone", "edited"])
+@pytest.mark.parametrize("damage", ["no Parquet", "cut off", "overwritten within"])
+def test_a_file_that_cannot_be_read_is_told_where_no_manifest_answers_for_it(
+    tmp_path: Path, deed: str, damage: str
+) -> None:
+    for numbers in ((1, 2), (3, 4)):
+        writer = SegmentWriter(tmp_path, KIND, is_chained=True)
+        writer.append(row(number, moved=float(numbers[0])) for number in numbers)
+        writer.close(ends=True)
+        table = compact_directory(tmp_path).table
+    assert table is not None
+    first, second = RecordFiles.list(tmp_path, KIND).table.files
+    manifest, data = table / "_manifest.json", first.read_bytes()
+    manifest.unlink() if deed == "gone" else manifest.write_bytes(b"{")
+    damaged = {
+        "no Parquet": b"x",
+        "cut off": data[:-20],
+        "overwritten within": data[:4] + b"\xff" * 400 + data[404:],
+    }
+    first.write_bytes(damaged[damage])
+    files = RecordFiles.list(tmp_path, KIND, probe=can_read)
+    assert files.table.files == [second]
+    assert f"{first} cannot be read" in files.table.gaps
+    kept = ids([second])
+    writer = SegmentWriter(tmp_path, KIND, is_chained=True)
+    writer.append([row(5)])
+    writer.close(ends=True)
+    compact_directory(tmp_path)
+    files = RecordFiles.list(tmp_path, KIND)
+    assert ids(files.table.files) == sorted([*kept, row(5)["message_id"]])
+    assert f"{first} cannot be read" in files.table.gaps, "told for ever"
+    assert (tmp_path / f"{table.name}.damaged" / first.name).exists(), "set aside, and not removed"

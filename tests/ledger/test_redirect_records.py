@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from pairbus.client.state.records import KIND, RedirectRecord, SegmentRecords
-from pairbus.ledger import closed_segments, read_segment
+from pairbus.ledger import segment, segment_log
+from pairbus.ledger.segment import closed_segments, read_segment
+from pairbus.plumbing.files import write_all
 from tests.waiting import eventually
 
 
@@ -114,6 +119,101 @@ async def test_a_send_waits_for_the_disk_only_if_records_are_always_synced(
     (path,) = closed_segments(tmp_path / "background", KIND)
     assert disk.has(path)
     await always.close()
+
+
+@dataclass
+class Writes:
+    """The threads that wrote records."""
+
+    threads: list[str] = field(default_factory=list)
+    takes: float = 0.0
+    error: OSError | None = None
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        self.threads.append(threading.current_thread().name)
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        write_all(descriptor, data)
+        time.sleep(self.takes)
+
+
+HERE, THREAD = threading.main_thread().name, f"pairbus-{KIND}"
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> Writes:
+    noted = Writes()
+    monkeypatch.setattr(segment, "write_all", noted.write)
+    return noted
+
+
+async def records_in_place(path: Path, monkeypatch: pytest.MonkeyPatch, writes: Writes) -> SegmentRecords:
+    """Records that are written in place from now on: nothing is synced before they are closed."""
+    monkeypatch.setattr(segment_log, "_SYNC_AFTER", 3600.0)
+    monkeypatch.setattr(segment_log, "_LONG", 3600.0)  # however late the machine is
+    records = SegmentRecords(path)
+    async with asyncio.timeout(40):  # the thread may still have to note that it has ended its work
+        while writes.threads[-1:] != [HERE]:
+            await records.append([record(len(writes.threads))])
+    return records
+
+
+async def test_only_what_has_to_open_a_segment_goes_to_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: Writes
+) -> None:
+    records = await records_in_place(tmp_path, monkeypatch, writes)
+    assert writes.threads[0] == THREAD
+    await records.close()
+    assert ids_in(tmp_path) == [f"m{number}" for number in range(len(writes.threads))]
+
+
+async def test_a_disk_that_hangs_in_a_sync_stops_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: Writes
+) -> None:
+    fsync, begun, allowed = os.fsync, threading.Event(), threading.Event()
+    records = SegmentRecords(tmp_path)
+    await records.append([record(0)])
+
+    def hang(descriptor: int) -> None:
+        begun.set()
+        assert allowed.wait(40)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", hang)
+    assert await asyncio.to_thread(begun.wait, 40)
+    waiting = asyncio.create_task(records.append([record(1)]))
+    await asyncio.sleep(0)  # the loop goes on, and the record waits
+    assert not waiting.done()
+    allowed.set()
+    await asyncio.wait_for(waiting, 40)
+    assert writes.threads == [THREAD, THREAD]
+    await records.close()
+    assert ids_in(tmp_path) == ["m0", "m1"]
+
+
+async def test_what_cannot_be_written_in_place_counts_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: Writes
+) -> None:
+    records = await records_in_place(tmp_path, monkeypatch, writes)
+    writes.error = OSError(28, "No space left on device")
+    await records.append([record(1)])
+    assert (writes.threads[-1], records.lost) == (HERE, 1)
+    await records.append([record(2)])
+    await records.close()
+    assert (ids_in(tmp_path)[-1], records.lost) == ("m2", 1)
+
+
+async def test_after_a_write_that_took_long_none_is_made_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: Writes
+) -> None:
+    records = await records_in_place(tmp_path, monkeypatch, writes)
+    monkeypatch.setattr(segment_log, "_LONG", 0.005)
+    writes.takes = 0.01
+    for number in range(3):
+        await records.append([record(number)])
+    assert writes.threads[-3:] == [HERE, THREAD, THREAD]
+    await records.close()
 
 
 async def test_rows_that_could_not_be_synced_are_counted_as_lost(

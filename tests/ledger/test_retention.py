@@ -21,6 +21,7 @@ from pairbus.ledger.store_files import StoreFiles
 from pairbus.stores.places import StoreUri
 from pairbus.stores.store import RecordStore, open_store
 from pairbus.testing import ManualClock
+from tests.cli.process import call
 from tests.object_places import credentials, make_azure_container, place_of
 
 NOW = 1_800_000_000.0
@@ -72,6 +73,21 @@ def test_more_days_than_there_are_dates_keep_all(tmp_path: Path, days: int) -> N
     redirects(writer, 400, 1)
     assert trim(tmp_path, before=cut_for(days, now=NOW)).redirects == 0
     assert left(tmp_path) == ["m400", "m1"]
+
+
+def test_a_directory_without_records_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    assert trim(tmp_path, before=NOW).redirects == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+    typo = tmp_path / "typo"
+    words = ["records", "trim", "--keep-days", "5", "--records", str(typo), "--records", str(tmp_path)]
+    done = call(*words)
+    assert (done.returncode, done.stderr.strip()) == (4, f"there is no directory {typo}")
+    assert done.stdout.startswith(f"{tmp_path}: removed 0")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_what_is_missing_besides_is_still_told(tmp_path: Path) -> None:

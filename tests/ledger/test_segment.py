@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.clock import ManualClock
-from pairbus.ledger import SegmentWriter, adopt_segments, closed_segments, read_segment
+from pairbus.ledger.segment import SegmentWriter, adopt_segments, closed_segments, read_segment
 from tests.processes import killed_at_end
 
 
@@ -182,7 +182,7 @@ def test_the_segment_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from pairbus.ledger import SegmentWriter
+from pairbus.ledger.segment import SegmentWriter
 
 writer = SegmentWriter(Path(sys.argv[1]), "rows")
 writer.append([{"n": 1}, {"n": 2}])

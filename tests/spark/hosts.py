@@ -103,6 +103,10 @@ class Hosts:
             outside=shlex.quote(str(self._directory)),
             host=host,
         )
+        java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={self.disk}/tmp"]
+        # Programs of a host cannot write to the archive's place, so that Pairbus would leave it alone.
+        archives = Path(os.environ["PAIRBUS_CLASS_ARCHIVE"]).glob("*.jsa")
+        java += [f"-XX:SharedArchiveFile={archive}" for archive in archives][:1]
         enter = ["ip", "netns", "exec", self._space(host), "unshare", "--mount", "--uts"]
         given = {
             **os.environ,
@@ -110,7 +114,7 @@ class Hosts:
             "TMPDIR": f"{self.disk}/tmp",
             "XDG_STATE_HOME": f"{self.disk}/home",
             "SPARK_LOCAL_IP": self.address(host),
-            "JAVA_TOOL_OPTIONS": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.io.tmpdir={self.disk}/tmp",
+            "JAVA_TOOL_OPTIONS": " ".join(java),
             "PYTHONDONTWRITEBYTECODE": "1",
             **(environment or {}),
         }

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.ledger import closed_segments
+from pairbus.ledger.segment import closed_segments
 from tests.ledger.receipts import read_receipts
 
 from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter, until
@@ -39,6 +39,7 @@ def call(*arguments: str) -> tuple[int, Any, str]:
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
+@pytest.mark.long
 def test_a_drain_by_command(java: Path, bus: Bus, tmp_path: Path) -> None:
     bus.create_entities(queues=["orders", "returns", "quotes", "invoices"], sessions=[], topics=[])
     for path in ("orders", "returns", "quotes", "invoices", "gone"):
@@ -68,7 +69,14 @@ def java_below(pid: int) -> int:
     )
 
 
-@pytest.mark.parametrize("how", ["a signal for all", pytest.param("killed Java", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "SIGINT",  # which Spark takes for itself
+        pytest.param("SIGTERM", marks=pytest.mark.long),
+        pytest.param("killed Java", marks=pytest.mark.long),
+    ],
+)
 def test_a_drain_that_is_ended_from_outside(java: Path, bus: Bus, tmp_path: Path, how: str) -> None:
     bus.create_entities(queues=["orders"], sessions=[], topics=[])
     bus.put([Letter(path="orders", id=f"o-{n}") for n in range(2000)])
@@ -86,7 +94,7 @@ def test_a_drain_that_is_ended_from_outside(java: Path, bus: Bus, tmp_path: Path
         if how == "killed Java":
             os.kill(java_below(process.pid), signal.SIGKILL)
         else:  # as `timeout`, systemd or a terminal does
-            os.killpg(process.pid, signal.SIGTERM)
+            os.killpg(process.pid, signal.Signals[how])
         code = process.wait(timeout=120)
     finally:
         kill_tree(process)

@@ -24,7 +24,7 @@ from .bus import PRIMARY_ENV, SECONDARY_ENV, until
 from .conftest import IS_LONG
 from .hosts import Hosts
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,11 +120,14 @@ class Cluster:
         self._environment |= {"SPARK_HOME": str(HOME), "SPARK_DAEMON_MEMORY": "256m"}
         place = ["--host", self._hosts.address("master"), "--port", str(MASTER_PORT), "--webui-port", "0"]
         self._await("master", self._spark("master", "master.Master", *place), "elected leader")
-        for host in WORKERS:
-            own = ["--host", self._hosts.address(host), "--work-dir", f"{self._hosts.disk}/work"]
-            size = ["--cores", "1", "--memory", "1g", "--webui-port", "0"]
-            process = self._spark(host, "worker.Worker", *own, *size, self._master)
+        begun = {host: self._start_worker(host) for host in WORKERS}
+        for host, process in begun.items():
             self._await(host, process, "Successfully registered")
+
+    def _start_worker(self, host: str) -> subprocess.Popen[bytes]:
+        own = ["--host", self._hosts.address(host), "--work-dir", f"{self._hosts.disk}/work"]
+        size = ["--cores", "1", "--memory", "1g", "--webui-port", "0"]
+        return self._spark(host, "worker.Worker", *own, *size, self._master)
 
     def _spark(self, host: str, what: str, *arguments: str) -> subprocess.Popen[bytes]:
         program = (str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}")
@@ -148,7 +151,7 @@ class Cluster:
     def verify(self) -> tuple[int, dict[str, Any]]:
         """What a host says that has seen nothing."""
         asked = ["verify", *PAIR, "--records", self._uri, "--state", f"{self._hosts.disk}/state", "--json"]
-        code = self._command("auditor", *asked).wait(START)
+        code = self._command("auditor", *asked).wait(2 * START)
         told = self._hosts.log_of("auditor")
         return code, json.loads(told[told.index("{\n") :])
 

@@ -13,7 +13,7 @@ from pairbus.spark import Backlog, PumpOptions, PumpPair, Syphon
 
 from .bus import Bus, until
 from .processes import cpu_seconds
-from .traffic import run_in_background
+from .traffic import running
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -38,10 +38,8 @@ def test_ten_idle_queues_cost_what_the_polls_are(
         busy_epoch=0.5,
         longest_epoch=2.5,
     )
-    thread, done = run_in_background(syphon)
-    until(lambda: by_epoch(bare_bus, OperationKind.MANAGEMENT)[:4] == [10] * 4, within=150)
-    syphon.stop()
-    thread.join(240)
+    with running(syphon) as done:
+        until(lambda: by_epoch(bare_bus, OperationKind.MANAGEMENT)[:4] == [10] * 4, within=150)
     assert done[0].moved == 0
     first, second, third, *rest = by_epoch(bare_bus, OperationKind.EMPTY_RECEIVE)
     assert first == 10, "a short epoch to begin with, for there may be work"
@@ -62,20 +60,18 @@ def test_a_thousand_idle_queues_on_two_tasks_use_next_to_no_cpu(
     many = Bus(bare_bus.broker, queues=1000, begin=10)
     backlog = Backlog(pair=pair, count=1000)
     syphon = Syphon(spark, backlog, state=tmp_path, shards=2, busy_epoch=300.0)
-    thread, done = run_in_background(syphon)
-    until(lambda: many.secondary.count(OperationKind.MANAGEMENT) == 1000, within=120)
-    workers = [pump.pid for pump in syphon.pumps()]
-    assert len(set(workers)) == 2
-    until(lambda: is_quiet(workers), within=60)
-    operations = [many.secondary.count(kind) for kind in OperationKind]
-    begun, before = time.monotonic(), [cpu_seconds(pid) for pid in workers]
-    until(lambda: time.monotonic() > begun + 4)
-    used = [cpu_seconds(pid) - was for pid, was in zip(workers, before, strict=True)]
-    # A loop that asked its queues again and again would use all of a core.
-    assert max(used) < 0.25 * 4
-    assert [many.secondary.count(kind) for kind in OperationKind] == operations
-    syphon.stop()
-    thread.join(240)
+    with running(syphon) as done:
+        until(lambda: many.secondary.count(OperationKind.MANAGEMENT) == 1000, within=120)
+        workers = [pump.pid for pump in syphon.pumps()]
+        assert len(set(workers)) == 2
+        until(lambda: is_quiet(workers), within=60)
+        operations = [many.secondary.count(kind) for kind in OperationKind]
+        begun, before = time.monotonic(), [cpu_seconds(pid) for pid in workers]
+        until(lambda: time.monotonic() > begun + 4)
+        used = [cpu_seconds(pid) - was for pid, was in zip(workers, before, strict=True)]
+        # A loop that asked its queues again and again would use all of a core.
+        assert max(used) < 0.25 * 4
+        assert [many.secondary.count(kind) for kind in OperationKind] == operations
     assert done[0].moved == 0
     assert many.secondary.count(OperationKind.EMPTY_RECEIVE) == 1000
     assert many.secondary.count(OperationKind.MANAGEMENT) == 1000

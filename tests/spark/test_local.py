@@ -8,18 +8,20 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
-from pairbus.ledger import closed_segments
+from pairbus.broker.counters import OperationKind
+from pairbus.errors import UnreachableError
+from pairbus.ledger.operations import read_operations
+from pairbus.ledger.segment import closed_segments
 from pairbus.pairing.names import lease_queue_name
-from pairbus.spark import PumpOptions, PumpPair, Syphon, SyphonError, SyphonSummary
+from pairbus.spark import PumpOptions, PumpPair, Syphon, SyphonError
 from pairbus.spark.leases import SyphonLeases
 from pairbus.spark.local_engine import LocalEngine
 from pairbus.spark.metrics import serve_metrics
@@ -30,6 +32,7 @@ from tests.ledger.receipts import read_receipts
 
 from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter, until
 from .processes import kill_tree
+from .traffic import running
 
 PAIR = ["--primary-env", PRIMARY_ENV, "--secondary-env", SECONDARY_ENV]
 RUN = ["syphon", "run", "--engine", "local", *PAIR]
@@ -47,20 +50,6 @@ def shop(bare_bus: Bus) -> Bus:
     return bare_bus
 
 
-@contextmanager
-def running(syphon: Syphon, **given: Any) -> Iterator[list[SyphonSummary]]:
-    """Runs it in the background, and waits for its end."""
-    done: list[SyphonSummary] = []
-    thread = threading.Thread(target=lambda: done.append(syphon.run(**given)))
-    thread.start()
-    try:
-        yield done
-    finally:
-        syphon.stop() if not given.get("once") else None
-        thread.join(timeout=120)
-        assert not thread.is_alive()
-
-
 def test_a_drain_in_this_process_moves_all_and_leaves_the_receipts(shop: Bus, tmp_path: Path) -> None:
     ids = [*fill(shop, 300), *fill(shop, 20, path="gone")]
     done = call(*RUN, "--once", "--state", str(tmp_path / "state [1]"), "--json")
@@ -74,6 +63,24 @@ def test_a_drain_in_this_process_moves_all_and_leaves_the_receipts(shop: Bus, tm
     assert told["seconds"] >= told["moving_seconds"] > 0
 
 
+def test_the_summary_is_told_before_receipts_are_put_into_tables(
+    shop: Bus, pair: PumpPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(shop, 10)
+    order: list[object] = []
+
+    def compact(engine: LocalEngine, places: object) -> tuple[str, ...]:
+        order.append("compacted")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(LocalEngine, "compact", compact)
+    summary = Syphon(None, pair, state=tmp_path).run(
+        once=True, on_summary=lambda told: order.append(told.moved)
+    )
+    assert order == [10, "compacted"]
+    assert "the disk is full" in summary.notes[-1]
+
+
 @pytest.mark.parametrize(
     "flags", [("--master", "local[2]"), ("--shards", "2"), ("--conf", "spark.a=b"), ("--leash", "file")]
 )
@@ -85,7 +92,9 @@ def test_flags_of_spark_are_refused(shop: Bus, tmp_path: Path, flags: tuple[str,
 def test_a_syphon_in_this_process_serves_what_comes_until_it_is_stopped(
     shop: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:
-    syphon = Syphon(None, pair, state=tmp_path, busy_epoch=0.2, longest_epoch=0.4)
+    # An idle epoch lasts to the end of a poll.
+    options = PumpOptions(poll=0.2)
+    syphon = Syphon(None, pair, state=tmp_path, options=options, busy_epoch=0.2, longest_epoch=0.4)
     with running(syphon) as done:
         fill(shop, 50)
         until(lambda: len(shop.ids("orders")) == 50)
@@ -102,12 +111,14 @@ def test_a_pump_that_cannot_work_is_told_in_its_own_words(
     syphon = Syphon(None, pair, state=tmp_path)
 
     def fail(*arguments: Any, **given: Any) -> None:
+        write_status(tmp_path / "records", syphon._run_id, {"at": 1.0})
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pairbus.spark.shard.ReceiptLog", fail)
     with pytest.raises(SyphonError, match="No space left"):
         syphon.run(once=True)
     assert shop.left() == 1
+    assert read_statuses(tmp_path / "records") == [], "nobody is told of a syphon that has ended"
 
 
 def start(*arguments: str, out: Path) -> subprocess.Popen[bytes]:
@@ -162,6 +173,32 @@ def test_a_stop_that_comes_after_the_last_message_leaves_nothing_undone(
     syphon.stop()
     summary = syphon.run(once=True)
     assert (summary.stopped, summary.left) == (True, 0)
+
+
+def admin_requests(bus: Bus) -> Counter[str]:
+    """What the administration address was asked, by entity."""
+    found = Counter[str]()
+    for one in bus.secondary.counters():
+        found[one.entity.lower()] += one.count if one.kind is OperationKind.ADMIN else 0
+    return +found
+
+
+def test_looks_for_queues_are_in_the_ledger(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    """At the start, and again after a stop, to tell what is left: what the broker counts, queue by queue."""
+    shop.secondary.delete_queue(shop.backlog[3])
+    before = admin_requests(shop)
+    syphon = Syphon(None, pair, state=tmp_path)
+    syphon.stop()
+    syphon.run(once=True)
+    ledger = read_operations(closed_segments(tmp_path / "records", "operations"))
+    asked = [one for one in ledger.operations if one.kind == "admin"]
+    assert {(one.stage, one.namespace) for one in asked} == {("management", "contoso-dr")}
+    found = Counter[str]()
+    for one in asked:
+        found[one.entity.lower()] += one.count
+    assert found == admin_requests(shop) - before
+    # Each time nine queues, the one that is not there, and the list of all.
+    assert found.total() == 2 * 11
 
 
 def test_pause_returns_when_pumps_have_let_go(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
@@ -315,7 +352,7 @@ def test_status_tells_who_works_and_what_waits(shop: Bus, pair: PumpPair, tmp_pa
         assert told["syphon"]["leases"] == {"contoso": "held"}
         shown = call("syphon", "status", *PAIR, *place).stdout
         assert "held by a syphon (local) on" in shown
-        assert "returns  10       " in shown
+        assert re.search(r"^returns +10 ", shown, re.MULTILINE)
         # Who reaches the records alone sees the syphon, and nobody's namespaces.
         afar = call("syphon", "status", "--records", str(state / "records"), "--json")
         assert json.loads(afar.stdout)["syphon"]["moved"] == 20
@@ -347,6 +384,8 @@ def test_metrics_tell_the_same(shop: Bus, pair: PumpPair, tmp_path: Path) -> Non
         until(lambda: syphon.progress().moved == 20 and "returns" in syphon.progress().paths)
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             lines = answer.read().decode().splitlines()
+        with pytest.raises(UnreachableError, match=f"cannot listen on 127.0.0.1:{port}"):
+            serve_metrics(syphon, port)
     assert "pairbus_syphon_moved_total 20.0" in lines
     assert 'pairbus_syphon_waiting{path="returns"} 10.0' in lines
     assert 'pairbus_syphon_has_lease{pair="contoso"} 1.0' in lines

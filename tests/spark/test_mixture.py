@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pairbus.amqp.message import Header, Properties, encode_data, encode_header, encode_properties
-from pairbus.ledger import closed_segments, read_operations
+from pairbus.ledger.operations import read_operations
+from pairbus.ledger.segment import closed_segments
 from pairbus.spark import PumpOptions, PumpPair, Syphon, load_receipts
 
 from .bus import OTHER_ENV, SECONDARY_ENV, Bus, Letter
@@ -73,7 +74,7 @@ def test_two_pairs_with_one_secondary_both_policies_and_rubbish(
     assert (summary.moved, summary.dead_lettered, summary.waiting) == (moved, 8, 0)
     assert summary.is_complete
     for directory, name in zip(records, ("contoso", "fabrikam"), strict=True):
-        assert_receipts(spark, directory, moved=moved // 2, dead=4)
+        assert_receipts(directory, moved=moved // 2, dead=4)
         rows = load_receipts(spark, directory).collect()
         assert Counter(row["pair"] for row in rows) == {name: moved // 2 + 4}
         assert all(row["backlog_queue"].startswith(f"{name}/") for row in rows)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from pairbus.backlog.served_queue import ServedQueue
 from pairbus.errors import ConfigurationError
-from pairbus.pump import PumpOptions, PumpPair
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
 from pairbus.spark.leash.ends import hold_leash
 from pairbus.spark.leash.epochs import Shard, deal
 from pairbus.spark.leash.leash import COUNTS, Leash, PumpNews, PumpSeen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -187,6 +188,21 @@ def test_settings_travel_without_secrets(monkeypatch: pytest.MonkeyPatch) -> Non
     chosen = SourceSettings({"connectionStringEnv": "CONTOSO_SECRET", "entity": "orders"}, "read")
     assert b"planted" not in pickle.dumps(chosen)
     assert "planted" not in repr(chosen)
+
+
+def test_a_list_of_entities_may_be_loaded() -> None:
+    given = {"connectionStringEnv": "CONTOSO", "paths": '["orders", "payments"]'}
+    assert SourceSettings(given, "read")["entity"] == ("orders", "payments")
+
+
+def test_a_place_that_cannot_serve_is_refused_before_the_first_row(tmp_path: Path) -> None:
+    base = {"connectionStringEnv": "CONTOSO", "entity": "orders"}
+    with pytest.raises(ConfigurationError, match="caFile names no file"):
+        SourceSettings({**base, "caFile": str(tmp_path / "ca.pem")}, "read")
+    taken = tmp_path / "taken"
+    taken.touch()
+    with pytest.raises(ConfigurationError, match="errorTable names a file"):
+        SourceSettings({**base, "errorTable": str(taken)}, "write")
 
 
 @pytest.mark.parametrize("mode", ["peek", "consume"])

@@ -51,6 +51,7 @@ def refusal(act: Callable[[], Any]) -> str:
     return str(caught.value)
 
 
+@pytest.mark.long
 def test_entities_are_read_in_ranges_and_nothing_is_touched(spark: Any, full_bus: Bus) -> None:
     side = full_bus.primary
     send(side, "orders", SOME)

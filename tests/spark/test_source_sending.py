@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from pairbus import conditions
 from pairbus.amqp.message import scan
 from pairbus.errors import PairbusError, UnreachableError
-from pairbus.pump import TransportError
 from pairbus.pump.transport import Refusal, Unit
 from pairbus.spark.source.encoding import RowEncoder
 from pairbus.spark.source.error_table import ErrorTable
 from pairbus.spark.source.options import SourceSettings
 from pairbus.spark.source.writer import RowSender
-from pairbus.wire.errors import CONNECTION_LOST, SUSPECTED
+from pairbus.wire.errors import CONNECTION_LOST, SUSPECTED, TransportError
 
 BUSY = TransportError(conditions.SERVER_BUSY, "Please wait 0.001 seconds and try again.")
 DOWN = TransportError(CONNECTION_LOST, "the line is down")

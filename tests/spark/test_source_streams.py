@@ -76,6 +76,7 @@ def test_a_stream_reads_each_message_once_in_batches_and_removes_none(
     assert "was created again" in refusal(lambda: run(stream(spark, entity="orders"), tmp_path))
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_loses_nothing_and_finished_batches_are_removed(
     spark: Any, bus: Bus, tmp_path: Path
 ) -> None:

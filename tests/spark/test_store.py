@@ -186,6 +186,7 @@ def redirect(bus: Bus, sent: list[Letter], state: Path, place: StoreUri, *, ends
     asyncio.run(record())
 
 
+@pytest.mark.long
 def test_a_verdict_from_the_store_alone(
     spark: Any,
     full_bus: Bus,

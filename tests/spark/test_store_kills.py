@@ -15,7 +15,7 @@ from tests.object_places import make_azure_container, make_s3_bucket, place_of
 
 from .bus import Bus, until
 from .test_store import read, write
-from .traffic import assert_whole, drain_in_background, letters
+from .traffic import assert_whole, letters, running
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -32,11 +32,9 @@ def test_a_worker_killed_in_the_middle_leaves_a_receipt_for_all_that_left_the_ba
     sent = letters(4_000)
     full_bus.put(sent)
     syphon = Syphon(spark, pair, state=tmp_path, records=uri, options=PumpOptions(max_rate=1500), shards=2)
-    thread, done = drain_in_background(syphon)
-    until(lambda: syphon.progress().moved > 300)
-    os.kill(syphon.pumps()[0].pid, signal.SIGKILL)
-    thread.join(240)
-    assert done, "the run has ended"
+    with running(syphon, once=True):
+        until(lambda: syphon.progress().moved > 300)
+        os.kill(syphon.pumps()[0].pid, signal.SIGKILL)
     assert_whole(full_bus, sent)
     assert read(spark, place_of(uri)) == {one.id: "moved" for one in sent}
 

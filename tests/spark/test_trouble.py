@@ -49,6 +49,7 @@ def troubled(bus: Bus) -> Bus:
     return bus
 
 
+@pytest.mark.long
 def test_trouble_of_some_entities_is_theirs_alone(
     spark: Any, troubled: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:

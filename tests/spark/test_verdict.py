@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 import shutil
 import threading
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,16 @@ import tests.ledger
 from pairbus import PairedServiceBusClient, SendAvailabilityOptions
 from pairbus.backlog.plan import plan_backlog
 from pairbus.backlog.redrive import DeadLetterChoice, redrive
-from pairbus.client.state.records import UNANSWERED
+from pairbus.client.state.records import KIND as REDIRECTS
+from pairbus.client.state.records import UNANSWERED, RedirectRecord
+from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
-from pairbus.ledger import SegmentWriter, closed_segments
 from pairbus.ledger.generation import lock_of
 from pairbus.ledger.receipts import Receipt, ReceiptLog, operation_id
 from pairbus.ledger.reckoning import KeyCounts, Reckoning, reckon
 from pairbus.ledger.record_files import RecordFiles
-from pairbus.ledger.retention import trim
+from pairbus.ledger.retention import DAY, trim
+from pairbus.ledger.segment import SegmentWriter, closed_segments
 from pairbus.plumbing.files import hold_alone
 from pairbus.spark import (
     Backlog,
@@ -41,7 +43,7 @@ from pairbus.spark import (
     verify,
 )
 from pairbus.spark.receipts import read_receipts
-from pairbus.spark.redirects import read_redirects
+from pairbus.spark.redirects import _Found, read_redirects
 from pairbus.spark.verdict import _load_handled, _reckon, _recorded, _signs, _sum_up, _tell
 from tests.ledger.histories import PAIRS, History, JsonTable, judge
 from tests.ledger.test_receipts import receipt
@@ -80,6 +82,7 @@ def record(
     return writer
 
 
+@pytest.mark.long
 def test_what_the_paired_client_redirected_arrives_and_is_verified(
     spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:
@@ -115,6 +118,7 @@ def test_what_the_paired_client_redirected_arrives_and_is_verified(
     assert not waiting.is_spotless
 
 
+@pytest.mark.long
 def test_a_message_deleted_by_hand_is_named(spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path) -> None:
     bus.create_entities(queues=["orders"], sessions=[], topics=[])
     sent = [Letter(path="orders", id=f"m{n}") for n in range(4)]
@@ -141,13 +145,14 @@ def test_a_message_deleted_by_hand_is_named(spark: Any, bus: Bus, pair: PumpPair
     assert verdict.is_complete
 
 
+@pytest.mark.long
 def test_every_message_counts_by_itself(spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path) -> None:
     bus.create_entities(queues=["orders"], sessions=[], topics=[])
     twice = [Letter(path="orders", id="twice"), Letter(path="orders", id="twice")]
     odd = Letter(path="orders", id=b"\xffid")  # type: ignore[arg-type]  # AMQP allows ids of bytes
     poison = [Letter(path="gone", id="purged"), Letter(path="gone", id="redriven")]
     records = tmp_path / "records"
-    record(records, bus, [*twice, replace(odd, id="\\xffid"), *poison])
+    record(records, bus, [*twice, dataclasses.replace(odd, id="\\xffid"), *poison])
     bus.put([*twice, odd, *poison], spread=lambda index, letter: index)
     assert bus.take(bus.backlog[1]).message_id == "twice"
     Syphon(spark, pair, state=tmp_path).run(once=True)
@@ -165,6 +170,7 @@ def test_every_message_counts_by_itself(spark: Any, bus: Bus, pair: PumpPair, tm
     assert (verdict.redirected, verdict.lost, verdict.delivered) == (5, 3, 2)
 
 
+@pytest.mark.long
 def test_pairs_do_not_stand_in_for_each_other(spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path) -> None:
     other = Bus(bus.broker, primary="fabrikam")
     letter = Letter(path="orders", id="same")
@@ -186,6 +192,7 @@ def test_pairs_do_not_stand_in_for_each_other(spark: Any, bus: Bus, pair: PumpPa
         verify(spark, [both[0], both[0]], records=[tmp_path])
 
 
+@pytest.mark.long
 def test_what_is_not_on_record_makes_no_clean_verdict(
     spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path
 ) -> None:
@@ -227,8 +234,8 @@ def test_records_of_version_0_1_0_count(spark: Any, bus: Bus, pair: PumpPair, tm
     )
     assert verdict.notes == ("5 redirect records are of version 0.1.0, and not chained", *of_receipts)
     assert compact_receipts(spark, records).table == records / "receipts-000002.parquet"
-    rows, gaps, notes = read_receipts(spark, records)
-    assert (rows.count(), gaps, notes) == (4, (), of_receipts)
+    found = read_receipts(spark, records)
+    assert (found.rows.count(), found.gaps, found.notes) == (4, (), of_receipts)
 
 
 def test_nothing_that_was_redirected_is_on_record_too(
@@ -251,6 +258,7 @@ def test_a_queue_beyond_the_count_is_looked_at_if_a_record_names_it(
     assert (verdict.lost, verdict.waiting) == (0, 1)
 
 
+@pytest.mark.long
 def test_receipts_are_read_whole_beside_compactions(spark: Any, tmp_path: Path) -> None:
     """Whoever reads sees all, whatever a compaction that runs all the time has just removed."""
     ended, written, compactions = threading.Event(), list[int](), list[Path]()
@@ -277,6 +285,29 @@ def test_receipts_are_read_whole_beside_compactions(spark: Any, tmp_path: Path) 
         compactor.join()
     assert compactions
     assert read_receipts(spark, tmp_path).rows.count() == len(written)
+
+
+def test_records_that_are_removed_while_they_are_read_are_read_anew(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in (DAY, 5 * DAY):
+        writer = SegmentWriter(tmp_path, REDIRECTS, clock=ManualClock(at), is_chained=True)
+        queue = "contoso/x-servicebus-transfer/0"
+        record = RedirectRecord(message_id=str(at), path="orders", session_id=None, queue=queue, at=at)
+        writer.append([dataclasses.asdict(record)])
+        writer.close(ends=True)
+    load = _Found.load
+    trimmed: list[int] = []
+
+    def load_late(found: _Found, spark: Any) -> Any:
+        trimmed.append(trim(tmp_path, before=3 * DAY).redirects)
+        return load(found, spark)
+
+    monkeypatch.setattr(_Found, "load", load_late)
+    read = read_redirects(spark, [tmp_path], ["contoso"])
+    assert trimmed == [1, 0]
+    assert [row["at"] for row in read.rows.collect()] == [5 * DAY]
+    assert (read.gaps, read.since) == ((), 3 * DAY)
 
 
 def test_who_meets_compactions_again_and_again_keeps_them_out(
@@ -309,7 +340,7 @@ async def test_receipts_that_cannot_be_read_are_told_for_ever(spark: Any, tmp_pa
         (segment,) = tmp_path.glob("receipts-*.jsonl")
         segment.write_bytes(segment.read_bytes() + b"{torn\n")
         assert compact_receipts(spark, tmp_path).bad == 1
-    rows, gaps, _ = read_receipts(spark, tmp_path)
+    rows, gaps = read_receipts(spark, tmp_path)[:2]
     assert rows.count() == 2
     assert [gap.partition(" in ")[0] for gap in gaps] == [
         "2 receipts cannot be read",
@@ -324,15 +355,16 @@ async def test_a_table_that_was_edited_is_told_and_set_aside(spark: Any, tmp_pat
     assert table is not None
     (part,) = table.glob("*.parquet")
     part.write_bytes(part.read_bytes().replace(b"m0", b"m7"))
-    rows, gaps, _ = read_receipts(spark, tmp_path)
+    rows, gaps = read_receipts(spark, tmp_path)[:2]
     assert (rows.count(), gaps) == (0, (f"{part} was edited",))
     await keep(tmp_path, [receipt(1)])
     compact_receipts(spark, tmp_path)
-    rows, gaps, _ = read_receipts(spark, tmp_path)
+    rows, gaps = read_receipts(spark, tmp_path)[:2]
     assert (rows.count(), gaps) == (1, (f"{part} was edited",))
     assert table.with_name(f"{table.name}.damaged").is_dir()
 
 
+@pytest.mark.long
 async def test_sends_that_may_have_arrived_are_counted_once(spark: Any, tmp_path: Path) -> None:
     """Whatever is compacted when: rows of one message are told apart by writer and time."""
     unsure: list[Receipt] = [{**receipt(0, "unknown"), "unsure": 1, "moved": at} for at in (1.0, 9.0)]
@@ -371,9 +403,10 @@ def test_spark_judges_as_plain_python_does(spark: Any, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.parquet/_manifest.json")), "a table is part of it"
     chance = random.Random(5)
     chance.shuffle(history.waiting)
-    for waiting, is_mutated in ((history.waiting, False), (history.waiting[3:], True)):
-        plain = judge(tmp_path, waiting, history.dead, table)
-        assert plain.is_clean != is_mutated
+    half = sorted(copy.enqueued for copy in history.waiting)[len(history.waiting) // 2]
+    for waiting, since in ((history.waiting, 0.0), (history.waiting[3:], 0.0), (history.waiting[3:], half)):
+        plain = judge(tmp_path, waiting, history.dead, table, since=since)
+        assert plain.is_clean == (waiting is history.waiting)
         redirects = read_redirects(spark, [tmp_path], PAIRS)
         handled = _load_handled(spark, [tmp_path], PAIRS)
         lying = [
@@ -383,10 +416,29 @@ def test_spark_judges_as_plain_python_does(spark: Any, tmp_path: Path) -> None:
         ]
         columns = "pair string, path string, message_id string, copy string, lies_dead int, lies_waiting int"
         seen = _signs(spark.createDataFrame(lying, columns))
-        reckoned = _reckon(_sum_up(_recorded(redirects.rows), seen, handled.rows))
+        recorded = _recorded(redirects.rows.where(f"at >= {since}"))
+        reckoned = _reckon(_sum_up(recorded, seen, handled.rows, since=since))
         told = _tell(reckoned, refused=0, gaps=(*redirects.gaps, *handled.gaps), notes=())
         assert (told.redirected, told.lost) == (plain.redirected, plain.lost)
         assert told.is_clean == plain.is_clean
+
+
+@pytest.mark.parametrize(("apart", "lost", "unclear"), [(0.3, 0, 0), (5000.0, 0, 1)])
+def test_an_older_message_does_not_stand_in_for_one_with_its_id(
+    spark: Any, apart: float, lost: int, unclear: int
+) -> None:
+    """Unless it is the same, and the records were removed up to the moment at which it was sent."""
+    since = 1_790_000_000.0
+    came, at = since - 0.1, since - 0.1 + apart
+    key, named = ("contoso", "orders", "m1"), "pair string, path string, message_id string"
+    recorded = spark.createDataFrame(
+        [(*key, "q", at, None)], f"{named}, queue string, at double, outcome string"
+    )
+    arrived = [(*key, f"q:1:{int(came * 1000)}", 1)]
+    handled = _signs(spark.createDataFrame(arrived, f"{named}, copy string, has_arrived int"))
+    seen = handled.where("false")
+    (told,) = _reckon(_sum_up(_recorded(recorded), seen, handled, since=since)).collect()
+    assert (told["lost"], told["unclear"], told["unexpected"]) == (lost, unclear, 0)
 
 
 def test_tables_reckon_as_numbers_do(spark: Any) -> None:
@@ -455,6 +507,7 @@ async def test_a_plan_tells_what_a_drain_would_do(bus: Bus, pair: PumpPair) -> N
     assert bus.locked() == 0
 
 
+@pytest.mark.long
 def test_records_that_were_copied_count_once(spark: Any, bus: Bus, pair: PumpPair, tmp_path: Path) -> None:
     """Under other names, in other places, a part of them, all of them in one file: none of it is a loss."""
     letters = [Letter(path="orders", id=f"m{n}") for n in range(6)]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from pairbus.ledger import closed_segments
-from pairbus.spark import Syphon, SyphonSummary, load_receipts
+from pyarrow import parquet
+
+from pairbus.ledger.segment import closed_segments
+from pairbus.spark import Syphon, SyphonSummary
 
 from .bus import Bus, Letter
 
@@ -22,10 +25,9 @@ __all__ = [
     "assert_receipts",
     "assert_session_order",
     "assert_whole",
-    "drain_in_background",
     "letters",
     "place",
-    "run_in_background",
+    "running",
 ]
 
 QUEUES = ["orders", "invoices", "returns"]
@@ -87,22 +89,33 @@ def assert_whole(bus: Bus, sent: list[Letter], *, is_once: bool = False) -> None
     assert_session_order(bus)
 
 
-def assert_receipts(spark: Any, records: Path, *, moved: int, dead: int = 0) -> None:
-    rows = load_receipts(spark, records).collect()
+def assert_receipts(records: Path, *, moved: int, dead: int = 0) -> None:
+    """All are in one table, each once, as anybody reads it."""
+    (table,) = records.glob("receipts-*.parquet")
+    rows = parquet.read_table(table).to_pylist()
     assert len({row["op"] for row in rows}) == len(rows) == moved + dead
     assert sum(row["outcome"] == "moved" for row in rows) == moved
     assert closed_segments(records, "receipts") == [], "segments are put into the table"
     assert [path for path in records.iterdir() if path.name.startswith(".receipts")] == []
-    assert len(list(records.glob("receipts-*.parquet"))) == 1
 
 
-def drain_in_background(syphon: Syphon) -> tuple[threading.Thread, list[SyphonSummary]]:
-    return run_in_background(syphon, once=True)
+@contextmanager
+def running(syphon: Syphon, *, once: bool = False) -> Iterator[list[SyphonSummary]]:
+    """Runs it in the background and waits for its end; the list has its summary then.
 
-
-def run_in_background(syphon: Syphon, *, once: bool = False) -> tuple[threading.Thread, list[SyphonSummary]]:
-    """The thread that it runs in, and a list that has its summary in the end."""
+    An endless one is told to stop, and so is any whose test has failed: it would keep the lease, and the
+    broker of the next test has the same address.
+    """
     done: list[SyphonSummary] = []
     thread = threading.Thread(target=lambda: done.append(syphon.run(once=once)), daemon=True)
     thread.start()
-    return thread, done
+    try:
+        yield done
+    except BaseException:
+        syphon.stop()
+        raise
+    finally:
+        if not once:
+            syphon.stop()
+        thread.join(240)
+    assert done, "the run has ended"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pairbus.clock import SystemClock
+from pairbus.errors import ConfigurationError
 from pairbus.ledger.receipts import KIND, ReceiptLog
 from pairbus.ledger.segment import parse_lines
 from pairbus.ledger.store_files import StoreFiles, read_side_by_side
@@ -17,7 +18,13 @@ from pairbus.stores.object_store import ObjectStore
 from pairbus.stores.places import StoreUri
 from pairbus.stores.store import RecordStore, open_store
 from tests.ledger.test_receipts import receipt
-from tests.object_places import credentials, make_azure_container, make_s3_bucket, place_of
+from tests.object_places import (
+    credentials,
+    make_azure_container,
+    make_s3_bucket,
+    place_of,
+    read_only_token,
+)
 from tests.tcp_proxy import TcpProxy, proxied
 
 # Longer than a put takes on a machine that is busy, far shorter than a store is waited for.
@@ -224,3 +231,33 @@ async def test_errors_and_places_show_no_key(place: StoreUri) -> None:
         wrong.put("receipts-1.jsonl", b"x")
     for text in (str(raised.value), repr(raised.value), str(place), repr(place)):
         assert "Eby8" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("key_env", "DefaultEndpointsProtocol=https;AccountKey=c2VjcmV0;", "follows AccountKey="),
+        ("sas_env", "https://account.blob.core.windows.net/?sv=1&sig=c2VjcmV0", "no whole URL"),
+    ],
+)
+def test_a_credential_of_another_form_is_told_with_how_to_mend_it(
+    place: StoreUri, monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv("OTHER_FORM", value)
+    wrong = ObjectStore(place_of(f"{place}?{name}=OTHER_FORM&endpoint=http://127.0.0.1:9"), deadline=0.5)
+    with pytest.raises(ConfigurationError, match=told) as raised:
+        wrong.list(KIND)
+    assert "c2VjcmV0" not in str(raised.value)
+
+
+@pytest.mark.parametrize("mark", ["", "?"])
+def test_a_token_that_may_only_read_reads_and_is_refused_and_not_shown(
+    place: StoreUri, monkeypatch: pytest.MonkeyPatch, mark: str
+) -> None:
+    ObjectStore(place).put("receipts-1.jsonl", b"x")
+    monkeypatch.setenv("READ_ONLY", mark + read_only_token())
+    reading = ObjectStore(place_of(f"{place}?sas_env=READ_ONLY&endpoint=http://{place.endpoint}"))
+    assert reading.read("receipts-1.jsonl") == b"x"
+    with pytest.raises(RecordStoreError, match="AuthorizationPermissionMismatch") as raised:
+        reading.put("receipts-2.jsonl", b"x")
+    assert "sig=" not in str(raised.value)

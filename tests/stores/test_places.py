@@ -45,6 +45,9 @@ def test_a_bucket_of_s3() -> None:
         ("abfss://records/fleet", "CONTAINER@ACCOUNT"),
         ("abfss://@contoso.dfs.core.windows.net/fleet", "CONTAINER@ACCOUNT"),
         ("s3://", "s3://BUCKET/PATH"),
+        ("s3:/records/fleet", "begins with s3:// and two slashes"),
+        ("abfss:/c@contoso.dfs.core.windows.net/x", "begins with abfss:// and two slashes"),
+        ("file:/records", "begins with file:// and two slashes"),
         ("s3://records/../other/x", "s3://BUCKET/PATH"),
         ("s3://records?access_key_env=A", "together"),
         (f"{AZURE}?key_env=A&sas_env=B", "not both"),
@@ -72,6 +75,13 @@ def test_a_secret_in_a_uri_is_refused_and_not_shown(uri: str) -> None:
         parse_place(uri)
     assert "wJal" not in str(raised.value)
     assert "Eby8" not in str(raised.value)
+
+
+def test_a_drive_is_no_scheme_and_a_path_that_lost_a_slash_is_refused() -> None:
+    assert parse_place("c:/records") == Path("c:/records").absolute()
+    assert parse_place("/records/s3:/x") == Path("/records/s3:/x")
+    with pytest.raises(ConfigurationError, match="two slashes"):
+        parse_place(Path("s3://records/fleet"))
 
 
 @given(st.text(max_size=60))

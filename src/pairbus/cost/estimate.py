@@ -7,6 +7,7 @@ Rules
    backlog it costs these too, and before them a send to the backlog, a delivery and a completion there.
 3. Idle, the syphon's receives end empty: one each `poll` seconds for each backlog queue. An empty receive is
    one. Each quarter of an hour, or after as many whole polls as that takes, it looks at each: a peek is one.
+   As often it looks for its queues: a request for each, and one for the list of all.
 4. The syphon of a pair renews its lease every half minute: an operation each.
 5. In an outage each client pings each entity once an interval, beginning at once. A ping is a message. That
    is the most that it can be; with `share_pings` one client pings for all. It leaves word when the entity is
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from pairbus.metering import units
+from pairbus.metering import PING_BYTES, units
 from pairbus.stages import Stage
 
 from .sheet import PriceSheet
@@ -92,6 +93,7 @@ class Estimate:
     idle_per_hour: int
     renewals_per_hour: int
     peeks_per_hour: int
+    searches_per_hour: int
     days: int
     alternatives: tuple[Alternative, ...]
 
@@ -126,6 +128,7 @@ class Estimate:
             "days": self.days,
             "idle_receives": _by_time(self.idle_per_hour),
             "idle_peeks": _by_time(self.peeks_per_hour),
+            "idle_searches": _by_time(self.searches_per_hour),
             "lease_renewals": _by_time(self.renewals_per_hour),
             "stages": [
                 {
@@ -178,6 +181,7 @@ def estimate(system: System, sheet: PriceSheet) -> Estimate:
         idle_per_hour=_idle_per_hour(system),
         renewals_per_hour=_renewals_per_hour(system),
         peeks_per_hour=_peeks_per_hour(system),
+        searches_per_hour=_searches_per_hour(system),
         days=system.days,
         alternatives=_alternatives(system, sheet),
     )
@@ -206,8 +210,9 @@ def _connections_cost(system: System, sheet: PriceSheet) -> Decimal:
 def _count(system: System) -> dict[Stage, tuple[int, int]]:
     """Operations and bytes of each stage, over all pairs."""
     redirected, wrapped = _redirected(system), system.size + ENVELOPE_BYTES
-    pings = _pings(system)
+    pings, words = _pings(system), _words(system)
     idle = _idle_per_hour(system) * 24 * system.days
+    asked = _peeks_per_hour(system) + _searches_per_hour(system)
     return {
         **_count_normal_way(_messages(system), system),
         Stage.IDLE: (idle, 0),
@@ -215,9 +220,10 @@ def _count(system: System) -> dict[Stage, tuple[int, int]]:
         Stage.BACKLOG_SEND: (_sends(redirected, units(wrapped), system), redirected * wrapped),
         Stage.BACKLOG_RECEIVE: (redirected * units(wrapped), redirected * wrapped),
         Stage.BACKLOG_COMPLETE: (redirected, 0),
-        Stage.PING: (pings, 0),
-        Stage.WORD: (_words(system), 0),
-        Stage.MANAGEMENT: (_peeks_per_hour(system) * 24 * system.days, 0),
+        Stage.PING: (pings, pings * PING_BYTES),
+        Stage.WORD: (2 * system.clients * words, 0),
+        Stage.WORD_RECEIVE: ((system.clients - 1) * words, 0),
+        Stage.MANAGEMENT: (asked * 24 * system.days, 0),
     }
 
 
@@ -254,10 +260,8 @@ def _pings(system: System) -> int:
 
 
 def _words(system: System) -> int:
-    if not system.share_pings:
-        return 0
-    a_return = 3 * system.clients - 1
-    return round(system.outages) * system.entities * a_return * system.pairs
+    """How often an entity comes back to clients that tell each other."""
+    return round(system.outages) * system.entities * system.pairs if system.share_pings else 0
 
 
 def _store_writes(system: System) -> int:
@@ -280,6 +284,10 @@ def _idle_per_hour(system: System) -> int:
 def _peeks_per_hour(system: System) -> int:
     epoch = math.ceil(EPOCH_SECONDS / system.poll) * system.poll
     return round(system.pairs * system.backlog_queues * 3600 / epoch)
+
+
+def _searches_per_hour(system: System) -> int:
+    return round(system.pairs * (system.backlog_queues + 1) * 3600 / EPOCH_SECONDS)
 
 
 def _renewals_per_hour(system: System) -> int:

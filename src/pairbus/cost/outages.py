@@ -9,14 +9,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from pairbus.ledger.operations import Operation, OutageSpan
+from pairbus.stages import Stage
 
-_FOR_EVER = 1 << 62
+#: What pumps do to each message that they move.
+MOVING = frozenset(stage for stage in Stage if stage.traits.moves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,40 +49,28 @@ def merge_outages(sightings: Iterable[OutageSpan]) -> list[Outage]:
     return found
 
 
-class Tenure(NamedTuple):
-    """From when until when an outage is the last one of its pair to have begun, in whole minutes: records
-    know nothing finer.
-    """
-
-    pair: str
-    since: int
-    before: int
-    name: str
-
-
-def find_tenures(outages: Iterable[Outage]) -> Iterator[Tenure]:
-    """Rule 2: what a pump moves belongs to the outage in whose tenure it does so."""
-    before: dict[str, int] = {}
-    for one in sorted(outages, key=lambda one: one.begins, reverse=True):
-        since = int(one.begins // 60) * 60
-        yield Tenure(one.pair, since, before.get(one.pair, _FOR_EVER), one.name)
-        before[one.pair] = since
-
-
 class OutageBook:
     """Which outage operations belong to."""
 
     def __init__(self, outages: Sequence[Outage]) -> None:
-        self._by_id = {identity: one.name for one in outages for identity in one.ids}
-        self._tenures = list(find_tenures(outages))
+        #: The name of the outage that a sighting is of.
+        self.names = {identity: one.name for one in outages for identity in one.ids}
+        self._begun: dict[str, tuple[list[int], list[str]]] = {}
+        for one in sorted(outages, key=lambda one: one.begins):
+            minutes, names = self._begun.setdefault(one.pair, ([], []))
+            minutes.append(int(one.begins // 60) * 60)  # records know nothing finer
+            names.append(one.name)
 
     def name(self, usage: Operation) -> str | None:
         """The name of their outage, if they belong to one."""
         if usage.outage is not None:
-            return self._by_id.get(usage.outage)
-        if usage.role != "pump" or not usage.stage.traits.moves:
+            return self.names.get(usage.outage)
+        if usage.role != "pump" or usage.stage not in MOVING:
             return None
-        found = (
-            one for one in self._tenures if one.pair == usage.pair and one.since <= usage.minute < one.before
-        )
-        return next((one.name for one in found), None)
+        return self.name_at(usage.pair, usage.minute)
+
+    def name_at(self, pair: str, minute: int) -> str | None:
+        """Rule 2: the name of the outage of what a pump moves in this minute."""
+        minutes, names = self._begun.get(pair, ([], []))
+        place = bisect_right(minutes, minute)
+        return names[place - 1] if place else None

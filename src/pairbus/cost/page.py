@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from html import escape
@@ -20,7 +21,6 @@ _MOST_ENTITIES = 15
 # A chart of less would have slots as wide as a hand.
 _FEWEST_SLOTS = 12
 _HEIGHT = 224
-_NameOf = Callable[[Share], str]
 _LOOKS = {stage.words: stage.traits.look for stage in Stage}
 
 
@@ -82,13 +82,13 @@ def _stages(report: Report) -> str:
     if not report.by_stage:
         return "<p>There are no records.</p>"
     bars = [
-        Bar(_stage_name(share), float(share.cost), _money(share.cost), _LOOKS[share.name].style)
+        Bar(share.label, float(share.cost), _money(share.cost), _LOOKS[share.name].style)
         for share in report.by_stage
     ]
     return (
         "<h2>Where the money went, by stage</h2>"
         + draw_bars(bars, "cost by stage")
-        + _table("stage", report.by_stage, _stage_name)
+        + _table("stage", report.by_stage)
         + '<p class="dim">Derived: what the application\'s own receivers do is not recorded, and is reckoned '
         "from the messages that the primary took.</p>"
     )
@@ -98,13 +98,15 @@ def _entities(report: Report) -> str:
     if not report.by_entity:
         return ""
     first = report.by_entity[:_MOST_ENTITIES]
+    if len(report.by_pair) > 1:  # whose entities may have the same names
+        first = [replace(share, name=f"{share.pair}: {share.name}") for share in first]
     bars = [Bar(share.name, float(share.cost), _money(share.cost)) for share in first]
     left = len(report.by_entity) - len(first)
     more = f'<p class="dim">and {left:,} more, in the files.</p>' if left else ""
     return (
         "<h2>Where the money went, by entity</h2>"
         + draw_bars(bars, "cost by entity")
-        + _table("entity", first, lambda share: share.name)
+        + _table("entity", first)
         + more
     )
 
@@ -199,10 +201,10 @@ def _months(report: Report) -> str:
     )
 
 
-def _table(what: str, shares: Sequence[Share], name_of: _NameOf) -> str:
+def _table(what: str, shares: Sequence[Share]) -> str:
     rows = [
         (
-            name_of(share),
+            share.label,
             _money(share.cost),
             f"{share.count:,}",
             f"{share.units:,}",
@@ -214,10 +216,6 @@ def _table(what: str, shares: Sequence[Share], name_of: _NameOf) -> str:
     # The cost comes first: on a phone the others are a swipe away.
     head = (what, "cost", "operations", "billed", "unknown", "bytes")
     return draw_table(head, rows, caption=f"figures by {what}")
-
-
-def _stage_name(share: Share) -> str:
-    return f"{share.name} (derived)" if share.derived else share.name
 
 
 def _money(amount: Decimal) -> str:

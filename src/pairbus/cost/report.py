@@ -45,6 +45,11 @@ class Share:
     bytes: int = 0
     cost: Decimal = Decimal(0)
 
+    @property
+    def label(self) -> str:
+        """The name, marked if it was derived and not recorded."""
+        return f"{self.name} (derived)" if self.derived else self.name
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,

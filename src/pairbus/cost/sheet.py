@@ -13,6 +13,9 @@ from pairbus.plumbing.toml_tables import TomlTable, parse_toml
 
 from .tiers import PriceStep, Tiers
 
+# No price and no step of prices is as high; it keeps sums short enough to be read.
+_MOST = 10**15
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceSheet:
@@ -87,7 +90,7 @@ def _is_amount(value: Any) -> bool:
         amount = Decimal(value)
     except InvalidOperation:
         return False
-    return amount.is_finite() and amount >= 0
+    return amount.is_finite() and 0 <= amount <= _MOST
 
 
 def _is_date(value: Any) -> bool:

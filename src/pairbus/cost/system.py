@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -10,10 +9,11 @@ from pairbus.errors import ConfigurationError, show_value
 from pairbus.plumbing.toml_tables import parse_toml
 
 BatchBilling = Literal["per_message", "per_batch"]
-_ENDLESS = sys.float_info.max
+# Beyond what anybody has of anything here: what is more is a slip of the pen.
+_MOST = 1e9
 
 
-def _described(default: Any, meaning: str, *, low: float, high: float = _ENDLESS) -> Any:
+def _described(default: Any, meaning: str, *, low: float, high: float = _MOST) -> Any:
     return field(default=default, metadata={"meaning": meaning, "low": low, "high": high})
 
 
@@ -90,7 +90,7 @@ def _find_mistake(name: str, value: Any) -> str | None:
         low, high = rule["low"], rule["high"]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         fits = value is entry.default or (is_number and low <= value <= high)
-        allowed = f"{low:g} and up" if high == _ENDLESS else f"{low:g} to {high:g}"
+        allowed = f"{low:g} to {high:,.0f}"
     return None if fits else f"{name} ({rule['meaning']}) is {allowed}, not {show_value(value)}"
 
 

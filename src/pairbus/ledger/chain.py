@@ -16,7 +16,7 @@
    is sure. Its rows are lost if the writer cannot try them again (redirect records), and come again with
    another number if it can (receipts).
 6. What a table has taken over is *covered*: the chain goes on from there, and the table answers for it.
-7. Who ends and has written nothing leaves one sign with all others like it, so that they do not heap up.
+7. Writers that end without a row share one sign, so that such signs do not pile up.
 8. A commit counts once, however often it stands there: files are copied, under any name. What it is it says
    by itself, not by the name of its file; but a file that has the name of another one was put in its place.
 """
@@ -38,11 +38,12 @@ from pairbus.plumbing.json_text import parse_json
 
 from .columns import Moment, columns_of, take_values
 from .seal import VERSION, check_version, open_sealed, seal, seal_of
+from .shipped import shipped_to
 
 _FIRST = "0" * 64
 #: How the line of a link begins.
 LINK_MARK = '{"chain":'
-_LINK = re.compile(rb'^\{"chain":[^\n]*\n', re.MULTILINE)
+_MARK = LINK_MARK.encode()
 _SUFFIX = ".head"
 _NOBODY = "idle"
 # In the name of a segment: when it was begun, by whom, and the number of its first commit.
@@ -56,7 +57,9 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainHead:
-    """What a writer says of its chain, or an adopter of what it found. `lost` rows could not be written."""
+    """What a writer says of its chain, or an adopter of what it found. `lost` rows could not be written. Of
+    one that `is_shipped` segments come from another disk, before their head does.
+    """
 
     writer: str
     since: Moment
@@ -67,6 +70,7 @@ class ChainHead:
     lost: int = 0
     is_open: bool = True
     is_adopted: bool = False
+    is_shipped: bool = False
 
     def name(self, kind: str) -> str:
         """The file that it is in."""
@@ -82,16 +86,25 @@ class ChainHead:
         publish(directory / self.name(kind), self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """As it is written."""
+        """The content of its file."""
         return seal(asdict(self)).data
 
     def as_nobody(self) -> ChainHead:
         """Rule 7."""
         return replace(self, writer=_NOBODY, since=0.0, at=0.0)
 
+    def as_beginning(self) -> ChainHead:
+        """The same writer, before its first commit."""
+        return ChainHead(writer=self.writer, since=self.since, at=self.since)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it says that nothing was ever to be written."""
+        return not (self.is_open or self.commits or self.lost or self.is_adopted)
+
 
 class HeadFile(NamedTuple):
-    """A file that tells of a chain; None if it cannot be read."""
+    """The file of a head; `head` is None if it cannot be read."""
 
     path: Path
     head: ChainHead | None
@@ -112,7 +125,7 @@ class ChainWriter:
 
     @classmethod
     def begin(cls, since: float) -> ChainWriter:
-        """A chain of its own for whoever asks."""
+        """Begin a new chain."""
         return cls(f"{socket.gethostname()}-{uuid.uuid4().hex}", since=since)
 
     @property
@@ -153,7 +166,8 @@ class ChainWriter:
     def anchor(self, directory: Path, kind: str, *, at: float, is_open: bool, lost: int) -> None:
         """Write the head."""
         head = self.head(at=at, is_open=is_open, lost=lost)
-        if is_open or lost or not self.is_idle:
+        # Where it was shipped to, its head may be open: whoever ships has to tell its end there first.
+        if is_open or lost or not self.is_idle or shipped_to(directory) is not None:
             head.publish(directory, kind)
         else:
             head.as_nobody().publish(directory, kind)
@@ -169,12 +183,31 @@ def _tell_link(writer: str, number: int, after: int, rows: int, before: str) -> 
 
 
 def _write_link(told: bytes, own: str) -> bytes:
-    return b'%s%s,"hash":"%s"}}\n' % (LINK_MARK.encode(), told[:-1], own.encode("ascii", "replace"))
+    return b'%s%s,"hash":"%s"}}\n' % (_MARK, told[:-1], own.encode("ascii", "replace"))
 
 
 def is_link(line: bytes) -> bool:
     """Whether a line is a link, and no row."""
-    return line.startswith(LINK_MARK.encode())
+    return line.startswith(_MARK)
+
+
+def without_links(data: bytes) -> bytes:
+    """The rows of a segment alone."""
+    end, rows = 0, []
+    for first, after in _find_links(data):
+        rows.append(data[end:first])
+        end = after
+    return b"".join((*rows, data[end:]))
+
+
+def _find_links(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where each line that is a link begins, and where the next one does. Not by an expression, which would
+    look at every byte of rows that are hundreds of times as long.
+    """
+    first = 0 if data.startswith(_MARK) else data.find(b"\n" + _MARK) + 1 or -1
+    while first >= 0 and (after := data.find(b"\n", first) + 1):
+        yield first, after
+        first = data.find(b"\n" + _MARK, after - 1) + 1 or -1
 
 
 def is_chained(name: str) -> bool:
@@ -205,14 +238,14 @@ def is_told_by(name: str, head: ChainHead) -> bool:
 
 
 def writer_of(name: str) -> str | None:
-    """Whose segment it is, by its name; None if it is no segment of a chain."""
+    """The writer of a segment, by its name; None if it is not chained."""
     found = _NAME.match(name)
     return found[1] if found else None
 
 
 def end_of_commits(data: bytes) -> int:
     """Where the last whole commit of a segment ends."""
-    return max((match.end() for match in _LINK.finditer(data)), default=0)
+    return max((after for _, after in _find_links(data)), default=0)
 
 
 def anchor_adopted(directory: Path, kind: str, name: str, data: bytes) -> None:
@@ -243,7 +276,7 @@ class ChainCommit(NamedTuple):
 
     @property
     def key(self) -> CommitKey:
-        """What it is told by; by its place, if it is none."""
+        """What identifies it; its place, if it is not a commit."""
         return (self.writer, self.number, self.own) if self.number else (self.place, 0, self.complaint)
 
     @property
@@ -266,14 +299,14 @@ def split_commits(place: str, data: bytes) -> Iterator[tuple[ChainCommit, bytes]
     """The same, each with its rows."""
     name = _NAME.match(Path(place).name)
     end = 0
-    for match in _LINK.finditer(data):
-        rows = data[end : match.start()]
-        found = _read_commit(match.group(), rows, place)
+    for first, after in _find_links(data):
+        rows = data[end:first]
+        found = _read_commit(data[first:after], rows, place)
         if name and found.is_sound and (found.writer != name[1] or found.number < int(name[2])):
             misplaced = f"commit {found.number} of {found.writer} does not belong there,"
             found = found._replace(complaint=misplaced)
         yield found, rows
-        end = match.end()
+        end = after
     if end < len(data):
         loose = data.count(b"\n", end) + (not data.endswith(b"\n"))
         yield ChainCommit(0, "", 0, "", "", place, f"{loose:,} lines without a link are"), data[end:]
@@ -324,13 +357,18 @@ def read_heads(directory: Path, kind: str) -> list[HeadFile]:
     return heads
 
 
+def is_of_head(name: str, head: str) -> bool:
+    """Whether a file or an object of this name is the head of that name, told whenever."""
+    return is_head(name) and name.startswith(f"{head.removesuffix(_SUFFIX)}.")
+
+
 def is_head(name: str) -> bool:
     """Whether a name is that of a head."""
     return name.endswith(_SUFFIX)
 
 
 def parse_head(name: str, data: bytes) -> ChainHead | None:
-    """What a head says; None if it was edited or is none."""
+    """Parse a head; None if it was edited, or is not one."""
     try:
         found = open_sealed(data, name)
         del found["seal"]
@@ -341,7 +379,7 @@ def parse_head(name: str, data: bytes) -> ChainHead | None:
 
 
 def moment(at: float) -> str:
-    """A time as it is told."""
+    """A Unix time as text."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
@@ -350,12 +388,33 @@ def host_of(writer: str) -> str:
     return writer.rpartition("-")[0]
 
 
+def is_behind(head: ChainHead) -> bool:
+    """Whether its writer may have more on another disk."""
+    return head.is_shipped and head.is_open and not head.is_adopted and head.writer != _NOBODY
+
+
 def is_silent(head: ChainHead, *, now: float) -> bool:
-    """Whether the writer of a head in a store has neither ended nor been heard of for longer than writers
-    that ship are silent; see `SILENCE`.
-    """
-    is_unfinished = head.is_open and not head.is_adopted and head.writer != _NOBODY
-    return is_unfinished and now - head.at > (SILENCE if head.commits else IDLE_SILENCE)
+    """Whether such a writer was not heard of for longer than those that ship are silent; see `SILENCE`."""
+    return is_behind(head) and now - head.at > (SILENCE if head.commits else IDLE_SILENCE)
+
+
+def tell_behind(heads: Iterable[HeadFile]) -> list[str]:
+    """Up to when there are the records of each host that may have more."""
+    since: dict[str, float] = {}
+    for _, head in heads:
+        if head is not None and is_behind(head):
+            host = host_of(head.writer)
+            since[host] = min(head.at, since.get(host, head.at))
+    return [f"{host} up to {moment(at)}" for host, at in sorted(since.items())]
+
+
+def tell_silent(heads: Iterable[HeadFile], *, now: float) -> list[str]:
+    """What is to be said of hosts that are silent."""
+    return [
+        f"host {host_of(head.writer)}: records up to {moment(head.at)}"
+        for _, head in heads
+        if head is not None and is_silent(head, now=now)
+    ]
 
 
 class ChainCover(NamedTuple):
@@ -387,6 +446,39 @@ class ChainAudit(NamedTuple):
     contents: dict[str, list[CommitKey]]
 
 
+class _SegmentsRead:
+    """What was found in segments: what is wrong with them, and the commits of each writer by their numbers.
+
+    `closed` is the last commit of each writer that is in a closed segment.
+    """
+
+    def __init__(self, segments: Iterable[SegmentData]) -> None:
+        self.gaps: list[str] = []
+        self.damaged: set[str] = set()
+        self.chains: dict[str, dict[int, ChainCommit]] = {}
+        self.closed: dict[str, int] = {}
+        self.unchained = 0
+        self.contents: dict[str, list[CommitKey]] = {}
+        for segment in segments:
+            self.contents[segment.place] = self._read(segment)
+
+    def _read(self, segment: SegmentData) -> list[CommitKey]:
+        if not is_chained(Path(segment.place).name) and next(_find_links(segment.data), None) is None:
+            self.unchained += segment.data.count(b"\n")
+            return [("", 0, seal_of(segment.data))]  # see `is_unchained`
+        keys = []
+        for commit in read_commits(segment.place, segment.data):
+            keys.append(commit.key)
+            if not commit.is_sound:
+                self.gaps.append(f"{commit.complaint} in {commit.place}")
+                self.damaged.add(commit.place)
+            if commit.number:
+                self.chains.setdefault(commit.writer, {})[commit.number] = commit
+                if segment.is_closed:
+                    self.closed[commit.writer] = max(commit.number, self.closed.get(commit.writer, 0))
+        return keys
+
+
 def audit_chains(
     heads: Iterable[HeadFile],
     segments: Iterable[SegmentData],
@@ -398,27 +490,8 @@ def audit_chains(
     """Compare the segments of a directory with the heads that were there before them, which they cannot be
     behind, and later, which closed ones cannot be ahead of. `must_succeed`: what failed was not tried again.
     """
-    gaps: list[str] = []
-    damaged: set[str] = set()
-    chains: dict[str, dict[int, ChainCommit]] = {}
-    unchained = 0
-    closed: dict[str, int] = {}
-    contents: dict[str, list[CommitKey]] = {}
-    for segment in segments:
-        keys = contents[segment.place] = []
-        if not is_chained(Path(segment.place).name) and _LINK.search(segment.data) is None:
-            unchained += segment.data.count(b"\n")
-            keys.append(("", 0, seal_of(segment.data)))  # see `is_unchained`
-            continue
-        for commit in read_commits(segment.place, segment.data):
-            keys.append(commit.key)
-            if not commit.is_sound:
-                gaps.append(f"{commit.complaint} in {commit.place}")
-                damaged.add(commit.place)
-            if commit.number:
-                chains.setdefault(commit.writer, {})[commit.number] = commit
-                if segment.is_closed:
-                    closed[commit.writer] = max(commit.number, closed.get(commit.writer, 0))
+    read = _SegmentsRead(segments)
+    gaps, closed = read.gaps, read.closed
     anchors: dict[str, list[ChainHead]] = {}
     for path, head in heads:
         if head is None:
@@ -426,22 +499,28 @@ def audit_chains(
         elif head.writer != _NOBODY:
             anchors.setdefault(head.writer, []).append(head)
     anchored: dict[str, int] = {}
+    begun: set[str] = set()
+    shipped: set[str] = set()
     for _, head in later:
         if head is not None:
             anchored[head.writer] = max(head.commits, anchored.get(head.writer, 0))
+            if not head.is_adopted:
+                begun.add(head.writer)
+            if head.is_shipped:
+                shipped.add(head.writer)
     notes: list[str] = []
     ends: dict[str, ChainCover] = {}
-    for writer in sorted({*chains, *anchors, *covered}):
-        chain = _Chain(writer, chains.get(writer, {}), anchors.get(writer, []), covered.get(writer))
-        gaps.extend(chain.judge(must_succeed=must_succeed))
-        if closed.get(writer, 0) > max(anchored.get(writer, 0), chain.covers):
+    for writer in sorted({*read.chains, *anchors, *covered}):
+        chain = _Chain(writer, read.chains.get(writer, {}), anchors.get(writer, []), covered.get(writer))
+        gaps.extend(chain.judge(must_succeed=must_succeed, has_begun=writer in begun))
+        if closed.get(writer, 0) > max(anchored.get(writer, 0), chain.covers) and writer not in shipped:
             gaps.append(f"an anchor of {writer} is gone, which told of its commit {closed[writer]}")
         ends[writer] = chain.end()
         if chain.own is not None and chain.own.is_open:
             notes.append(chain.describe_open(chain.own))
     if len(notes) > _NAMED:
         notes[_NAMED:] = [f"and {len(notes) - _NAMED:,} more chains are open"]
-    return ChainAudit(gaps, notes, ends, unchained, damaged, contents)
+    return ChainAudit(gaps, notes, ends, read.unchained, read.damaged, read.contents)
 
 
 class _Chain:
@@ -463,14 +542,14 @@ class _Chain:
 
     @property
     def covers(self) -> int:
-        """How many of its commits a table has."""
+        """How many of its commits are in a table."""
         return self._cover.commits
 
-    def judge(self, *, must_succeed: bool) -> Iterator[str]:
-        """What is missing or does not fit."""
+    def judge(self, *, must_succeed: bool, has_begun: bool) -> Iterator[str]:
+        """What is missing or does not fit. `has_begun`: its head is there by now."""
         writer, own = self._writer, self.own
         has_more = any(number > self._cover.commits for number in self._commits)
-        if own is None and (self._is_expected or has_more):
+        if own is None and not has_begun and (self._is_expected or has_more):
             yield f"the head of {writer} is gone: nobody can tell whether all of its rows are there"
         if own is not None and own.lost:
             yield f"{own.lost:,} rows of {writer} could not be written"

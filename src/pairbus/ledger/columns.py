@@ -73,7 +73,7 @@ def take_values(row: type, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cells_of(row: type, found: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What was read, in the order of the columns; None where one cannot have what was read."""
+    """The values of a row in the order of the columns; None where a value does not fit."""
     return tuple(_cell(column, found.get(name)) for name, column in columns_of(row).items())
 
 

@@ -41,17 +41,28 @@ def open_writer(
     clock: Clock | None = None,
     encode: Callable[[Any], bytes] | None = None,
     is_chained: bool = False,
+    is_shipped: bool = False,
 ) -> RowWriter:
-    """A writer of segments in a directory, or of objects in a store."""
+    """A writer of segments in a directory, which may be shipped from there, or of objects in a store."""
     if isinstance(place, StoreUri):
         return CommitWriter(
             open_store(place), kind, max_age=max_age, clock=clock, encode=encode, is_chained=is_chained
         )
-    return SegmentWriter(place, kind, max_age=max_age, clock=clock, encode=encode, is_chained=is_chained)
+    return SegmentWriter(
+        place,
+        kind,
+        max_age=max_age,
+        clock=clock,
+        encode=encode,
+        is_chained=is_chained,
+        is_shipped=is_shipped,
+    )
 
 
 class CommitWriter:
     """Puts rows of one kind into a store. Not for several threads at once."""
+
+    is_ready = False  # nothing is kept by a mere write
 
     def __init__(
         self,

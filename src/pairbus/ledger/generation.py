@@ -9,10 +9,12 @@
    and after a crash anywhere rows are in two places rather than in none. By its chain a segment that was left
    is known to be in the table, and is not read.
 3. The heads of writers that have ended go with their segments, and the manifest after this one no longer
-   needs to know of them: that is how the files of many writers become few.
+   needs to know of them: that is how the files of many writers become few. Of a writer that has committed
+   nothing there is nothing to tell: it may end without a trace (rule 7 of `chain`).
 4. Files that the manifest does not know, or not like this, are told and not read. What is damaged is not
    removed but set aside, as `NAME.damaged`.
-5. Tables of version 0.1.0 have no manifest. They are read as they are, and it is said.
+5. Tables of version 0.1.0 have no manifest. They are read as they are, and it is said. So is a table whose
+   manifest is gone or damaged; of its files those are told and not read that cannot be.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _NUMBER = re.compile(r"-(\d{6,})\.parquet$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a generation tells of itself; see rule 1. `unchained` rows came from version 0.1.0."""
+    """The description of a generation; see rule 1. `unchained` rows came from version 0.1.0."""
 
     generation: int
     before: str | None = None
@@ -95,10 +97,12 @@ class Compaction:
 
 #: Writes what segments and a table hold to a directory, and tells how many lines could not be read.
 TableWriter = Callable[[list[Path], TableRead, Path], int]
+#: Whether a file of a table can be read, where no manifest answers for it.
+FileProbe = Callable[[Path], bool]
 
 
 def lock_of(directory: Path) -> Path:
-    """Who holds this file alone compacts; nobody else changes what is closed meanwhile."""
+    """The lock of compactions: its holder alone changes closed segments and tables."""
     return directory / ".compaction.lock"
 
 
@@ -111,8 +115,12 @@ def _generations(directory: Path, kind: str) -> list[Path]:
     return [path for path in directory.glob(f"{kind}-*.parquet") if _NUMBER.search(path.name)]
 
 
-def read_table(directory: Path, kind: str, *, is_audited: bool = True) -> TableRead:
-    """The newest generation, and what is wrong with it; files are compared only if it is audited."""
+def read_table(
+    directory: Path, kind: str, *, is_audited: bool = True, probe: FileProbe | None = None
+) -> TableRead:
+    """The newest generation, and what is wrong with it; files are compared only if it is audited, and probed
+    only if no manifest answers for them.
+    """
     path = newest_table(directory, kind)
     gaps: list[str] = []
     anchor = _read_anchor(directory, kind, gaps)
@@ -124,29 +132,36 @@ def read_table(directory: Path, kind: str, *, is_audited: bool = True) -> TableR
     try:
         manifest = _read_manifest(path)
     except FileNotFoundError:
-        return _read_unsealed(path, known, gaps)
+        return _read_unsealed(path, known, gaps, probe)
     except (ValueError, TypeError, KeyError):
         gaps.append(f"{path / _MANIFEST} was edited, or cannot be read")
-        return _as_it_is(path, known, gaps, [])
+        return _as_it_is(path, known, gaps, [], probe)
     gaps += _compare(path, manifest, anchor, kind)
     files = _check_files(path, manifest, gaps, is_audited=is_audited)
     gaps += manifest.gaps
     return TableRead(path, files, manifest, gaps, [*manifest.notes], known)
 
 
-def _read_unsealed(path: Path, anchor: TableAnchor, gaps: list[str]) -> TableRead:
+def _read_unsealed(path: Path, anchor: TableAnchor, gaps: list[str], probe: FileProbe | None) -> TableRead:
     """Rule 5."""
     notes = []
     if not anchor.number:
         notes.append(f"the table {path} has no manifest: it is of version 0.1.0")
     else:
         gaps.append(f"the manifest of {path} is gone")
-    return _as_it_is(path, anchor, gaps, notes)
+    return _as_it_is(path, anchor, gaps, notes, probe)
 
 
-def _as_it_is(path: Path, anchor: TableAnchor, gaps: list[str], notes: list[str]) -> TableRead:
+def _as_it_is(
+    path: Path, anchor: TableAnchor, gaps: list[str], notes: list[str], probe: FileProbe | None
+) -> TableRead:
     number = max(_number(path), anchor.number)
-    return TableRead(path, sorted(path.glob("*.parquet")), Manifest(generation=number), gaps, notes, anchor)
+    files = sorted(path.glob("*.parquet"))
+    if probe is not None:
+        bad = [file for file in files if not probe(file)]
+        gaps += [f"{file} cannot be read" for file in bad]
+        files = [file for file in files if file not in bad]
+    return TableRead(path, files, Manifest(generation=number), gaps, notes, anchor)
 
 
 def _compare(path: Path, manifest: Manifest, anchor: TableAnchor | None, kind: str) -> list[str]:
@@ -178,7 +193,7 @@ def _check_files(path: Path, manifest: Manifest, gaps: list[str], *, is_audited:
     return whole
 
 
-def compact(directory: Path, kind: str, write: TableWriter) -> Compaction:
+def compact(directory: Path, kind: str, write: TableWriter, *, probe: FileProbe | None = None) -> Compaction:
     """Adopt what dead writers left behind, and put the rows of all segments into one table."""
     if not directory.is_dir():
         return Compaction()
@@ -188,14 +203,16 @@ def compact(directory: Path, kind: str, write: TableWriter) -> Compaction:
         adopted = len(adopt_segments(directory, kind))
         heads = read_heads(directory, kind)
         segments = closed_segments(directory, kind)
-        table = read_table(directory, kind)
+        table = read_table(directory, kind, probe=probe)
         fresh = uncovered(segments, table)
         read = (SegmentData(str(path), path.read_bytes(), is_closed=True) for path in fresh)
         later = read_heads(directory, kind)
         audit = audit_chains(heads, read, later, covered=table.manifest.covered, must_succeed=False)
         path, bad = table.path, 0
         if fresh:
-            path, bad = write_generation(directory, kind, write, fresh, table, audit, heads)
+            path, bad = write_generation(
+                directory, kind, write, segments=fresh, table=table, audit=audit, heads=heads
+            )
         for old in segments:
             _set_aside(old) if str(old) in audit.damaged else old.unlink()
         clear_generations(directory, kind, path, is_damaged=table.is_damaged)
@@ -219,11 +236,11 @@ def write_generation(
     directory: Path,
     kind: str,
     write: TableWriter,
+    *,
     segments: list[Path],
     table: TableRead,
     audit: ChainAudit,
     heads: Sequence[HeadFile],
-    *,
     since: float = 0.0,
 ) -> tuple[Path, int]:
     """Rule 2, up to the second word of the anchor: where the next generation is, and how many lines could not
@@ -247,7 +264,7 @@ def write_generation(
         "covered": {
             writer: cover
             for writer, cover in audit.ends.items()
-            if writer in known or cover.is_open or writer not in before.covered  # rule 3
+            if cover.commits and (writer in known or cover.is_open or writer not in before.covered)  # rule 3
         },
         "bad": before.bad + bad,
         "gaps": list(dict.fromkeys([*table.gaps, *audit.gaps])),
@@ -267,12 +284,24 @@ def write_generation(
 
 def remove_heads(heads: Sequence[HeadFile], covered: Mapping[str, ChainCover]) -> None:
     """Rule 3: those of writers that have ended, and anchors of adopters; the table has what they tell of."""
-    for path, head in heads:
-        cover = None if head is None else covered.get(head.writer)
-        if head is None or cover is None or cover.commits < head.commits:
+    for path, _ in done_heads(heads, covered):
+        path.unlink(missing_ok=True)
+
+
+def done_heads(heads: Sequence[HeadFile], covered: Mapping[str, ChainCover]) -> list[HeadFile]:
+    """Those that tell nothing any more. A writer's own stays as long as another tells of more."""
+    told: dict[str, int] = {}
+    for _, head in heads:
+        if head is not None:
+            told[head.writer] = max(head.commits, told.get(head.writer, 0))
+    done = []
+    for file in heads:
+        cover = None if file.head is None else covered.get(file.head.writer)
+        if file.head is None or cover is None or cover.commits < told[file.head.writer]:
             continue
-        if head.is_adopted or not cover.is_open:
-            path.unlink(missing_ok=True)
+        if file.head.is_adopted or not cover.is_open:
+            done.append(file)
+    return done
 
 
 def _set_aside(path: Path) -> None:
@@ -294,7 +323,7 @@ def _read_manifest(path: Path) -> Manifest:
 
 
 def parse_manifest(data: bytes, place: str) -> Manifest:
-    """What a manifest says; ValueError and the like if it is none."""
+    """Parse a manifest; ValueError, TypeError or KeyError if it is not one."""
     found = open_sealed(data, place)
     covered = {writer: _take_cover(cover) for writer, cover in _take_mapping(found["covered"]).items()}
     files = _take_mapping(found["files"])

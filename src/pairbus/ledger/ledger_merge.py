@@ -3,7 +3,7 @@
 1. Those of a day are put together when an hour has passed since, and there are many. The result is one object
    more of the same kind; then the others are deleted.
 2. Each row has an id by which it counts once. So nothing has to happen at one moment: whoever reads in
-   between has some rows twice, and who finds an object gone begins anew.
+   between has some rows twice, and one that finds an object gone begins again.
 """
 
 from __future__ import annotations

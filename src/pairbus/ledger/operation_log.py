@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
-import socket
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -25,7 +22,7 @@ from pairbus.stores.places import RecordPlace, StoreUri
 
 from .commit_objects import open_writer
 from .operations import KIND
-from .segment import adopt_segments
+from .segment import adopt_segments, writer_name
 
 log = logging.getLogger(__name__)
 #: How often sums are written: what a killed process may lose.
@@ -47,7 +44,6 @@ class OperationRecorder(Protocol):
     @property
     def role(self) -> Role:
         """Who did it."""
-        ...
 
     def record(
         self,
@@ -66,11 +62,10 @@ class OperationRecorder(Protocol):
         """`count` operations were made, `unknown` more may have been; `size` bytes in all. `at`: when, if
         not now.
         """
-        ...
 
 
 class OperationSums:
-    """Sums in memory, for tests and for whoever wants none on the disk."""
+    """Sums in memory, for tests and for applications that keep none on disk."""
 
     def __init__(self, *, role: Role, clock: Clock | None = None) -> None:
         self.role: Role = role
@@ -127,7 +122,7 @@ class OperationLog(OperationSums):
     ) -> None:
         """Does no I/O. `writer` is by default host, process, id; `every` is longer where a write is a put."""
         super().__init__(role=role, clock=clock)
-        self.writer = writer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.writer = writer or writer_name()
         self._about = {"writer": self.writer, "pair": pair}
         self._place = place
         self._every = every or (HEARTBEAT if isinstance(place, StoreUri) else EVERY)

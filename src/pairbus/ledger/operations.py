@@ -7,7 +7,7 @@
 3. A size class is how many times one operation of that size is billed: once for each started 64 KB.
 4. Writers also tell of themselves. `begin`, then `interval` again and again, then `end`: between the last
    interval of a writer that never ended and the next one that it owed, records may be lost. That is a gap.
-5. A row has an id that no other row has. Whoever reads rows twice keeps one.
+5. A row has an id that no other row has. A reader that meets it twice keeps one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .segment import SegmentRead, read_segment
 
 #: The kind of segment that holds these records.
 KIND = "operations"
-# Nothing was written before 2020, nor more than a day from now: clocks that differ by more are wrong.
-_EARLIEST = 1_577_836_800
+#: Nothing was written before 2020, nor more than a day from now: clocks that differ by more are wrong.
+EARLIEST = 1_577_836_800
 _AHEAD = 86_400
 #: What numbers of a row may be. What is beyond them no minute can hold, and no sum or calendar could take.
 BOUNDS = {
@@ -116,7 +116,7 @@ _COLUMNS = {kind: columns_of(made) for kind, made in ROWS.items()}
 
 
 def parse_row(row: Mapping[str, Any]) -> LedgerRow | None:
-    """A row of a segment; None if it is none that can be billed."""
+    """Parse a row of a segment; None if it cannot be billed."""
     kind = row.get("row")
     columns = _COLUMNS.get(kind) if isinstance(kind, str) else None
     if columns is None or not isinstance(kind, str):
@@ -140,9 +140,14 @@ class Ledger:
     bad: int = 0
 
 
+def latest_at(now: float) -> float:
+    """The latest time that a row can be of."""
+    return now + _AHEAD
+
+
 def is_dated(moment: Any, *, now: float) -> Any:
     """Whether a row, or each of a column of them, is of a time at which it can have been written."""
-    return (moment >= _EARLIEST) & (moment <= now + _AHEAD)
+    return (moment >= EARLIEST) & (moment <= latest_at(now))
 
 
 def read_operations(segments: Iterable[Path], *, now: float | None = None) -> Ledger:
@@ -210,7 +215,7 @@ def sight_outages(
 
 
 def _last_marks(writers: Iterable[WriterMark]) -> dict[str, WriterMark]:
-    """The last word of each writer; an end is always the last."""
+    """The last mark of each writer; an end is always the last."""
     last: dict[str, WriterMark] = {}
     for mark in writers:
         before = last.get(mark.writer)

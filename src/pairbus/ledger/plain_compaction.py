@@ -1,9 +1,13 @@
-"""Compaction of receipts without Spark, a few hundred thousand rows at a time in memory.
+"""Compaction of receipts by Arrow, a few hundred thousand rows at a time in memory.
 
 1. New rows become new files; those that are there stay as they are. Only when a day of a store, or the table
    of a directory, has many small ones they are joined.
-2. A row that stands in several files is not looked for: whoever reads receipts counts each operation once.
-3. It is done when there is enough to be worth it. Until then segments and objects are read as they are.
+2. The table of a directory has one row for each message. One that was handled again came to its queue at the
+   same time, so that only files are looked at which have rows of that time, and only those are written anew
+   where such a row is. In a store nobody looks: whoever reads receipts counts each operation once.
+3. An engine without Spark does it when there is enough to be worth it. Until then segments and objects are
+   read as they are.
+4. Segments whose rows are all as they should be go through Arrow, all at once; others row by row.
 """
 
 from __future__ import annotations
@@ -12,21 +16,30 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pairbus.stores.parquet_files import encode_table, has_parquet, join_tables
+from pairbus.stores.parquet_files import (
+    can_read,
+    encode_lines,
+    encode_table,
+    find_repeated,
+    has_parquet,
+    join_tables,
+    may_share_rows,
+    part_rows,
+)
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store
 
-from .columns import cells_of, columns_of
+from .chain import without_links
+from .columns import LAST_MOMENT, cells_of, columns_of
 from .generation import Compaction, TableRead, compact
-from .receipts import KIND, NEEDED, OUTCOMES, Receipt
+from .receipts import KIND, NEEDED, OUTCOMES, Receipt, merge_receipts
 from .seal import seal_of
 from .segment import closed_segments, parse_lines
 from .store_compaction import WrittenDays, compact_store
-from .store_files import StoreFiles, begin_anew, day_of, read_side_by_side
+from .store_files import StoreFiles, begin_anew, day_at, day_of, read_side_by_side
 
 #: So many segments or objects are worth it.
 WORTHWHILE = 50
@@ -34,26 +47,34 @@ WORTHWHILE = 50
 _MOST_ROWS = 200_000
 _MANY_FILES = 16
 _SMALL = 16 << 20
+# Bytes of segments that are read at once.
+_BYTES = 64 << 20
 _AT_A_TIME = 256
 _COLUMNS = {name: None if one.is_moment else one.plain for name, one in columns_of(Receipt).items()}
+_OP = "op"
 _PLACES = {name: index for index, name in enumerate(_COLUMNS)}
 
 
 def compact_plainly(place: RecordPlace) -> Compaction:
-    """Put receipts into tables, if there are many that are in none."""
+    """Put receipts into tables, if many are not in one yet."""
     if not has_parquet():
         return Compaction()
     if not isinstance(place, StoreUri):
         is_worth_it = len(closed_segments(place, KIND)) >= WORTHWHILE
-        return compact(place, KIND, _write_table) if is_worth_it else Compaction()
+        return compact_directory(place) if is_worth_it else Compaction()
     store = open_store(place)
     if sum(name.endswith(".jsonl") for name in store.list(KIND)) < WORTHWHILE:
         return Compaction()
     return begin_anew(store, lambda: compact_store(store, KIND, _write_days))
 
 
+def compact_directory(directory: Path) -> Compaction:
+    """Put all receipts of a directory into its table."""
+    return compact(directory, KIND, _write_table, probe=can_read)
+
+
 class _Batch:
-    """Rows that were read, and how many were none."""
+    """Rows that were read, and how many lines were bad."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -71,8 +92,8 @@ class _Batch:
             else:
                 self.bad += 1
 
-    def take(self) -> list[tuple[Any, ...]]:
-        taken, self.rows = self.rows, []
+    def take(self, most: int | None = None) -> list[tuple[Any, ...]]:
+        taken, self.rows = self.rows[:most], [] if most is None else self.rows[most:]
         return taken
 
 
@@ -88,7 +109,7 @@ def _write_days(files: StoreFiles, number: int) -> WrittenDays:
     def put_all() -> None:
         by_day: dict[str, list[tuple[Any, ...]]] = {}
         for row in batch.take():
-            by_day.setdefault(_day(row[_PLACES["moved"]]), []).append(row)
+            by_day.setdefault(day_at(row[_PLACES["moved"]]), []).append(row)
         for day, rows in by_day.items():
             data = encode_table(_COLUMNS, rows)
             there = [name for name in known if day_of(name) == day]
@@ -108,26 +129,75 @@ def _write_days(files: StoreFiles, number: int) -> WrittenDays:
 
 def _write_table(segments: list[Path], table: TableRead, to: Path) -> int:
     to.mkdir()
-    small = [path for path in table.files if path.stat().st_size < _SMALL]
+    fresh, bad = _write_fresh(segments, to)
+    suspects = [path for path in table.files if may_share_rows(path, fresh, "enqueued")]
+    parted = _merge_repeated(fresh, suspects, to)
+    kept = [path for path in table.files if path not in parted]
+    small = [path for path in kept if path.stat().st_size < _SMALL]
     joined = small if len(small) >= _MANY_FILES else []
-    for path in table.files:
+    for path in kept:
         if path not in joined:
             _link(path, to / path.name)
     if joined:
         (to / _part()).write_bytes(join_tables([path.read_bytes() for path in joined]))
-    batch = _Batch()
-    for rows in _batches(segments, batch):
-        (to / _part()).write_bytes(encode_table(_COLUMNS, rows))
-    return batch.bad
+    return bad
 
 
-def _batches(segments: Sequence[Path], batch: _Batch) -> Iterator[list[tuple[Any, ...]]]:
+def _write_fresh(segments: list[Path], to: Path) -> tuple[list[Path], int]:
+    """The files of new rows, and how many lines are none."""
+    batch, files = _Batch(), list[Path]()
+
+    def write(data: bytes) -> None:
+        files.append(to / _part())
+        files[-1].write_bytes(data)
+
+    for some in _pieces(segments):
+        data = without_links(b"".join(map(_read, some)))
+        if (whole := encode_rows(data)) is not None:
+            write(whole)
+            continue
+        batch.add(data)
+        while rows := batch.take(_MOST_ROWS):
+            write(encode_table(_COLUMNS, rows))
+    return files, batch.bad
+
+
+def _merge_repeated(fresh: list[Path], suspects: list[Path], to: Path) -> list[Path]:
+    """Rule 2: rows of one message become one. The files of the table that are written anew by that."""
+    repeated = find_repeated([*fresh, *suspects], _OP)
+    if not repeated:
+        return []
+    taken = {path: part_rows(path, to / _part(), _OP, repeated) for path in (*fresh, *suspects)}
+    rows = [row for some in taken.values() for row in some]
+    for path in fresh:
+        if taken[path]:
+            path.unlink()
+    cells = [tuple(row.get(name) for name in _COLUMNS) for row in merge_receipts(rows)]
+    (to / _part()).write_bytes(encode_table(_COLUMNS, cells))
+    return [path for path in suspects if taken[path]]
+
+
+def encode_rows(data: bytes) -> bytes | None:
+    """Rule 4: lines as a file, if each is a receipt."""
+    return encode_lines(_COLUMNS, data, needed=NEEDED, choices={"outcome": OUTCOMES}, last_moment=LAST_MOMENT)
+
+
+def _read(path: Path) -> bytes:
+    data = path.read_bytes()
+    return data if data.endswith(b"\n") else data + b"\n"
+
+
+def _pieces(segments: Sequence[Path]) -> Iterator[list[Path]]:
+    """Neighbours, so many that their rows fit into memory."""
+    some, size = list[Path](), 0
     for path in segments:
-        batch.add(path.read_bytes())
-        if len(batch.rows) >= _MOST_ROWS:
-            yield batch.take()
-    if batch.rows:
-        yield batch.take()
+        some.append(path)
+        size += path.stat().st_size
+        if size >= _BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _link(path: Path, to: Path) -> None:
@@ -139,7 +209,3 @@ def _link(path: Path, to: Path) -> None:
 
 def _part() -> str:
     return f"part-{secrets.token_hex(8)}.parquet"
-
-
-def _day(moved: float) -> str:
-    return datetime.fromtimestamp(moved, UTC).strftime("%Y-%m-%d")

@@ -9,19 +9,17 @@ have the same operation id, so that whoever reads receipts keeps one of them.
 
 from __future__ import annotations
 
-import os
-import socket
-import uuid
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as _quote
-from typing import Annotated, Protocol, TypedDict
+from typing import Annotated, Any, Protocol, TypedDict
 
 from pairbus.clock import Clock
 from pairbus.stores.places import RecordPlace
 
 from .columns import Moment
 from .commit_objects import open_writer
-from .segment import MAX_AGE
+from .segment import MAX_AGE, writer_name
 from .segment_log import SegmentLog
 
 #: The kind of segment that holds receipts.
@@ -69,32 +67,51 @@ def copy_id(queue: str, sequence_number: int, enqueued_ms: int) -> str:
     return f"{queue}:{sequence_number}:{enqueued_ms}"
 
 
+def merge_receipts(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each operation id: the last one counts that says what became of the message, and sums up
+    the others. The same row may come twice, after a crash in a compaction.
+    """
+    single: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for row in rows:
+        key = tuple(row.get(name) for name in ("op", "writer", "moved", "outcome"))
+        single[key] = max(single.get(key, row), row, key=_sums)
+    merged: dict[str, dict[str, Any]] = {}
+    moves = Counter[str]()
+    for row in sorted(single.values(), key=lambda row: (row["outcome"] != "unknown", row["moved"])):
+        op, (unsure, repeats) = row["op"], _sums(row)
+        moves[op] += repeats + (row["outcome"] == "moved")
+        unsure += merged.get(op, {}).get("unsure", 0)
+        merged[op] = {**row, "unsure": unsure, "repeats": moves[op] - (row["outcome"] == "moved")}
+    return list(merged.values())
+
+
+def _sums(row: Mapping[str, Any]) -> tuple[int, int]:
+    return row.get("unsure") or 0, row.get("repeats") or 0
+
+
 class Receipts(Protocol):
     """Where receipts are kept."""
 
     @property
     def writer(self) -> str:
         """Who writes them."""
-        ...
 
     def begin(self) -> None:
-        """Leave a sign that they are kept, so that none differ from nothing that was handled."""
-        ...
+        """Leave a sign that receipts are kept, so that missing ones differ from none at all."""
 
     async def append(self, rows: Sequence[Receipt]) -> None:
         """Keep these; they are durable when this returns. Raises whatever prevents that."""
-        ...
 
     async def close(self) -> None:
         """Let everybody see them."""
-        ...
 
 
 class MemoryReceipts:
     """Keeps receipts in a list, for tests and for applications that want none on their disk."""
 
-    def __init__(self, writer: str = "memory") -> None:
-        self.writer = writer
+    writer = "memory"
+
+    def __init__(self) -> None:
         self.rows: list[Receipt] = []
 
     def begin(self) -> None:
@@ -117,12 +134,21 @@ class ReceiptLog(SegmentLog[Receipt]):
         writer: str | None = None,
         clock: Clock | None = None,
         max_age: float = MAX_AGE,
+        is_shipped: bool = False,
     ) -> None:
         """Does no I/O; a directory is made with the first row. `writer` is by default host, process, id."""
         super().__init__(
-            open_writer(place, KIND, max_age=max_age, clock=clock, encode=_encode, is_chained=True)
+            open_writer(
+                place,
+                KIND,
+                max_age=max_age,
+                clock=clock,
+                encode=_encode,
+                is_chained=True,
+                is_shipped=is_shipped,
+            )
         )
-        self.writer = writer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.writer = writer or writer_name()
 
 
 def _encode(row: Receipt) -> bytes:

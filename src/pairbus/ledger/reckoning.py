@@ -17,7 +17,9 @@
 5. A copy that had arrived and came again may have been buried then. If it lies there no more it was dropped,
    or redriven, and is now a copy of its own: an *echo*, which must not stand in for a message that is lost.
    So what is lost if it was redriven is *unclear*, and neither lost nor well.
-6. Duplicated is what was moved more often than it was redirected. To that come sends that may have arrived
+6. A copy that came before records were removed is *bygone*: the message that it is has no record any more. It
+   must not stand in for a younger one with its id either, so what is lost but for it is unclear.
+7. Duplicated is what was moved more often than it was redirected. To that come sends that may have arrived
    unnoticed: the primary got a key *up to* so many times too often, and never more often than that.
 
 The rules are arithmetic alone, so that the same lines reckon with numbers and with the columns of a table.
@@ -33,7 +35,7 @@ Quantity = Any
 
 
 class CopyPlace(NamedTuple):
-    """Where one copy is: one of the three is 1, or none."""
+    """Where one copy is: at most one of the three is 1."""
 
     delivered: Quantity
     dead_lettered: Quantity
@@ -43,7 +45,7 @@ class CopyPlace(NamedTuple):
 class KeyCounts(NamedTuple):
     """What was counted of one key. `unsure` are sends to the backlog of unknown outcome; `doubtful` are sends
     to the primary that may have arrived besides those that are known, `repeated` those that are known to;
-    `echoed` copies may each have left another one.
+    `echoed` copies may each have left another one; `bygone` ones are counted nowhere else.
     """
 
     redirected: Quantity = 0
@@ -54,6 +56,7 @@ class KeyCounts(NamedTuple):
     repeated: Quantity = 0
     doubtful: Quantity = 0
     echoed: Quantity = 0
+    bygone: Quantity = 0
 
 
 class Reckoning(NamedTuple):
@@ -76,10 +79,10 @@ def place_copy(*, has_arrived: Quantity, lies_dead: Quantity, lies_waiting: Quan
 def reckon(
     key: KeyCounts, *, least: Callable[..., Quantity] = min, most: Callable[..., Quantity] = max
 ) -> Reckoning:
-    """Rules 3 to 6; `least` and `most` are those of what is reckoned with."""
+    """Rules 3 to 7; `least` and `most` are those of what is reckoned with."""
     copies = key.delivered + key.dead_lettered + key.waiting
     spare = most(0, copies - key.redirected)
-    lost = most(0, key.redirected - copies)
+    lost = most(0, key.redirected - copies - key.bygone)
     echoes = least(key.echoed, copies - key.echoed)
     recovered = least(key.unsure, spare)
     duplicated = most(0, key.delivered - most(1, key.redirected)) + key.repeated

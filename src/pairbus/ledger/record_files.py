@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .chain import ChainAudit, HeadFile, SegmentData, audit_chains, is_chained, read_heads
-from .generation import TableRead, newest_table, read_table, uncovered
+from .generation import FileProbe, TableRead, newest_table, read_table, uncovered
 from .seal import seal_of_file
 from .segment import SegmentRead, closed_segments, read_open_segments
 
@@ -25,7 +25,9 @@ class RecordFiles(NamedTuple):
     later: list[HeadFile]
 
     @classmethod
-    def list(cls, directory: Path, kind: str, *, is_audited: bool = True) -> RecordFiles:
+    def list(
+        cls, directory: Path, kind: str, *, is_audited: bool = True, probe: FileProbe | None = None
+    ) -> RecordFiles:
         """What there is. The order counts: what has been closed meanwhile is among the closed, and what has
         been removed from those is in the table. Heads are asked for first and last, see `audit_chains`.
         """
@@ -34,7 +36,7 @@ class RecordFiles(NamedTuple):
         closed = closed_segments(directory, kind)
         for path in closed:
             opened.pop(path.name, None)
-        table = read_table(directory, kind, is_audited=is_audited)
+        table = read_table(directory, kind, is_audited=is_audited, probe=probe)
         later = read_heads(directory, kind)
         fresh = _without_copies(uncovered(closed, table))
         return cls(directory, kind, heads, opened, fresh, table, later)

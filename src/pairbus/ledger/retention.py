@@ -17,7 +17,6 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ from .receipts import KIND as RECEIPTS
 from .seal import seal
 from .segment import closed_segments, parse_lines
 from .store_compaction import covered_by, delete_old, manifest_name
-from .store_files import StoreFiles, begin_anew, day_of
+from .store_files import StoreFiles, begin_anew, day_at, day_of
 
 #: The kind of segment that holds redirect records, which clients write.
 REDIRECTS = "redirects"
@@ -75,8 +74,8 @@ def trim(place: RecordPlace, *, before: float) -> Trimmed:
     if isinstance(place, StoreUri):
         store = open_store(place)
         return begin_anew(store, lambda: _trim_store(store, before))
-    if not place.is_dir():
-        return Trimmed(since=before)
+    if not _holds_records(place):
+        return Trimmed(since=before)  # and no lock is left there
     with hold_alone(lock_of(place)) as lock:
         if lock is None:
             return Trimmed(since=before)
@@ -86,6 +85,14 @@ def trim(place: RecordPlace, *, before: float) -> Trimmed:
             receipts=_trim_table(place, before - DAY),
             operations=_trim_ledger(place, before),
         )
+
+
+def _holds_records(directory: Path) -> bool:
+    """Whether anything there, finished or being written, has the name of a record."""
+    kinds = tuple(f"{kind}-" for kind in (REDIRECTS, RECEIPTS, OPERATIONS))
+    return directory.is_dir() and any(
+        path.name.removeprefix(".").startswith(kinds) for path in directory.iterdir()
+    )
 
 
 # -- redirect records
@@ -150,7 +157,9 @@ def _trim_segments(directory: Path, before: float) -> int:
         return 0
     ends = chains.covered(table.manifest.covered, heads)
     audit = ChainAudit([], [], ends, 0, set(), {})
-    path, _ = write_generation(directory, REDIRECTS, _write_nothing, [], table, audit, heads, since=before)
+    path, _ = write_generation(
+        directory, REDIRECTS, _write_nothing, segments=[], table=table, audit=audit, heads=heads, since=before
+    )
     for name in chains.gone:
         (directory / name).unlink()
     clear_generations(directory, REDIRECTS, path, is_damaged=False)
@@ -214,7 +223,7 @@ def _trim_days(store: RecordStore, before: float) -> int:
     manifest = files.table.manifest
     if len(files.table.gaps) > len(manifest.gaps):
         return 0
-    first = _day(before)
+    first = day_at(before)
     old = [name for name in manifest.files if day_of(name) < first]
     if old:
         kept = {name: own for name, own in manifest.files.items() if name not in old}
@@ -241,7 +250,9 @@ def _trim_table(directory: Path, before: float) -> int:
 
     heads = read_heads(directory, RECEIPTS)
     audit = ChainAudit([], [], dict(table.manifest.covered), 0, set(), {})
-    path, _ = write_generation(directory, RECEIPTS, write, [], table, audit, heads, since=before)
+    path, _ = write_generation(
+        directory, RECEIPTS, write, segments=[], table=table, audit=audit, heads=heads, since=before
+    )
     clear_generations(directory, RECEIPTS, path, is_damaged=False)
     return len(old)
 
@@ -250,7 +261,7 @@ def _trim_table(directory: Path, before: float) -> int:
 
 
 def _trim_ledger(directory: Path, before: float) -> int:
-    month = _day(before)[:7]
+    month = day_at(before)[:7]
     with hold_alone(directory / _LEDGER_LOCK) as lock:
         if lock is None:
             return 0
@@ -261,7 +272,7 @@ def _trim_ledger(directory: Path, before: float) -> int:
 
 
 def _trim_ledger_objects(store: RecordStore, before: float) -> int:
-    month = _day(before)[:7]
+    month = day_at(before)[:7]
     old = [name for name in store.list(OPERATIONS) if _is_before(name, month)]
     for name in old:
         store.delete(name)
@@ -273,8 +284,4 @@ def _is_before(name: str, month: str) -> bool:
     if found := _LEDGER_DAY.match(name):
         return found[1] < month
     found = _LEDGER_OBJECT.match(name)
-    return found is not None and _day(int(found[1]) / 1000 + DAY)[:7] < month
-
-
-def _day(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d")
+    return found is not None and day_at(int(found[1]) / 1000 + DAY)[:7] < month

@@ -60,7 +60,7 @@ def open_sealed(data: bytes, place: str) -> dict[str, Any]:
 
 
 def check_version(version: object, place: str) -> None:
-    """ConfigurationError if something is newer than this program, ValueError if its version is none."""
+    """ConfigurationError if it is newer than this program, ValueError if it is not a version."""
     if not isinstance(version, int) or version < VERSION:
         raise ValueError(f"{place} has no version")
     if version > VERSION:

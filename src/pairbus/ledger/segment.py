@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -60,9 +61,11 @@ class SegmentWriter:
         clock: Clock | None = None,
         encode: Callable[[Any], bytes] | None = None,
         is_chained: bool = False,
+        is_shipped: bool = False,
     ) -> None:
         """`directory` is made with the first row; `kind` begins the name of each file; `encode` writes
-        a row as a line of JSON, with its newline. `is_chained`: see `chain`.
+        a row as a line of JSON, with its newline. `is_chained`: see `chain`. `is_shipped`: a lock tells
+        whoever ships the rows that this writer lives.
         """
         if not kind.isalnum():  # a dash ends the kind in the file's name
             raise ValueError(f"the kind of a segment is made of letters and digits, not {kind!r}")
@@ -75,6 +78,8 @@ class SegmentWriter:
         self._open: _OpenSegment | None = None
         self._chain = ChainWriter.begin(self._clock.now()) if is_chained else None
         self._anchored: int | None = None
+        self._is_shipped = is_shipped
+        self._life: FileLock | None = None
         #: How many rows could not be written; the head of the chain tells it.
         self.lost = 0
 
@@ -83,11 +88,26 @@ class SegmentWriter:
         """The name of the chain, if there is one."""
         return None if self._chain is None else self._chain.writer
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a segment that takes more rows."""
+        return self._open is not None and not self._is_done(self._open)
+
     def begin(self) -> None:
         """Leave a sign that there is a writer, for the case that nothing is ever written."""
         if self._chain is not None and self._anchored != self._chain.commits:
             make_directory(self.directory, follows=True)
+            self._show_life(self._chain.writer)
             self._anchor(is_open=True)
+
+    def _show_life(self, writer: str) -> None:
+        """Before there is a head, or it would be taken for that of a dead one."""
+        if not self._is_shipped or self._life is not None:
+            return
+        try:
+            self._life = FileLock.take(lock_of_writer(self.directory, self.kind, writer))
+        except OSError as error:
+            log.warning("cannot lock the chain of %s: %s", self.kind, error)
 
     def gather(self) -> None:
         """Nothing is waited for: all who come while one write is on its way share the next."""
@@ -119,7 +139,7 @@ class SegmentWriter:
             self._chain.keep()
 
     def sync(self) -> None:
-        """Bring to the disk what the kernel has. Where that fails, nobody knows: the rows count as lost."""
+        """Fsync. If that fails, what is on the disk is unknown, and the rows count as lost."""
         if self._open is None:
             return
         try:
@@ -147,16 +167,24 @@ class SegmentWriter:
 
     def roll(self) -> None:
         """Close the open segment if it is full or old."""
-        segment = self._open
-        if segment is None:
-            return
-        if segment.size >= self._max_bytes or self._clock.monotonic() - segment.begun >= self.max_age:
+        if self._open is not None and self._is_done(self._open):
             self.close()
+
+    def _is_done(self, segment: _OpenSegment) -> bool:
+        return segment.size >= self._max_bytes or self._clock.monotonic() - segment.begun >= self.max_age
 
     def close(self, *, ends: bool = False) -> Path | None:
         """Close the open segment, so that everybody can read it, and tell its name; rows may still follow,
         even if the writer thinks that it `ends` here.
         """
+        try:
+            return self._close(ends=ends)
+        finally:
+            if ends and self._life is not None:
+                life, self._life = self._life, None
+                life.release()
+
+    def _close(self, *, ends: bool) -> Path | None:
         self.sync()
         segment, self._open = self._open, None
         if segment is not None or ends:
@@ -231,9 +259,19 @@ class _OpenSegment:
             self.lock.release()
 
     def abandon(self) -> None:
-        """Leave it to whoever adopts it."""
+        """Leave it to be adopted."""
         with suppress(OSError):
             self.lock.release()
+
+
+def lock_of_writer(directory: Path, kind: str, writer: str) -> Path:
+    """Locked while that writer lives, if its rows are shipped."""
+    return directory / f".{kind}-{writer}.lock"
+
+
+def writer_name() -> str:
+    """A unique name for a writer: host, process id and a random part."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 # Made once: `json.dumps` with separators of its own makes an encoder for each row.
@@ -323,7 +361,7 @@ def _cut_torn_commit(path: Path, kind: str, descriptor: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRead:
-    """The rows of a segment, how many lines were none, and the whole as it stands there."""
+    """The rows of a segment, how many lines were bad, and its bytes."""
 
     rows: list[dict[str, Any]]
     bad: int

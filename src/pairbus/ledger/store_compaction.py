@@ -6,7 +6,8 @@
    the manifest that is put last would count, and nothing be lost: what it does not cover is still there.
 3. What a generation has taken over, and the files that it has replaced, are deleted when the next one is
    visible. So whoever has begun to read beside a compaction finds all of it.
-4. A writer that has ended is forgotten when nothing of it is left; see rule 3 of `generation`.
+4. A writer that has ended is forgotten when nothing of it is left, and one of which nothing was taken over is
+   not spoken of; see rule 3 of `generation`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import NamedTuple
 
 from pairbus.stores.store import RecordStore
 
-from .chain import ChainCover, ChainHead, is_head, writer_of
-from .generation import Compaction, Manifest
+from .chain import ChainCover, is_head, is_of_head, writer_of
+from .generation import Compaction, Manifest, done_heads
 from .seal import seal
 from .store_files import StoreFiles, day_of, generation_of, is_fresh
 
@@ -75,31 +76,26 @@ def covered_by(files: StoreFiles, ends: Mapping[str, ChainCover]) -> dict[str, C
     return {
         writer: cover
         for writer, cover in ends.items()
-        if writer in known or cover.is_open or writer not in before
+        if cover.commits and (writer in known or cover.is_open or writer not in before)
     }
 
 
 def delete_old(files: StoreFiles, before: Manifest) -> None:
     """Rule 3: what the generation before had taken over or replaced."""
-    heads = [head for _, head in files.heads if head is not None]
-    done = {head.object_name(files.kind) for head in heads if _is_done(head, before)}
-    for name in files.names:
+    done = [head for _, head in done_heads(files.heads, before.covered) if head is not None]
+    names = [head.name(files.kind) for head in done]
+    # Of several heads of a writer the one that counts goes last: it says that the writer has ended.
+    last = {head.object_name(files.kind) for head in done}
+    for name in sorted(files.names, key=lambda name: name in last):
         generation = generation_of(name)
         if generation is not None:
             is_old = generation < before.generation and name not in before.files
         elif is_head(name):
-            is_old = name in done
+            is_old = any(is_of_head(name, head) for head in names)
         else:
             is_old = name.endswith(".jsonl") and not is_fresh(name, before.covered)
         if is_old:
             files.store.delete(name)
-
-
-def _is_done(head: ChainHead, before: Manifest) -> bool:
-    cover = before.covered.get(head.writer)
-    if cover is None or cover.commits < head.commits:
-        return False
-    return head.is_adopted or not cover.is_open
 
 
 def _table(files: StoreFiles, number: int) -> str | None:

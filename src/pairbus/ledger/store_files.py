@@ -3,7 +3,7 @@
 1. Heads are read first: what they tell of must be there. Then objects are listed, and of those the ones that
    the table has not taken over.
 2. A compaction deletes what it has taken over one generation later, so that whoever has listed before it
-   finds all of it. Who meets two of them finds something gone, and begins anew.
+   finds all of it. A reader that meets both finds something gone, and begins again.
 3. No anchor goes before an object, be it a commit or a segment that an application has shipped: it is like
    the end of an open segment.
 """
@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -154,7 +155,10 @@ def _read_table(store: RecordStore, names: Sequence[str], *, is_audited: bool) -
             continue
         files = _check_files(store, names, manifest, gaps, is_audited=is_audited)
         return StoreTable(manifest, files, [*gaps, *manifest.gaps])
-    if files := [name for name in names if _FILE.match(name)]:
+    # What the first generation has taken over is deleted with the second: without its manifest, which may
+    # never have been put, all is where it was.
+    files = [name for name in names if _FILE.match(name)]
+    if any(generation_of(name) != 1 for name in files):
         gaps.append(f"the manifest of {len(files):,} tables in {store.place} is gone")
     return StoreTable(Manifest(generation=max(numbers, default=0)), [], gaps)
 
@@ -180,6 +184,11 @@ def generation_of(name: str) -> int | None:
         return int(found[1])
     found = _FILE.match(name)
     return int(found[2]) if found else None
+
+
+def day_at(moment: float) -> str:
+    """The day of a Unix time, in UTC."""
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d}"
 
 
 def day_of(name: str) -> str:

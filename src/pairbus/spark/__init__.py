@@ -13,8 +13,10 @@ from pairbus.lazy import on_first_use
 
 if TYPE_CHECKING:
     from pairbus.backlog.discovery import Backlog
-    from pairbus.pump import PumpOptions, PumpPair, Side, TransportError
+    from pairbus.pump.options import PumpOptions
+    from pairbus.pump.pair import PumpPair, Side
     from pairbus.stores.errors import RecordStoreError
+    from pairbus.wire.errors import TransportError
 
     from .engine import SyphonError
     from .receipts import compact_receipts, load_receipts
@@ -49,31 +51,18 @@ __all__ = [
 # Where the names are that are imported with their first use.
 _HOMES = {
     "pairbus.backlog.discovery": ("Backlog",),
-    "pairbus.pump": (
-        "PumpOptions",
-        "PumpPair",
-        "Side",
-        "TransportError",
-    ),
+    "pairbus.pump.options": ("PumpOptions",),
+    "pairbus.pump.pair": ("PumpPair", "Side"),
     "pairbus.spark.engine": ("SyphonError",),
-    "pairbus.spark.receipts": (
-        "compact_receipts",
-        "load_receipts",
-    ),
+    "pairbus.spark.receipts": ("compact_receipts", "load_receipts"),
     "pairbus.spark.session": ("open_session",),
     "pairbus.spark.source.source": ("register",),
     "pairbus.spark.summary": ("SyphonSummary",),
-    "pairbus.spark.syphon": (
-        "Syphon",
-        "SyphonProgress",
-    ),
-    "pairbus.spark.verdict": (
-        "MissingMessage",
-        "Verdict",
-        "verify",
-    ),
+    "pairbus.spark.syphon": ("Syphon", "SyphonProgress"),
+    "pairbus.spark.verdict": ("MissingMessage", "Verdict", "verify"),
     "pairbus.spark.views": ("create_views",),
     "pairbus.stores.errors": ("RecordStoreError",),
+    "pairbus.wire.errors": ("TransportError",),
 }
 
 __getattr__, __dir__ = on_first_use(__name__, _HOMES)

@@ -123,7 +123,7 @@ class ClassArchive:
 def find_archive(
     spark_home: Path, options: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> ClassArchive | None:
-    """Where the archive is, or would be; None if there is none to be. `options` are Java's other ones."""
+    """The archive, made or to be made; None if it cannot be used. `options` are Java's other options."""
     chosen, java = environment.get(VARIABLE), find_java(environment)
     cache = environment.get("XDG_CACHE_HOME") or f"{Path.home()}/.cache"
     directory = Path(chosen or f"{cache}/pairbus")

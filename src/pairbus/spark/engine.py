@@ -28,7 +28,7 @@ class SyphonError(PairbusError):
 
 
 class SyphonEngine(ABC):
-    """Runs shards. `watch` is called again and again by whoever waits for them."""
+    """Runs shards. `watch` is called repeatedly while they run."""
 
     #: What it is called where people see it.
     kind: str
@@ -47,7 +47,7 @@ class SyphonEngine(ABC):
 
     @abstractmethod
     def count(self, places: Sequence[RecordPlace], *, run: str) -> ReceiptCounts | None:
-        """What the receipts of a run say; None if what the pumps have told is as good."""
+        """The counts by the receipts of a run; None if those told by the pumps are as good."""
 
     @abstractmethod
     def compact(self, places: Sequence[RecordPlace]) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ class BackgroundWork:
             self._is_done.set()
 
     def wait(self, leash: Leash, watch: Callable[[], None]) -> None:
-        """Wait for its end. Whoever is interrupted lets the pumps end first."""
+        """Wait for its end. On an interrupt the pumps end first."""
         try:
             while not self._is_done.wait(TICK):
                 watch()

@@ -18,7 +18,7 @@ def describe_failure(name: str, error: Exception) -> str:
 
 
 class Chore:
-    """Something that is done every so many seconds, counted from the end of the last time."""
+    """Something that is done at an interval, counted from the end of the last run."""
 
     def __init__(
         self,

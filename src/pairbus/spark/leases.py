@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from pairbus.backlog.discovery import Backlog
+from pairbus.backlog.discovery import Backlog, Discovery, discover_now
 from pairbus.errors import UnreachableError
-from pairbus.lease import Holder, PairLease
 from pairbus.lease.holding import LOCK_DURATION
+from pairbus.lease.lease import PairLease
+from pairbus.lease.view import Holder
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.pairing.names import primary_name
 from pairbus.portal import Portal
 from pairbus.pump.amqp_transport import AmqpTransport
+from pairbus.pump.pair import ResolvedSide
 from pairbus.stores.places import RecordPlace
 from pairbus.wire.meter import Meter
 
@@ -48,6 +50,7 @@ class SyphonLeases:
             OperationLog(directory, role="lease", pair=backlog.name)
             for backlog, directory in zip(backlogs, records, strict=True)
         ]
+        self._backlogs = backlogs
         holder = Holder.of_this_process(run, kind=kind, now=time.time())
         self._leases = [
             PairLease(_opener(backlog, ledger), backlog.name, holder=holder, on_change=self._note)
@@ -93,6 +96,14 @@ class SyphonLeases:
     def _missing(self) -> list[PairLease]:
         return [one for one in self._leases if not one.may_work]
 
+    def discover(self) -> Discovery:
+        """Look for the queues, and record what that costs; before all this has begun, too."""
+        meters = [
+            _meter(backlog.pair.secondary.resolve(), ledger)
+            for backlog, ledger in zip(self._backlogs, self._ledgers, strict=True)
+        ]
+        return discover_now(self._backlogs, [meter.note_administered for meter in meters])
+
     @property
     def are_ours(self) -> bool:
         """Whether we have them all, or work without."""
@@ -122,11 +133,15 @@ class SyphonLeases:
             time.sleep(TICK / 4)
 
 
+def _meter(side: ResolvedSide, ledger: OperationLog) -> Meter:
+    return Meter(primary_name(side.parsed or side.endpoint), ledger)
+
+
 def _opener(backlog: Backlog, ledger: OperationLog) -> Callable[[], AmqpTransport]:
     def open_transport() -> AmqpTransport:
         side = backlog.pair.secondary.resolve()
         transport = AmqpTransport(side.place(), side.tokens(), container_id="pairbus-lease")
-        transport.meter = Meter(primary_name(side.parsed or side.endpoint), ledger)
+        transport.meter = _meter(side, ledger)
         return transport
 
     return open_transport

@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pairbus.errors import UnreachableError
+
 from .syphon import Syphon, SyphonProgress
 
 #: Counters and gauges without labels: the name, the field of the progress, and what it tells.
@@ -64,8 +66,14 @@ def _labelled(progress: SyphonProgress) -> Iterator[Metric]:
 
 
 def serve_metrics(syphon: Syphon, port: int) -> int:
-    """Serve them on the loopback, on a thread that ends with the process; on which port."""
+    """Serve them on the loopback, on a thread that ends with the process; on which port.
+
+    UnreachableError if the port is taken.
+    """
     registry = CollectorRegistry()
     registry.register(SyphonCollector(syphon))
-    server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
+    try:
+        server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
+    except OSError as error:
+        raise UnreachableError(f"cannot listen on 127.0.0.1:{port}: {error.strerror or error}") from None
     return int(server.server_address[1])

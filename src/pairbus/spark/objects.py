@@ -5,10 +5,11 @@ A task gets the place and names. What the place names in its environment, it loo
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -31,6 +32,8 @@ _WRITTEN = pa.schema([("day", pa.string()), ("file", pa.string()), ("seal", pa.s
 # A task that reads objects waits for round trips; more of them than cores do no harm, but each is a process.
 _TASKS = 16
 _OBJECTS_A_TASK = 32
+# How tasks of ours, and Spark's own, say that a file is gone.
+_GONE = re.compile(r"FileNotFoundError|FILE_NOT_EXIST|PATH_NOT_FOUND")
 # Some hundred megabytes in memory; a day with more has several files.
 _ROWS_A_FILE = 1_000_000
 
@@ -48,11 +51,10 @@ def object_lines(spark: SparkSession, place: StoreUri, names: Sequence[str]) -> 
 
     def read(batches: ArrowBatches) -> ArrowBatches:
         store = open_store(place)
-        for batch in batches:
-            for name in batch.column(0).to_pylist():
-                # Lines end with a line feed only: whatever else text may hold, JSON has escaped.
-                lines = store.read(name).decode("utf-8", "replace").removesuffix("\n").split("\n")
-                yield pa.RecordBatch.from_pydict({"value": lines, "file": [name] * len(lines)}, _LINES)
+        for name in first_cells(batches):
+            # Lines end with a line feed only: whatever else text may hold, JSON has escaped.
+            lines = store.read(name).decode("utf-8", "replace").removesuffix("\n").split("\n")
+            yield pa.RecordBatch.from_pydict({"value": lines, "file": [name] * len(lines)}, _LINES)
 
     return object_names(spark, names).mapInArrow(read, _LINES_DDL)
 
@@ -60,21 +62,19 @@ def object_lines(spark: SparkSession, place: StoreUri, names: Sequence[str]) -> 
 def object_rows(spark: SparkSession, place: StoreUri, names: Sequence[str], ddl: str) -> DataFrame:
     """The rows of Parquet objects. Columns that an older one has not are null."""
     types = to_arrow_schema(spark.createDataFrame([], ddl).schema, timezone="UTC")
-    columns = types.names
 
     def read(batches: ArrowBatches) -> ArrowBatches:
         store = open_store(place)
-        for batch in batches:
-            for name in batch.column(0).to_pylist():
-                for found in parquet.ParquetFile(BytesIO(store.read(name))).iter_batches():
-                    there = dict(zip(found.schema.names, found.columns, strict=True))
-                    arrays = [
-                        there[column].cast(types.field(column).type)
-                        if column in there
-                        else pa.nulls(found.num_rows, types.field(column).type)
-                        for column in columns
-                    ]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=types)
+        for name in first_cells(batches):
+            for found in parquet.ParquetFile(BytesIO(store.read(name))).iter_batches():
+                there = dict(zip(found.schema.names, found.columns, strict=True))
+                arrays = [
+                    there[field.name].cast(field.type)
+                    if field.name in there
+                    else pa.nulls(found.num_rows, field.type)
+                    for field in types
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=types)
 
     return object_names(spark, names).mapInArrow(read, ddl)
 
@@ -124,9 +124,15 @@ def tell_gone(act: Callable[[], T]) -> T:
     try:
         return act()
     except PySparkException as error:
-        if "FileNotFoundError" in str(error):
-            raise FileNotFoundError("an object was deleted while it was read") from None
+        if _GONE.search(str(error)):
+            raise FileNotFoundError("a file was deleted while it was read") from None
         raise
+
+
+def first_cells(batches: ArrowBatches) -> Iterator[Any]:
+    """What stands in the first column, row by row."""
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
 
 
 def object_names(spark: SparkSession, names: Sequence[str]) -> DataFrame:

@@ -1,8 +1,8 @@
-"""What a running syphon leaves beside its receipts for whoever looks on from elsewhere.
+"""The status of a running syphon, left beside its receipts for `pairbus syphon status`.
 
-A file for each run, replaced every second and removed at the end. One that was not touched for a while
-belongs to a syphon that was killed, and is shown with its age. In a store nothing is replaced: it is an
-object with the time in its name, put every half minute by a thread, and the one before is deleted then.
+Each run has a file, replaced every second and removed at the end. A file that has not changed for a while
+belongs to a killed syphon, and is shown with its age. In a store each status is a new object with the time
+in its name, put every half minute by a thread, which then deletes the one before.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _KIND = "syphon"
 _OBJECT = re.compile(rf"^{_KIND}-([0-9a-f]+)\.(\d{{13,}})\.json$")
 #: Each object is paid for.
 _EVERY = 30.0
-# After so many seconds without a word a syphon is dead: it tells something every few of them.
+# A syphon writes every few seconds; one that has not for so long is dead.
 _DEAD_AFTER = 300.0
-# How much of what was measured before counts.
+# The weight of earlier measurements.
 _INERTIA = 0.7
 
 
@@ -41,7 +41,7 @@ class Speed:
         self._seen: tuple[float, int] | None = None
 
     def note(self, handled: int, now: float) -> None:
-        """So many were handled in all by now."""
+        """Note how many messages were handled so far."""
         if self._seen is not None and now > self._seen[0]:
             measured = (handled - self._seen[1]) / (now - self._seen[0])
             self.rate = measured if self.rate == 0 else _INERTIA * self.rate + (1 - _INERTIA) * measured
@@ -49,7 +49,7 @@ class Speed:
 
 
 def write_status(records: Path, run: str, told: Mapping[str, Any]) -> None:
-    """Replace what is told; a directory out of reach is no reason to stop moving messages."""
+    """Replace the status. A directory that cannot be written does not stop the syphon."""
     try:
         publish(records / _NAME.format(run=run), json.dumps(told), durable=False)
     except OSError as error:
@@ -57,7 +57,7 @@ def write_status(records: Path, run: str, told: Mapping[str, Any]) -> None:
 
 
 def remove_status(records: Path, run: str) -> None:
-    """Nothing is told any more; and nothing by those that died long ago."""
+    """Remove the status of this run, and those of runs that died long ago."""
     try:
         (records / _NAME.format(run=run)).unlink(missing_ok=True)
         for path in records.glob(_NAME.format(run="*")):
@@ -68,7 +68,7 @@ def remove_status(records: Path, run: str) -> None:
 
 
 class StoreStatus:
-    """Tells the status of one run in a store, on a thread: whoever tells it never waits for the store."""
+    """Puts the status of one run into a store, on a thread, so that the syphon never waits for it."""
 
     def __init__(self, place: StoreUri, run: str) -> None:
         self._store = open_store(place)
@@ -78,14 +78,14 @@ class StoreStatus:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Show that the place takes what is put there, before anything depends on it; OSError if not."""
+        """Put a first object, to find out early whether the store can be written; OSError if not."""
         self._store.list(_KIND)
         self._told_at = None
-        self._name = f"{_KIND}-{self._run}.{int(time.time() * 1000):013d}.json"
+        self._name = self._new_name()
         self._store.put(self._name, b"{}")
 
     def tell(self, told: Mapping[str, Any], *, now: float) -> None:
-        """Put it, if it is time and the put before has ended."""
+        """Put a status, if one is due and the last put has ended."""
         is_due = self._told_at is None or now - self._told_at >= _EVERY
         if is_due and (self._thread is None or not self._thread.is_alive()):
             self._told_at = now
@@ -95,7 +95,7 @@ class StoreStatus:
             self._thread.start()
 
     def end(self) -> None:
-        """Nothing is told any more; and nothing by those that died long ago."""
+        """Remove the status of this run, and those of runs that died long ago."""
         if self._thread is not None:
             self._thread.join(_EVERY)
         try:
@@ -106,8 +106,11 @@ class StoreStatus:
         except OSError as error:
             log.debug("the status of the syphon cannot be removed from %s: %s", self._store.place, error)
 
+    def _new_name(self) -> str:
+        return f"{_KIND}-{self._run}.{int(time.time() * 1000):013d}.json"
+
     def _put(self, told: Mapping[str, Any]) -> None:
-        name = f"{_KIND}-{self._run}.{int(time.time() * 1000):013d}.json"
+        name = self._new_name()
         try:
             self._store.put(name, json.dumps(told).encode())
             if self._name is not None:
@@ -118,7 +121,7 @@ class StoreStatus:
 
 
 def read_statuses(records: RecordPlace) -> list[dict[str, Any]]:
-    """What syphons tell there, the latest first; OSError if a store cannot be asked."""
+    """The statuses of syphons, the latest first; OSError if the store cannot be read."""
     found = []
     for text in _read_texts(records):
         try:

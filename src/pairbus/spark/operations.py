@@ -4,7 +4,7 @@
    days that they have rows of are written anew: what the day had, and what is new. A row that a day has
    already, by its id, is kept once. So a segment that comes late, comes again, or was half taken when a run
    died, does no harm. To see that no id is there twice takes a number for each row; only days where that is
-   not certain are sorted by their ids.
+   not certain are sorted by their ids. A day has its brief beside its rows, see `day_brief`.
 2. A day is written under a hidden name. The rename to `operations-DAY-GENERATION.parquet` makes it valid;
    of a day the newest generation counts. Only then are segments and older generations removed.
 3. A line that cannot be read stays in the table as a bad row, with its text, so that it is shown in every
@@ -17,16 +17,14 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import parquet
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
@@ -37,7 +35,9 @@ from pairbus.plumbing.files import hold_alone, publish_directory
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store
 
-from .objects import ArrowBatches, object_names, tell_gone
+from .day_brief import brief_directory, write_brief
+from .day_draft import DayDraft
+from .objects import ArrowBatches, first_cells, object_names, tell_gone
 from .schema import ddl_of, literal
 from .segment_rows import COLUMNS, parse_segment, split_days
 
@@ -57,7 +57,7 @@ _LOCK = f".{KIND}.lock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentIntake:
-    """What was taken in: segments, so many of them left behind by dead writers, and the days written."""
+    """What was taken in: segments, how many of them were left by dead writers, and the days written."""
 
     segments: int = 0
     adopted: int = 0
@@ -65,27 +65,23 @@ class SegmentIntake:
 
 
 def is_small(records: RecordPlace) -> bool:
-    """Whether what waits to be taken in is so little that Java's start takes longer."""
-    if isinstance(records, StoreUri):
-        return sum(open_store(records).list(KIND).values()) < _SMALL
-    return sum(path.stat().st_size for path in closed_segments(records, KIND)) < _SMALL
-
-
-def load_operations(spark: SparkSession, records: RecordPlace, *, now: float) -> DataFrame | None:
-    """All rows of the table, each once; None if there is no table. What a clock has dated that was wrong by
-    years is a bad row.
+    """Whether so little passes through Java that its start takes longer. Rows of a directory pass through
+    Python alone; Java adds up their sums.
     """
-    if isinstance(records, StoreUri):
-        rows = _load_objects(spark, records)
-    else:
-        days = [path for path, _ in _generations(records).values()]
-        rows = spark.read.schema(_TABLE_DDL).parquet(*map(literal, days)) if days else None
-    if rows is None:
-        return None
-    return rows.withColumn("row", F.when(is_dated(_moment(), now=now), F.col("row")).otherwise("bad"))
+    return not isinstance(records, StoreUri) or sum(open_store(records).list(KIND).values()) < _SMALL
 
 
-def _load_objects(spark: SparkSession, place: StoreUri) -> DataFrame | None:
+def day_directories(records: RecordPlace) -> list[Path]:
+    """The newest generation of each day; in an object store there is none."""
+    return [] if isinstance(records, StoreUri) else [path for path, _ in _generations(records).values()]
+
+
+def load_days(spark: SparkSession, days: Sequence[Path]) -> DataFrame | None:
+    """The rows of days; None if there are none."""
+    return spark.read.schema(_TABLE_DDL).parquet(*map(literal, days)) if days else None
+
+
+def load_objects(spark: SparkSession, place: StoreUri) -> DataFrame | None:
     """Rule 5."""
     store = open_store(place)
 
@@ -96,7 +92,7 @@ def _load_objects(spark: SparkSession, place: StoreUri) -> DataFrame | None:
 
         def read(batches: ArrowBatches) -> ArrowBatches:
             there = open_store(place)
-            for name in _strings(batches):
+            for name in first_cells(batches):
                 yield from parse_segment(there.read(name), name).drop_columns(["day"]).to_batches()
 
         rows = object_names(spark, names).mapInArrow(read, _TABLE_DDL).dropDuplicates(["id"])
@@ -105,24 +101,24 @@ def _load_objects(spark: SparkSession, place: StoreUri) -> DataFrame | None:
     return begin_anew(store, load)
 
 
-def _strings(batches: ArrowBatches) -> Iterator[Any]:
-    for batch in batches:
-        yield from batch.column(0).to_pylist()
-
-
 def read_operations(spark: SparkSession, records: RecordPlace, *, now: float) -> DataFrame:
-    """All rows of the table and of closed segments that no report has taken in yet, each once."""
+    """All rows of the table and of closed segments that no report has taken in yet, each once. What a clock
+    has dated that was wrong by years is a bad row.
+    """
+    if isinstance(records, StoreUri):
+        table, segments = load_objects(spark, records), []
+    else:
+        table, segments = load_days(spark, day_directories(records)), closed_segments(records, KIND)
     rows = spark.createDataFrame([], _TABLE_DDL)
-    table = load_operations(spark, records, now=now)
     if table is not None:
         rows = rows.unionByName(table)
-    segments = [] if isinstance(records, StoreUri) else closed_segments(records, KIND)
     if segments:
         rows = rows.unionByName(_read_segments(spark, segments))
-    return rows.dropDuplicates(["id"])
+    judged = F.when(is_dated(_moment(), now=now), F.col("row")).otherwise("bad")
+    return rows.dropDuplicates(["id"]).withColumn("row", judged)
 
 
-def take_segments(spark: SparkSession, records: RecordPlace) -> SegmentIntake:
+def take_segments(spark: SparkSession, records: RecordPlace, *, now: float) -> SegmentIntake:
     """Take all closed segments into the table."""
     if isinstance(records, StoreUri) or not records.is_dir():
         return SegmentIntake()
@@ -133,29 +129,29 @@ def take_segments(spark: SparkSession, records: RecordPlace) -> SegmentIntake:
         segments = closed_segments(records, KIND)
         if not segments:
             return SegmentIntake(adopted=adopted)
-        days = _write_days(spark, records, segments)
+        days = _write_days(spark, records, segments, now=now)
         for path in segments:
             path.unlink()
         return SegmentIntake(segments=len(segments), adopted=adopted, days=days)
 
 
-def _write_days(spark: SparkSession, records: Path, segments: list[Path]) -> tuple[str, ...]:
+def _write_days(spark: SparkSession, records: Path, segments: list[Path], *, now: float) -> tuple[str, ...]:
     fresh = records / _FRESH
     if fresh.exists():  # of a run that did not come to its end
         shutil.rmtree(fresh)
     taken, merged = fresh / "taken", fresh / "merged"
-    _write_segments(spark, segments, taken)
-    days = sorted(path.name.removeprefix("day=") for path in taken.glob("day=*"))
+    days = _write_segments(spark, segments, taken, now=now)
     present = _generations(records)
-    again = (set(days) & set(present)) | _days_with_copies(spark, taken)
+    again = (set(days) & set(present)) | _days_with_copies(spark, taken, days)
     if again:
         parts = [present[day][0] for day in again if day in present]
-        parts += [taken / f"day={day}" for day in again]
+        parts += [_day_in(taken, day) for day in again]
         _write_once(_with_day(spark.read.schema(_TABLE_DDL).parquet(*map(literal, parts))), merged)
+        _write_briefs(spark, [_day_in(merged, day) for day in sorted(again)], now=now)
     for day in days:
         before = present.get(day)
         number = before[1] + 1 if before is not None else 1
-        whole = (merged if day in again else taken) / f"day={day}"
+        whole = _day_in(merged if day in again else taken, day)
         publish_directory(whole, records / f"{KIND}-{day}-{number:06d}.parquet")
         if before is not None:
             shutil.rmtree(before[0])
@@ -163,31 +159,50 @@ def _write_days(spark: SparkSession, records: Path, segments: list[Path]) -> tup
     return tuple(days)
 
 
-def _write_segments(spark: SparkSession, segments: list[Path], to: Path) -> None:
-    """Put the rows of segments into directories of their days. A task that is tried again writes the same
-    files, each of which gets its name when it is whole.
+def _day_in(directory: Path, day: str) -> Path:
+    """Where Spark would put the rows of a day, too."""
+    return directory / f"day={day}"
+
+
+def _write_segments(
+    spark: SparkSession, segments: list[Path], to: Path, *, now: float
+) -> dict[str, list[bool]]:
+    """Put the rows of segments into directories of their days; for each day, in order, whether each part of
+    it has its rows once. A task that is tried again writes the same files, each of which gets its name when
+    it is whole.
     """
     parts = _cut(spark, segments)
 
     def write(batches: ArrowBatches) -> ArrowBatches:
-        for part in _strings(batches):
-            with ExitStack() as open_files:
-                drafts: dict[str, tuple[Path, parquet.ParquetWriter]] = {}
+        for part in first_cells(batches):
+            drafts: dict[str, DayDraft] = {}
+            with ExitStack() as opened:
                 for rows in _gathered(parts[part]):
                     for day, of_day in split_days(rows):
                         if day not in drafts:
-                            (to / f"day={day}").mkdir(parents=True, exist_ok=True)
-                            draft = to / f"day={day}" / f".part-{part:05d}-{secrets.token_hex(4)}"
-                            writer = parquet.ParquetWriter(draft, of_day.schema)
-                            drafts[day] = draft, open_files.enter_context(writer)
-                        drafts[day][1].write_table(of_day)
-            for draft, _ in drafts.values():
-                draft.replace(draft.with_name(f"part-{part:05d}.parquet"))
-            yield pa.RecordBatch.from_pydict({"part": [part]})
+                            draft = DayDraft.open(_day_in(to, day), of_day.schema, part=part, now=now)
+                            drafts[day] = opened.enter_context(draft)
+                        drafts[day].add(of_day)
+            told = {"day": list(drafts), "is_once": [one.is_once for one in drafts.values()]}
+            yield pa.RecordBatch.from_pydict(told)
 
-    spark.range(0, len(parts), 1, len(parts)).mapInArrow(write, "part long").collect()
+    told = spark.range(0, len(parts), 1, len(parts)).mapInArrow(write, "day string, is_once boolean")
+    found: dict[str, list[bool]] = {}
+    for row in sorted(told.collect()):
+        found.setdefault(row["day"], []).append(row["is_once"])
     for left in to.glob("day=*/.part-*"):  # of tasks that were tried again
         left.unlink()
+    return found
+
+
+def _write_briefs(spark: SparkSession, days: list[Path], *, now: float) -> None:
+    def write(batches: ArrowBatches) -> ArrowBatches:
+        for number in first_cells(batches):
+            write_brief(brief_directory(days[number], now=now), days[number], part=0)
+            yield pa.RecordBatch.from_pydict({"number": [number]})
+
+    tasks = most_tasks(spark, len(days))
+    spark.range(0, len(days), 1, tasks).mapInArrow(write, "number long").collect()
 
 
 def _gathered(segments: Sequence[Path]) -> Iterator[pa.Table]:
@@ -203,13 +218,9 @@ def _gathered(segments: Sequence[Path]) -> Iterator[pa.Table]:
 
 
 def _cut(spark: SparkSession, segments: list[Path]) -> list[list[Path]]:
-    """Parts of about a size, each of neighbours in time, whose days are few. On this machine there are as
-    many as processors: each is read by a Python of its own, which takes memory.
-    """
+    """Parts of about a size, each of neighbours in time, whose days are few."""
     total = sum(path.stat().st_size for path in segments)
-    count = max(1, total // _BYTES_A_PART)
-    if (spark.conf.get("spark.master", None) or "local").startswith("local"):
-        count = min(count, os.cpu_count() or 1)
+    count = most_tasks(spark, max(1, total // _BYTES_A_PART))
     share, parts, taken = total / count, [list[Path]()], 0
     for path in sorted(segments, key=lambda one: one.name):
         if taken >= share * len(parts):
@@ -219,11 +230,23 @@ def _cut(spark: SparkSession, segments: list[Path]) -> list[list[Path]]:
     return parts
 
 
-def _days_with_copies(spark: SparkSession, taken: Path) -> set[str]:
-    """The days, among all, where two rows may have the same id: ids have the same number then."""
-    ids = spark.read.schema("id string, day string").parquet(literal(taken))
-    copies = ids.groupBy("day", F.xxhash64("id")).count().where("count > 1")
-    return {row["day"] for row in copies.select("day").distinct().collect()}
+def most_tasks(spark: SparkSession, wanted: int) -> int:
+    """How many tasks to have of those that have work. On this machine as many as processors: each has a
+    Python of its own, which takes memory.
+    """
+    is_local = (spark.conf.get("spark.master", None) or "local").startswith("local")
+    return min(wanted, os.cpu_count() or 1) if is_local else wanted
+
+
+def _days_with_copies(spark: SparkSession, taken: Path, days: Mapping[str, Sequence[bool]]) -> set[str]:
+    """The days where two rows may have the same id: in one part, or, which takes a look, in several."""
+    found = {day for day, parts in days.items() if not all(parts)}
+    unsure = [_day_in(taken, day) for day, parts in days.items() if len(parts) > 1 and day not in found]
+    if not unsure:
+        return found
+    ids = spark.read.schema("id string, day string").option("basePath", literal(taken))
+    copies = ids.parquet(*map(literal, unsure)).groupBy("day", F.xxhash64("id")).count().where("count > 1")
+    return found | {row["day"] for row in copies.select("day").distinct().collect()}
 
 
 def _write_once(rows: DataFrame, to: Path) -> None:
@@ -238,7 +261,7 @@ def _read_segments(spark: SparkSession, segments: list[Path]) -> DataFrame:
     parts = _cut(spark, segments)
 
     def read(batches: ArrowBatches) -> ArrowBatches:
-        for part in _strings(batches):
+        for part in first_cells(batches):
             for rows in _gathered(parts[part]):
                 yield from rows.drop_columns(["day"]).to_batches()
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from pairbus.backlog.survey import survey_queues
 from pairbus.ledger.receipts import copy_id
-from pairbus.pump import PumpOptions, PumpPair
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
 
 from .leash.epochs import Shard
 from .task import Batches

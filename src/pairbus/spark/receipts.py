@@ -1,8 +1,8 @@
 """Receipts as a table: segments of JSON lines and Parquet together, one row a message.
 
-1. A compaction reads the newest table and all closed segments, keeps one row for each operation id, and
-   writes the whole as the next table; `ledger.generation` says how it takes their place. Lines that cannot be
-   read go with their segments; how many there were is carried on.
+1. A compaction puts all closed segments into the next table, with one row for each operation id
+   (`ledger.plain_compaction`); `ledger.generation` says how it takes their place. Lines that cannot be read
+   go with their segments; how many there were is carried on.
 
 Reading beside a compaction
 2. Segments are listed first, the newest table after that: what has been removed from the former is then in
@@ -24,19 +24,21 @@ from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pairbus.errors import PairbusError
-from pairbus.ledger import adopt_segments
-from pairbus.ledger.chain import LINK_MARK, ChainAudit
+from pairbus.ledger.chain import LINK_MARK, ChainAudit, HeadFile, tell_behind, tell_silent
 from pairbus.ledger.columns import LAST_MOMENT, cells_of, columns_of
-from pairbus.ledger.generation import Compaction, TableRead, compact, lock_of
+from pairbus.ledger.generation import Compaction, Manifest, TableRead, lock_of
+from pairbus.ledger.plain_compaction import compact_directory
 from pairbus.ledger.receipts import KIND, NEEDED, OUTCOMES, Receipt
 from pairbus.ledger.record_files import RecordFiles
+from pairbus.ledger.segment import adopt_segments
 from pairbus.ledger.store_compaction import WrittenDays, compact_store
 from pairbus.ledger.store_files import StoreFiles, begin_anew, day_of
 from pairbus.plumbing.files import hold_alone
+from pairbus.stores.parquet_files import can_read
 from pairbus.stores.places import RecordPlace, StoreUri, parse_place
 from pairbus.stores.store import open_store
 
@@ -52,22 +54,22 @@ _SEGMENT_DDL = ddl_of(_COLUMNS.values())
 _TABLE_DDL = ddl_of(_COLUMNS.values(), moments="timestamp")
 # What is added up where there are several rows for a message.
 _SUMS = ("unsure", "repeats")
-# A few million rows a file; Spark has put small ones together already.
-_MOST_FILES = 8
-# Compactions are minutes apart: who meets so many in a row keeps them out.
+# Compactions are minutes apart: a reader that meets so many in a row locks them out.
 _READINGS = 5
 _PATIENCE = 60.0
 _TICK = 0.2
 
 
 class ReceiptsRead(NamedTuple):
-    """All receipts of a directory, as they were at one moment, what is wrong with them, and what else is
-    worth knowing.
+    """All receipts of a directory, as they were at one moment, what is wrong with them, what else is worth
+    knowing, since when there are all, 0 if nothing was ever removed, and what hosts have not shipped yet.
     """
 
     rows: DataFrame
     gaps: tuple[str, ...]
     notes: tuple[str, ...]
+    since: float
+    behind: tuple[str, ...]
 
 
 def load_receipts(spark: SparkSession, records: RecordPlace | str) -> DataFrame:
@@ -88,7 +90,7 @@ def read_receipts(spark: SparkSession, records: RecordPlace, *, is_audited: bool
                 kept_out.enter_context(_keep_out_compactions(records))
             files = None
             try:
-                files = RecordFiles.list(records, KIND, is_audited=is_audited)
+                files = RecordFiles.list(records, KIND, is_audited=is_audited, probe=can_read)
                 found = _read(spark, files, is_audited=is_audited)
             except Exception as error:
                 # What was to be read may have been removed, by the time that it was listed or later.
@@ -118,27 +120,36 @@ def _read(spark: SparkSession, files: RecordFiles, *, is_audited: bool) -> Recei
     bad = files.table.manifest.bad + sum(one.bad for one in files.opened.values())
     # A receipt that could not be written was written again, or its message is where it was.
     audit = files.audit(must_succeed=False) if is_audited else None
-    return _judge(rows, bad, str(files.directory), audit)
+    return _judge(rows, bad, str(files.directory), audit, files.table.manifest, files.later)
 
 
 def _read_store(spark: SparkSession, place: StoreUri, *, is_audited: bool) -> ReceiptsRead:
     files = StoreFiles.list(open_store(place), KIND, is_audited=is_audited)
     rows = tell_gone(lambda: _load_objects(spark, place, files).localCheckpoint(eager=True))
     audit = files.audit(must_succeed=False) if is_audited else None
-    return _judge(rows, files.table.manifest.bad, str(place), audit)
+    manifest = files.table.manifest
+    return _judge(rows, manifest.bad, str(place), audit, manifest, files.later)
 
 
-def _judge(rows: DataFrame, bad: int, place: str, audit: ChainAudit | None) -> ReceiptsRead:
+def _judge(
+    rows: DataFrame,
+    bad: int,
+    place: str,
+    audit: ChainAudit | None,
+    manifest: Manifest,
+    heads: Sequence[HeadFile],
+) -> ReceiptsRead:
     # Counted and not observed: over Spark Connect a checkpoint tells nothing of that.
     bad += rows.where(_is_bad()).count()
     gaps = [f"{bad:,} receipts cannot be read in {place}"] if bad else []
     notes: list[str] = []
     if audit is not None:
-        gaps += audit.gaps
+        gaps += [*audit.gaps, *tell_silent(heads, now=time.time())]
         notes += audit.notes
         if audit.unchained:
             notes.append(f"{audit.unchained:,} receipts are of version 0.1.0, and not chained")
-    return ReceiptsRead(_distinct(rows.where(~_is_bad())), tuple(gaps), tuple(notes))
+    whole = _distinct(rows.where(~_is_bad()))
+    return ReceiptsRead(whole, tuple(gaps), tuple(notes), manifest.since, tuple(tell_behind(heads)))
 
 
 def count_receipts(spark: SparkSession, records: Sequence[RecordPlace], *, run: str) -> ReceiptCounts:
@@ -234,7 +245,7 @@ def _distinct(rows: DataFrame) -> DataFrame:
 
 def compact_receipts(spark: SparkSession, records: RecordPlace | str) -> Compaction:
     """Adopt what dead writers left behind, and put all receipts into one table of few files. In a store only
-    the syphon that runs does it.
+    the syphon that runs does it, and Spark, whose tasks wait for its objects side by side.
     """
     place = parse_place(records)
     if isinstance(place, StoreUri):
@@ -242,14 +253,7 @@ def compact_receipts(spark: SparkSession, records: RecordPlace | str) -> Compact
         return begin_anew(
             store, lambda: compact_store(store, KIND, lambda *given: _write_days(spark, place, *given))
         )
-
-    def write(segments: list[Path], table: TableRead, to: Path) -> int:
-        seen = Observation()
-        rows = _load_closed(spark, segments, table).observe(seen, F.count_if(_is_bad()).alias("bad"))
-        _distinct(rows.where(~_is_bad())).coalesce(_MOST_FILES).write.parquet(str(to))
-        return int(seen.get["bad"])
-
-    return compact(place, KIND, write)
+    return compact_directory(place)
 
 
 def _write_days(spark: SparkSession, place: StoreUri, files: StoreFiles, number: int) -> WrittenDays:

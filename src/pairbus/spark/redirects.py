@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,29 +17,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F
 
 from pairbus.client.state.records import KIND, RedirectRecord
-from pairbus.ledger import SegmentRead, adopt_segments
 from pairbus.ledger.chain import (
     LINK_MARK,
     ChainAudit,
     CommitKey,
     HeadFile,
-    host_of,
-    is_silent,
     is_unchained,
-    moment,
     split_commits,
+    tell_silent,
 )
 from pairbus.ledger.columns import cells_of, columns_of
 from pairbus.ledger.generation import Manifest
 from pairbus.ledger.record_files import RecordFiles
-from pairbus.ledger.segment import parse_lines
+from pairbus.ledger.segment import SegmentRead, adopt_segments, parse_lines
 from pairbus.ledger.shipped import shipped_to
 from pairbus.ledger.store_files import StoreFiles, begin_anew
 from pairbus.pairing.names import TRANSFER_SEGMENT
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store
 
-from .objects import object_lines
+from .objects import object_lines, tell_gone
 from .schema import ddl_of, literal
 
 if TYPE_CHECKING:
@@ -50,6 +48,7 @@ _DDL = ddl_of(_COLUMNS.values())
 _NEEDED = [name for name, column in _COLUMNS.items() if not column.is_optional]
 # So many files are named.
 _NAMED = 10
+_READINGS = 5
 
 
 class RedirectsRead(NamedTuple):
@@ -71,13 +70,24 @@ def pair_of(queue: Column) -> Column:
 def read_redirects(
     spark: SparkSession, records: Sequence[RecordPlace], pairs: Sequence[str]
 ) -> RedirectsRead:
-    """The records of these pairs in all directories and stores."""
+    """The records of these pairs in all directories and stores. Begins anew when a file is gone that was to
+    be read: it was removed in time, or shipped.
+    """
+    for _ in range(_READINGS - 1):
+        with suppress(FileNotFoundError):
+            return _read_redirects(spark, records, pairs)
+    return _read_redirects(spark, records, pairs)
+
+
+def _read_redirects(
+    spark: SparkSession, records: Sequence[RecordPlace], pairs: Sequence[str]
+) -> RedirectsRead:
     found = _Found()
     for place in records:
         if isinstance(place, StoreUri):
             begin_anew(open_store(place), partial(found.add_store, place, now=time.time()))
         else:
-            found.add_directory(place)
+            found.add_directory(place, now=time.time())
     gaps, notes = found.gaps, found.notes
     if found.unchained:
         notes.append(f"{found.unchained:,} redirect records are of version 0.1.0, and not chained")
@@ -85,8 +95,9 @@ def read_redirects(
         notes.append(f"{copies:,} files hold redirect records that stand elsewhere too: each counts once")
     if not (found.sources or found.has_heads):
         gaps.append("there are no redirect records: a client writes them if it has a state_dir")
-    rows = found.load(spark)
-    rows = rows.withColumn("pair", pair_of(F.col("queue"))).localCheckpoint(eager=True)
+    rows = tell_gone(
+        lambda: found.load(spark).withColumn("pair", pair_of(F.col("queue"))).localCheckpoint(eager=True)
+    )
     is_whole = F.col("pair") != ""
     for name in _NEEDED:
         is_whole = is_whole & F.col(name).isNotNull()
@@ -96,8 +107,6 @@ def read_redirects(
     whole, is_ours = rows.where(is_whole), F.col("pair").isin(*pairs)
     if others := whole.where(~is_ours).count():
         notes.append(f"{others:,} redirect records are of other pairs, and are left out")
-    if found.since:
-        notes.append(f"what was redirected before {moment(found.since)} was removed, and is not judged")
     return RedirectsRead(whole.where(is_ours), tuple(gaps), tuple(notes), found.since)
 
 
@@ -139,7 +148,7 @@ class _Found:
         self._whole: list[_Source] = []
         self._rows: list[dict[str, Any]] = []
 
-    def add_directory(self, directory: Path) -> None:
+    def add_directory(self, directory: Path, *, now: float) -> None:
         adopt_segments(directory, KIND)
         files = RecordFiles.list(directory, KIND)
         audit = files.audit(must_succeed=True)
@@ -147,6 +156,7 @@ class _Found:
         if place := shipped_to(directory):
             self.gaps.append(f"records of {directory} are shipped to {place}: give that as --records")
         self._add_audit(audit, files.heads, files.table.manifest)
+        self.gaps += tell_silent(files.later, now=now)
         for name, one in files.opened.items():
             self.gaps += _tell_bad({f"{directory / name}, which is being written": one.bad})
             self._add(directory / name, str(directory / name), audit, size=len(one.data), read=one)
@@ -158,11 +168,7 @@ class _Found:
         audit = files.audit(must_succeed=True)
         # Nothing was kept of a reading that was begun anew.
         self._add_audit(audit, files.heads, files.table.manifest)
-        self.gaps += [
-            f"host {host_of(head.writer)}: records up to {moment(head.at)}"
-            for _, head in files.later
-            if head is not None and is_silent(head, now=now)
-        ]
+        self.gaps += tell_silent(files.later, now=now)
         for name in files.fresh:
             self._add(Path(name), f"{files.store.place}/{name}", audit, store=place)
 

@@ -14,7 +14,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from math import nextafter
 from typing import Any
 
@@ -24,6 +23,7 @@ from pyarrow import json
 
 from pairbus.ledger.columns import RowColumn, columns_of
 from pairbus.ledger.operations import BOUNDS, KIND, ROWS, parse_row
+from pairbus.ledger.store_files import day_at
 from pairbus.plumbing.json_text import parse_json
 
 _KINDS = {kind: columns_of(made) for kind, made in ROWS.items()}
@@ -62,7 +62,7 @@ def parse_segment(data: bytes, file: str) -> pa.Table:
 
 
 def _parse(data: bytes) -> pa.Table | None:
-    """None if Arrow has a complaint, or has found other rows than there are lines."""
+    """Parse by Arrow; None if it fails, or finds a different number of rows than lines."""
     try:
         if not data.isascii():
             data.decode("utf-8")
@@ -150,7 +150,7 @@ def _with_day(rows: pa.Table) -> pa.Table:
     numbers = pc.dictionary_encode(pc.cast(pc.floor(pc.divide(moment, float(_DAY))), pa.int64()))
     days = pa.chunked_array(
         [
-            pa.array([_name(number) for number in chunk.dictionary.to_pylist()], pa.string()).take(
+            pa.array([day_at(number * _DAY) for number in chunk.dictionary.to_pylist()], pa.string()).take(
                 chunk.indices
             )
             for chunk in numbers.chunks
@@ -158,10 +158,6 @@ def _with_day(rows: pa.Table) -> pa.Table:
         pa.string(),
     )
     return rows.append_column("day", days)
-
-
-def _name(number: int) -> str:
-    return datetime.fromtimestamp(number * _DAY, UTC).strftime("%Y-%m-%d")
 
 
 def split_days(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:

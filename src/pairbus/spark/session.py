@@ -11,7 +11,8 @@ Theory of operation
 3. The Java process writes to a file, not to our standard error: its first lines, about default log levels and
    modules, cannot be silenced otherwise. If Java does not start, the file is kept and named in the error. It
    has a session of its own: what a terminal, `timeout` or systemd sends to our process group is for us to
-   obey, and Java ends after us, when its standard input does.
+   obey, and Java ends after us, when its standard input does. Spark would take Ctrl-C for itself, to cancel
+   its jobs by a call to Java from inside the handler; the handler that was there stays.
 4. Short runs get a serial collector and the quick compiler, which save a third of the start and cost long
    queries half their speed.
 5. From the second start on Java maps an archive of Spark's classes: `class_archive` tells how. A Java that
@@ -27,11 +28,14 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -204,6 +208,23 @@ def _base(master: str, app_name: str, *, is_short: bool) -> dict[str, str]:
     return settings
 
 
+def _gist(error: Exception) -> str:
+    """What Java complains of, which stands below the call that failed; else the first line."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        # Only the main thread may set one, and what is not Python's own cannot be set again.
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
 def _start(settings: Mapping[str, str]) -> Any:
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
@@ -222,11 +243,11 @@ def _start(settings: Mapping[str, str]) -> Any:
                 conf, popen_kwargs={"stdout": log, "stderr": log, "start_new_session": True}
             )
             _started.append(gateway.proc)
-            context = SparkContext(conf=conf, gateway=gateway)
+            with _interrupts_kept():
+                context = SparkContext(conf=conf, gateway=gateway)
         except (PySparkException, Py4JError, OSError) as error:
-            first = (str(error).splitlines() or [type(error).__name__])[0]
             raise UnreachableError(
-                f"Spark did not start ({first}); what Java said is in {log.name}"
+                f"Spark did not start ({_gist(error)}); what Java said is in {log.name}"
             ) from None
         Path(log.name).unlink()
     return SparkSession(context)

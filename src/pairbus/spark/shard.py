@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import secrets
 import socket
 import time
 from collections import Counter
@@ -25,7 +24,11 @@ from typing import Any
 from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import ReceiptLog
-from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
+from pairbus.ledger.segment import writer_name
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
+from pairbus.pump.pump import Pump
+from pairbus.pump.summary import PumpSummary
 from pairbus.stores.places import RecordPlace
 
 from .leash.ends import hold_leash
@@ -34,7 +37,7 @@ from .leash.leash import COUNTS, LeashPlace, PumpNews, PumpSeen
 from .leash.shares import divide, weigh
 from .leash.tether import Tether
 
-# Who looks on wants to know what waits for the most; a namespace may have ten thousand entities.
+# Status shows the paths with the most that waits; a namespace may have ten thousand entities.
 _PATHS_TOLD = 100
 
 
@@ -131,7 +134,7 @@ class ShardRun:
             self._divide(tether.share)
 
         records = self.job.records[pair]
-        writer = f"{self.job.run}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        writer = f"{self.job.run}-{writer_name()}"
         pump = Pump(
             self.job.pairs[pair],
             [queue.name for queue in self.shard.queues if queue.pair == pair],

@@ -14,7 +14,7 @@ from pairbus.client.state.spool_survey import list_unreadable, list_waiting
 
 
 class SpoolsRead(NamedTuple):
-    """How many messages were refused for good, what cannot be read, and what else is worth knowing."""
+    """How many messages were refused for good, what cannot be read, and notes."""
 
     refused: int
     gaps: tuple[str, ...]

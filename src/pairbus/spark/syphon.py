@@ -17,19 +17,20 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pairbus.backlog.discovery import Backlog, Discovery, discover_now
+from pairbus.backlog.discovery import Backlog, Discovery
 from pairbus.client.state.directory import records_dir
 from pairbus.errors import ConfigurationError
-from pairbus.lease import Holder
+from pairbus.lease.view import Holder
 from pairbus.ledger.ledger_merge import merge_ledger
 from pairbus.ledger.retention import cut_for, trim
 from pairbus.plumbing.files import make_directory
-from pairbus.pump import PumpOptions, PumpPair
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
 from pairbus.stores.places import RecordPlace, StoreUri, parse_place
 from pairbus.stores.store import open_store
 
@@ -201,16 +202,22 @@ class Syphon:
     # -- running
 
     def run(
-        self, *, once: bool = False, on_progress: Callable[[SyphonProgress], None] | None = None
+        self,
+        *,
+        once: bool = False,
+        on_progress: Callable[[SyphonProgress], None] | None = None,
+        on_summary: Callable[[SyphonSummary], None] | None = None,
     ) -> SyphonSummary:
         """Drain until nothing is left to do, or pump until stopped; what was done.
 
-        `on_progress` is called about every second, in this thread. An interrupt stops cleanly and is raised.
+        `on_progress` is called about every second, in this thread, and `on_summary` when the last message is
+        settled, before receipts are put into tables, which takes a while. An interrupt stops cleanly and is
+        raised.
         UnreachableError if another syphon runs with this state.
         """
         control = None if self._state is None else ControlFile(self._state)
         with nullcontext() if control is None else control.held():
-            return self._run(control, once=once, on_progress=on_progress)
+            return self._run(control, once=once, on_progress=on_progress, on_summary=on_summary)
 
     def _run(
         self,
@@ -218,41 +225,49 @@ class Syphon:
         *,
         once: bool,
         on_progress: Callable[[SyphonProgress], None] | None,
+        on_summary: Callable[[SyphonSummary], None] | None,
     ) -> SyphonSummary:
         self._begun = time.monotonic()
-        discovery = discover_now(self._backlogs)
+        self._leases = leases = self._make_leases()
+        discovery = leases.discover()
         self._total = discovery.active
         for directory in self._directories:
             make_directory(directory, follows=True)
-        for status in self._statuses:
-            status.begin()
-        with self._leash, self._ask_for_leases() as leases:
-            self._leases = leases
+        with ExitStack() as telling, self._leash, leases:
+            telling.callback(self._tell_no_more)
+            for status in self._statuses:
+                status.begin()
             if control is not None:
                 control.write(self._leash.address)
             reporter = _Reporter(self, on_progress, self._tell_onlookers)
             leases.wait(ONCE_PATIENCE if once else None, reporter.tick)
             begun = time.monotonic()
-            # Whoever was told to stop before all this has nothing to do.
+            # A syphon that was told to stop before all this has nothing to do.
             if discovery.queues and self._leash.order != "stop":
-                self._work(discovery, once=once, reporter=reporter)
+                self._work(leases, discovery, once=once, reporter=reporter)
             self._was_stopped = once and self._leash.order == "stop"
             self._leash.settle()
             moving = time.monotonic() - begun
-            for directory in self._directories:
-                remove_status(directory, self._run_id)
-            for status in self._statuses:
-                status.end()
+            telling.close()
             discovery = replace(discovery, notes=(*discovery.notes, *leases.notes))
-            # Who holds the lease compacts: the next one waits until this is done.
-            return self._sum_up(discovery, moving=moving)
+            summary = self._sum_up(leases, discovery, moving=moving)
+            if on_summary is not None:
+                on_summary(summary)
+            # The holder of the lease compacts: the next one waits until this is done.
+            return self._tidy(summary)
 
-    def _ask_for_leases(self) -> SyphonLeases:
+    def _tell_no_more(self) -> None:
+        for directory in self._directories:
+            remove_status(directory, self._run_id)
+        for status in self._statuses:
+            status.end()
+
+    def _make_leases(self) -> SyphonLeases:
         return SyphonLeases(
             self._backlogs, self._leash, run=self._run_id, kind=self._engine.kind, records=self.records
         )
 
-    def _work(self, discovery: Discovery, *, once: bool, reporter: _Reporter) -> None:
+    def _work(self, leases: SyphonLeases, discovery: Discovery, *, once: bool, reporter: _Reporter) -> None:
         chores: list[Chore] = []
         self._pumped_at = time.monotonic()
 
@@ -268,7 +283,7 @@ class Syphon:
             self._engine.drain(self._job(drain=True), discovery.queues, self._leash, watch)
             return
         chores += [
-            Chore("the search for backlog queues", self._find_queues),
+            Chore("the search for backlog queues", lambda: self._find_queues(leases)),
             Chore(_COMPACTION, self._compact),
             Chore(_RETENTION, self._trim),
         ]
@@ -297,12 +312,12 @@ class Syphon:
             label=", ".join(one.name for one in self._pairs),
         )
 
-    def _find_queues(self) -> None:
-        found = discover_now(self._backlogs)
+    def _find_queues(self, leases: SyphonLeases) -> None:
+        found = leases.discover()
         self._leash.queues = found.queues or self._leash.queues
 
     def _compact(self) -> tuple[str, ...]:
-        """The tables that there are. Without the lease, somebody else may be at them."""
+        """Compact the receipts; the tables. Without the lease another syphon may be doing it."""
         if not self._may_tidy:
             return ()
         for place in self._places:
@@ -314,10 +329,12 @@ class Syphon:
     def _may_tidy(self) -> bool:
         return self._leases is None or self._leases.are_ours
 
-    def _trim(self) -> None:
+    def _trim(self) -> tuple[str, ...]:
+        """Makes no tables."""
         if self._keep_days is not None and self._may_tidy:
             for place in self._places:
                 trim(place, before=cut_for(self._keep_days, now=time.time()))
+        return ()
 
     # -- telling
 
@@ -354,25 +371,17 @@ class Syphon:
             status.tell(told, now=time.monotonic())
 
     def _count(self) -> ReceiptCounts:
-        """What the pumps have said, if each has spoken and none sent anything twice; else what is written."""
+        """The counts told by the pumps, if all reported and none is in doubt; else those of the receipts."""
         told = self._tally.counts()
         if self._leash.is_whole and not self._tally.unknown:
             return told
         return self._engine.count(self._places, run=self._run_id) or told
 
-    def _sum_up(self, discovery: Discovery, *, moving: float) -> SyphonSummary:
+    def _sum_up(self, leases: SyphonLeases, discovery: Discovery, *, moving: float) -> SyphonSummary:
         tally = self._tally
         # Before the compaction, which keeps one row of a message that two runs have handled.
         told = self._count()
-        left = discover_now(self._backlogs).active if self._was_stopped else None
-        tables: tuple[str, ...] = ()
-        notes = discovery.notes
-        try:
-            tables = self._compact()
-            self._trim()
-        except Exception as error:  # noqa: BLE001 - the messages have arrived; the next run does it again
-            notes += (describe_failure(_COMPACTION, error),)
-            log.warning("%s", notes[-1])
+        left = leases.discover().active if self._was_stopped else None
         return SyphonSummary(
             moved=told.moved,
             dead_lettered=told.dead_lettered,
@@ -385,11 +394,21 @@ class Syphon:
             slowest_path=tally.slowest_path,
             paths=tally.paths,
             queue_errors=tally.queue_errors,
-            notes=notes,
-            tables=tables,
+            notes=discovery.notes,
             stopped=self._was_stopped,
             left=left,
         )
+
+    def _tidy(self, summary: SyphonSummary) -> SyphonSummary:
+        """Put receipts into tables and remove old ones; the summary with what came of it."""
+        for name, act in ((_COMPACTION, self._compact), (_RETENTION, self._trim)):
+            try:
+                summary = replace(summary, tables=act() or summary.tables)
+            except Exception as error:  # noqa: BLE001 - the messages have arrived; the next run does it again
+                note = describe_failure(name, error)
+                log.warning("%s", note)
+                summary = replace(summary, notes=(*summary.notes, note))
+        return replace(summary, seconds=time.monotonic() - self._begun)
 
 
 def _engine_for(spark: SparkSession | None, shards: int | None) -> SyphonEngine:

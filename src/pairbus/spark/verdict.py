@@ -9,10 +9,11 @@
 3. A message that is redriven meanwhile goes against that order, and may be in neither place when they are
    looked at. So a loss is told after a second look only: what is truly lost is lost in both.
 4. Rows that a running process has not yet closed are read as well.
-5. What was redirected before records were removed (`ledger.retention`) has no record any more: it is neither
-   unexpected nor judged. Queues that records name are looked at whether or not they are below the count.
+5. What was redirected before records were removed (`ledger.retention`) is not judged, be its record gone or
+   not: its receipt may be. Queues that records name are looked at whether or not they are below the count.
 6. What is not on record cannot be missed. Records that are not there or cannot be read make the verdict
-   incomplete, and it is not clean then.
+   incomplete, and it is not clean then. Nor is anything called lost while a host that ships its receipts may
+   have more of them: then that is what makes the verdict incomplete.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ from pairbus.backlog.discovery import Backlog, Discovery, discover_now
 from pairbus.backlog.served_queue import ServedQueue
 from pairbus.client.state.records import UNANSWERED, UNKNOWN
 from pairbus.errors import ConfigurationError
+from pairbus.ledger.chain import moment
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.reckoning import KeyCounts, Reckoning, place_copy, reckon
-from pairbus.pump import PumpOptions, PumpPair
+from pairbus.ledger.retention import DAY
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
 from pairbus.stores.places import RecordPlace, parse_place
 
 from .leash.epochs import Shard, deal
@@ -54,6 +58,8 @@ _ECHO = "was_buried"
 # So many are named; all are counted.
 _NAMED = 1000
 _LOOKS = 2
+# A message that came so many seconds before a record was written is not the one that it tells of.
+_APART = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +142,17 @@ def verify(
     while len(verdicts) < _LOOKS and not (verdicts and verdicts[-1].lost == 0):
         seen = _peek(spark, pairs, deal(queues, shards), options or PumpOptions())
         handled = _load_handled(spark, places, names)
-        summed = _sum_up(_recorded(redirects.rows), seen, handled.rows, since=redirects.since)
+        since = max(redirects.since, handled.since)
+        judged = redirects.rows.where(F.col("at") >= since)
+        summed = _sum_up(_recorded(judged), seen, handled.rows, since=since)
         reckoned = _reckon(summed).cache()
         try:
             gaps = (*redirects.gaps, *handled.gaps, *spools.gaps)
             notes = (*found.notes, *redirects.notes, *handled.notes, *spools.notes)
-            verdicts.append(_tell(reckoned, refused=spools.refused, gaps=gaps, notes=notes))
+            if since:
+                notes += (f"what was redirected before {moment(since)} was removed, and is not judged",)
+            told = _tell(reckoned, refused=spools.refused, gaps=gaps, notes=notes)
+            verdicts.append(_without_unshipped(told, handled.behind))
         finally:
             reckoned.unpersist()
     return min(verdicts, key=lambda verdict: verdict.lost)
@@ -159,6 +170,8 @@ class _Handled(NamedTuple):
     rows: DataFrame
     gaps: tuple[str, ...]
     notes: tuple[str, ...]
+    since: float
+    behind: tuple[str, ...]
 
 
 def _load_handled(spark: SparkSession, records: Sequence[RecordPlace], names: Sequence[str]) -> _Handled:
@@ -166,12 +179,16 @@ def _load_handled(spark: SparkSession, records: Sequence[RecordPlace], names: Se
     frames: list[DataFrame] = []
     gaps: list[str] = []
     notes: list[str] = []
+    since, behind = 0.0, list[str]()
     adopt_all(records, RECEIPTS)
     for place in records:
         found = read_receipts(spark, place)
         frames.append(found.rows)
         gaps += found.gaps
         notes += found.notes
+        behind += found.behind
+        if found.since:  # they are kept for a day longer than what they answer for
+            since = max(since, found.since + DAY)
     is_moved = F.col("outcome") == "moved"
     handled = reduce(DataFrame.unionByName, frames).withColumns(
         {
@@ -183,7 +200,8 @@ def _load_handled(spark: SparkSession, records: Sequence[RecordPlace], names: Se
             _ECHO: (F.col("outcome") == "dead-lettered").cast("int"),
         }
     )
-    return _Handled(_signs(handled.where(F.col("pair").isin(*names))), tuple(gaps), tuple(notes))
+    rows = _signs(handled.where(F.col("pair").isin(*names)))
+    return _Handled(rows, tuple(gaps), tuple(notes), since, tuple(dict.fromkeys(behind)))
 
 
 def _peek(
@@ -234,18 +252,23 @@ def _recorded(redirects: DataFrame) -> DataFrame:
 
 
 def _sum_up(recorded: DataFrame, seen: DataFrame, handled: DataFrame, *, since: float = 0.0) -> DataFrame:
-    """One row a key, with all that `KeyCounts` asks for; without keys whose records were removed."""
+    """One row a key, with all that `KeyCounts` asks for."""
     largest = [F.max(name).alias(name) for name in (*_SIGNS, *_SENDS, _ECHO)]
     copies = seen.unionByName(handled).groupBy(*_KEY, "copy").agg(*largest)
     place = place_copy(**{name: F.col(name) for name in _SIGNS})._asdict()
-    echo = F.col("has_arrived") * F.col(_ECHO) * (1 - F.col("lies_dead"))
-    sums = [F.sum(name).alias(name) for name in (*place, *_SENDS, "echoed")]
+    place["echoed"] = F.col("has_arrived") * F.col(_ECHO) * (1 - F.col("lies_dead"))
+    place["bygone"] = F.lit(0)
     if since:
-        # A copy is called by the time when it came to its queue.
+        copies = copies.join(recorded.select(*_KEY, "at"), _KEY, "left")
+        # A copy is called by the time when it came to its queue; its record is written then.
         came = F.substring_index("copy", ":", -1).cast("double") / 1000
-        old = copies.groupBy(*_KEY).agg(F.max(came).alias("came")).where(F.col("came") < since)
-        copies = copies.join(old.join(recorded, _KEY, "left_anti"), _KEY, "left_anti")
-    placed = copies.withColumns({**place, "echoed": echo}).groupBy(*_KEY).agg(*sums)
+        is_apart = F.coalesce(F.col("at") - came > _APART, F.lit(True))
+        is_bygone = ((came < since) & is_apart).cast("int")
+        place = {name: column * (1 - is_bygone) for name, column in place.items()}
+        place |= {name: F.col(name) * (1 - is_bygone) for name in _SENDS}
+        place["bygone"] = is_bygone
+    sums = [F.sum(name).alias(name) for name in {**place, **dict.fromkeys(_SENDS)}]
+    placed = copies.withColumns(place).groupBy(*_KEY).agg(*sums)
     counts = {name: F.coalesce(name, F.lit(0)) for name in (*KeyCounts._fields, "unanswered")}
     counts["doubtful"] += counts.pop("unanswered")
     columns = [column.alias(name) for name, column in counts.items()]
@@ -261,6 +284,16 @@ def _reckon(counted: DataFrame) -> DataFrame:
     return counted.withColumns(fates._asdict())
 
 
+def _without_unshipped(told: Verdict, behind: tuple[str, ...]) -> Verdict:
+    """Rule 6."""
+    if not told.lost or not behind:
+        return told
+    gap = f"{told.lost:,} messages are missing, and receipts are not all here: of {', '.join(behind)}"
+    return dataclasses.replace(
+        told, lost=0, missing=(), gaps=(*told.gaps, f"{gap}; verify again in a minute")
+    )
+
+
 def _tell(reckoned: DataFrame, *, refused: int, gaps: tuple[str, ...], notes: tuple[str, ...]) -> Verdict:
     def total(name: str) -> Column:
         return F.coalesce(F.sum(name), F.lit(0)).cast("long").alias(name)
@@ -268,8 +301,8 @@ def _tell(reckoned: DataFrame, *, refused: int, gaps: tuple[str, ...], notes: tu
     told = ("redirected", "delivered", "waiting", "dead_lettered", *Reckoning._fields)
     row = reckoned.select(*map(total, told)).collect()[0].asDict()
     if unclear := row.pop("unclear"):
-        told_unclear = f"{unclear:,} messages are lost if dead letters that had arrived before were redriven"
-        gaps = (*gaps, told_unclear)
+        told_unclear = f"{unclear:,} messages are lost unless others with their ids, which were redriven or "
+        gaps = (*gaps, f"{told_unclear}came before records were removed, are the same ones")
     missing: list[Any] = []
     if row["lost"]:
         lost = reckoned.where("lost > 0").orderBy("at", "message_id").limit(_NAMED)

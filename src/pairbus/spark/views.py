@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 
 from pairbus.backlog.discovery import Backlog, discover_now
 from pairbus.errors import ConfigurationError
-from pairbus.pump import PumpPair
+from pairbus.pump.pair import PumpPair
 from pairbus.stores.places import RecordPlace
 
 from .operations import read_operations

@@ -1,4 +1,4 @@
-"""What goes wrong with a place where records are kept."""
+"""Errors of record stores."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pairbus.errors import UnreachableError
 
 
 class RecordStoreError(UnreachableError, OSError):
-    """An object store refuses, or does not answer. Whoever is prepared for a disk that fails is for this."""
+    """An object store refuses, or does not answer. It is an OSError, as the failure of a disk is."""
 
-    # An OSError of two arguments takes them for a number and a text; these have one.
+    # OSError takes two arguments for errno and text; these errors have one.
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
 
 class CallHungError(RecordStoreError):
-    """It did not answer in time, and may still do what it was asked to."""
+    """No answer in time; the call may still take effect."""

@@ -1,45 +1,46 @@
 """Objects in Azure's Blob Storage or Data Lake, or in S3, by `pyarrow.fs`.
 
-1. What `pyarrow` calls a file is an object below the path of the place, in a folder for each kind: listing
-   one kind does not list the others.
-2. Azure's objects appear empty before they appear whole, since `pyarrow` writes them by blocks. No object of
-   ours is empty, so that what is empty is not there yet, or never will be.
-3. No call of `pyarrow` has a deadline, and some wait for minutes. So each is made on a thread of its own, and
-   left behind when its time is over. A put that was left behind may still be done, and would empty the
-   object first: the caller takes another name, or waits while it `is_being_put`. Other calls are made again.
-   When several hang, further ones are refused at once.
-4. A put that is refused is tried again under the same name while there is time; see rule 2 of `store`.
-5. Containers are not made here: a place that was deleted by somebody must not come back as an empty one.
-6. Errors show neither a query of a URL, where a signature may stand, nor anything of an environment.
+1. An object is a `pyarrow` file below the path of the place, in a folder for each kind, so that listing one
+   kind does not list the others.
+2. Azure's objects appear empty before they are complete, since `pyarrow` writes them by blocks. No object of
+   ours is empty, so an empty one counts as missing.
+3. Calls of `pyarrow` have no deadline, and some wait for minutes. Each runs on a thread of its own, which is
+   abandoned when its time is over. An abandoned put may still happen, and would empty the object first: the
+   caller takes another name, or waits while it `is_being_put`. Other calls are repeated. While several hang,
+   further ones are refused at once.
+4. A refused put is repeated under the same name while there is time; see rule 2 of `store`.
+5. Containers are not created: a deleted place must not come back as an empty one.
+6. Errors show no query of a URL, which may hold a signature, and nothing of the environment.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from pairbus.errors import ConfigurationError
+from pairbus.errors import ConfigurationError, PairbusError
 
 from .errors import CallHungError, RecordStoreError
 from .places import StoreUri
 
 T = TypeVar("T")
-#: So long a call may take, tries and pauses included.
+#: How long a call may take, retries and pauses included.
 DEADLINE = 10.0
-# So often one that hangs is made, if it changes nothing.
+# How often a call that hangs is made, if repeating it is harmless.
 _CALLS = 3
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
-# Calls that hang; more are not made meanwhile.
+# With so many calls hanging, further ones are refused.
 _MOST_HUNG = 8
 _CONNECT = 5.0
 _QUERY = re.compile(r"\?\S*")
-# What will not be otherwise in a second.
+# Errors that a retry does not mend.
 _FINAL = re.compile(
     r"ContainerNotFound|NoSuchBucket|NO_SUCH_BUCKET|AuthenticationFailed|AuthorizationFailure|ACCESS_DENIED"
     r"|AuthorizationPermissionMismatch|InvalidAuthenticationInfo|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH",
@@ -48,7 +49,7 @@ _FINAL = re.compile(
 
 
 class ObjectStore:
-    """For any number of threads."""
+    """A store in the cloud; safe for any number of threads."""
 
     def __init__(self, place: StoreUri, *, deadline: float | None = None) -> None:
         """Does no I/O."""
@@ -58,7 +59,7 @@ class ObjectStore:
         self._lock = threading.Lock()
         self._files: Any = None
         self._hung = 0
-        self._running: Counter[str] = Counter()  # calls, those that were left behind included
+        self._running: Counter[str] = Counter()  # calls, abandoned ones included
 
     def put(self, name: str, data: bytes) -> None:
         """Keep an object; it is durable when this returns."""
@@ -73,12 +74,12 @@ class ObjectStore:
         self._do(f"put {name}", write)
 
     def is_being_put(self, name: str) -> bool:
-        """Whether a put has not ended, though it may have been left behind."""
+        """Whether a put, perhaps an abandoned one, has not ended."""
         with self._lock:
             return f"put {name}" in self._running
 
     def read(self, name: str) -> bytes:
-        """All that is in an object."""
+        """The content of an object."""
         key = self._key(name)
 
         def take(files: Any) -> bytes:
@@ -108,7 +109,7 @@ class ObjectStore:
         return dict(sorted(found.items()))
 
     def delete(self, name: str) -> None:
-        """Have it no more; it may be gone already."""
+        """Delete it; it may be gone already."""
         key = self._key(name)
         try:
             self._ask(f"delete {name}", lambda files: files.delete_file(key))
@@ -121,7 +122,7 @@ class ObjectStore:
     # -- calls
 
     def _ask(self, what: str, call: Callable[[Any], T]) -> T:
-        """Rule 3, for what may be done twice side by side."""
+        """Make a call that may run twice side by side; rule 3."""
         for _ in range(_CALLS - 1):
             try:
                 return self._do(what, call)
@@ -130,16 +131,16 @@ class ObjectStore:
         return self._do(what, call)
 
     def _do(self, what: str, call: Callable[[Any], T]) -> T:
-        """Rules 3 and 4."""
+        """Make a call, again if it is refused; rules 3 and 4."""
         ends = time.monotonic() + self._deadline
         pause = _FIRST_PAUSE
         while True:
             try:
                 return self._within(ends - time.monotonic(), what, call)
-            except FileNotFoundError:
+            except (FileNotFoundError, PairbusError):
                 raise
-            except RecordStoreError:
-                raise
+            except _library_error() as error:
+                raise self._explain(what, error) from None
             except OSError as error:
                 if _FINAL.search(str(error)) or time.monotonic() + pause >= ends:
                     raise self._explain(what, error) from None
@@ -179,8 +180,10 @@ class ObjectStore:
             raise errors[0]
         return results[0]
 
-    def _explain(self, what: str, error: OSError) -> RecordStoreError:
+    def _explain(self, what: str, error: Exception) -> RecordStoreError:
         told = _QUERY.sub("", str(error).partition("\n")[0])  # rule 6
+        for secret in _look_up(self.place).values():
+            told = told.replace(secret.lstrip("?"), "…")
         return RecordStoreError(f"cannot {what} in {self.place}: {told}")
 
     # -- the library
@@ -198,9 +201,9 @@ def _open_azure(place: StoreUri) -> Any:
     options: dict[str, Any] = {}
     secrets = _look_up(place)
     if "key_env" in secrets:
-        options["account_key"] = secrets["key_env"]
+        options["account_key"] = _account_key(place, secrets["key_env"])
     if "sas_env" in secrets:
-        options["sas_token"] = secrets["sas_env"]
+        options["sas_token"] = _sas_token(place, secrets["sas_env"])
     if place.endpoint:
         scheme = "http" if place.is_plain else "https"
         options |= {f"{service}_storage_authority": place.endpoint for service in ("blob", "dfs")}
@@ -226,10 +229,32 @@ def _open_s3(place: StoreUri) -> Any:
     return _library().S3FileSystem(**options)
 
 
+def _account_key(place: StoreUri, text: str) -> str:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ConfigurationError(
+            f"the variable that key_env names for {place} holds no account key, which is base64; of a "
+            "connection string it is what follows AccountKey="
+        ) from None
+    return text
+
+
+def _sas_token(place: StoreUri, text: str) -> str:
+    """With the question mark that the library needs, and that portals and tools give or leave out."""
+    token = text.lstrip("?")
+    if "sig=" not in token or "://" in token:
+        raise ConfigurationError(
+            f"the variable that sas_env names for {place} holds no SAS token, which is sv=…&sig=… and no "
+            "whole URL"
+        )
+    return f"?{token}"
+
+
 def _look_up(place: StoreUri) -> dict[str, str]:
     found = {}
     for what, variable in place.names:
-        value = os.environ.get(variable, "")
+        value = os.environ.get(variable, "").strip()
         if not value:
             raise ConfigurationError(
                 f"the environment has no {variable}, which is to hold the credential for {place}; executors "
@@ -237,6 +262,13 @@ def _look_up(place: StoreUri) -> dict[str, str]:
             )
         found[what] = value
     return found
+
+
+def _library_error() -> type[Exception]:
+    """What the library raises where it knows no better: a credential that it cannot use, for instance."""
+    from pyarrow import ArrowException
+
+    return cast("type[Exception]", ArrowException)
 
 
 def _library() -> Any:

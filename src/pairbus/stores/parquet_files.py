@@ -1,8 +1,10 @@
-"""Files of Parquet by `pyarrow`, for whoever has no Spark."""
+"""Parquet files by `pyarrow`, without Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from io import BytesIO
@@ -10,11 +12,30 @@ from pathlib import Path
 from typing import Any
 
 _TYPES = {str: "string", int: "int64", float: "float64", bool: "bool_"}
+# Lines of one file are read in pieces; one that is longer is left to others.
+_BLOCK = 4 << 20
+_LARGEST = 2**63 - 1
 
 
 def has_parquet() -> bool:
     """Whether this machine can write Parquet."""
     return find_spec("pyarrow") is not None
+
+
+def can_read(file: Path) -> bool:
+    """Whether a file is Parquet that can be read to its end. A disk that fails is no answer, and raises."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with file.open("rb") as opened:
+        try:
+            for _ in parquet.ParquetFile(opened).iter_batches():
+                pass
+        except (pa.ArrowException, OSError) as error:
+            if getattr(error, "errno", None) is not None:
+                raise
+            return False  # what Arrow itself says of a file has no number
+    return True
 
 
 def encode_table(columns: Mapping[str, type | None], rows: Sequence[Sequence[Any]]) -> bytes:
@@ -35,12 +56,60 @@ def encode_table(columns: Mapping[str, type | None], rows: Sequence[Sequence[Any
     return sink.getvalue()
 
 
+def encode_lines(
+    columns: Mapping[str, type | None],
+    data: bytes,
+    *,
+    needed: Sequence[str],
+    choices: Mapping[str, Sequence[str]],
+    last_moment: float,
+) -> bytes | None:
+    """Rows of JSON, a line each, as a file: the same as `encode_table` makes of them, in a tenth of the time.
+
+    None if a line is not as all should be: an object whose values have the types of their columns, with all
+    that are `needed`, one of the `choices` where there are some, and moments from 0 to the last one. Then
+    they must be looked at one by one.
+    """
+    import pyarrow as pa
+    from pyarrow import compute, json, parquet
+
+    kinds = {name: getattr(pa, _TYPES[kind or float])() for name, kind in columns.items()}
+    parse = json.ParseOptions(explicit_schema=pa.schema(kinds.items()), unexpected_field_behavior="ignore")
+    try:
+        if not data.isascii():
+            data.decode("utf-8")
+        rows = json.read_json(pa.BufferReader(data), json.ReadOptions(block_size=_BLOCK), parse)
+    except (UnicodeDecodeError, pa.ArrowInvalid):
+        return None
+    if rows.num_rows != data.count(b"\n") or any(rows[name].null_count for name in needed):
+        return None
+    if not all(
+        compute.all(compute.is_in(rows[name], pa.array(some))).as_py() for name, some in choices.items()
+    ):
+        return None
+    cells = {}
+    for name, kind in columns.items():
+        values = rows[name]
+        if kind in (None, int, float):
+            least, most = compute.min_max(values).as_py().values()
+            bounds = (0, last_moment) if kind is None else (-_LARGEST, _LARGEST)
+            if least is not None and not bounds[0] <= least <= most <= bounds[1]:
+                return None
+        if kind is None:
+            stamps = compute.cast(compute.round(compute.multiply(values, 1e6)), pa.int64())
+            values = compute.cast(stamps, pa.timestamp("us", tz="UTC"))
+        cells[name] = values
+    sink = BytesIO()
+    parquet.write_table(pa.table(cells), sink)
+    return sink.getvalue()
+
+
 def join_tables(files: Sequence[bytes]) -> bytes:
     """The rows of several files in one; columns that an older one has not are null."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    tables = [parquet.read_table(BytesIO(data)) for data in files]
+    tables = [_read_rows(BytesIO(data)) for data in files]
     sink = BytesIO()
     parquet.write_table(pa.concat_tables(tables, promote_options="permissive"), sink)
     return sink.getvalue()
@@ -63,7 +132,7 @@ def copy_rows_since(file: Path, to: Path, column: str, moment: float) -> None:
     """Write the rows of a file that are not earlier, if there are any."""
     from pyarrow import compute, parquet
 
-    rows = parquet.read_table(file)
+    rows = _read_rows(file)
     kept = rows.filter(compute.greater_equal(rows[column], compute.cast(_at(moment), rows[column].type)))
     if kept.num_rows:
         parquet.write_table(kept, to)
@@ -75,3 +144,85 @@ def _at(moment: float) -> datetime:
 
 def _aware(moment: datetime) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def may_share_rows(file: Path, others: Sequence[Path], column: str) -> bool:
+    """Whether a file may have a row in common with others, by the least and the largest of a moment that such
+    rows would share. A file that does not tell may have.
+    """
+    spans = [_span(one, column) for one in (file, *others)]
+    own, *rest = spans
+    return any(own is None or one is None or (own[0] <= one[1] and one[0] <= own[1]) for one in rest)
+
+
+def _span(file: Path, column: str) -> tuple[datetime, datetime] | None:
+    from pyarrow import parquet
+
+    found = parquet.ParquetFile(file).metadata
+    index = found.schema.to_arrow_schema().names.index(column)
+    told = [found.row_group(group).column(index).statistics for group in range(found.num_row_groups)]
+    if not told or any(one is None or not one.has_min_max or one.null_count != 0 for one in told):
+        return None
+    return min(_aware(one.min) for one in told), max(_aware(one.max) for one in told)
+
+
+def find_repeated(files: Sequence[Path], column: str) -> set[str]:
+    """The texts of a column that stand in more than one row of all these files. A number is held for each
+    text, and only those are looked at again that have one in common.
+    """
+    import pyarrow as pa
+    from pyarrow import compute
+
+    numbers = array("q")
+    for text in _texts(files, column):
+        numbers.append(hash(text))
+    counted = compute.value_counts(
+        pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+    )
+    several = counted.filter(compute.greater(counted.field("counts"), 1)).field("values")
+    if not len(several):
+        return set()
+    alike = set(several.to_pylist())
+    counts = Counter(text for text in _texts(files, column) if hash(text) in alike)
+    return {text for text, count in counts.items() if count > 1}
+
+
+def _texts(files: Sequence[Path], column: str) -> Iterable[str]:
+    from pyarrow import parquet
+
+    for file in files:
+        for batch in parquet.ParquetFile(file).iter_batches(columns=[column]):
+            yield from batch.column(0).to_pylist()
+
+
+def part_rows(file: Path, to: Path, column: str, texts: set[str]) -> list[dict[str, Any]]:
+    """The rows of a file that have one of the texts there, moments as Unix seconds. If there are any, the
+    others are written, if there are any of those.
+    """
+    import pyarrow as pa
+    from pyarrow import compute, parquet
+
+    rows = _read_rows(file)
+    is_one = compute.is_in(rows[column], pa.array(sorted(texts)))
+    found, rest = rows.filter(is_one).to_pylist(), rows.filter(compute.invert(is_one))
+    if found and rest.num_rows:
+        parquet.write_table(rest, to)
+    return [
+        {name: cell.timestamp() if isinstance(cell, datetime) else cell for name, cell in row.items()}
+        for row in found
+    ]
+
+
+def _read_rows(source: Path | BytesIO) -> Any:
+    """The rows of a file. Spark has written moments in its own way, which it reads from nobody else."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows = parquet.read_table(source)
+    ours = pa.timestamp("us", tz="UTC")
+    return rows.cast(
+        pa.schema(
+            [field.with_type(ours) if pa.types.is_timestamp(field.type) else field for field in rows.schema]
+        ),
+        safe=False,
+    )

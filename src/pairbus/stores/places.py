@@ -18,6 +18,8 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from pairbus.errors import ConfigurationError
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
+# A URI that has lost a slash, as `Path` takes one away; a single letter is a drive.
+_ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 # Azure's rules for containers, and those of S3 for buckets, with room for what old ones are called.
 _BUCKET = re.compile(r"^[A-Za-z0-9$][A-Za-z0-9._-]{1,62}$")
@@ -80,10 +82,20 @@ def name_of(place: RecordPlace) -> str:
     return place.path.rpartition("/")[2] if isinstance(place, StoreUri) else place.name
 
 
+def looks_like_uri(text: str) -> bool:
+    """Whether it is meant as a URI, well written or not, and not as a directory."""
+    return bool(_SCHEME.match(text) or _ONE_SLASH.match(text))
+
+
 def parse_place(given: RecordPlace | str) -> RecordPlace:
     """A directory, absolute, or an object store; ConfigurationError says how a URI is written."""
     if isinstance(given, StoreUri):
         return given
+    if lost := _ONE_SLASH.match(str(given)):
+        raise ConfigurationError(
+            f"a URI begins with {lost[1]}:// and two slashes, here is one; a directory of that name is "
+            "written as an absolute path"
+        )
     found = None if isinstance(given, Path) else _SCHEME.match(given)
     if found is None:
         return Path(given).absolute()

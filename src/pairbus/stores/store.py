@@ -1,7 +1,7 @@
-"""A store of records: whole objects with names, put once and then read by whoever knows the place.
+"""A store of records: named objects that are put once and then only read.
 
 1. An object is durable when `put` returns, and there as a whole or not at all.
-2. To put the same content under the same name again changes nothing: so may whoever has heard no answer.
+2. Putting the same content under the same name again changes nothing, so an unanswered put may be repeated.
 3. Names are flat. Their first word, up to a dash, is their *kind*, by which they are listed.
 4. Nothing is appended, renamed or locked. What is gone raises FileNotFoundError when it is read; a place that
    cannot be reached raises an OSError.
@@ -26,31 +26,25 @@ class RecordStore(Protocol):
     @property
     def place(self) -> RecordPlace:
         """Where it is."""
-        ...
 
     def put(self, name: str, data: bytes) -> None:
         """Keep an object; it is durable when this returns."""
-        ...
 
     def is_being_put(self, name: str) -> bool:
-        """Whether a put of this process has not ended, though it was left behind as unanswered."""
-        ...
+        """Whether an abandoned put of this process has not ended."""
 
     def read(self, name: str) -> bytes:
-        """All that is in an object."""
-        ...
+        """The content of an object."""
 
     def list(self, kind: str) -> Mapping[str, int]:
         """The objects of a kind with their sizes, by name and in the order of names."""
-        ...
 
     def delete(self, name: str) -> None:
-        """Have it no more; it may be gone already."""
-        ...
+        """Delete it; it may be gone already."""
 
 
 class DirectoryStore:
-    """Objects are the files of a directory; those that begin with a dot and a draft's name are not listed."""
+    """Objects are the files of a directory; drafts, which begin with a dot, are not listed."""
 
     def __init__(self, directory: Path) -> None:
         """Does no I/O; the directory is made with the first object."""
@@ -85,8 +79,8 @@ class DirectoryStore:
 
 
 def put_anew(store: RecordStore, name: str, data: bytes) -> None:
-    """Put under a name that was put before. A put that was left behind without an answer is not overtaken: it
-    would take the place of this one some time.
+    """Replace an object. CallHungError while an abandoned put of the same name is under way: it could replace
+    this one later.
     """
     if store.is_being_put(name):
         raise CallHungError(f"cannot put {name} in {store.place}: an earlier put has not ended")
@@ -97,7 +91,7 @@ def put_anew(store: RecordStore, name: str, data: bytes) -> None:
 def open_store(place: RecordPlace) -> RecordStore:
     """The store at a place, one for each process. Does no I/O."""
     if isinstance(place, StoreUri):
-        from .object_store import ObjectStore  # what it needs is dear to import, and not everywhere
+        from .object_store import ObjectStore  # late: pyarrow is slow to import, and optional
 
         return ObjectStore(place)
     return DirectoryStore(place)

@@ -19,7 +19,7 @@ from pairbus.plumbing.json_text import parse_json
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import RecordStore, open_store, put_anew
 
-# What was not touched for so long belongs to nobody, whatever the clocks of two machines say.
+# A directory that was not touched for so long is forgotten, however much clocks differ.
 _FORGOTTEN = 86_400.0
 
 
@@ -37,7 +37,7 @@ class LeashPace:
 
 #: Shared directories may show a change seconds late.
 DIRECTORY_PACE = LeashPace(beat=1.0, quickest_look=0.1, slowest_look=0.5, stale=15.0, is_quick=True)
-#: Each look and each beat of a store is paid for.
+#: Each read and write of a store is billed.
 STORE_PACE = LeashPace(beat=10.0, quickest_look=1.0, slowest_look=5.0, stale=60.0, is_quick=False)
 
 
@@ -78,7 +78,7 @@ def list_documents(place: RecordPlace, begin: str, end: str) -> list[str]:
 
 
 def remove_document(place: RecordPlace) -> bool:
-    """Have it no more; whether it was there."""
+    """Delete it; whether it was there."""
     if isinstance(place, StoreUri):
         store, name = _find(place)
         try:
@@ -107,13 +107,13 @@ def prepare_leash(place: RecordPlace, prefix: str) -> None:
 
 
 def show_use(place: RecordPlace) -> None:
-    """Or a later driver would take it for forgotten."""
+    """Touch the directory, so that no later driver removes it as forgotten."""
     if not isinstance(place, StoreUri):
         os.utime(place)
 
 
 def clear_leash(place: RecordPlace, names: list[str]) -> None:
-    """Leave nothing; in a store, of what has these names."""
+    """Remove the leash; in a store, the objects of these names."""
     if isinstance(place, StoreUri):
         for name in names:
             with suppress(OSError):
@@ -123,12 +123,12 @@ def clear_leash(place: RecordPlace, names: list[str]) -> None:
 
 
 def is_cleared(place: RecordPlace) -> bool:
-    """Whether it can be seen that nobody is there any more."""
+    """Whether the directory is gone, and so the driver; in a store this cannot be seen."""
     return not isinstance(place, StoreUri) and not place.is_dir()
 
 
 def is_marked(place: RecordPlace) -> bool:
-    """Whether a driver has been there, as far as that can be seen."""
+    """Whether a driver has made the directory; in a store this cannot be seen."""
     return isinstance(place, StoreUri) or place.is_dir()
 
 

@@ -22,10 +22,10 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from pairbus.plumbing.tasks import wait_at_most
 from pairbus.stores.places import RecordPlace, write_uri
 
 from .documents import (
@@ -133,9 +133,7 @@ class FileLeash(Leash):
                 await self._try(self._write_order)
                 written = time.monotonic()
             pause = self._pace.quickest_look if has_news else min(self._pace.slowest_look, pause * 2)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._pulled.wait()
+            await wait_at_most(self._pulled, pause)
 
     async def _try(self, work: Callable[[], Awaitable[T]]) -> T | None:
         """Do what is done again soon. Without the heartbeat all pumps would end, so that it goes on."""

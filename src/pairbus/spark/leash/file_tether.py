@@ -13,6 +13,7 @@ from typing import Any
 
 from pairbus.backlog.served_queue import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
+from pairbus.plumbing.tasks import wait_at_most
 from pairbus.stores.places import RecordPlace, name_of, parse_place
 
 from .documents import is_cleared, is_marked, pace_of, read_document, remove_document, write_document
@@ -117,7 +118,7 @@ class FileTether(Tether):
 
     async def _listen(self) -> None:
         written = time.monotonic()
-        while not self.is_cut and not await self._is_closing():
+        while not self.is_cut and not await wait_at_most(self._closing, self._pace.slowest_look):
             has_news = self._has_news and self._pace.is_quick
             if has_news or time.monotonic() - written >= self._pace.beat:
                 written = time.monotonic()
@@ -129,12 +130,6 @@ class FileTether(Tether):
             elif order is not None:
                 self.share = order["shares"][self._mark]
                 self._obey(order["order"])
-
-    async def _is_closing(self) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._pace.slowest_look):
-                await self._closing.wait()
-        return self._closing.is_set()
 
     async def _write(self) -> None:
         self._has_news = False

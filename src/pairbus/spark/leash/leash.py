@@ -44,6 +44,8 @@ from .shares import Shares
 
 T = TypeVar("T")
 Order = Literal["run", "pause", "stop"]
+#: What a syphon does under an order, in a word.
+ORDER_STATES = {"run": "running", "pause": "paused", "stop": "stopping"}
 #: What pumps count.
 COUNTS = ("moved", "dead_lettered", "waiting", "bytes", "unknown", "retries", "lost_locks")
 # Far longer than a first line takes, so that nobody holds a connection by saying nothing.

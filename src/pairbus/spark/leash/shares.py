@@ -1,4 +1,4 @@
-"""Who of the pumps of a job may use how much of a limit that is the job's. Pure.
+"""How the pumps of a job share a limit of the job. Pure.
 
 1. A pump tells how many of its queues have something to move. Its part of the limit is in proportion to that;
    queues that are idle weigh next to nothing, but not nothing, so that they can begin.

@@ -25,7 +25,7 @@ from pairbus.stores.store import open_store
 from .leash import LINE_LIMIT, LeashAddress, Order, PumpNews, PumpSeen, read_line, write_line
 
 log = logging.getLogger(__name__)
-#: Without an answer for so long, though it was told something, the driver is taken for dead.
+#: A driver that leaves news unanswered for so long is taken for dead.
 STALE = 15.0
 # The driver is near; a connection takes milliseconds.
 _DEADLINE = 15.0
@@ -70,7 +70,7 @@ class Tether(ABC):
         self._listener = asyncio.get_running_loop().create_task(self._keep_listening())
 
     async def _keep_listening(self) -> None:
-        """A pump that hears nothing any more, for whatever reason, must end: nobody could stop it."""
+        """Listen; a pump that cannot hear the driver must end, since nobody could stop it."""
         try:
             await self._listen()
         except Exception:
@@ -306,7 +306,7 @@ class ControlFile:
             return
 
     def write(self, address: LeashAddress) -> None:
-        """Let it be seen, all of it at once."""
+        """Publish the address."""
         said = json.dumps({**address._asdict(), "pid": os.getpid()})
         # Not durably: it means nothing to a machine that was restarted.
         publish(self.path, said, mode=SECRET, durable=False)

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from pairbus import words
-from pairbus.amqp.codec import decode, skip
+from pairbus.amqp.decoding import decode, skip
 from pairbus.amqp.errors import DecodeError
 
 from .properties import TextMap, text_map
@@ -42,7 +42,7 @@ class Marks(NamedTuple):
 
 
 class AnnotationColumns(NamedTuple):
-    """Of some messages: each number of all of them, None where one is missing; times are milliseconds."""
+    """The annotations of several messages by column; None where one is missing. Times are milliseconds."""
 
     sequence_number: Sequence[int | None]
     enqueued_sequence_number: Sequence[int | None]
@@ -94,7 +94,7 @@ def read_annotations(sections: Sequence[bytes]) -> AnnotationColumns:
 
 
 def _read_alike(sections: Sequence[bytes]) -> AnnotationColumns | None:
-    """Those of messages of one layout, as nearly all pages are; None for others."""
+    """Read sections of one layout, which nearly all pages have; None for others."""
     size, *others = set(map(len, sections))
     if others:
         return None

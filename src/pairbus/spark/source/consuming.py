@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from pairbus import conditions
 from pairbus.errors import ConfigurationError
-from pairbus.pump import TransportError
 from pairbus.pump.browsing import PAGE
 from pairbus.pump.transport import Delivery
+from pairbus.wire.errors import TransportError
 
 from .patience import explain, patiently
 from .peeking import PatientSource, read_head
@@ -81,7 +81,7 @@ class _Remover:
                 )
 
     async def _remove_waiting(self, count: int) -> int:
-        """Receive so many and complete those of the batch; how many were completed."""
+        """Receive `count` messages and complete those of the batch; how many were completed."""
         if not count:
             return 0
         held = await patiently(
@@ -124,7 +124,7 @@ class _Remover:
         return True
 
     async def let_go(self) -> None:
-        """Give back what came and was not asked for any more."""
+        """Release messages that came late."""
         left = await self._source.stop_receiving()
         if left:
             await self._source.release(left)

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
@@ -22,7 +22,6 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from pairbus import words
-from pairbus.amqp.codec import decode
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import Header, MessageSections, Properties, scan
 from pairbus.pairing.envelope import Unwrapped, expand_body, unwrap
@@ -35,7 +34,6 @@ from .sections import cut_page, read_each
 from .values import to_text
 
 T = TypeVar("T")
-_SEQUENCE_SECTION = b"\x00\x53\x76"
 # From the year 1 to 9999, which is what Spark's timestamps and Python's have in common.
 _FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800_000, 253_402_300_799_999
 _SHORT_PROPERTIES = b"\x00\x53\x73\xc0"
@@ -71,7 +69,12 @@ _FROM_PROPERTIES = {
     "absolute_expiry": "absolute_expiry_time",
     "group_sequence": "group_sequence",
 }
-_FROM_HEADER = {"delivery_count", "durable", "priority"}
+# What the sender did not say reads as the standard's default.
+_FROM_HEADER: Mapping[str, Callable[[Header], Any]] = {
+    "delivery_count": attrgetter("delivery_count"),
+    "durable": lambda header: bool(header.durable),
+    "priority": lambda header: 4 if header.priority is None else header.priority,
+}
 _REASONS = {"dead_letter_reason": words.REASON, "dead_letter_description": words.DESCRIPTION}
 
 
@@ -86,7 +89,7 @@ class Repeated:
 
 
 #: A column as it is made: values, which may be Arrow's own, or one value for all.
-Column = Sequence[Any] | Repeated
+Cells = Sequence[Any] | Repeated
 
 
 class Alike(Generic[T]):
@@ -98,7 +101,7 @@ class Alike(Generic[T]):
         self.values = values
         self._is_one = len(set(map(id, values))) == 1
 
-    def pick(self, get: Callable[[T], Any]) -> Column:
+    def pick(self, get: Callable[[T], Any]) -> Cells:
         """A value of each; if all are one and the same, of one."""
         if self._is_one:
             return Repeated(get(self.values[0]), len(self.values))
@@ -218,7 +221,7 @@ class MessagePage:
                     self._problems[index] = str(error)
         return found
 
-    def _native(self, name: str, own: Column) -> Column:
+    def _native(self, name: str, own: Cells) -> Cells:
         """A value that the envelope keeps, where there is one."""
         if self._letters is None:
             return own
@@ -230,10 +233,10 @@ class MessagePage:
 
     # -- columns
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> Cells:
         """The values of a column; moments are milliseconds."""
         if name in _FROM_NUMBERS:
-            numbers: Column = getattr(self.annotations, name)
+            numbers: Cells = getattr(self.annotations, name)
             return self._native("scheduled_ms", numbers) if name == "scheduled" else numbers
         if name in _FROM_MARKS:
             return self.marks.pick(attrgetter(_FROM_MARKS[name]))
@@ -241,22 +244,22 @@ class MessagePage:
             own = self.tails.pick(itemgetter(_FIELDS.index(_FROM_PROPERTIES[name]) - 1))
             return self._native("session_id", own) if name == "session_id" else own
         if name in _FROM_HEADER:
-            return self.headers.pick(attrgetter(name))
+            return self.headers.pick(_FROM_HEADER[name])
         if name in _REASONS:
             return self.maps.pick(lambda found: _text_in(found, _REASONS[name]))
         return _MAKERS[name](self)
 
-    def correlation_ids(self) -> Column:
+    def correlation_ids(self) -> Cells:
         place = _FIELDS.index("correlation_id") - 1
         return self.tails.pick(lambda tail: _id(tail[place]))
 
-    def time_to_live(self) -> Column:
+    def time_to_live(self) -> Cells:
         found = self._native("ttl_ms", self.headers.pick(attrgetter("ttl")))
         if isinstance(found, Repeated):
             return Repeated(_seconds(found.value), found.count)
         return [_seconds(value) for value in found]
 
-    def expires(self) -> Column:
+    def expires(self) -> Cells:
         """The service counts from the time that a message was enqueued, and a scheduled one's from then."""
         lives = self.headers.pick(attrgetter("ttl"))
         if isinstance(lives, Repeated):
@@ -270,28 +273,28 @@ class MessagePage:
             )
         ]
 
-    def ages(self) -> Column:
+    def ages(self) -> Cells:
         return [
             None if enqueued is None else max(0.0, self._now - enqueued / 1000)
             for enqueued in self.annotations.enqueued
         ]
 
-    def paths(self) -> Column:
+    def paths(self) -> Cells:
         letters = self._letters or [None] * len(self.payloads)
         return [None if letter is None else letter.path for letter in letters]
 
-    def problems(self) -> Column:
+    def problems(self) -> Cells:
         _ = self.bodies  # which may be what is wrong
         return self._problems
 
-    def body_kinds(self) -> Column:
+    def body_kinds(self) -> Cells:
         if self.has_plain_data:
             return Repeated("data", len(self.bodies))
         return ["data" if isinstance(one, bytes) else one.body_kind for one in self.bodies]
 
-    def body_texts(self) -> Column:
+    def body_texts(self) -> Cells:
         if self.has_plain_data:
-            texts: Column = _texts(self.data)
+            texts: Cells = _texts(self.data)
             return texts
         return [
             _data_text(data) if isinstance(one, bytes) or one.body_kind == "data" else _body_text(one)
@@ -299,7 +302,7 @@ class MessagePage:
         ]
 
 
-_MAKERS: dict[str, Callable[[MessagePage], Column]] = {
+_MAKERS: dict[str, Callable[[MessagePage], Cells]] = {
     "entity": lambda page: Repeated(page.entity, len(page.payloads)),
     "message_id": lambda page: page.ids_and_tails[0],
     "correlation_id": MessagePage.correlation_ids,
@@ -322,7 +325,7 @@ def make_batch(page: MessagePage, schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def _array(values: Column, kind: pa.DataType) -> pa.Array:
+def _array(values: Cells, kind: pa.DataType) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     if isinstance(values, Repeated):
@@ -346,7 +349,7 @@ def _nulls(count: int, kind: pa.DataType) -> pa.Array:
 
 
 def _texts(found: list[bytes] | pa.Array) -> pa.Array:
-    """Bytes as text, and null where they are none."""
+    """Bytes as text; null where they are not UTF-8."""
     data = found if isinstance(found, pa.Array) else pa.array(found, pa.binary())
     try:
         return data.cast(pa.string())
@@ -375,7 +378,7 @@ def _map_array(maps: Sequence[TextMap | None], kind: pa.MapType) -> pa.Array:
 
 
 def _read_properties(raw: bytes) -> tuple[Any, ...]:
-    """All properties of a section; none of one that cannot be read."""
+    """All properties of a section; empty ones if it cannot be read."""
     try:
         return _all_fields(scan(raw).properties)
     except DecodeError:
@@ -418,7 +421,7 @@ def _body_text(one: MessageSections) -> str | None:
             case "value":
                 return _text_of(one.value())
             case "sequence":
-                return json.dumps([to_json(item) for item in sequences(one.body_bytes)], ensure_ascii=False)
+                return json.dumps([to_json(item) for item in one.sequences()], ensure_ascii=False)
             case _:
                 return None
     except (UnicodeDecodeError, DecodeError, TypeError):
@@ -431,15 +434,6 @@ def _text_of(value: Any) -> str | None:
     if isinstance(value, list | dict):
         return json.dumps(to_json(value), ensure_ascii=False)
     return to_text(value)[1]
-
-
-def sequences(body: bytes) -> list[list[Any]]:
-    """The lists of a body of sequences."""
-    found, at = [], 0
-    while body[at : at + 3] == _SEQUENCE_SECTION:
-        items, at = decode(body, at + 3)
-        found.append(items)
-    return found
 
 
 def to_json(value: Any) -> Any:

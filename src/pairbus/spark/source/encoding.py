@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from pairbus import words
-from pairbus.amqp.codec import encode
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError, EncodeError
 from pairbus.amqp.message import (
     Header,
@@ -65,7 +65,7 @@ _ALSO: dict[str, tuple[type[DataType], ...]] = {
 
 
 class OutRow(NamedTuple):
-    """A message to send, and where to; or why there is none."""
+    """A message to send and its entity, or the problem with its row."""
 
     entity: str
     payload: bytes
@@ -157,9 +157,7 @@ def encode_row(row: dict[str, Any], *, now_ms: int) -> bytes:
     head = b""
     durable, priority = row.get("durable"), row.get("priority")
     if ttl is not None or durable is not None or priority is not None:
-        head = encode_header(
-            Header(durable=bool(durable), priority=4 if priority is None else priority, ttl=ttl)
-        )
+        head = encode_header(Header(durable=durable, priority=priority, ttl=ttl))
     tail = (
         row.get("user_id"),
         row.get("to"),

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from pairbus import words
 from pairbus.errors import ConfigurationError, UnreachableError
-from pairbus.pump import Side
+from pairbus.pump.pair import Side
 
 # A namespace has ten thousand entities at most, listed a hundred at a time.
 _LIST_LIMIT = 120.0

@@ -18,7 +18,7 @@ _TOLD = 3
 
 
 class ErrorTable:
-    """A directory, or none: then the first rows that are refused end the write."""
+    """Where refused rows go. Without a place, the first refused rows end the write."""
 
     def __init__(self, place: str | None) -> None:
         self._place = place

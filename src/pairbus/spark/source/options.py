@@ -11,11 +11,13 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from pairbus.errors import ConfigurationError
 from pairbus.pairing.names import parse_backlog_queue_name
-from pairbus.pump import Side
+from pairbus.plumbing.json_text import parse_json
+from pairbus.pump.pair import Side
 
 from .columns import COLUMNS, PLAIN_COLUMNS
 
@@ -23,7 +25,7 @@ Use = Literal["read", "stream", "write", "schema"]
 _READS: tuple[Use, ...] = ("read", "stream")
 _ALL: tuple[Use, ...] = ("read", "stream", "write")
 # What Spark itself puts among the options: the argument of `load` and `save`, and those of a stream.
-_OF_SPARK = {"path", "checkpointlocation", "queryname"}
+_OF_SPARK = {"path", "paths", "checkpointlocation", "queryname"}
 _SECRETS = {"connectionstring", "connection_string", "password", "sharedaccesskey", "key"}
 # What every connection string has: one in a wrong place must not come back in an error or a plan.
 _CONNECTION_STRING = re.compile(r"SharedAccess(Key|Signature)\s*=|Endpoint\s*=\s*sb:", re.IGNORECASE)
@@ -269,9 +271,9 @@ class SourceSettings:
         self.use = use
         _refuse_secrets(given)
         self._values = {name: _value(option, given, use) for name, option in OPTIONS.items()}
-        _refuse_unknown(given, use)
-        if not self._values["entity"] and given.get("path"):
-            self._values["entity"] = _value(OPTIONS["entity"], {"entity": given["path"]}, use)
+        _refuse_unknown(given)
+        if not self._values["entity"] and (named := _argument(given)):
+            self._values["entity"] = _value(OPTIONS["entity"], {"entity": named}, use)
         if use != "write" and not self._values["entity"]:
             raise ConfigurationError('Say what to read: .option("entity", "orders") or .load("orders")')
         if use == "stream" and any(name.lower().endswith(_DEAD_LETTER_SUFFIX) for name in self["entity"]):
@@ -293,6 +295,9 @@ class SourceSettings:
 
     def _side(self) -> Side:
         env, host = self["connectionStringEnv"], self["host"]
+        # Without TLS nobody would look at it, and miss it on the day of its first use.
+        if self["caFile"] is not None and not Path(self["caFile"]).is_file():
+            raise ConfigurationError("caFile names no file of this machine; driver and executors need it")
         if bool(env) == bool(host):
             raise ConfigurationError(
                 'Say which namespace: .option("connectionStringEnv", "NAME"), the name of an environment '
@@ -314,6 +319,8 @@ class SourceSettings:
             )
 
     def _check_writing(self) -> None:
+        if self["errorTable"] is not None and Path(self["errorTable"]).is_file():
+            raise ConfigurationError("errorTable names a file, and rows are put into a directory")
         entities = self["entity"] or ()
         if len(entities) > 1 or any("*" in name or "?" in name for name in entities):
             raise ConfigurationError(
@@ -358,6 +365,11 @@ class SourceSettings:
         return self.use == "read" if self["includeScheduled"] is None else bool(self["includeScheduled"])
 
 
+def _argument(given: Mapping[str, str]) -> str | None:
+    """What `load` or `save` was given; of several, which Spark hands on as JSON, with commas between them."""
+    return ",".join(parse_json(given["paths"])) if "paths" in given else given.get("path")
+
+
 def _is_backlog_queue(name: str) -> bool:
     plain = name[: -len(_DEAD_LETTER_SUFFIX)] if name.lower().endswith(_DEAD_LETTER_SUFFIX) else name
     return parse_backlog_queue_name(plain.replace("*", "0")) is not None
@@ -395,7 +407,7 @@ def _refuse_secrets(given: Mapping[str, str]) -> None:
             )
 
 
-def _refuse_unknown(given: Mapping[str, str], use: Use) -> None:
+def _refuse_unknown(given: Mapping[str, str]) -> None:
     for name in given:
         key = name.lower()
         if key not in _BY_KEY and key not in _OF_SPARK:

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from pairbus import conditions
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.errors import MessageTooLargeForBacklog
-from pairbus.pump import TransportError
 from pairbus.pump.amqp_transport import AmqpDestination, AmqpTransport
 from pairbus.pump.transport import Refusal, Unit
+from pairbus.wire.errors import TransportError
 
 from .options import SourceSettings
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from pairbus import conditions
 from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
-from pairbus.pump import TransportError
 from pairbus.pump.judgement import Remedy, judge
+from pairbus.wire.errors import TransportError
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 
 
 def wait_for(error: TransportError, attempt: int) -> float | None:
-    """How long to wait before another attempt; None if none would help."""
+    """How long to wait before the next attempt; None if a retry is useless."""
     judgement = judge(error)
     if judgement.verdict is Remedy.BUSY:
         return judgement.wait

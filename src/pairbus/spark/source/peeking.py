@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from pairbus.pump import Side
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.browsing import find_last
+from pairbus.pump.pair import Side
 
 from .annotations import read_annotations
 from .patience import patiently

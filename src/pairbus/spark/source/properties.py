@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from pairbus.amqp.codec import decode, skip
+from pairbus.amqp.decoding import decode, skip
 from pairbus.amqp.errors import DecodeError
 
 from .values import to_text
@@ -18,9 +18,18 @@ from .values import to_text
 TextMap = tuple[tuple[str, ...], tuple[str, ...], tuple[str | None, ...]]
 EMPTY_MAP: TextMap = ((), (), ())
 
-_long = struct.Struct(">q").unpack_from
+_byte = struct.Struct(">b").unpack_from
 _int = struct.Struct(">i").unpack_from
+_long = struct.Struct(">q").unpack_from
 _double = struct.Struct(">d").unpack_from
+# By the constructor of a number: the name of its type, how it is read, and how many bytes both take.
+_NUMBERS = {
+    0x54: ("int", _byte, 2),
+    0x71: ("int", _int, 5),
+    0x55: ("long", _byte, 2),
+    0x81: ("long", _long, 9),
+    0x82: ("double", _double, 9),
+}
 
 
 def text_map(values: dict[Any, Any]) -> TextMap:
@@ -68,28 +77,11 @@ def _read(data: bytes) -> TextMap:
             texts.append(data[end + 2 : at].decode())
             if at > len(data):
                 raise DecodeError("a property is cut short")
-        elif code == 0x54:
-            names.append("int")
-            number = data[end + 1]
-            texts.append(str(number if number < 128 else number - 256))
-            at = end + 2
-        elif code == 0x71:
-            names.append("int")
-            texts.append(str(_int(data, end + 1)[0]))
-            at = end + 5
-        elif code == 0x55:
-            names.append("long")
-            number = data[end + 1]
-            texts.append(str(number if number < 128 else number - 256))
-            at = end + 2
-        elif code == 0x81:
-            names.append("long")
-            texts.append(str(_long(data, end + 1)[0]))
-            at = end + 9
-        elif code == 0x82:
-            names.append("double")
-            texts.append(repr(_double(data, end + 1)[0]))
-            at = end + 9
+        elif code in _NUMBERS:
+            name, unpack, size = _NUMBERS[code]
+            names.append(name)
+            texts.append(str(unpack(data, end + 1)[0]))
+            at = end + size
         elif code == 0x41 or code == 0x42:
             names.append("boolean")
             texts.append("true" if code == 0x41 else "false")

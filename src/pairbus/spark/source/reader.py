@@ -29,7 +29,7 @@ from .entities import find_entities
 from .options import SourceSettings
 from .peeking import PatientSource, open_line, open_namespace, read_head
 
-# Who plans waits for the answer; an executor has more time.
+# Planning waits for the answer; an executor has more time.
 _PLAN_PATIENCE = 10.0
 # Less is not worth a task.
 _LEAST_RANGE = 1000

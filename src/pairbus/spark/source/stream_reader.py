@@ -230,7 +230,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def share(spans: dict[str, Span], most: int | None) -> dict[str, int]:
-    """How many numbers of each entity a batch has: all, or evenly so many that there are no more messages."""
+    """How many sequence numbers of each entity go into a batch: all, or an even share of `most`."""
     counts = {name: span.until - span.first for name, span in spans.items()}
     if most is None:
         return counts

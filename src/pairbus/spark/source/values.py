@@ -29,7 +29,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pairbus import words
-from pairbus.amqp.codec import encode
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import EncodeError
 from pairbus.amqp.types import (
     Array,
@@ -59,7 +59,7 @@ _DESCRIPTORS = {words.URI: "uri", words.TIMESPAN: "timespan", words.DATETIME_OFF
 
 
 class UnreadableValue(ConfigurationError):
-    """A text that is no value of its type."""
+    """A text that is not a value of its type."""
 
 
 def moment_of(milliseconds: int) -> str:
@@ -180,7 +180,7 @@ def _node(value: Any) -> dict[str, Any]:
 
 
 def from_text(name: str, text: _Text) -> Any:
-    """The value that `to_text` was given; UnreadableValue if there is none."""
+    """The inverse of `to_text`; UnreadableValue if the text has no such value."""
     if name == "null" or text is None:
         return None
     try:

@@ -31,9 +31,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pairbus.errors import ConfigurationError
-from pairbus.pump import TransportError
 from pairbus.pump.judgement import Remedy, judge
 from pairbus.pump.transport import Refusal, Unit
+from pairbus.wire.errors import TransportError
 
 from .encoding import OutRow, RowEncoder, check_columns
 from .error_table import ErrorTable

@@ -1,0 +1,205 @@
+"""A day of the ledger in brief: sums by the hour, and the marks that a bill asks for. By Arrow, no Spark.
+
+1. A bill asks for no single record. So rows are summed up while they are taken in, and a report reads the
+   sums: a hundredth of the rows, or less.
+2. Sums are by the hour, but for what a pump moves: only the minute tells of which outage that is.
+3. Of each writer the last mark counts, and its end. A row that is dated before there was a ledger is bad.
+4. A row that is dated later than a clock may be ahead is a wrong clock's for whoever reads it before that
+   time. Its minute is kept (`AHEAD` tells how many rows there are of it), and its marks one by one, so that
+   each reader can judge by its own time.
+5. Briefs of parts of a day add up to that of the day.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from pairbus.cost.outages import MOVING, OutageBook
+from pairbus.ledger.columns import columns_of
+from pairbus.ledger.operations import EARLIEST, OutageMark, WriterMark, latest_at
+
+from .segment_rows import SCHEMA
+
+#: A row of marks that tells how many rows of a minute are dated ahead. Others tell of an outage or a writer,
+#: and of how many rows are bad.
+AHEAD = "ahead"
+_HOUR, _DAY = 3600, 86_400
+_PLACE = ("pair", "role", "namespace", "entity", "stage", "kind", "outage")
+_NUMBERS = ("count", "units", "unknown", "bytes")
+#: What sums and marks are made of. `slot` is the beginning of an hour, or of a minute.
+SUMS = pa.schema(
+    [*((name, pa.string()) for name in _PLACE), *((name, pa.int64()) for name in ("slot", *_NUMBERS))]
+)
+MARKS = pa.schema(
+    [
+        *(SCHEMA.field(name) for name in ("row", *{**columns_of(OutageMark), **columns_of(WriterMark)})),
+        ("number", pa.int64()),
+    ]
+)
+#: What a report is made of: sums by the hour, each with the name of its outage.
+USAGE = pa.schema(
+    [
+        *((name, pa.string()) for name in _PLACE if name != "role"),
+        *((name, pa.int64()) for name in ("hour", *_NUMBERS)),
+    ]
+)
+#: The columns of rows that a brief is made of.
+NEEDED = [name for name in SCHEMA.names if name not in ("raw", "day")]
+_ROWS_AT_ONCE = 100_000
+# Spark, Arrow and others pass over such names, and so does whoever looks for *.parquet.
+_SUMS_FILE, _MARKS_FILE = "_sums", "_marks"
+
+
+class Brief(NamedTuple):
+    """Sums of operations, and marks."""
+
+    sums: pa.Table
+    marks: pa.Table
+
+
+def brief_of(rows: pa.Table, *, now: float) -> Brief:
+    """The brief of rows: those of a day, of a part of one, or of several."""
+    moment = pc.coalesce(pc.cast(rows["minute"], pa.float64()), rows["at"], pa.scalar(0.0))
+    is_sound = pc.and_(pc.not_equal(rows["row"], "bad"), pc.greater_equal(moment, float(EARLIEST)))
+    is_operation = pc.and_(is_sound, pc.equal(rows["row"], "operation"))
+    is_mark = pc.and_not(is_sound, is_operation)
+    is_ahead = pc.and_(is_operation, pc.greater(moment, float(latest_at(now))))
+    found = [
+        _as_marks(rows.filter(is_mark)),
+        _as_marks(pa.table({"at": moment.filter(is_ahead)}), row=AHEAD),
+        # They are of the month that they are of; no more is asked of them.
+        _as_marks(pa.table({"at": _begin(moment.filter(pc.invert(is_sound)), _DAY)}), row="bad"),
+    ]
+    sums = _slots(rows.filter(is_operation), now=now)
+    return Brief(sums, _reduce_marks(pa.concat_tables(found), now=now))
+
+
+def join_briefs(briefs: Sequence[Brief], *, now: float) -> Brief:
+    """Rule 5."""
+    sums, marks = zip(*briefs, strict=True)
+    return Brief(_add_up(pa.concat_tables(sums), SUMS), _reduce_marks(pa.concat_tables(marks), now=now))
+
+
+def attribute(sums: pa.Table, book: OutageBook) -> pa.Table:
+    """Sums by the hour, each with the name of its outage instead of what a client called it: `USAGE`."""
+    known = pa.array(book.names, pa.string())
+    named = pc.take(pa.array(book.names.values(), pa.string()), pc.index_in(sums["outage"], known))
+    is_moved = pc.and_(_is_moving(sums), pc.is_null(sums["outage"]))
+    moved = sums.filter(is_moved)
+    by_time = map(book.name_at, moved["pair"].to_pylist(), moved["slot"].to_pylist())
+    # Arrow takes a mask in one piece only.
+    named = pc.replace_with_mask(named, is_moved.combine_chunks(), pa.array(by_time, pa.string()))
+    columns = {**{name: sums[name] for name in USAGE.names if name in sums.column_names}, "outage": named}
+    columns["hour"] = _begin(sums["slot"], _HOUR)
+    return _add_up(pa.table(columns), USAGE)
+
+
+def write_brief(brief: Brief, directory: Path, *, part: int) -> None:
+    """Put a brief beside the rows that it is of."""
+    for name, table in ((_SUMS_FILE, brief.sums), (_MARKS_FILE, brief.marks)):
+        draft = directory / f".part-{part:05d}-{secrets.token_hex(4)}"
+        parquet.write_table(table, draft)
+        draft.replace(directory / f"{name}-{part:05d}")
+
+
+def has_brief(directory: Path) -> bool:
+    """Whether the rows of a day have one: those of version 0.1.0 have not."""
+    return any(directory.glob(f"{_SUMS_FILE}-*"))
+
+
+def read_sums(directory: Path) -> pa.Table:
+    """The sums of a day that has a brief."""
+    return _read(directory.glob(f"{_SUMS_FILE}-*"), SUMS)
+
+
+def read_marks(directory: Path) -> pa.Table:
+    """The marks of a day that has a brief."""
+    return _read(directory.glob(f"{_MARKS_FILE}-*"), MARKS)
+
+
+def brief_directory(directory: Path, *, now: float) -> Brief:
+    """The brief of the rows that lie there."""
+    briefs = [
+        brief_of(pa.Table.from_batches([batch]), now=now)
+        for file in sorted(directory.glob("*.parquet"))
+        for batch in parquet.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=NEEDED)
+    ]
+    return join_briefs(briefs, now=now)
+
+
+def _read(files: Iterable[Path], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables(
+        [parquet.ParquetFile(file).read().cast(schema) for file in sorted(files)] or [schema.empty_table()]
+    )
+
+
+def _begin(moments: pa.ChunkedArray, step: int) -> pa.ChunkedArray:
+    """When the step begins that each moment is in, of those after 1970."""
+    whole = pc.divide(pc.cast(moments, pa.int64(), safe=False), step)
+    return pc.cast(pc.multiply(whole, step), moments.type)
+
+
+def _is_moving(sums: pa.Table) -> pa.ChunkedArray:
+    return pc.and_(pc.equal(sums["role"], "pump"), pc.is_in(sums["stage"], pa.array(sorted(MOVING))))
+
+
+def _slots(operations: pa.Table, *, now: float) -> pa.Table:
+    """Rule 2, and of rule 4 the minute."""
+    minute = operations["minute"]
+    by_minute = pc.or_(_is_moving(operations), pc.greater(minute, int(latest_at(now))))
+    columns = {name: operations[name] for name in (*_PLACE, "count", "unknown", "bytes")}
+    columns["slot"] = pc.if_else(by_minute, minute, _begin(minute, _HOUR))
+    columns["units"] = pc.multiply(operations["count"], operations["size_class"])
+    return _add_up(pa.table(columns), SUMS)
+
+
+def _add_up(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """One row for each key: what is not a number of the schema."""
+    keys = [name for name in schema.names if name not in _NUMBERS]
+    summed = rows.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in _NUMBERS])
+    return summed.rename_columns({f"{name}_sum": name for name in _NUMBERS}).select(schema.names)
+
+
+def _as_marks(rows: pa.Table, row: str | None = None) -> pa.Table:
+    """Each row as a mark of its own, or as one of this sort."""
+    there = {name: rows[name] for name in rows.column_names}
+    if row is not None:
+        there["row"] = pa.chunked_array([pa.repeat(row, rows.num_rows)])
+    there.setdefault("number", pa.chunked_array([pa.repeat(1, rows.num_rows)]))
+    empty = {field.name: pa.nulls(rows.num_rows, field.type) for field in MARKS}
+    return pa.table({name: there.get(name, empty[name]) for name in MARKS.names}).cast(MARKS)
+
+
+def _reduce_marks(marks: pa.Table, *, now: float) -> pa.Table:
+    """Rule 3, and of rule 4 the marks."""
+    is_late = pc.greater(marks["at"], float(latest_at(now)))
+    is_writer = pc.and_not(pc.equal(marks["row"], "writer"), is_late)
+    is_counted = pc.is_in(marks["row"], pa.array([AHEAD, "bad"]))
+    counted = (
+        marks.filter(is_counted).group_by(["row", "at"], use_threads=False).aggregate([("number", "sum")])
+    )
+    counted = _as_marks(counted.rename_columns({"number_sum": "number"}))
+    return pa.concat_tables(
+        [
+            marks.filter(pc.invert(pc.or_(is_writer, is_counted))),
+            _last_marks(marks.filter(is_writer)),
+            counted,
+        ]
+    )
+
+
+def _last_marks(writers: pa.Table) -> pa.Table:
+    ends = pc.equal(writers["phase"], "end")
+    ordered = writers.append_column("ends", ends).sort_by("at")
+    names = [name for name in MARKS.names if name != "writer"]
+    last = ordered.group_by(["writer", "ends"], use_threads=False).aggregate(
+        [(name, "last", pc.ScalarAggregateOptions(skip_nulls=False)) for name in names]
+    )
+    return last.rename_columns({f"{name}_last": name for name in names}).select(MARKS.names).cast(MARKS)

@@ -1,0 +1,160 @@
+"""Briefs say of rows what a bill asks for, however rows are cut into parts, and whoever reads them when."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbus.cost.bill import hour_of
+from pairbus.cost.outages import OutageBook, merge_outages
+from pairbus.ledger.operations import (
+    EARLIEST,
+    Operation,
+    OutageSpan,
+    WriterMark,
+    find_gaps,
+    is_dated,
+    parse_row,
+)
+from pairbus.spark.day_brief import (
+    Brief,
+    attribute,
+    brief_of,
+    has_brief,
+    join_briefs,
+    read_marks,
+    read_sums,
+    write_brief,
+)
+from pairbus.spark.segment_rows import parse_segment
+from pairbus.stages import Stage
+
+from .test_segment_rows import OPERATION
+
+NOW = 1_800_000_000.0
+# About the boundaries: before there was a ledger, of late, and a day ahead of the clock.
+MINUTES = st.builds(
+    lambda near, minutes: int(near) // 60 * 60 + 60 * minutes,
+    st.sampled_from([EARLIEST, NOW - 7200, NOW + 86_400]),
+    st.integers(-90, 90),
+)
+OPERATIONS = st.builds(
+    Operation,
+    id=st.uuids().map(str),
+    writer=st.just("w"),
+    role=st.sampled_from(["client", "pump"]),
+    pair=st.sampled_from(["contoso", "fabrikam"]),
+    namespace=st.just("here"),
+    entity=st.sampled_from(["orders", "Orders"]),
+    stage=st.sampled_from([Stage.SEND, Stage.BACKLOG_RECEIVE, Stage.IDLE]),
+    kind=st.sampled_from(["send", "other"]),
+    size_class=st.integers(1, 4),
+    minute=MINUTES,
+    outage=st.sampled_from([None, None, "seen", "unheard of"]),
+    count=st.integers(0, 9),
+    unknown=st.integers(0, 2),
+    bytes=st.integers(0, 99),
+)
+WRITERS = st.builds(
+    WriterMark,
+    id=st.uuids().map(str),
+    writer=st.sampled_from(["a", "b"]),
+    role=st.just("client"),
+    pair=st.just("contoso"),
+    phase=st.sampled_from(["begin", "interval", "end"]),
+    at=MINUTES.map(float),
+    every=st.just(60.0),
+)
+ROWS = st.lists(st.one_of(OPERATIONS, WRITERS, st.none()), max_size=12)
+BOOK = OutageBook(
+    merge_outages(
+        [
+            OutageSpan("seen", "contoso", NOW - 7000, NOW - 3600),
+            OutageSpan("later", "contoso", NOW - 1800, None),
+            OutageSpan("other", "fabrikam", NOW + 86_400, None),
+        ]
+    )
+)
+
+
+def table_of(rows: list[Any]) -> pa.Table:
+    """As it comes from a segment; a line that is none for None."""
+    names = {Operation: "operation", WriterMark: "writer"}
+    lines = [
+        "no row"
+        if row is None
+        else json.dumps({"row": names[type(row)], **{name: getattr(row, name) for name in row.__slots__}})
+        for row in rows
+    ]
+    return parse_segment("".join(f"{line}\n" for line in lines).encode(), "operations-1800000000000-0a.jsonl")
+
+
+def moment_of(row: Operation | WriterMark) -> float:
+    return row.minute if isinstance(row, Operation) else row.at
+
+
+def usage(operations: list[Operation], *, now: float) -> Counter[tuple[Any, ...]]:
+    """The sums by the hour, as the plain rules have them."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for one in operations:
+        if is_dated(one.minute, now=now):
+            place = (one.pair, one.entity, one.stage, one.kind, BOOK.name(one), hour_of(one.minute))
+            for name in ("count", "units", "unknown", "bytes"):
+                found[*place, name] += getattr(one, name)
+    return +found
+
+
+def told_usage(sums: pa.Table, *, now: float) -> Counter[tuple[Any, ...]]:
+    known = sums.filter(pa.array([is_dated(slot, now=now) for slot in sums["slot"].to_pylist()], pa.bool_()))
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in attribute(known, BOOK).to_pylist():
+        place = tuple(row[name] for name in ("pair", "entity", "stage", "kind", "outage", "hour"))
+        for name in ("count", "units", "unknown", "bytes"):
+            found[*place, name] += row[name]
+    return +found
+
+
+@given(ROWS, st.integers(1, 5), st.sampled_from([0, 60, 5400, 90_000]))
+def test_a_brief_is_what_its_rows_come_to(rows: list[Any], step: int, later: int) -> None:
+    """In parts of any size, and for whoever reads it later, when the time of some rows has come."""
+    table, now = table_of(rows), NOW + later
+    parts = [brief_of(table.slice(begin, step), now=NOW) for begin in range(0, table.num_rows, step)]
+    found = join_briefs(parts, now=NOW) if parts else brief_of(table, now=NOW)
+    operations = [one for one in rows if isinstance(one, Operation)]
+    assert told_usage(found.sums, now=now) == usage(operations, now=now)
+
+    marks = found.marks.to_pylist()
+    bad = sum(one["number"] for one in marks if one["row"] == "bad" or not is_dated(one["at"], now=now))
+    moments = [
+        None if one is None else getattr(one, "minute", None) or getattr(one, "at", None) for one in rows
+    ]
+    assert bad == sum(moment is None or not is_dated(moment, now=now) for moment in moments)
+
+    writers = [one for one in rows if isinstance(one, WriterMark) and is_dated(one.at, now=now)]
+    told = [
+        WriterMark(**{name: one[name] for name in WriterMark.__slots__})
+        for one in marks
+        if one["row"] == "writer" and is_dated(one["at"], now=now)
+    ]
+    assert set(told) <= set(writers)
+    assert find_gaps(told, now=now, patience=60.0) == find_gaps(writers, now=now, patience=60.0)
+
+
+def test_a_brief_lies_beside_its_rows_and_is_read_again(tmp_path: Path) -> None:
+    row = parse_row({**OPERATION, "minute": int(NOW) // 60 * 60})
+    brief = brief_of(table_of([row, None]), now=NOW)
+    assert not has_brief(tmp_path)
+    for part in range(2):
+        write_brief(brief, tmp_path, part=part)
+    assert has_brief(tmp_path)
+    assert not list(tmp_path.glob("*.parquet")), "whoever reads rows does not meet it"
+    found = Brief(read_sums(tmp_path), read_marks(tmp_path))
+    assert [one["count"] for one in found.sums.to_pylist()] == [3, 3]
+    assert join_briefs([found], now=NOW).sums["count"].to_pylist() == [6]
+    assert [one["row"] for one in found.marks.to_pylist()] == ["bad", "bad"]
