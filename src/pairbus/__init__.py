@@ -91,29 +91,15 @@ __all__ = [
 
 __version__ = "0.2.0"
 
-# Whoever embeds the library decides what becomes of its log; unasked, it keeps quiet.
+# The application decides what becomes of the log; unasked, the library keeps quiet.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Where the names are that are imported with their first use.
 _HOMES = {
-    "pairbus.backlog.provisioner": (
-        "BacklogQueueReport",
-        "Difference",
-        "ProvisioningReport",
-    ),
-    "pairbus.client.errors": (
-        "ClientClosedError",
-        "SpoolError",
-        "SpoolFullError",
-        "WrongLoopError",
-    ),
+    "pairbus.backlog.provisioner": ("BacklogQueueReport", "Difference", "ProvisioningReport"),
+    "pairbus.client.errors": ("ClientClosedError", "SpoolError", "SpoolFullError", "WrongLoopError"),
     "pairbus.client.observers.metrics": ("PrometheusObserver",),
-    "pairbus.client.observers.observer": (
-        "Observer",
-        "SendNote",
-        "Sending",
-        "Undertaking",
-    ),
+    "pairbus.client.observers.observer": ("Observer", "SendNote", "Sending", "Undertaking"),
     "pairbus.client.observers.tracing": ("TracingObserver",),
     "pairbus.client.status": (
         "PairStatus",
@@ -123,15 +109,8 @@ _HOMES = {
         "SpoolStatus",
         "SyphonStatus",
     ),
-    "pairbus.client.sync": (
-        "PairedSender",
-        "PairedServiceBusClient",
-    ),
-    "pairbus.options": (
-        "EntityState",
-        "SendAvailabilityOptions",
-        "StateChange",
-    ),
+    "pairbus.client.sync": ("PairedSender", "PairedServiceBusClient"),
+    "pairbus.options": ("EntityState", "SendAvailabilityOptions", "StateChange"),
     "pairbus.pairing.errors": (
         "BacklogUnavailableError",
         "ForkedClientError",
@@ -146,10 +125,7 @@ _HOMES = {
     "pairbus.pairing.headroom": ("HeadroomNotice",),
     "pairbus.pairing.health": ("HealthStatus",),
     "pairbus.pairing.rotation": ("QueueStatus",),
-    "pairbus.portal": (
-        "PortalClosed",
-        "PortalReentered",
-    ),
+    "pairbus.portal": ("PortalClosed", "PortalReentered"),
 }
 
 __getattr__, __dir__ = on_first_use(__name__, _HOMES)

@@ -18,11 +18,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Unix time: for what is shown, stored or compared with another machine."""
-        ...
 
     def monotonic(self) -> float:
         """Time that never steps back: for deadlines inside this process."""
-        ...
 
 
 class SystemClock:
@@ -38,8 +36,8 @@ class SystemClock:
 class WatchedClock:
     """A clock that tells when somebody has set the Unix time, before it tells that time.
 
-    Whoever counts a duration by Unix time, because that is what is shown, moves its end by the same step: the
-    duration then is one of monotonic time.
+    A duration that is counted by Unix time, because that is what is shown, moves its end by the same step: it
+    then is one of monotonic time.
     """
 
     def __init__(self, clock: Clock, *, stepped: Callable[[float], None]) -> None:

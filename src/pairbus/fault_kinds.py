@@ -197,7 +197,7 @@ KINDS: dict[FaultKind, FaultTraits] = {
     ),
     FaultKind.DROP: FaultTraits(
         help="every --every-th send is taken, its answer is lost",
-        arguments=(FaultArgument("every", 10, "lose the answer to every so-manieth send"),),
+        arguments=(FaultArgument("every", 10, "lose the answer to one send in this many"),),
     ),
     FaultKind.FLAP: FaultTraits(
         help="down for --down seconds, up for --up seconds, again and again",

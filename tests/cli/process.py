@@ -22,7 +22,7 @@ __all__ = ["COMMAND", "PATIENCE", "call", "run", "running_broker"]
 
 COMMAND = [sys.executable, "-m", "pairbus.cli"]
 # Generous, for a loaded machine; a start takes a fraction of a second.
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 def run(*arguments: str, variables: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

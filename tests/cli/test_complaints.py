@@ -27,9 +27,13 @@ NAMED = ["--primary-env", "P", "--secondary-env", "S"]
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["check", "--outage", "soon", *NAMED], 2, "'soon' is not a number above 0."),
-        (["check", "--rate", "0", *NAMED], 2, "'0' is not a number above 0."),
-        (["provision", "--count", "1.5", *NAMED], 2, "'1.5' is not a whole number from 1 on."),
+        (
+            ["check", "--outage", "soon", *NAMED],
+            2,
+            "'soon' is not a number above 0 and at most 1,000,000,000.",
+        ),
+        (["check", "--rate", "0", *NAMED], 2, "'0' is not a number above 0 and"),
+        (["provision", "--count", "1.5", *NAMED], 2, "'1.5' is not a whole number from 1 to 1,000,000,000."),
         (
             ["check", "--primary-env", "ODD", "--secondary-env", "S"],
             2,
@@ -136,3 +140,22 @@ def test_a_failed_spark_task_is_told_by_its_last_error(text: str, told: str) -> 
 def test_a_library_that_no_extra_brings_is_a_bug() -> None:
     assert complain_of(ModuleNotFoundError("no", name="pairbus.nonsense")) is None
     assert complain_of(ValueError("a bug")) is None
+
+
+def test_a_file_that_cannot_be_had_is_named_without_its_number() -> None:
+    assert complain_of(PermissionError(13, "Permission denied", "state/x")) == (
+        "state/x: Permission denied",
+        3,
+    )
+    assert complain_of(OSError("something else")) == ("something else", 3)
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_drill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "pairbus.cli.drill.os.access", lambda place, mode: False
+    )  # whoever runs the tests may
+    done = call("drill", "--no-spark", "--report", str(tmp_path / "drill.html"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"nothing may be written in {tmp_path}" in done.stderr

@@ -236,6 +236,7 @@ def test_records_may_be_in_a_store_and_hold_no_secret(tmp_path: Path) -> None:
     assert load_config(path).pair("a").records == parse_place("s3://bucket/fleet?region=eu-west-1")
     for uri, said in (
         ("abfss://c@account.dfs.core.windows.net/x?key=c2VjcmV0", "name the environment variable"),
+        ("s3:/bucket/fleet", "begins with s3:// and two slashes"),
         ("ftp://somewhere", "give a directory, or one of abfss://, s3://"),
     ):
         path.write_text(f'{sides}records = "{uri}"', encoding="utf-8")
@@ -263,6 +264,7 @@ def test_a_connection_string_in_the_wrong_place_is_refused_and_not_shown(tmp_pat
     ("given", "said"),
     [
         (choice(), "Say which pair"),
+        (choice(pair="a"), "there is no pairbus.toml in "),
         (choice(primary_env="P"), "belong together"),
         (choice(pair="a", primary_env="P", secondary_env="S"), "exclude each other"),
         (choice(primary_env="P", secondary_env="UNSET"), "UNSET is not set"),

@@ -18,7 +18,7 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBu
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp.codec import encode
+from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import EncodeError
 from pairbus.amqp.message import (
     Header,
@@ -53,7 +53,8 @@ from pairbus.broker import Broker, NamespaceHandle, QueueSettings
 from pairbus.cli.message_form import as_it_was_sent, describe_message, read_line, write_line
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import publish
-from pairbus.pump import PumpOptions, Side
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit
 from tests.amqp.values import SCALARS, VALUES
@@ -154,7 +155,9 @@ own_annotations = st.dictionaries(
 
 @st.composite
 def messages(draw: st.DrawFn) -> bytes:
-    header = draw(st.builds(Header, durable=st.booleans(), priority=st.integers(0, 9)))
+    header = draw(
+        st.builds(Header, durable=st.booleans(), priority=st.integers(0, 9), first_acquirer=st.booleans())
+    )
     own, annotated = draw(application_properties), draw(own_annotations)
     return b"".join(
         (
@@ -384,6 +387,16 @@ def test_numbers_that_are_none_stay_text(here: tuple[str, str]) -> None:
     assert "1.5" in told
 
 
+def test_whole_numbers_have_64_bits(here: tuple[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    least, most = -(2**63), 2**63 - 1
+    file.write_text(f'{{"body": "", "application_properties": {{"n": {least}}}}}\n', encoding="utf-8")
+    done("send", "orders", "x", "--property", f"n={most}", *here)
+    done("send", "orders", "--file", str(file), "--json-lines", *here)
+    told = done("peek", "orders", "--limit", "2", *here)
+    assert [one["application_properties"]["n"] for one in told] == [most, least]
+
+
 def test_lines_that_are_refused_do_not_stop_the_others(here: tuple[str, str], tmp_path: Path) -> None:
     file = write_export(tmp_path, here, 3)
     done("send", "sessions", "x", "--session", "s", *here)
@@ -437,7 +450,7 @@ FILES = {
         (("send", "orders", "--file", "LARGE"), "orders: line 2: too large: The message has", 2),
         (("send", "orders", "--json-lines", "--file", "LONG"), "orders: line 3: bad argument: session_id", 2),
         (("export", "orders", "--json"), "--json needs --file", 2),
-        (("export", "orders", "--file", "/nowhere/x"), "there is no directory /nowhere", 2),
+        (("export", "orders", "--file", "NOWHERE"), "there is no directory ", 2),
         (("ls", "orders", "--from", str(2**63)), "is not in the range", 2),
         (("send", "orders", "\udcff"), "no text in UTF-8", 2),
         (("send", "orders", "x", "--property", f"a={2**63}"), "a whole number has 64 bits", 2),
@@ -451,7 +464,8 @@ def test_mistakes_are_told(
         arguments = tuple(str(file) if one == "EXPORT" else one for one in arguments)
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    arguments = tuple(str(tmp_path / one) if one in FILES else one for one in arguments)
+    places = {**{name: tmp_path / name for name in FILES}, "NOWHERE": tmp_path / "nowhere" / "x"}
+    arguments = tuple(str(places.get(one, one)) for one in arguments)
     result = call("messages", *arguments, *here)
     assert (result.returncode, told in result.stderr) == (code, True), result.stderr
     assert "Traceback" not in result.stderr

@@ -9,12 +9,13 @@ import click
 import pytest
 
 from pairbus.cli.main import app
+from pairbus.cli.numbers import DURATION
 
 from .process import call
 
 
 def options_of(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every option below a command that takes a fraction within a range."""
+    """Every option below a command that takes a number."""
     if isinstance(command, click.Group):
         with click.Context(command) as context:
             for name in command.list_commands(context):
@@ -22,7 +23,7 @@ def options_of(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[
                 assert below is not None
                 yield from options_of(below, (*words, name))
     for option in command.params:
-        if isinstance(option.type, click.FloatRange):
+        if isinstance(option.type, click.FloatRange | click.IntRange | type(DURATION)):
             yield " ".join((*words, option.opts[0])), option.type
 
 
@@ -30,7 +31,7 @@ def test_no_option_takes_what_is_no_number() -> None:
     taken = []
     found = dict(options_of(app))
     for name, kind in found.items():
-        for text in ("nan", "inf", "-inf", "1e400", "some"):
+        for text in ("nan", "inf", "-inf", "1e300", "1e400", "9" * 40, "some"):
             try:
                 kind.convert(text, None, None)
             except click.BadParameter:

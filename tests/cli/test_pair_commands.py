@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import time
@@ -18,7 +20,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 
 from pairbus.broker import Broker
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.ledger import closed_segments, read_segment
+from pairbus.ledger.segment import closed_segments, read_segment
 from tests.processes import killed_at_end
 
 from .process import COMMAND, PATIENCE, call
@@ -275,6 +277,31 @@ def test_status_without_anybody_to_ask_is_3(scene: Scene, tmp_path: Path) -> Non
     assert "backlog of contoso: not known (unreachable" in done.stdout
 
 
+def test_status_of_clients_that_are_gone_alone_is_3(scene: Scene) -> None:
+    left = Path(__file__).parents[1] / "client" / "version_0_1_0"
+    shutil.copytree(left / "status", scene.state / "status")
+    scene.broker["contoso-dr"].faults.set("refuse")
+    done = scene.call("status", "--state", str(scene.state))
+    assert (done.returncode, " gone)" in done.stdout) == (3, True), done.stdout
+
+
+def test_status_names_files_that_it_cannot_read(tmp_path: Path) -> None:
+    (tmp_path / "status").mkdir()
+    os.mkfifo(tmp_path / "status" / "7.json")
+    done = call("status", "--state", str(tmp_path))
+    assert (done.returncode, done.stdout) == (3, "1 status file cannot be read: 7.json\n")
+    assert json.loads(call("status", "--state", str(tmp_path), "--json").stdout)["unreadable"] == ["7.json"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["send"], ["syphon", "run", "--path"], ["redrive", "--path"], ["check", "--entity"]]
+)
+def test_a_path_that_is_no_text_is_refused(arguments: list[str]) -> None:
+    done = call(*arguments, "caf\udce9")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'caf\\udce9' is not valid text: write it in UTF-8" in done.stderr
+
+
 def test_status_tells_the_depth_of_the_backlog(scene: Scene) -> None:
     scene.call("provision", "--count", "3")
     done = scene.call("status", "--option", "backlog_queue_count=3")
@@ -334,7 +361,11 @@ def test_status_of_a_client_that_runs_and_of_one_that_has_ended(
         watching.send_signal(signal.SIGINT)
         _, errors = watching.communicate(timeout=PATIENCE)
     assert (watching.returncode, errors) == (0, "")
-    output, errors_of_sender = sender.communicate(timeout=PATIENCE)  # ends its input
-    assert sender.returncode == 0, errors_of_sender
-    assert output.startswith(b"orders: 1 sent (1 to the backlog)")
+    sender.send_signal(signal.SIGTERM)  # its input goes on: it ends as by Ctrl-C, and closes its client
+    sender.wait(timeout=PATIENCE)
+    assert sender.stdout is not None
+    assert sender.stderr is not None
+    assert sender.returncode == 143
+    assert sender.stdout.read().startswith(b"orders: 1 sent (1 to the backlog)")
+    assert not re.search(rb"Traceback|RuntimeWarning|ignored", sender.stderr.read())
     assert call("status", "--state", str(state)).returncode == 3

@@ -152,7 +152,9 @@ def test_replay_sends_what_is_left_and_what_is_named(state: Path, pairbus_broker
     for path in ("orders", "strict"):
         primary.create_queue(path)
     done = send(state, pairbus_broker, "--json")
-    assert json.loads(done.stdout) == {"sent": 2, "refused": 0, "waiting": 0, "reason": None}
+    assert json.loads(done.stdout) == {
+        "sent": 2, "refused": 0, "waiting": 0, "damaged": 0, "reason": None
+    }  # fmt: skip
     assert done.returncode == 0
     done = send(state, pairbus_broker, "one")
     assert (done.returncode, done.stdout) == (0, "1 sent, 0 refused again, 0 waiting\n")
@@ -169,6 +171,16 @@ def test_what_is_refused_again_is_kept_again_and_1(state: Path, pairbus_broker: 
     [kept] = list_refused(state)
     assert kept.message_id == "r1"
     assert kept.reason != "before"
+
+
+def test_what_turns_out_to_be_damaged_was_not_sent_and_is_1(state: Path, pairbus_broker: Broker) -> None:
+    pairbus_broker["contoso"].create_queue("orders")
+    store = SpoolStore.create(spool_dir(state))
+    store.append(LineKey.of("orders"), [SpoolRecord("orders", 7, b"no message")])
+    store.close()
+    done = send(state, pairbus_broker)
+    assert (done.returncode, done.stdout) == (1, "2 sent, 0 refused again, 0 waiting\n")
+    assert "1 parts are damaged and were put aside" in done.stderr
 
 
 def test_what_no_side_takes_is_kept_and_3(state: Path, pairbus_broker: Broker) -> None:

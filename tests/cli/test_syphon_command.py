@@ -56,7 +56,10 @@ class Run:
         zeros: dict[str, Any] = dict.fromkeys(
             ("moved", "dead_lettered", "waiting", "bytes", "unknown", "receipts"), 0
         )
-        return SyphonSummary(**zeros, seconds=0.0, slowest_path=None)
+        summary = SyphonSummary(**zeros, seconds=0.0, slowest_path=None)
+        if tell := given.get("on_summary"):
+            tell(summary)
+        return summary
 
     def stop(self) -> None:
         """As a session is stopped."""

@@ -19,7 +19,8 @@ from pairbus.backlog.discovery import Backlog
 from pairbus.broker import Broker
 from pairbus.dashboard.server import Serving, serving
 from pairbus.dashboard.watched import LookPace, Watched, WatchedPair
-from pairbus.pump import PumpOptions, PumpPair
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
 
 __all__ = ["QUEUES", "TOKEN", "Visitor", "open_client", "served", "watch"]
 

@@ -20,7 +20,7 @@ from pairbus.aio import PairedServiceBusClient
 from pairbus.broker import Broker
 from pairbus.dashboard.server import Serving, serving
 from pairbus.dashboard.watched import LookPace, Watched
-from pairbus.pump import PumpOptions
+from pairbus.pump.options import PumpOptions
 from tests.guards.sources import ROOT
 from tests.node.script import Report
 

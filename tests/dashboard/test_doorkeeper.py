@@ -89,6 +89,9 @@ async def test_an_action_that_cannot_be_meant_is_refused(tmp_path: Path) -> None
         ):
             status, said = await visitor.do(**what)
             assert (status, "error" in said) == (400, True), what
+        for text in ("\ud800x", "caf\udce9"):
+            status, said = await visitor.do(action="drain", pair="shop", path=text)
+            assert (status, said["error"]) == (400, f"{text!a} is not valid text: write it in UTF-8")
         status, said = await visitor.do(action="pause", pair="shop")
         assert (status, said["error"].startswith("no syphon runs")) == (502, True)
         url = visitor.address.partition("#")[0] + "api/do"

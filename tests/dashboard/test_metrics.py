@@ -13,8 +13,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pairbus.broker import Broker
+from pairbus.dashboard.headline import headline
 from pairbus.dashboard.metrics import FAMILIES
-from pairbus.dashboard.picture import headline, picture_pair
+from pairbus.dashboard.picture import picture_pair
+from pairbus.dashboard.runbook import read_runbook
 from tests.guards.sources import ROOT
 
 from .scene import PAIR, open_client, send, served, watch
@@ -26,6 +28,7 @@ RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 GRAFANA = json.loads((ROOT / "deploy" / "grafana" / "pairbus.json").read_text(encoding="utf-8"))
 NAMES = {family.name for family in FAMILIES}
 ALERTS = dict(re.findall(r"- alert: (\w+)\n +expr: (.+)", RULES.read_text(encoding="utf-8")))
+IDLE = {"state": "idle", "path": None, "moved": 0, "dead_lettered": 0, "waiting": 0, "trouble": None}
 CLIENT = 'pair="shop",client="host:1"'
 # For each alert, series that raise it and series that do not.
 TRIALS: dict[str, tuple[dict[str, float], dict[str, float]]] = {
@@ -159,6 +162,28 @@ def test_each_alert_is_raised_by_what_it_is_for_and_by_nothing_else(
     run_trials(promtool_program, tmp_path, trials)
 
 
+def test_a_loss_gets_somebody_up_and_missing_records_do_not(promtool_program: Path, tmp_path: Path) -> None:
+    def verdict(lost: int, severity: str, expected: list[str]) -> dict[str, Any]:
+        series: dict[str, float] = {
+            'pairbus_verdict_clean{pair="shop"}': 0,
+            'pairbus_verdict_lost{pair="shop"}': lost,
+        }
+        return trial(
+            series,
+            expression=f'ALERTS{{severity="{severity}",alertname="VerdictNotClean"}}',
+            expected=expected,
+        )
+
+    said = ["VerdictNotClean"]
+    trials = [
+        verdict(2, "page", said),
+        verdict(2, "ticket", []),
+        verdict(0, "page", []),
+        verdict(0, "ticket", said),
+    ]
+    run_trials(promtool_program, tmp_path, trials)
+
+
 async def test_an_outage_raises_the_alerts_that_it_should(promtool_program: Path, tmp_path: Path) -> None:
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         broker["contoso"].create_queue("orders")
@@ -259,16 +284,80 @@ def test_every_alert_has_a_page_of_the_runbook_and_every_page_an_alert() -> None
 
 
 def test_what_the_page_begins_with_is_in_the_runbook() -> None:
-    source = (ROOT / "src" / "pairbus" / "dashboard" / "picture.py").read_text(encoding="utf-8")
-    named = set(re.findall(r'"([A-Z]\w+)"', source.partition("def _troubles")[2]))
+    source = (ROOT / "src" / "pairbus" / "dashboard" / "headline.py").read_text(encoding="utf-8")
+    named = set(re.findall(r'"([A-Z][a-z]+[A-Z]\w+)"', source))
     assert len(named) > 10
     assert named <= ALERTS.keys()
 
 
+def test_the_page_has_the_runbook_of_the_documentation() -> None:
+    kept = ROOT / "src" / "pairbus" / "dashboard" / "runbook.md"
+    assert kept.read_text(encoding="utf-8") == RUNBOOK, f"cp docs/runbook.md {kept}"
+    found = read_runbook()
+    assert found.keys() == ALERTS.keys()
+    assert all(list(rows) == ["it means", "look at", "do", "it is over"] for rows in found.values())
+    assert not any("](" in text for rows in found.values() for text in rows.values())
+
+
+def entity(path: str, state: str, since: float) -> dict[str, Any]:
+    return {"path": path, "state": state, "since": since, "last_failure": "it is gone", "reason": None}
+
+
+@pytest.mark.parametrize(
+    ("paths", "text"),
+    [
+        (["a"], "a is down"),
+        (["a", "b"], "a and b are down"),
+        (["a", "b", "c"], "a, b and c are down"),
+        ([f"q{number}" for number in range(3000)], "All 3,000 entities are down"),
+    ],
+)
+def test_an_outage_of_thousands_of_entities_is_one_line(paths: list[str], text: str) -> None:
+    pair = picture_pair(PAIR, {}, own=IDLE)
+    pair["entities"] = [entity(path, "failed_over", 50.0 + at) for at, path in enumerate(paths)]
+    (said,) = headline([pair], budget=None, now=100.0)["said"]
+    assert (said["text"], said["since"]) == (text, 50.0)
+    assert said["why"] == ("it is gone" if len(paths) < 4 else "q0, q1, q2 and 2,997 more: it is gone")
+
+
+def test_a_long_name_loses_its_middle() -> None:
+    pair = picture_pair(PAIR, {}, own=IDLE)
+    pair["entities"] = [entity(f"{'north' * 30}-orders", "faulted", 1.0)]
+    assert headline([pair], budget=None, now=9.0)["said"][0]["text"] == (
+        "northnorthnorthnorth…rthnorthnorth-orders takes no messages: sends fail"
+    )
+    pair["entities"] = [entity(f"{'north' * 30}-{number}", "faulted", 1.0) for number in range(3)]
+    said = headline([pair], budget=None, now=9.0)["said"][0]
+    assert said["text"] == "All 3 entities take no messages: sends fail"
+    assert said["why"].endswith("rthnorthnorthnorth-2: it is gone")
+
+
+def test_the_page_says_whether_anything_is_lost() -> None:
+    pair = picture_pair(PAIR, {}, own=IDLE)
+    pair["entities"] = [entity("a", "failed_over", 1.0)]
+    pair["backlog"] = {"active": 941, "dead_letters": 0, "missing": []}
+    pair["spool"]["messages"] = 3
+
+    def told() -> str:
+        return str(headline([pair], budget=None, now=100.0)["safety"])
+
+    kept = "Nothing that was accepted is lost: 944 messages wait in the backlog and the spools of clients."
+    assert told() == kept
+    pair["entities"] = [entity("a", "faulted", 1.0)]
+    assert told() == f"Sends fail now: applications get an error. {kept}"
+    pair["verdict"] = {"is_clean": False, "lost": 1, "at": 90.0}
+    assert told() == "Keep all records as they are: they tell which messages are missing."
+    assert (
+        headline([pair], budget=None, now=9.0)["said"][0]["text"]
+        == "1 message is lost, says the last verdict"
+    )
+
+
 def test_a_pair_that_nobody_has_seen_yet_is_no_alarm() -> None:
-    own = {"state": "idle", "path": None, "moved": 0, "dead_lettered": 0, "waiting": 0, "trouble": None}
-    pair = picture_pair(PAIR, {}, own=own)
-    assert headline([pair], budget=None, now=0.0) == {"level": "good", "said": []}
+    pair = picture_pair(PAIR, {}, own=IDLE)
+    found = headline([pair], budget=None, now=0.0)
+    assert (found["level"], found["said"]) == ("good", [])
+    assert found["safety"] == "No client and no backlog is seen, so nothing can be said about messages."
 
 
 @pytest.mark.parametrize(
@@ -285,12 +374,11 @@ def test_a_pair_that_nobody_has_seen_yet_is_no_alarm() -> None:
 def test_messages_that_are_stranded_are_in_the_headline(
     age: float, pumps: int, state: str, said: list[str]
 ) -> None:
-    own = {"state": "idle", "path": None, "moved": 0, "dead_lettered": 0, "waiting": 0, "trouble": None}
-    pair = picture_pair(PAIR, {}, own=own)
+    pair = picture_pair(PAIR, {}, own=IDLE)
     pair["backlog"] = {"active": 3, "dead_letters": 0, "missing": []}
     pair["waiting"] = {"paths": [{"path": "orders", "oldest": 10_000.0 - age}]}
     pair["drain"]["pumps"] = pumps
-    pair["entities"] = [{"path": "orders", "state": state, "last_failure": None, "reason": None}]
+    pair["entities"] = [entity("orders", state, 9_000.0)]
     assert [one["alert"] for one in headline([pair], budget=None, now=10_000.0)["said"]] == said
 
 
@@ -306,8 +394,7 @@ def test_messages_that_are_stranded_are_in_the_headline(
 def test_an_outage_that_will_pass_the_budget_is_in_the_headline_before(
     total: str, per_hour: str, is_outage: bool, said: list[str]
 ) -> None:
-    own = {"state": "idle", "path": None, "moved": 0, "dead_lettered": 0, "waiting": 0, "trouble": None}
-    pair = picture_pair(PAIR, {}, own=own)
+    pair = picture_pair(PAIR, {}, own=IDLE)
     in_a_day = str(Decimal(total) + 24 * Decimal(per_hour))
     pair["money"] = {
         "currency": "USD", "total": total, "per_hour": per_hour, "in_a_day": in_a_day, "is_outage": is_outage,

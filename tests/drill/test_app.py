@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import shlex
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pairbus.clock import ManualClock
+from pairbus.drill import app as app_module
 from pairbus.drill.app import App, parse_line
 from pairbus.drill.audit import audit
 from pairbus.drill.messages import Arrival, Resting, SentMessage
@@ -100,3 +105,39 @@ def test_an_outage_of_an_entity_that_is_never_sent_to_is_told_first(tmp_path: Pa
     assert "breaks Events, which the application never sent to" in app.notes()[0]
     arrive(recorder, "events", "b")
     assert app.notes()[0].startswith("Drilled")
+
+
+@pytest.mark.parametrize(
+    ("script", "is_clean"),
+    [
+        ("echo sent 1; sleep 77; true", True),
+        ("sleep 77 & echo sent 1", True),
+        ("(trap '' TERM; echo sent 1; sleep 77; sleep 77) & wait", False),
+    ],
+)
+def test_the_children_of_an_application_end_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, is_clean: bool
+) -> None:
+    if not is_clean:
+        monkeypatch.setattr(app_module, "_END_GRACE", 0.5)
+    recorder = Recorder(SCENARIO.entities, ManualClock())
+    command = shlex.join(["sh", "-c", script])
+    app = App(command, SCENARIO, primary="p", secondary="s", state=tmp_path, recorder=recorder)
+    # A pipe is at its end when the last process that has it open is gone.
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    monkeypatch.setattr(
+        asyncio, "create_subprocess_exec", partial(asyncio.create_subprocess_exec, pass_fds=[writing])
+    )
+
+    async def run() -> None:
+        await app.start()
+        await app.close()
+        os.close(writing)
+        async with asyncio.timeout(30):
+            assert await asyncio.to_thread(os.read, reading, 1) == b""
+
+    asyncio.run(run())
+    os.close(reading)
+    (check,) = app.checks()
+    assert (check.passed, "was killed" in check.detail) == (is_clean, not is_clean)

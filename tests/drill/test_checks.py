@@ -9,10 +9,9 @@ import pytest
 from pairbus.clock import ManualClock
 from pairbus.drill.audit import audit
 from pairbus.drill.checks import Evidence, make_checks
-from pairbus.drill.engines import DrainRun
 from pairbus.drill.messages import Arrival, Resting, SentMessage
 from pairbus.drill.recorder import Recorder
-from pairbus.drill.result import FaultSpan
+from pairbus.drill.result import DrainRun, FaultSpan
 from pairbus.drill.scenario import parse_scenario
 from pairbus.options import EntityState, StateChange
 from pairbus.spark import Verdict

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from pairbus.cli.drill_live import watch_live
-from pairbus.cost import default_sheet
+from pairbus.cost.sheet import default_sheet
 from pairbus.drill.play import play
 from pairbus.drill.scenario import parse_scenario
 

@@ -70,6 +70,12 @@ def test_a_wrong_argument(pairbus_broker): pass
 @pytest.mark.pairbus(["orders"])
 def test_no_name(pairbus_broker): pass
 
+@pytest.mark.pairbus(namespaces="shop")
+def test_no_list(pairbus_broker): pass
+
+@pytest.mark.pairbus(queues={"orders": {"lock_duration": "30"}})
+def test_no_duration(pairbus_broker): pass
+
 @pytest.mark.pairbus(topics=["events"])
 def test_a_topic(pairbus_namespace):
     messages_in(pairbus_namespace, "events")
@@ -84,11 +90,16 @@ def test_mistakes_are_told(project: Path) -> None:
     assert "body=b'pears'" in done.stdout
     assert "unexpected keyword argument 'queue'; besides it takes namespaces, queues, topics" in done.stdout
     assert "pairbus takes names: pairbus(queues=['orders'])" in done.stdout
+    assert "pairbus takes a list of names: ['shop']" in done.stdout
+    assert "lock_duration: '30' is not a duration; write it like 'PT1M'" in done.stdout
     assert "look into one of its subscriptions, events/Subscriptions/NAME" in done.stdout
 
 
 SCOPES = """
+from datetime import timedelta
+
 import pytest
+from azure.servicebus import ServiceBusMessage
 
 @pytest.fixture(scope="session")
 def pairbus_options():
@@ -105,10 +116,19 @@ def test_two(pairbus_session_namespace, pairbus_module_namespace, pairbus_namesp
     pairbus_session_namespace.create_queue("again")
     assert pairbus_module_namespace.message_count("kept") == 0
     pairbus_namespace.create_queue("gone")
+
+LOCKS = {"one": timedelta(seconds=30), "two": "PT30S", "three": 30}
+
+@pytest.mark.pairbus(queues={name: {"lock_duration": lock} for name, lock in LOCKS.items()})
+def test_three(pairbus_client, pairbus_clock):
+    for name in LOCKS:
+        pairbus_client.get_queue_sender(name).send_messages(ServiceBusMessage(name))
+        [message] = pairbus_client.get_queue_receiver(name).receive_messages(max_wait_time=10)
+        assert message.locked_until_utc - message.enqueued_time_utc == timedelta(seconds=30)
 """
 
 
 def test_scopes_and_options(project: Path) -> None:
     (project / "test_scopes.py").write_text(SCOPES, encoding="utf-8")
     done = run_pytest(project)
-    assert "2 passed" in done.stdout, done.stdout
+    assert "3 passed" in done.stdout, done.stdout

@@ -14,16 +14,14 @@ from pairbus.plumbing.json_text import parse_json
 from .backlogs import choose_backlog
 from .examples import examples
 from .group import CommandGroup
-from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, pair_options
-from .places import PLACE
 from .progress import working
+from .shared_options import count_option, extra_option, master_option, records_option, state_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.stores.places import RecordPlace
 
-_DIRECTORY = click.Path(file_okay=False, path_type=Path)
 # What a cell of bytes or a long text shows of itself to people.
 _WIDEST = 60
 
@@ -46,17 +44,11 @@ def backlog() -> None:
 )
 @click.argument("query")
 @pair_options
-@click.option("--count", type=AT_LEAST_ONE, help="How many backlog queues, above backlog_queue_count.")
-@click.option("--include-extra", is_flag=True, help="Look at backlog queues beyond the count too.")
-@click.option(
-    "--records",
-    multiple=True,
-    type=PLACE,
-    help="Where records lie: a directory or an object store. Repeatable. "
-    "[default: records of the pair, or STATE/records]",
-)
-@click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
-@click.option("--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]")
+@count_option
+@extra_option("Look at")
+@records_option("records lie", multiple=True)
+@state_option
+@master_option
 @json_option
 def sql(
     *,

@@ -14,7 +14,8 @@ from .config import DEFAULT_CONFIG, Config, SideConfig, load_config
 from .pairs import PairChoice, PairSettings
 
 if TYPE_CHECKING:
-    from pairbus.pump import PumpOptions, Side
+    from pairbus.pump.options import PumpOptions
+    from pairbus.pump.pair import Side
     from pairbus.spark import Backlog
 
 TransportName = Literal["amqp", "sdk"]
@@ -42,7 +43,8 @@ def choose_backlog(
     patience: float = 0.0,
 ) -> ChosenBacklog:
     """The backlog of the pair that the command line means."""
-    from pairbus.pump import PumpOptions, PumpPair  # late: help needs no event loop
+    from pairbus.pump.options import PumpOptions  # late: help needs no event loop
+    from pairbus.pump.pair import PumpPair
     from pairbus.spark import Backlog
 
     overrides = None if count is None else {"backlog_queue_count": count}
@@ -80,12 +82,16 @@ def choose_pairs(choice: PairChoice) -> list[PairChoice]:
     return [replace(choice, pair=name) for name in config.pairs]
 
 
-def job_state_dir(choice: PairChoice) -> Path:
-    """Where a job of all pairs keeps its control address and its checkpoint: it is named by the file that
-    describes it, which stays the same when pairs come and go.
+def job_state_dir(choice: PairChoice, state: Path | None, *, all_pairs: bool) -> Path:
+    """Where a job keeps its control address and its checkpoint. That of all pairs is named by the file that
+    describes them, which stays the same when pairs come and go.
     """
     from pairbus.client.state.directory import default_state_dir
 
+    if state is not None:
+        return state
+    if not all_pairs:
+        return choice.resolve().state_dir
     path = str(_config_of_all(choice).file.absolute())
     return default_state_dir(f"all-pairs-{sha256(path.encode()).hexdigest()[:12]}")
 
@@ -97,7 +103,7 @@ def _config_of_all(choice: PairChoice) -> Config:
 
 
 def _side(config: SideConfig, settings: PairSettings) -> Side:
-    from pairbus.pump import Side
+    from pairbus.pump.pair import Side
 
     certificate = None if settings.certificate is None else str(settings.certificate.absolute())
     if config.env is not None:

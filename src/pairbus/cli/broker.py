@@ -15,6 +15,7 @@ from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import make_directory
 
 from .examples import examples
+from .exit_codes import FOUND, UNREACHABLE
 from .logs import configure_logs, log_options
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .ready_file import announced, remove_stale
@@ -78,7 +79,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--policy-env", "policy_variables", metavar="NAME", multiple=True, help="A variable with policies."
 )
 @click.option("--hide-keys", is_flag=True, help="Print no keys; the ready file has them.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--host", default="127.0.0.1", help="The address to listen on.")
 @click.option("--cert", type=_FILE, help="A certificate (PEM) instead of one made at the first start.")
 @click.option("--key", type=_FILE, help="The private key of --cert (PEM).")
 @click.option("--jwt-key", type=_FILE, help="A key file that verifies JSON web tokens.")
@@ -87,31 +88,21 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--control-port", type=click.IntRange(0, 65535), default=0, help="0 picks a free one.")
 @click.option(
-    "--max-connections",
-    type=click.IntRange(min=1),
-    default=5000,
-    show_default=True,
-    help="Connections with a token, for each namespace.",
+    "--max-connections", type=AT_LEAST_ONE, default=5000, help="Connections with a token, for each namespace."
 )
 @click.option(
     "--max-strangers",
-    type=click.IntRange(min=1),
+    type=AT_LEAST_ONE,
     default=128,
-    show_default=True,
     help="Connections that have shown no token yet; the oldest makes room for the next.",
 )
 @click.option(
-    "--token-timeout",
-    type=POSITIVE,
-    default=60.0,
-    show_default=True,
-    help="Seconds from the connection to its first token.",
+    "--token-timeout", type=POSITIVE, default=60.0, help="Seconds from the connection to its first token."
 )
 @click.option(
     "--read-timeout",
     type=POSITIVE,
     default=30.0,
-    show_default=True,
     help="Seconds that a client may leave what is written to it unread.",
 )
 @click.option(
@@ -123,7 +114,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--tier",
     type=click.Choice(["basic", "standard", "premium"]),
     default="standard",
-    show_default=True,
     help="Whose quotas the namespaces have.",
 )
 @click.option(
@@ -131,7 +121,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "strictness",
     type=click.Choice(["strict", "relaxed"]),
     default="strict",
-    show_default=True,
     help="relaxed: short locks, windows and lives too, for tests.",
 )
 @click.option(
@@ -265,11 +254,11 @@ def _salvage(data: Path, names: list[str] | None, *, as_json: bool) -> int:
             found = salvage_store(data / name / "store.db")
         except StoreError as error:
             results[name] = {"error": str(error)}
-            codes.add(3)
+            codes.add(UNREACHABLE)
             click.echo(f"pairbus: {name}: {error}", err=True)
             continue
         results[name] = None if found is None else found.describe()
-        codes.add(0 if found is None or found.is_complete else 1)
+        codes.add(0 if found is None or found.is_complete else FOUND)
         if not as_json:
             click.echo(f"{name}: {'nothing is wrong with it' if found is None else found.summary()}")
             for lost in found.lost if found is not None else ():
@@ -318,13 +307,15 @@ def _make_directory(data: Path | None) -> None:
 
 
 async def _serve(embedded: Broker, ready_file: Path | None, *, as_json: bool, with_keys: bool) -> None:
+    from pairbus.broker.collector import CalmCollector  # late, as below
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with embedded:
         shown = embedded.describe(with_keys=with_keys)
-        with announced(embedded.describe(), ready_file):
+        with announced(embedded.describe(), ready_file), CalmCollector():
             if as_json:
                 print_json(shown)
             else:

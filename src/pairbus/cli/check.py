@@ -12,8 +12,10 @@ from .access import signed_in
 from .candidates import offer_entities
 from .colours import coloured
 from .examples import examples
+from .exit_codes import FOUND, UNREACHABLE
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options
+from .places import ENTITY_PATH
 from .progress import working
 from .tables import json_option, print_json, print_table
 
@@ -37,22 +39,16 @@ _OUTAGE = 6 * 3600.0
     "--entity",
     "entities",
     multiple=True,
+    type=ENTITY_PATH,
     metavar="PATH",
     shell_complete=offer_entities,
     help="An entity to look at. Repeatable.",
 )
 @click.option(
-    "--outage",
-    type=POSITIVE,
-    default=_OUTAGE,
-    show_default=True,
-    metavar="SECONDS",
-    help="The outage to be ready for.",
+    "--outage", type=POSITIVE, default=_OUTAGE, metavar="SECONDS", help="The outage to be ready for."
 )
 @click.option("--rate", type=POSITIVE, metavar="N", help="Messages a second, to have the capacity in hours.")
-@click.option(
-    "--message-size", type=AT_LEAST_ONE, default=1024, show_default=True, help="Bytes of a message."
-)
+@click.option("--message-size", type=AT_LEAST_ONE, default=1024, help="Bytes of a message.")
 @json_option
 def check(
     *,
@@ -80,8 +76,8 @@ def check(
     else:
         _print_for_people(report)
     if report.unreachable:
-        return 3
-    return 1 if report.has_findings else 0
+        return UNREACHABLE
+    return FOUND if report.has_findings else 0
 
 
 async def _check(settings: PairSettings, plan: Plan, entities: tuple[str, ...]) -> PreflightReport:

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from pairbus.errors import ConfigurationError, PairbusError
 
-USAGE = 2
-UNREACHABLE = 3
+from .exit_codes import UNREACHABLE, USAGE
 
 #: The extra that brings a library.
 EXTRAS = {
@@ -51,9 +50,12 @@ def complain_of(error: Exception) -> Complaint | None:
     if isinstance(error, ConfigurationError):
         return Complaint(str(error), USAGE)
     if isinstance(error, PairbusError):
-        return Complaint(_in_words(str(error)), UNREACHABLE)
+        return Complaint(in_words(str(error)), UNREACHABLE)
     if isinstance(error, OSError):
-        return Complaint(str(error), UNREACHABLE)
+        is_about_a_file = error.filename is not None and error.strerror is not None
+        return Complaint(
+            f"{error.filename}: {error.strerror}" if is_about_a_file else str(error), UNREACHABLE
+        )
     if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):  # only `spark` may import these
         return Complaint(_told_by_spark(str(error)), UNREACHABLE)
     return None
@@ -68,7 +70,7 @@ def _missing_library(error: ModuleNotFoundError) -> Complaint | None:
     return Complaint(f"{library} is needed and not installed: pip install 'pairbus[{extra}]'", USAGE)
 
 
-def _in_words(text: str) -> str:
+def in_words(text: str) -> str:
     """The text of an error; the conditions that the pump has for lines that are down become sentences."""
     from pairbus.wire.errors import CONNECTION_LOST, UNANSWERED  # late: only where something failed
 
@@ -83,5 +85,5 @@ def _told_by_spark(text: str) -> str:
     found = _WORKER_ERROR.findall(text)
     if found:
         name, told = found[-1]
-        return f"a Spark task failed: {_in_words(told) if name.startswith('pairbus.') else f'{name}: {told}'}"
+        return f"a Spark task failed: {in_words(told) if name.startswith('pairbus.') else f'{name}: {told}'}"
     return f"Spark: {(text.strip().splitlines() or ['no word'])[0]}"

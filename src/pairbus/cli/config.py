@@ -36,7 +36,7 @@ from typing import Any, Literal, get_args
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions, TtlPolicy, find_conflict, find_mistake
 from pairbus.plumbing.toml_tables import Mistake, TomlTable, name_nearest, parse_toml, read_text
-from pairbus.stores.places import RecordPlace, parse_place
+from pairbus.stores.places import RecordPlace, looks_like_uri, parse_place
 
 #: Where the configuration is looked for when none is named.
 DEFAULT_CONFIG = Path("pairbus.toml")
@@ -244,7 +244,7 @@ def _place(table: TomlTable, key: str, file: Path) -> RecordPlace | None:
     """A directory or an object store. A URI that cannot be read is not quoted, see above."""
     value = table.text(key, None)
     try:
-        if value is not None and "://" in value:
+        if value is not None and looks_like_uri(value):
             return parse_place(value)
     except ConfigurationError as error:
         table.note(f"{key}: {error}", key)

@@ -15,11 +15,10 @@ from .config import DEFAULT_CONFIG, Config, read_config
 from .config_review import Remark, review_config
 from .config_schema import config_schema
 from .examples import examples
+from .exit_codes import FOUND
 from .group import CommandGroup
 from .pairs import config_option, pair_option
 from .tables import json_option, print_json, print_table
-
-_FOUND = 1
 
 
 @click.group(
@@ -59,7 +58,7 @@ def check_command(*, config: Path | None, pair: str | None, env: bool, as_json: 
         print_json(_described(reading.config, remarks))
     else:
         _print(reading.config, remarks)
-    return _FOUND if any(remark.severity == "error" for remark in remarks) else 0
+    return FOUND if any(remark.severity == "error" for remark in remarks) else 0
 
 
 def _described(config: Config, remarks: Sequence[Remark]) -> dict[str, object]:

@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
-from pairbus.cost import Estimate, PriceSheet, System, estimate, parse_system
+from pairbus.cost.estimate import Estimate, estimate
+from pairbus.cost.sheet import PriceSheet
+from pairbus.cost.system import System, parse_system
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.toml_tables import read_text
 from pairbus.stages import Stage
@@ -21,9 +23,9 @@ from .examples import examples
 from .group import CommandGroup
 from .pairs import config_option
 from .prices import budget_option, choose_budget, choose_sheet, prices_option, tell_budget
+from .shared_options import EXISTING_FILE
 from .tables import json_option, print_json, print_table
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 # A terminal has eighty columns, of which names and numbers take fifty.
 _BAR = 26
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
@@ -61,7 +63,10 @@ cost.add_command(report_command)
     help="A pair of the configuration file: its options and entities are those of the system.",
 )
 @click.option(
-    "--system", "system_file", type=_FILE, help="A TOML file that describes the system; options go above it."
+    "--system",
+    "system_file",
+    type=EXISTING_FILE,
+    help="A TOML file that describes the system; options go above it.",
 )
 @prices_option
 @click.option("--pairs", type=int, help="Pairs of namespaces (1).")
@@ -150,7 +155,11 @@ def _print(month: Estimate, sheet: PriceSheet) -> None:
         click.echo()
     print_alternatives(month.alternatives, month.currency)
     click.echo()
-    for name, hour in (("Idle receives", month.idle_per_hour), ("Idle peeks", month.peeks_per_hour)):
+    for name, hour in (
+        ("Idle receives", month.idle_per_hour),
+        ("Idle peeks", month.peeks_per_hour),
+        ("Searches for queues", month.searches_per_hour),
+    ):
         click.echo(f"{name}: {hour:,} an hour, {hour * 24:,} a day, {hour * 720:,} in 30 days.")
     click.echo(f"\nPrices of {sheet.as_of.isoformat()}:")
     for source in sheet.sources:

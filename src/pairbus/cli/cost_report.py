@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pairbus.cost import BillTerms, parse_system
+from pairbus.cost.bill import BillTerms
+from pairbus.cost.system import parse_system
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.toml_tables import read_text
 
@@ -19,16 +20,14 @@ from .config import find_config
 from .cost_tables import print_alternatives, print_transfer
 from .examples import examples
 from .pairs import PairChoice, pair_options
-from .places import PLACE
 from .prices import budget_option, choose_budget, choose_sheet, prices_option, tell_budget
+from .shared_options import DIRECTORY, EXISTING_FILE, master_option, records_option, state_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from pairbus.cost import Report
+    from pairbus.cost.report import Report
     from pairbus.stores.places import RecordPlace
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _PAGE = "report.html"
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
@@ -41,21 +40,14 @@ _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
     ),
 )
 @pair_options
-@click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
-@click.option(
-    "--records",
-    type=PLACE,
-    help="Where the ledger lies: a directory or an object store. "
-    "[default: records of the pair, or STATE/records]",
-)
-@click.option(
-    "--out", type=_DIRECTORY, default=Path("cost-report"), show_default=True, help="Where the report goes."
-)
+@state_option
+@records_option("the ledger lies")
+@click.option("--out", type=DIRECTORY, default=Path("cost-report"), help="Where the report goes.")
 @click.option("--month", metavar="YYYY-MM", help="One month only. [default: all that there is]")
 @prices_option
 @budget_option
 @click.option(
-    "--system", "system_file", type=_FILE, help="A described system (TOML) to compare the bill with."
+    "--system", "system_file", type=EXISTING_FILE, help="A described system (TOML) to compare the bill with."
 )
 @click.option(
     "--copies",
@@ -64,7 +56,7 @@ _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
     help="How often messages to an entity are received: its subscriptions. Repeatable. [default: 1]",
 )
 @click.option("--same-region", is_flag=True, help="Both sides are in one region: transfer is free.")
-@click.option("--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]")
+@master_option
 @json_option
 def report_command(
     *,
@@ -153,13 +145,7 @@ def _print(report: Report, page: Path) -> None:
     print_table(
         ("STAGE", "OPERATIONS", "BILLED", "UNKNOWN", report.currency),
         [
-            (
-                f"{share.name} (derived)" if share.derived else share.name,
-                f"{share.count:,}",
-                f"{share.units:,}",
-                f"{share.unknown:,}",
-                f"{share.cost:.4f}",
-            )
+            (share.label, f"{share.count:,}", f"{share.units:,}", f"{share.unknown:,}", f"{share.cost:.4f}")
             for share in report.by_stage
         ],
         numbers=(1, 2, 3, 4),
@@ -174,11 +160,7 @@ def _print(report: Report, page: Path) -> None:
             numbers=(1, 2),
         )
         click.echo()
-    sums = [
-        ("operations and transfer", report.used),
-        ("base charge", report.base),
-        ("total", report.total),
-    ]
+    sums = [("operations and transfer", report.used), ("base charge", report.base), ("total", report.total)]
     print_table(("SUM", report.currency), [(name, f"{amount:.2f}") for name, amount in sums], numbers=(1,))
     click.echo()
     print_transfer(report.transfer)

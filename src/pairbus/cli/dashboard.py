@@ -23,13 +23,12 @@ from .examples import examples
 from .numbers import POSITIVE
 from .pairs import PairChoice, pair_options
 from .prices import budget_option, choose_budget, choose_sheet, prices_option
+from .shared_options import DIRECTORY, FILE
 
 if TYPE_CHECKING:
     from pairbus.dashboard.watched import WatchedPair
 
 TOKEN_ENV = "PAIRBUS_DASHBOARD_TOKEN"
-_DIRECTORY = click.Path(file_okay=False, path_type=Path)
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(
@@ -45,20 +44,18 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--state",
     "states",
     multiple=True,
-    type=_DIRECTORY,
+    type=DIRECTORY,
     help="A state directory of clients, without a pair: backlog unknown. Repeatable.",
 )
 @click.option(
     "--ready-file",
-    type=_FILE,
+    type=FILE,
     envvar="PAIRBUS_READY_FILE",
     show_envvar=True,
     help="The ready file of a broker whose embedded namespaces are shown.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8400, show_default=True, help="The port; 0 picks one."
-)
+@click.option("--host", default="127.0.0.1", help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8400, help="The port; 0 picks one.")
 @click.option(
     "--allow-host",
     "names",
@@ -67,20 +64,17 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="A name that browsers call it by. Repeatable.",
 )
 @click.option("--control", is_flag=True, help="Let the page pause, drain, redrive, break and heal.")
-@click.option("--address-file", type=_FILE, help="Write address and token there, as JSON, once it is served.")
+@click.option("--address-file", type=FILE, help="Write address and token there, as JSON, once it is served.")
 @click.option(
-    "--history", type=_FILE, help="Where the history is kept. [default: in the first state directory]"
+    "--history", type=FILE, help="Where the history is kept. [default: in the first state directory]"
 )
 @budget_option
 @prices_option
-@click.option(
-    "--interval", type=POSITIVE, default=1.0, show_default=True, help="Seconds between two looks at files."
-)
+@click.option("--interval", type=POSITIVE, default=1.0, help="Seconds between two looks at files.")
 @click.option(
     "--peek-interval",
     type=POSITIVE,
     default=30.0,
-    show_default=True,
     help="Seconds between two looks into backlog queues, which are billed.",
 )
 def dashboard(

@@ -32,6 +32,7 @@ from pairbus.errors import ConfigurationError
 
 from .colours import coloured
 from .examples import examples
+from .exit_codes import FOUND, UNREACHABLE
 from .pairs import PairChoice, PairSettings, SideAddress, pair_options
 from .progress import working
 from .tables import json_option, print_json, print_table
@@ -102,8 +103,8 @@ def doctor(*, choice: PairChoice, as_json: bool) -> int:
     else:
         _print_for_people(found)
     if any(symptom.verdict == "error" for symptom in reached if symptom.what.startswith("reach ")):
-        return 3
-    return 1 if any(symptom.verdict in ("warning", "error") for symptom in found) else 0
+        return UNREACHABLE
+    return FOUND if any(symptom.verdict in ("warning", "error") for symptom in found) else 0
 
 
 def _print_for_people(found: list[Symptom]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
@@ -18,9 +19,11 @@ from pairbus.errors import ConfigurationError
 
 from .config import find_config
 from .examples import examples
+from .exit_codes import FOUND, INCOMPLETE
 from .numbers import AT_LEAST_ONE
 from .prices import choose_sheet, prices_option
 from .progress import working
+from .shared_options import DIRECTORY, FILE
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -28,16 +31,13 @@ if TYPE_CHECKING:
     from pairbus.drill.result import DrillResult
     from pairbus.drill.scenario import Scenario
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
-_DIRECTORY = click.Path(file_okay=False, path_type=Path)
-_FOUND = 1
-_INCONCLUSIVE = 4
 T = TypeVar("T")
 
 
 @click.command(
     epilog=examples(
         "pairbus drill",
+        "pairbus drill --clients 12",
         "pairbus drill silence --seed 7 --report silence.html",
         "pairbus drill --show topic-down",
         "pairbus drill my-outage.toml --no-spark --json",
@@ -49,7 +49,13 @@ T = TypeVar("T")
 @click.argument("scenario", default="namespace-down")
 @click.option("--list", "lists", is_flag=True, help="Name the scenarios that come with Pairbus, and end.")
 @click.option("--show", metavar="NAME", help="Print the TOML of a scenario to start your own from, and end.")
-@click.option("--seed", type=click.IntRange(min=0), help="The seed. [default: that of the scenario]")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="The seed. [default: that of the scenario]")
+@click.option(
+    "--clients",
+    type=AT_LEAST_ONE,
+    metavar="N",
+    help="How many paired clients send, of which one pings for all. [default: those of the scenario]",
+)
 @click.option(
     "--prove",
     type=AT_LEAST_ONE,
@@ -62,21 +68,16 @@ T = TypeVar("T")
 @click.option("--no-spark", is_flag=True, help="Drain with a pump in this process; needs no Java.")
 @click.option(
     "--report",
-    type=_FILE,
+    type=FILE,
     default=Path("pairbus-drill.html"),
-    show_default=True,
     help="Where the report goes; the same as JSON lies beside it.",
 )
 @click.option(
-    "--state", type=_DIRECTORY, help="An empty directory for records and receipts. [default: none is kept]"
+    "--state", type=DIRECTORY, help="An empty directory for records and receipts. [default: none is kept]"
 )
 @click.option("--live", is_flag=True, help="Let the drill be watched in a browser: the dashboard.")
 @click.option(
-    "--live-port",
-    type=click.IntRange(0, 65535),
-    default=8400,
-    show_default=True,
-    help="--live: the port; 0 picks one.",
+    "--live-port", type=click.IntRange(0, 65535), default=8400, help="--live: the port; 0 picks one."
 )
 @prices_option
 @json_option
@@ -86,6 +87,7 @@ def drill(
     lists: bool,
     show: str | None,
     seed: int | None,
+    clients: int | None,
     prove: int | None,
     app: str | None,
     no_spark: bool,
@@ -109,7 +111,11 @@ def drill(
         return 0
     if lists:
         return _list(as_json=as_json)
-    chosen = find_scenario(scenario, seed=seed)
+    if clients is not None and app is not None:
+        raise ConfigurationError(
+            "--clients is for the drill's own senders, and --app brings its own: leave it out"
+        )
+    chosen = find_scenario(scenario, seed=seed, clients=clients)
     sheet = choose_sheet(prices, find_config(None))
     _check_report(report)
     from pairbus.drill.play import play
@@ -145,7 +151,7 @@ def drill(
     if prove is not None:
         if state is not None:
             raise ConfigurationError("--prove plays several drills, and --state is for one: leave it out")
-        return _prove(scenario, chosen.seed, prove, play_one, report, as_json=as_json)
+        return _prove(scenario, chosen.seed, prove, play_one, report, clients=clients, as_json=as_json)
     result = play_one(chosen, is_quiet=as_json)
     _write_report(result, report)
     if as_json:
@@ -157,8 +163,8 @@ def drill(
 
 def _exit_code(result: DrillResult) -> int:
     if result.inconclusive:
-        return _INCONCLUSIVE
-    return 0 if result.passed else _FOUND
+        return INCOMPLETE
+    return 0 if result.passed else FOUND
 
 
 def _prove(
@@ -168,19 +174,20 @@ def _prove(
     play_one: Callable[..., DrillResult],
     report: Path,
     *,
+    clients: int | None,
     as_json: bool,
 ) -> int:
     """Seed after seed. The report is that of the first drill that did not pass, or else of the last."""
     from pairbus.drill.scenario import find_scenario
 
-    words = {0: "passed", _FOUND: "failed", _INCONCLUSIVE: "inconclusive"}
+    words = {0: "passed", FOUND: "failed", INCOMPLETE: "inconclusive"}
     codes: dict[int, int] = {}
     shown: DrillResult | None = None
     rows: list[dict[str, Any]] = []
     for seed in range(first, first + count):
         began = time.monotonic()
         with working(f"seed {seed}, {len(codes)} of {count} played"):
-            result = play_one(find_scenario(name, seed=seed), is_quiet=True)
+            result = play_one(find_scenario(name, seed=seed, clients=clients), is_quiet=True)
         codes[seed] = _exit_code(result)
         if shown is None or not any(code for one, code in codes.items() if one != seed):
             shown = result
@@ -206,7 +213,7 @@ def _prove(
         )
         click.echo(f"{report}")
     # What failed counts before what nobody could tell.
-    return _FOUND if _FOUND in codes.values() else max(codes.values())
+    return FOUND if FOUND in codes.values() else max(codes.values())
 
 
 def _list(*, as_json: bool) -> int:
@@ -224,15 +231,18 @@ def _check_report(report: Path) -> None:
     """Whether the report can be written is better known before the drill than after it."""
     if report.suffix == ".json":
         raise ConfigurationError(f"--report {report}: name the page, such as drill.html; JSON lies beside it")
-    if not report.absolute().parent.is_dir():
-        raise ConfigurationError(f"--report {report}: there is no directory {report.absolute().parent}")
+    place = report.absolute().parent
+    if not place.is_dir():
+        raise ConfigurationError(f"--report {report}: there is no directory {place}")
+    if not os.access(place, os.W_OK):
+        raise ConfigurationError(f"--report {report}: nothing may be written in {place}")
 
 
 def _open_display(*, is_quiet: bool) -> Display:
     if is_quiet:
-        from pairbus.drill.picture import NoDisplay
+        from pairbus.drill.picture import Display
 
-        return NoDisplay()
+        return Display()
     from pairbus.drill.report.display import open_display
 
     return open_display(sys.stdout, is_terminal=sys.stdout.isatty())

@@ -17,10 +17,10 @@ from pairbus.dashboard.server import Serving, serving
 from pairbus.dashboard.watched import LookPace, Watched, WatchedPair
 from pairbus.plumbing.files import SECRET, publish
 from pairbus.portal import Portal
-from pairbus.pump import PumpPair
+from pairbus.pump.pair import PumpPair
 
 if TYPE_CHECKING:
-    from pairbus.cost import PriceSheet
+    from pairbus.cost.sheet import PriceSheet
     from pairbus.drill.play import Onlooker
     from pairbus.drill.stage import DrillStage
 
@@ -31,7 +31,7 @@ _NAME = "drill"
 
 
 def watch_live(port: int, sheet: PriceSheet) -> Onlooker:
-    """Whoever looks on from a browser."""
+    """The dashboard of a drill, for a browser."""
 
     @contextmanager
     def look_on(stage: DrillStage, state: Path) -> Iterator[None]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from .examples import examples
 from .group import CommandGroup
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .ready_file import connect, ready_file_option
-from .tables import json_option, print_json, print_table
+from .tables import clock_time, json_option, print_json, print_table
 
 # The type of an argument is that of its default.
 _TYPES = {float: POSITIVE, int: AT_LEAST_ONE, str: click.STRING}
@@ -133,19 +133,17 @@ def list_faults(ready_file: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(faults)
         return
-    rows = [_row(namespace, entry) for namespace, entries in faults.items() for entry in entries]
+    now = time.time()
+    rows = [_row(namespace, entry, now) for namespace, entries in faults.items() for entry in entries]
     if rows:
         print_table(("NAMESPACE", "ENTITY", "KIND", "SINCE", "UNTIL", "ARGUMENTS"), rows)
     else:
         click.echo("no faults")
 
 
-def _row(namespace: str, entry: dict[str, Any]) -> tuple[str, ...]:
+def _row(namespace: str, entry: dict[str, Any], now: float) -> tuple[str, ...]:
     own = {"kind", "entity", "since", "until"}
     arguments = " ".join(f"{name}={value}" for name, value in entry.items() if name not in own)
-    until = _clock_time(entry["until"]) if entry["until"] is not None else "cleared"
-    return namespace, entry["entity"] or "*", entry["kind"], _clock_time(entry["since"]), until, arguments
-
-
-def _clock_time(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%H:%M:%SZ")
+    since = clock_time(entry["since"], now=now)
+    until = clock_time(entry["until"], now=now) or "cleared"
+    return namespace, entry["entity"] or "*", entry["kind"], since, until, arguments

@@ -1,7 +1,7 @@
 """Lines read on a thread, taken on the event loop as they come.
 
-Reading blocks, and while nothing comes the paired client must go on pinging. Whoever takes gets what is
-there, at least one and at most so many: full batches from a file, and from a slow source each line at once.
+Reading blocks, and while nothing comes the paired client must go on pinging. `take` returns what is there, at
+least one and at most `limit`: full batches from a file, and from a slow source each line at once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class MessageFeed(Protocol):
 
     async def take(self, limit: int) -> list[FedMessage]:
         """At least one and at most `limit`; nothing at the end."""
-        ...
 
 
 class Feed:

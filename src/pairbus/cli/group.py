@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 
 class CommandGroup(click.Group):
-    """Answers an unknown command with the nearest one that there is."""
+    """Answers an unknown command with the nearest one that there is, and cuts no line of the help short."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [
+            (name, command.get_short_help_str(limit=200)) for name, command in commands.items() if command
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -18,6 +18,9 @@ from pairbus.plumbing.json_text import parse_json
 
 from .feed import LineMessage
 
+# What a timedelta can hold, and more than any message lives.
+_LONGEST_DURATION = 1_000_000_000
+
 
 class _Unfit(ValueError):
     """A value that its field cannot have."""
@@ -26,18 +29,42 @@ class _Unfit(ValueError):
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise _Unfit("must be a text")
+    _encoded(value)
     return value
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # JSON can write one half of a pair, UTF-8 cannot
+        raise _Unfit("has half a character, which is no text in UTF-8") from None
 
 
 def _properties(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(item, str | int | float) for item in value.values()):
         raise _Unfit("must be an object of texts, numbers and truth values")
-    return value
+    for text in (*value, *(item for item in value.values() if isinstance(item, str))):
+        _encoded(text)
+    try:
+        return {name: property_value(item) for name, item in value.items()}
+    except OverflowError as error:
+        raise _Unfit(f"has a number that is too large: {error}") from None
+
+
+def property_value(value: Any) -> Any:
+    """A value for an application property, as the SDK has to be given it: it writes every whole number with
+    32 bits, and so refuses larger ones, unless it is told the type.
+    """
+    if not isinstance(value, int) or -(2**31) <= value < 2**31:
+        return value
+    if not -(2**63) <= value < 2**63:
+        raise OverflowError("a whole number has 64 bits")
+    return {"TYPE": "LONG", "VALUE": value}
 
 
 def _duration(value: Any) -> timedelta:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise _Unfit("must be a number of seconds above 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LONGEST_DURATION:
+        raise _Unfit(f"must be a number of seconds above 0 and at most {_LONGEST_DURATION:,}")
     return timedelta(seconds=value)
 
 
@@ -120,4 +147,4 @@ def _body(found: dict[str, Any]) -> bytes:
     if "body" not in found:
         raise _Unfit('has no body; write it as "body", or as "body_base64"')
     body = found.pop("body")
-    return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode()
+    return _encoded(body if isinstance(body, str) else json.dumps(body, ensure_ascii=False))

@@ -69,18 +69,10 @@ class JsonFormatter(logging.Formatter):
 def log_options(command: _F) -> _F:
     """The two options of every command that runs for a while."""
     level = click.option(
-        "--log-level",
-        type=click.Choice(LEVELS),
-        default="info",
-        show_default=True,
-        help="The least to be logged.",
+        "--log-level", type=click.Choice(LEVELS), default="info", help="The least to be logged."
     )
     form = click.option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        help="How to log.",
+        "--log-format", type=click.Choice(["text", "json"]), default="text", help="How to log."
     )
     return level(form(command))
 

@@ -14,13 +14,13 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pairbus import words
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import (
-    Header,
     MessageSections,
     encode_annotations,
     encode_delivery_annotations,
@@ -104,20 +104,13 @@ def read_line(line: bytes, number: int) -> MessageSections:
 
 def as_it_was_sent(sections: MessageSections) -> bytes:
     """The message to send: without what the namespace has written on it, and otherwise to the byte."""
-    header = sections.header
-    sent_header = Header(
-        durable=header.durable,
-        priority=header.priority,
-        ttl=header.ttl,
-        first_acquirer=header.first_acquirer,
-    )
     kept = {key: value for key, value in sections.annotations.items() if str(key) not in words.POSTMARKS}
     delivery = {
         key: value for key, value in sections.delivery_annotations.items() if str(key) != words.LOCK_TOKEN
     }
     return b"".join(
         (
-            encode_header(sent_header) if sections.header_bytes else b"",
+            encode_header(replace(sections.header, delivery_count=0)) if sections.header_bytes else b"",
             encode_delivery_annotations(delivery) if delivery else b"",
             encode_annotations(kept) if kept else b"",
             sections.properties_bytes,
@@ -130,7 +123,7 @@ def as_it_was_sent(sections: MessageSections) -> bytes:
 def _body(sections: MessageSections) -> dict[str, Any]:
     """Text as it is, other bytes in base64; of values and sequences what JSON can say of them."""
     if sections.body_kind == "data":
-        data = b"".join(sections.data_sections())
+        data = sections.data()
         try:
             return {"body": data.decode()}
         except UnicodeDecodeError:

@@ -25,12 +25,14 @@ from pairbus.amqp.message import MessageSections, scan
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.files import publish
 from pairbus.plumbing.json_text import parse_json
-from pairbus.pump import PumpOptions, TransportError
+from pairbus.plumbing.ranges import ranges_of
 from pairbus.pump.judgement import Remedy, judge
+from pairbus.pump.options import PumpOptions
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import BacklogSource, Destination, Peeked, Transport, Unit
 from pairbus.pump.unwrapping import read_postmark
 from pairbus.sdk.sessions import purge_session
+from pairbus.wire.errors import TransportError
 
 from .message_form import as_it_was_sent
 from .namespaces import ChosenNamespace
@@ -103,7 +105,7 @@ async def peek_all(
         await source.close()
 
 
-# ------------------------------------------------------------- purge
+# -- purge
 
 
 @dataclass(slots=True)
@@ -213,7 +215,7 @@ async def _cancel(place: MessagePlace, numbers: list[int]) -> None:
             await sender.close()
 
 
-# ------------------------------------------------------------- import
+# -- import
 
 
 @dataclass(slots=True)
@@ -272,17 +274,6 @@ class ImportJournal:
                 f"{file} is the journal of an import to {target}, not to {self._target}; name another file"
             )
         return done
-
-
-def ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Numbers as runs of neighbours: the first and the last of each."""
-    ranges: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1] = ranges[-1][0], number
-        else:
-            ranges.append((number, number))
-    return ranges
 
 
 async def import_messages(

@@ -13,23 +13,25 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import click
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.ranges import ranges_of
 from pairbus.plumbing.toml_tables import parse_value
 
 from .examples import examples
+from .exit_codes import INCOMPLETE
 from .feed import FedMessage, Feed, MessageFeed
 from .group import CommandGroup
-from .lines import read_json_lines, read_plain_lines
+from .lines import property_value, read_json_lines, read_plain_lines
 from .namespaces import NamespaceChoice, confirm, namespace_options
 from .numbers import AT_LEAST_ONE
 from .progress import working
 from .send import send_all
+from .shared_options import FILE
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from .message_moves import ImportedMessages, MessagePlace
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_INCOMPLETE = 4
 _LONGEST_CELL = 40
 _ADVICE = "is the namespace up, and its connection string right?"
 
@@ -119,7 +121,7 @@ _from_option = click.option(
 )
 @_place_options
 @_from_option
-@click.option("--limit", type=AT_LEAST_ONE, default=100, show_default=True, help="How many at most.")
+@click.option("--limit", type=AT_LEAST_ONE, default=100, help="How many at most.")
 @json_option
 def list_messages(*, place: MessagePlace, begin: int, limit: int, as_json: bool) -> None:
     """List messages, one a line: number, state, time, id, session, subject, size.
@@ -149,7 +151,7 @@ def list_messages(*, place: MessagePlace, begin: int, limit: int, as_json: bool)
 )
 @_place_options
 @_from_option
-@click.option("--limit", type=AT_LEAST_ONE, default=1, show_default=True, help="How many at most.")
+@click.option("--limit", type=AT_LEAST_ONE, default=1, help="How many at most.")
 @json_option
 def peek(*, place: MessagePlace, begin: int, limit: int, as_json: bool) -> None:
     """Show messages with their properties and bodies, and take nothing."""
@@ -288,10 +290,13 @@ def _parse_properties(given: tuple[str, ...]) -> dict[str, Any]:
         if not name or not equals:
             raise ConfigurationError(f"--property {text}: write NAME=VALUE, such as priority=3")
         parsed = parse_value(value)
-        if isinstance(parsed, int) and not -(2**63) <= parsed < 2**63:
-            raise ConfigurationError(f"--property {text}: a whole number has 64 bits")
         is_plain = isinstance(parsed, str | int) or (isinstance(parsed, float) and math.isfinite(parsed))
-        values[name] = parsed if is_plain else value  # what no number can say stays a text
+        try:
+            values[name] = property_value(
+                parsed if is_plain else value
+            )  # what no number can say stays a text
+        except OverflowError as error:
+            raise ConfigurationError(f"--property {text}: {error}") from None
     return values
 
 
@@ -328,7 +333,7 @@ def purge(*, place: MessagePlace, yes: bool, as_json: bool) -> int:
             click.echo(
                 f"{done.left:,} are left: somebody holds their locks, or they changed meanwhile", err=True
             )
-    return _INCOMPLETE if done.left else 0
+    return INCOMPLETE if done.left else 0
 
 
 @messages.command(
@@ -339,12 +344,7 @@ def purge(*, place: MessagePlace, yes: bool, as_json: bool) -> int:
     ),
 )
 @_place_options
-@click.option(
-    "--file",
-    "target",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to. [default: standard output]",
-)
+@click.option("--file", "target", type=FILE, help="Where to. [default: standard output]")
 @click.option("--force", is_flag=True, help="Replace the file if there is one.")
 @_from_option
 @click.option("--limit", type=AT_LEAST_ONE, help="How many at most. [default: all]")
@@ -402,16 +402,10 @@ def _written(target: Path | None) -> Iterator[Callable[[str], None]]:
 )
 @click.argument("path")
 @namespace_options
-@click.option(
-    "--file",
-    "source",
-    type=click.File("rb"),
-    default="-",
-    help="The export; - is standard input. [default: -]",
-)
+@click.option("--file", "source", type=click.File("rb"), default="-", help="The export; - is standard input.")
 @click.option(
     "--journal",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="Keep account of the lines that were taken here: repeated, the import goes on with the rest.",
 )
 @json_option
@@ -425,7 +419,7 @@ def import_messages(
     then, with the same journal.
     """
     from .message_form import read_line
-    from .message_moves import ImportJournal, MessagePlace, ranges_of
+    from .message_moves import ImportJournal, MessagePlace
     from .message_moves import import_messages as send_lines
 
     place = MessagePlace(choice.resolve(), path.strip("/"))
@@ -447,12 +441,10 @@ def import_messages(
         before = f", {done.before:,} were before" if done.before else ""
         click.echo(f"{place}: {len(done.imported):,} imported{before}")
         _print_missing(done, has_journal=journal is not None and done.is_noted)
-    return _INCOMPLETE if done.refused or done.failure is not None else 0
+    return INCOMPLETE if done.refused or done.failure is not None else 0
 
 
 def _print_missing(done: ImportedMessages, *, has_journal: bool) -> None:
-    from .message_moves import ranges_of
-
     for line, reason in done.refused.items():
         click.echo(f"line {line} was refused: {reason}", err=True)
     if done.failure is not None:

@@ -21,7 +21,7 @@ from .pairs import SideAddress, address_of, config_option, pair_option, parse_si
 from .ready_file import ready_file_option
 
 if TYPE_CHECKING:
-    from pairbus.pump import Side
+    from pairbus.pump.pair import Side
     from pairbus.sdk.side import SdkSide
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -113,7 +113,7 @@ class ChosenNamespace:
 
     def for_transport(self) -> Side:
         """The namespace for our own AMQP."""
-        from pairbus.pump import Side  # late, as above
+        from pairbus.pump.pair import Side  # late, as above
 
         return Side(
             connection_string=self.address.connection_string,
@@ -167,7 +167,6 @@ _OPTIONS = (
         "--side",
         type=click.Choice(["primary", "secondary"]),
         default="primary",
-        show_default=True,
         help="Which namespace of the pair.",
     ),
 )

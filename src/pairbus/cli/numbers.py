@@ -8,6 +8,9 @@ from typing import Any
 
 import click
 
+# More than any rate, size or count of a namespace, and few enough seconds for every clock.
+_MOST = 10**9
+
 
 class _Number(click.FloatRange):
     """A finite number of a range: nan is in every range of click's, and nobody waits for ever."""
@@ -15,8 +18,8 @@ class _Number(click.FloatRange):
     name = "number"
 
     def __init__(self, words: str, **bounds: Any) -> None:
-        super().__init__(**bounds)
-        self._words = words
+        super().__init__(**{"max": _MOST, **bounds})
+        self._words = words if "max" in bounds else f"{words} and at most {_MOST:,}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -33,11 +36,14 @@ class _AtLeastOne(click.IntRange):
 
     name = "integer"
 
+    def __init__(self) -> None:
+        super().__init__(min=1, max=_MOST)
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            return self.fail(f"{value!r} is not a whole number from 1 on.", param, ctx)
+            return self.fail(f"{value!r} is not a whole number from 1 to {_MOST:,}.", param, ctx)
 
 
 class _Duration(click.ParamType):  # type: ignore[type-arg] # older versions of click have no argument
@@ -47,9 +53,10 @@ class _Duration(click.ParamType):  # type: ignore[type-arg] # older versions of 
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found = _DURATION.fullmatch(str(value))
-        if found is None:
+        seconds = math.inf if found is None else float(found[1]) * _SECONDS[found[2]]
+        if seconds > _MOST:
             self.fail(f"{value!r} is not a duration such as 90, 15m, 2h or 1d.", param, ctx)
-        return float(found[1]) * _SECONDS[found[2]]
+        return seconds
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
@@ -59,4 +66,4 @@ POSITIVE = _Number("a number above 0", min=0, min_open=True)
 NOT_NEGATIVE = _Number("a number from 0 on", min=0)
 #: How often something is shown again.
 INTERVAL = _Number("a number of seconds from 0.1 to 86400", min=0.1, max=86_400)
-AT_LEAST_ONE = _AtLeastOne(min=1)
+AT_LEAST_ONE = _AtLeastOne()

@@ -123,6 +123,11 @@ class PairChoice:
         if self.primary_env or self.secondary_env:
             return self._from_variables()
         config = find_config(self.config)
+        if config is None and self.pair is not None:
+            raise ConfigurationError(
+                f"--pair {self.pair}: there is no {DEFAULT_CONFIG} in {Path.cwd()}; "
+                "name the file with --config"
+            )
         if config is None:
             raise ConfigurationError(
                 "Say which pair: --primary-env NAME --secondary-env NAME, the names of variables that hold "

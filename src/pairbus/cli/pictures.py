@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .colours import coloured
-from .tables import print_table
+from .tables import clock_time, print_table, time_span
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 def print_client(client: ClientPicture, *, now: float) -> None:
     """One client: who it is, what it knows of the secondary, and each of its entities."""
     status = client.status
-    age = "gone" if client.is_stale else f"{max(now - client.written_at, 0.0):.0f} s ago"
+    age = "gone" if client.is_stale else f"{time_span(now - client.written_at)} ago"
     click.echo(
         f"{status['primary_name']}: {status['primary']}, secondary {status['secondary']} "
         f"(process {client.pid} on {client.host}, {age})"
@@ -55,9 +54,10 @@ def print_client(client: ClientPicture, *, now: float) -> None:
             click.echo(f"  the last failure of shipping: {shipping['last_error']}")
     for warning in status.get("warnings", ()):
         click.echo(f"  {warning}")
-    rows = [_entity_row(entity) for entity in status["entities"]]
+    rows = [_entity_row(entity, now=now) for entity in status["entities"]]
     if rows:
-        print_table(("  ENTITY", "STATE", "SINCE", "PRIMARY", "BACKLOG", "LAST FAILURE"), rows)
+        header = ("  ENTITY", "STATE", "SINCE", "PRIMARY", "BACKLOG", "LAST FAILURE")
+        print_table(header, rows, numbers=(3, 4))
 
 
 def print_aside(refused: Sequence[RefusedMessage], damaged: Sequence[DamagedBytes]) -> None:
@@ -71,20 +71,15 @@ def print_aside(refused: Sequence[RefusedMessage], damaged: Sequence[DamagedByte
         print_table(("  NAME", "BYTES", "FILE"), [(f"  {one.name}", one.size, one.file) for one in damaged])
 
 
-def _entity_row(entity: dict[str, Any]) -> tuple[object, ...]:
+def _entity_row(entity: dict[str, Any], *, now: float) -> tuple[object, ...]:
     health, sent = entity["health"], entity.get("sent", {})
     return (
         f"  {health['path']}",
         coloured(health["state"]),
-        _clock_time(health["since"]),
-        sent.get("primary", {}).get("ok", ""),
-        sent.get("backlog", {}).get("ok", ""),
+        clock_time(health["since"], now=now),
+        *(f"{sent[way]['ok']:,}" if "ok" in sent.get(way, {}) else "" for way in ("primary", "backlog")),
         health["last_failure"] or "",
     )
-
-
-def _clock_time(moment: float | None) -> str:
-    return "" if moment is None else datetime.fromtimestamp(moment, UTC).strftime("%H:%M:%SZ")
 
 
 def print_backlog(name: str, depth: BacklogDepth) -> None:
@@ -95,9 +90,9 @@ def print_backlog(name: str, depth: BacklogDepth) -> None:
     missing = f", {len(depth.missing)} queues missing" if depth.missing else ""
     click.echo(f"backlog of {name}: {depth.active:,} waiting, {depth.dead_letters:,} dead letters{missing}")
     rows = [
-        (f"  {queue.name}", queue.active, queue.dead_letters, queue.size)
+        (f"  {queue.name}", f"{queue.active:,}", f"{queue.dead_letters:,}", f"{queue.size:,}")
         for queue in depth.queues
         if queue.active or queue.dead_letters
     ]
     if rows:
-        print_table(("  QUEUE", "WAITING", "DEAD", "BYTES"), rows)
+        print_table(("  QUEUE", "WAITING", "DEAD", "BYTES"), rows, numbers=(1, 2, 3))

@@ -1,4 +1,4 @@
-"""Where records are kept, as an option of commands."""
+"""Where records are kept, and paths of entities, as options of commands."""
 
 from __future__ import annotations
 
@@ -28,4 +28,20 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg] # older versions of 
         return place
 
 
+class EntityPath(click.ParamType):  # type: ignore[type-arg] # older versions of click have no argument
+    """The path of a queue or topic; bytes that are no text are none."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from pairbus.errors import ConfigurationError
+        from pairbus.pairing.names import check_text
+
+        try:
+            return check_text(value)
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
+
+
 PLACE = PlaceType()
+ENTITY_PATH = EntityPath()

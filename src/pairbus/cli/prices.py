@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pairbus.cost import PriceSheet, default_sheet, parse_sheet
+from pairbus.cost.sheet import PriceSheet, default_sheet, parse_sheet
 from pairbus.plumbing.toml_tables import read_text
 
 from .config import Config
+from .exit_codes import FOUND
 
-_FOUND = 1
+# More than anybody pays in any currency.
+_MOST = 10**12
 
 if TYPE_CHECKING:
     _AmountType = click.ParamType[Decimal]
@@ -31,7 +33,7 @@ class _Amount(_AmountType):
             amount = Decimal(str(value))
         except ArithmeticError:
             amount = Decimal(0)
-        if not (amount.is_finite() and amount > 0):
+        if not (amount.is_finite() and 0 < amount <= _MOST):
             self.fail(f"{value!r} is no amount of money, such as 120.50", param, ctx)
         return amount
 
@@ -55,7 +57,7 @@ def tell_budget(total: Decimal, budget: Decimal | None, currency: str) -> int:
     if budget is None or total <= budget:
         return 0
     click.echo(f"pairbus: {total:.2f} {currency} is above the budget of {budget:.2f}", err=True)
-    return _FOUND
+    return FOUND
 
 
 prices_option = click.option(

@@ -12,7 +12,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 @contextmanager
 def working(text: str) -> Iterator[None]:
-    """Say what is going on while the block runs. Whoever reads a file or a pipe is told nothing."""
+    """Say what is going on while the block runs, on a terminal only."""
     if not sys.stderr.isatty():
         yield
         return

@@ -10,16 +10,17 @@ import click
 
 from .access import signed_in
 from .examples import examples
-from .numbers import AT_LEAST_ONE
+from .exit_codes import FOUND, UNREACHABLE
 from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
+from .shared_options import count_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.backlog.provisioner import BacklogQueueReport, ProvisioningReport
 
 # By the state of the report: what is missing in spite of everything was found, the rest was not to be had.
-_EXIT_CODES = {"ready": 0, "pending": 1, "unreachable": 3, "not_permitted": 3}
+_EXIT_CODES = {"ready": 0, "pending": FOUND, "unreachable": UNREACHABLE, "not_permitted": UNREACHABLE}
 
 
 @click.command(
@@ -29,7 +30,7 @@ _EXIT_CODES = {"ready": 0, "pending": 1, "unreachable": 3, "not_permitted": 3}
     )
 )
 @pair_options
-@click.option("--count", type=AT_LEAST_ONE, help="How many backlog queues, above backlog_queue_count.")
+@count_option
 @json_option
 def provision(*, choice: PairChoice, count: int | None, as_json: bool) -> int:
     """Create the backlog queues of a pair on its secondary.

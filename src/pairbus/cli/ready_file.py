@@ -44,7 +44,7 @@ def connect(ready_file: Path) -> ControlClient:
 
 
 def remove_stale(ready_file: Path | None) -> None:
-    """Whoever waits for the file must not find that of an earlier run."""
+    """A program that waits for the file must not find that of an earlier run."""
     if ready_file is None:
         return
     if not ready_file.parent.is_dir():

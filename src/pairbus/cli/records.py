@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from .examples import examples
+from .exit_codes import INCOMPLETE
 from .group import CommandGroup
 from .numbers import AT_LEAST_ONE
 from .pairs import PairChoice, pair_options
-from .places import PLACE
+from .shared_options import records_option, state_option
 from .tables import json_option, print_json
 
 if TYPE_CHECKING:
     from pairbus.stores.places import RecordPlace
-
-_DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
 @click.group(
@@ -40,41 +39,38 @@ def records() -> None:
 @click.option(
     "--keep-days", type=AT_LEAST_ONE, required=True, metavar="N", help="What is older than that is removed."
 )
-@click.option(
-    "--records",
-    "places",
-    multiple=True,
-    type=PLACE,
-    help="Where records lie: a directory or an object store. Repeatable. "
-    "[default: records of the pair, or STATE/records]",
-)
-@click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
+@records_option("records lie", multiple=True)
+@state_option
 @json_option
 def trim(
     *,
     choice: PairChoice,
     keep_days: int,
-    places: tuple[RecordPlace, ...],
+    records: tuple[RecordPlace, ...],
     state: Path | None,
     as_json: bool,
 ) -> int:
     """Remove redirect records, receipts and ledger that are older than so many days.
 
     The heads of chains stay, so that `pairbus verify` tells what was removed from what is missing. What is in
-    use at this moment, or damaged, stays.
+    use at this moment, or damaged, stays. Exit code 4: there is no such directory.
     """
     from pairbus.ledger.retention import cut_for
     from pairbus.ledger.retention import trim as trim_place
 
     before = cut_for(keep_days, now=time.time())
-    chosen = places or (choice.resolve(state=state).records,)
-    done = {place: trim_place(place, before=before) for place in chosen}
+    places = records or (choice.resolve(state=state).records,)
+    missing = [place for place in places if isinstance(place, Path) and not place.is_dir()]
+    for directory in missing:
+        click.echo(f"there is no directory {directory}", err=True)
+    code = INCOMPLETE if missing else 0
+    done = {place: trim_place(place, before=before) for place in places if place not in missing}
     if as_json:
         print_json([{"place": str(place), **dataclasses.asdict(one)} for place, one in done.items()])
-        return 0
+        return code
     for place, one in done.items():
         click.echo(
             f"{place}: removed {one.redirects:,} segments of redirect records, {one.receipts:,} files of "
             f"receipts and {one.operations:,} parts of the ledger"
         )
-    return 0
+    return code

@@ -13,10 +13,13 @@ import click
 from .backlogs import ChosenBacklog, choose_backlog
 from .candidates import offer_entities
 from .examples import examples
-from .numbers import AT_LEAST_ONE, DURATION, POSITIVE
+from .exit_codes import INCOMPLETE
+from .numbers import DURATION, POSITIVE
 from .pairs import PairChoice, pair_options
+from .places import ENTITY_PATH
 from .progress import CLEAR_LINE, working
-from .tables import json_option, print_json, print_table
+from .shared_options import count_option, extra_option
+from .tables import json_option, print_json, print_table, time_span
 
 if TYPE_CHECKING:
     from pairbus.backlog.redrive import DeadLetterChoice, Redriven
@@ -31,12 +34,13 @@ _DRAWN_EVERY = 0.2
     )
 )
 @pair_options
-@click.option("--count", type=AT_LEAST_ONE, help="How many backlog queues, above backlog_queue_count.")
-@click.option("--include-extra", is_flag=True, help="Redrive those of backlog queues beyond the count too.")
+@count_option
+@extra_option("Redrive those of")
 @click.option(
     "--path",
     "paths",
     multiple=True,
+    type=ENTITY_PATH,
     metavar="PATH",
     shell_complete=offer_entities,
     help="Only those for this entity. Repeatable.",
@@ -67,7 +71,8 @@ def redrive(
     """Put dead letters of the backlog queues back into play.
 
     They go back to their backlog queue as they were, and the next run of the syphon moves them. Mend first
-    what made them dead letters, and look with --dry-run which they are.
+    what made them dead letters, and look with --dry-run which they are. Exit code 4: some could not be had,
+    since another one has them locked.
     """
     began = time.monotonic()
     chosen = choose_backlog(choice, count=count, include_extra=include_extra)
@@ -89,7 +94,7 @@ def redrive(
         print_json({**_described(done), "seconds": round(seconds, 3), "dry_run": dry_run})
     else:
         _print(done, seconds, dry_run=dry_run)
-    return 0
+    return INCOMPLETE if done.locked else 0
 
 
 def _described(done: Redriven) -> dict[str, Any]:
@@ -103,7 +108,7 @@ def _described(done: Redriven) -> dict[str, Any]:
         }
         for (reason, path), oldest in sorted(done.oldest.items())
     ]
-    return {"redriven": done.redriven, "left": done.left, "rows": rows}
+    return {"redriven": done.redriven, "left": done.left, "locked": done.locked, "rows": rows}
 
 
 def _print(done: Redriven, seconds: float, *, dry_run: bool) -> None:
@@ -113,7 +118,7 @@ def _print(done: Redriven, seconds: float, *, dry_run: bool) -> None:
             path or "(none)",
             f"{done.by_path.get((reason, path), 0):,}",
             f"{done.left_by_path.get((reason, path), 0):,}",
-            f"{oldest:,.0f} s",
+            time_span(oldest),
         )
         for (reason, path), oldest in sorted(done.oldest.items())
     ]
@@ -123,6 +128,11 @@ def _print(done: Redriven, seconds: float, *, dry_run: bool) -> None:
     moved, left = sum(done.by_path.values()), sum(done.left_by_path.values())
     verb = "would go back" if dry_run else "went back"
     click.echo(f"{moved:,} dead letters {verb} into play, {left:,} stay; {seconds:.1f} s")
+    if done.locked:
+        click.echo(
+            f"incomplete: {done.locked:,} of those that stay are locked by somebody else, such as a redrive "
+            "that was killed, or came meanwhile; locks end after some minutes at most, then call it again"
+        )
 
 
 async def _queues(chosen: ChosenBacklog) -> list[str]:

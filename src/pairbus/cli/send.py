@@ -24,11 +24,12 @@ from .lines import read_json_lines, read_plain_lines
 from .logs import configure_logs, log_options
 from .numbers import AT_LEAST_ONE, POSITIVE
 from .pairs import PairChoice, pair_options
+from .places import ENTITY_PATH
 from .tables import json_option, print_json
 from .tally import SendTally
 
 if TYPE_CHECKING:
-    from pairbus.client.aio import PairedSender
+    from pairbus.client.sender import PairedSender
     from pairbus.sdk.side import EntitySender
 
 # What a caller did wrong, by the class of the SDK's error.
@@ -48,13 +49,11 @@ _CONDITION = re.compile(r" *Error condition: [\w.:-]+")
         "pairbus send orders --pair shop --batch 500 --timeout 30 < orders.txt",
     )
 )
-@click.argument("path", shell_complete=offer_entities)
+@click.argument("path", type=ENTITY_PATH, shell_complete=offer_entities)
 @pair_options
-@click.option(
-    "--file", "source", type=click.File("rb"), default="-", help="The file; - is standard input. [default: -]"
-)
+@click.option("--file", "source", type=click.File("rb"), default="-", help="The file; - is standard input.")
 @click.option("--json-lines", is_flag=True, help="Each line is a JSON object: body, message_id, and so on.")
-@click.option("--batch", type=AT_LEAST_ONE, default=100, show_default=True, help="Messages a send.")
+@click.option("--batch", type=AT_LEAST_ONE, default=100, help="Messages a send.")
 @click.option("--session", metavar="ID", help="The session of messages that have none of their own.")
 @click.option(
     "--timeout",

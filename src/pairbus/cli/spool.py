@@ -15,32 +15,24 @@ from pairbus.errors import ConfigurationError, UnreachableError
 
 from .access import signed_in
 from .examples import examples
+from .exit_codes import FOUND
 from .group import CommandGroup
 from .numbers import POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
+from .shared_options import state_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.client.state.spool_aside import DamagedBytes, RefusedMessage
     from pairbus.client.state.spool_survey import WaitingMessage
 
-_REFUSED_AGAIN = 1
 _LOOK = 0.1
-
-_state_option = click.option(
-    "--state",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The state directory of the clients. [default: that of the pair]",
-)
 
 
 @click.group(
     cls=CommandGroup,
-    epilog=examples(
-        "pairbus spool ls --pair shop",
-        "pairbus spool replay --pair shop --all",
-    ),
+    epilog=examples("pairbus spool ls --pair shop", "pairbus spool replay --pair shop --all"),
 )
 def spool() -> None:
     """Look at the local spool, and decide about what it cannot send.
@@ -52,13 +44,10 @@ def spool() -> None:
 
 @spool.command(
     "ls",
-    epilog=examples(
-        "pairbus spool ls --pair shop",
-        "pairbus spool ls --state /var/lib/shop/pairbus --json",
-    ),
+    epilog=examples("pairbus spool ls --pair shop", "pairbus spool ls --state /var/lib/shop/pairbus --json"),
 )
 @pair_options
-@_state_option
+@state_option
 @json_option
 def list_spool(*, choice: PairChoice, state: Path | None, as_json: bool) -> None:
     """List what waits, what was refused and what is damaged."""
@@ -100,7 +89,7 @@ def list_spool(*, choice: PairChoice, state: Path | None, as_json: bool) -> None
 @spool.command(epilog=examples("pairbus spool show 01794817082895-9734-f59fcc-000000-000000-0-0 --pair shop"))
 @click.argument("name")
 @pair_options
-@_state_option
+@state_option
 @json_option
 def show(name: str, *, choice: PairChoice, state: Path | None, as_json: bool) -> None:
     """Show a message that was refused, or what is damaged.
@@ -122,13 +111,12 @@ def show(name: str, *, choice: PairChoice, state: Path | None, as_json: bool) ->
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @pair_options
-@_state_option
+@state_option
 @click.option("--all", "everything", is_flag=True, help="All messages that were refused.")
 @click.option(
     "--timeout",
     type=POSITIVE,
     default=120.0,
-    show_default=True,
     metavar="SECONDS",
     help="How long it may take. What is left then waits for the next client.",
 )
@@ -145,12 +133,12 @@ def replay(
     """Send what was refused once more, and what clients have left that are gone.
 
     NAME is a message that was refused, as `pairbus spool ls` lists it. Mend first why it was refused. Exit
-    code 1: something was refused again; 3: something waits for a side to take it.
+    code 1: something was refused again, or is damaged; 3: something waits for a side to take it.
     """
     settings = choice.resolve(state=state, overrides={"enable_spool": True})
     directory = _existing(settings.state_dir)
     from pairbus.client.state.directory import spool_dir
-    from pairbus.client.state.spool_aside import RefusedMessage, list_refused
+    from pairbus.client.state.spool_aside import RefusedMessage, list_damaged, list_refused, messages_in
     from pairbus.client.state.spool_store import put_back
     from pairbus.client.state.spool_survey import list_left
 
@@ -161,19 +149,23 @@ def replay(
     claimed = put_back(spool_dir(directory), messages) if messages else 0
     if claimed < len(messages):
         click.echo(f"{len(messages) - claimed:,} are being sent by somebody else", err=True)
-    before = len(list_refused(directory))
+    before, known = len(list_refused(directory)), {one.name for one in list_damaged(directory)}
     with working("sending what is in the spool"):
         most, reason = asyncio.run(_send(settings, timeout))
     refused = max(len(list_refused(directory)) - before, 0)
+    damaged = [one for one in list_damaged(directory) if one.name not in known]
     waiting = len(list_left(spool_dir(directory)))  # also what no client could read
-    sent = max(most - waiting - refused, 0)
+    sent = max(most - waiting - refused - messages_in(damaged), 0)
     if as_json:
-        print_json({"sent": sent, "refused": refused, "waiting": waiting, "reason": reason})
+        found = {"sent": sent, "refused": refused, "waiting": waiting, "damaged": len(damaged)}
+        print_json({**found, "reason": reason})
     else:
         click.echo(f"{sent:,} sent, {refused:,} refused again, {waiting:,} waiting")
+        if damaged:
+            click.echo(f"{len(damaged):,} parts are damaged and were put aside: `pairbus spool ls`", err=True)
     if waiting:
         raise UnreachableError(f"no side has taken what waits: {reason or 'the time was over'}")
-    return _REFUSED_AGAIN if refused else 0
+    return FOUND if refused or damaged else 0
 
 
 @spool.command(
@@ -185,7 +177,7 @@ def replay(
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @pair_options
-@_state_option
+@state_option
 @click.option("--all", "everything", is_flag=True, help="All that was refused or is damaged.")
 @click.option(
     "--waiting",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
-import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,17 @@ import click
 
 from .access import signed_in
 from .examples import examples
-from .numbers import INTERVAL
+from .exit_codes import UNREACHABLE
 from .pairs import PairChoice, PairSettings, pair_options
 from .pictures import print_aside, print_backlog, print_client
-from .tables import json_option, print_json
+from .shared_options import state_option, watch_options
+from .tables import json_option
+from .watching import show_again, show_once
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
+    from pairbus.client.state.spool_aside import DamagedBytes, RefusedMessage
+    from pairbus.client.state.status_file import ClientPicture
 
 
 @click.command(
@@ -30,20 +34,8 @@ if TYPE_CHECKING:
     )
 )
 @pair_options
-@click.option(
-    "--state",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The state directory of the clients. [default: that of the pair]",
-)
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
-@click.option(
-    "--interval",
-    type=INTERVAL,
-    default=2.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="--watch: how often.",
-)
+@state_option
+@watch_options
 @json_option
 def status(*, choice: PairChoice, state: Path | None, watch: bool, interval: float, as_json: bool) -> int:
     """Show the state of running clients and of the backlog.
@@ -54,52 +46,78 @@ def status(*, choice: PairChoice, state: Path | None, watch: bool, interval: flo
     settings = choice.resolve(state=state) if state is None or choice.is_made else None
     directory = settings.state_dir if settings is not None else state
     assert directory is not None  # one of the two was given, or resolve has raised
-    if not watch:
-        return _show(settings, directory, as_json=as_json)
-    try:
-        while True:
-            if sys.stdout.isatty() and not as_json:
-                click.clear()
-            _show(settings, directory, as_json=as_json, in_one_line=True)
-            time.sleep(interval)
-    except KeyboardInterrupt:
-        return 0  # that is how it is meant to end
+    if watch:
+        return show_again(lambda: _look(settings, directory), interval=interval, as_json=as_json)
+    seen = _look(settings, directory)
+    show_once(seen, as_json=as_json)
+    return 0 if seen.is_anything else UNREACHABLE
 
 
-def _show(settings: PairSettings | None, directory: Path, *, as_json: bool, in_one_line: bool = False) -> int:
-    from pairbus.client.state.directory import status_dir
-    from pairbus.client.state.spool_aside import list_damaged, list_refused
-    from pairbus.client.state.status_file import read_status_files
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What clients have left in a state directory, and what the secondary holds if the pair is named."""
 
-    depth = None if settings is None else asyncio.run(_read_depth(settings))
-    refused, damaged = list_refused(directory), list_damaged(directory)
-    now = time.time()
-    clients = read_status_files(status_dir(directory), now=now)
-    if as_json:
-        described = {
-            "at": now,
-            "clients": [dataclasses.asdict(client) for client in clients],
-            "backlog": None if depth is None else _described(depth),
+    at: float
+    name: str | None
+    directory: Path
+    clients: Sequence[ClientPicture]
+    unreadable: Sequence[str]
+    depth: BacklogDepth | None
+    refused: Sequence[RefusedMessage]
+    damaged: Sequence[DamagedBytes]
+
+    @property
+    def is_anything(self) -> bool:
+        """Whether anybody has told anything: what a client has left behind that is gone does not count."""
+        return any(not client.is_stale for client in self.clients) or (
+            self.depth is not None and self.depth.trouble is None
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "at": self.at,
+            "clients": [dataclasses.asdict(client) for client in self.clients],
+            "unreadable": self.unreadable,
+            "backlog": None if self.depth is None else _described(self.depth),
             "spool": {
-                "refused": [one.described() for one in refused],
-                "damaged": [one.described() for one in damaged],
+                "refused": [one.described() for one in self.refused],
+                "damaged": [one.described() for one in self.damaged],
             },
         }
-        if in_one_line:
-            click.echo(json.dumps(described))
-        else:
-            print_json(described)
-    else:
-        if not clients:
-            told = f"tells its status in {status_dir(directory)} until it is closed"
-            click.echo(f"no client is running: one that has this state directory {told}")
-        for client in clients:
-            print_client(client, now=now)
-        if settings is not None and depth is not None:
-            print_backlog(settings.name, depth)
-        print_aside(refused, damaged)
-    is_known = bool(clients) or (depth is not None and depth.trouble is None)
-    return 0 if is_known else 3
+
+    def draw(self) -> None:
+        from pairbus.client.state.directory import status_dir
+        from pairbus.client.state.status_file import describe_unreadable
+
+        if self.unreadable:
+            click.echo(describe_unreadable(self.unreadable))
+        elif not self.clients:
+            place = status_dir(self.directory)
+            click.echo(f"no client is running now; one that runs has its status in {place}")
+        for client in self.clients:
+            print_client(client, now=self.at)
+        if self.name is not None and self.depth is not None:
+            print_backlog(self.name, self.depth)
+        print_aside(self.refused, self.damaged)
+
+
+def _look(settings: PairSettings | None, directory: Path) -> _Seen:
+    from pairbus.client.state.directory import status_dir
+    from pairbus.client.state.spool_aside import list_damaged, list_refused
+    from pairbus.client.state.status_file import read_status_files, unreadable_status_files
+
+    depth = None if settings is None else asyncio.run(_read_depth(settings))
+    now = time.time()
+    return _Seen(
+        at=now,
+        name=None if settings is None else settings.name,
+        directory=directory,
+        clients=read_status_files(status_dir(directory), now=now),
+        unreadable=unreadable_status_files(status_dir(directory)),
+        depth=depth,
+        refused=list_refused(directory),
+        damaged=list_damaged(directory),
+    )
 
 
 async def _read_depth(settings: PairSettings) -> BacklogDepth:

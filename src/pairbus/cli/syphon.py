@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .backlogs import job_state_dir
 from .examples import examples
+from .exit_codes import INCOMPLETE
 from .group import CommandGroup
 from .pairs import PairChoice, pair_options
-from .syphon_options import all_pairs_option, state_of, state_option
+from .shared_options import all_pairs_option, job_state_option
 from .syphon_plan import plan_command
 from .syphon_run import run_command
 from .syphon_status import status_command
-from .tables import json_option, print_json
+from .tables import counted, json_option, print_json
 
 if TYPE_CHECKING:
     from pairbus.spark.leash.leash import LeashAddress, Order
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 # Pumps wait for answers that are on the way; then what they hold is given back.
 _REST_LIMIT = 120.0
 _LONGEST_LOOK = 1.0
-_INCOMPLETE = 4
 
 
 @click.group(
@@ -35,7 +36,7 @@ _INCOMPLETE = 4
     ),
 )
 def syphon() -> None:
-    """Drain the backlog of a pair to its entities, on Spark."""
+    """Drain the backlog of a pair to its entities, on Spark or without."""
 
 
 syphon.add_command(run_command)
@@ -44,27 +45,23 @@ syphon.add_command(status_command)
 
 
 def _order(choice: PairChoice, state: Path | None, order: Order, *, all_pairs: bool, as_json: bool) -> int:
+    from pairbus.spark.leash.leash import ORDER_STATES
     from pairbus.spark.leash.tether import ControlFile, ask_leash
 
-    address = ControlFile(state_of(choice, state, all_pairs=all_pairs)).read()
+    address = ControlFile(job_state_dir(choice, state, all_pairs=all_pairs)).read()
     told = ask_leash(address, order)
     if order == "pause":
         told = _await_rest(address)
     if as_json:
         print_json(told)
     else:
-        words = {"run": "running", "pause": "paused", "stop": "stopping"}
-        at_work = told["pumps"] - told["resting"]
-        click.echo(
-            f"{words[told['order']]}; moved {told['counts']['moved']:,} so far, {at_work} pumps at work"
-        )
+        word, moved = ORDER_STATES[told["order"]], told["counts"]["moved"]
+        at_work = counted(told["pumps"] - told["resting"], "pump", "pumps")
+        click.echo(f"{word}; moved {moved:,} so far, {at_work} at work")
         if told["trouble"]:
             click.echo(told["trouble"])
-    return (
-        _INCOMPLETE
-        if order == "pause" and told["order"] == "pause" and told["pumps"] > told["resting"]
-        else 0
-    )
+    is_at_work = told["pumps"] > told["resting"]
+    return INCOMPLETE if order == told["order"] == "pause" and is_at_work else 0
 
 
 def _await_rest(address: LeashAddress) -> dict[str, Any]:
@@ -83,7 +80,7 @@ def _await_rest(address: LeashAddress) -> dict[str, Any]:
 @syphon.command("pause", epilog=examples("pairbus syphon pause --pair shop"))
 @pair_options
 @all_pairs_option
-@state_option
+@job_state_option
 @json_option
 def pause_command(*, choice: PairChoice, all_pairs: bool, state: Path | None, as_json: bool) -> int:
     """Let the running syphon give back what it holds, and wait; returns when it has.
@@ -96,7 +93,7 @@ def pause_command(*, choice: PairChoice, all_pairs: bool, state: Path | None, as
 @syphon.command("resume", epilog=examples("pairbus syphon resume --pair shop"))
 @pair_options
 @all_pairs_option
-@state_option
+@job_state_option
 @json_option
 def resume_command(*, choice: PairChoice, all_pairs: bool, state: Path | None, as_json: bool) -> int:
     """Let a paused syphon go on."""
@@ -108,7 +105,7 @@ def resume_command(*, choice: PairChoice, all_pairs: bool, state: Path | None, a
 )
 @pair_options
 @all_pairs_option
-@state_option
+@job_state_option
 @json_option
 def stop_command(*, choice: PairChoice, all_pairs: bool, state: Path | None, as_json: bool) -> int:
     """Stop the running syphon cleanly: nothing stays locked and nothing is sent twice."""

@@ -12,16 +12,16 @@ from pairbus.errors import ConfigurationError
 
 from .backlogs import choose_backlog
 from .examples import examples
+from .exit_codes import FOUND
 from .numbers import DURATION, NOT_NEGATIVE, POSITIVE
 from .pairs import PairChoice, pair_options
-from .syphon_options import count_option, extra_option
-from .tables import json_option, print_json, print_table
+from .shared_options import count_option, extra_option
+from .tables import counted, json_option, print_json, print_table, time_span
 
 if TYPE_CHECKING:
     from pairbus.backlog.plan import BacklogPlan
     from pairbus.backlog.schedule import PlanTier
 
-_FOUND = 1
 _USUAL_RATE = 2000.0
 
 
@@ -35,7 +35,7 @@ _USUAL_RATE = 2000.0
 )
 @pair_options
 @count_option
-@extra_option
+@extra_option("Serve")
 @click.option(
     "--rate",
     type=POSITIVE,
@@ -48,14 +48,12 @@ _USUAL_RATE = 2000.0
     "--tier",
     type=click.Choice(["standard", "premium"]),
     default="standard",
-    show_default=True,
     help="Of the namespaces: Standard ones have 1,000 credits a second for everybody.",
 )
 @click.option(
     "--app-rate",
     type=NOT_NEGATIVE,
     default=0.0,
-    show_default=True,
     metavar="N",
     help="Messages a second that the application itself sends and receives meanwhile.",
 )
@@ -84,7 +82,7 @@ def plan_command(
 
     most = most_rate(tier, app_rate)
     # An application that takes all credits leaves the drain next to nothing.
-    reckoned = max(1.0, min(rate or _USUAL_RATE, most))
+    reckoned = min(rate or _USUAL_RATE, max(1.0, most))
     plan = asyncio.run(plan_backlog(chosen.backlog, chosen.options, rate=reckoned, now=time.time()))
     if rate is not None and rate > most:
         plan.notes += (
@@ -98,22 +96,27 @@ def plan_command(
     else:
         _print_plan(plan)
         if needed is not None:
-            takes = f"{needed.rate:,.1f} a second, {needed.shards} shards"
-            click.echo(f"within {within:,.0f} s: {takes}; {needed.advice}")
-    return _FOUND if plan.poison or (needed is not None and not needed.is_possible) else 0
+            takes = f"{needed.rate:,.1f} a second, {counted(needed.shards, 'shard', 'shards')}"
+            click.echo(f"within {time_span(needed.within)}: {takes}; {needed.advice}")
+    return FOUND if plan.poison or (needed is not None and not needed.is_possible) else 0
 
 
 def _print_plan(plan: BacklogPlan) -> None:
     for note in plan.notes:
         click.echo(note)
     rows = [
-        (path, f"{one.messages:,}", f"{one.bytes:,}", f"{one.oldest:,.0f} s", "; ".join(one.problems()))
+        (path, f"{one.messages:,}", f"{one.bytes:,}", time_span(one.oldest), "; ".join(one.problems()))
         for path, one in sorted(plan.paths.items())
     ]
     if rows:
-        print_table(("PATH", "MESSAGES", "BYTES", "OLDEST", "PROBLEMS"), rows)
+        print_table(("PATH", "MESSAGES", "BYTES", "OLDEST", "PROBLEMS"), rows, numbers=(1, 2, 3))
+    takes = f"about {time_span(plan.seconds)}" if plan.seconds >= 1 else "under a second"
     click.echo(
         f"{plan.messages:,} messages, {plan.bytes:,} bytes, {plan.dead_letters:,} dead letters already; "
-        f"about {plan.seconds:,.0f} s at {plan.rate:,.0f} a second; {plan.operations:,} operations, "
+        f"{takes} at {_rate(plan.rate)} a second; {plan.operations:,} operations, "
         f"{plan.cost} {plan.currency} at most"
     )
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 or rate == round(rate) else f"{rate:.3g}"

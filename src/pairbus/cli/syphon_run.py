@@ -1,7 +1,7 @@
 """`pairbus syphon run`: drain the backlog, tell of it meanwhile, and sum it up.
 
-Signals are taken from the beginning: a stop that comes while Spark starts is obeyed when it has. Whoever asks
-twice by Ctrl-C does not want to wait.
+Signals are handled from the start: a stop that comes while Spark starts is obeyed once it has. A second
+Ctrl-C ends the program at once.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ import click
 
 from pairbus.errors import ConfigurationError
 
-from .backlogs import ChosenBacklog, TransportName, choose_backlog, choose_pairs
+from .backlogs import ChosenBacklog, TransportName, choose_backlog, choose_pairs, job_state_dir
 from .candidates import offer_entities
 from .examples import examples
+from .exit_codes import FOUND, INCOMPLETE
 from .numbers import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE
 from .pairs import PairChoice, pair_options
-from .places import PLACE
+from .places import ENTITY_PATH, PLACE
 from .progress import CLEAR_LINE
-from .syphon_options import all_pairs_option, count_option, extra_option, state_of, state_option
-from .tables import json_option, print_json, print_table
+from .shared_options import all_pairs_option, count_option, extra_option, job_state_option
+from .tables import json_option, print_json, print_table, time_span
 
 if TYPE_CHECKING:
     from pairbus.spark import Syphon, SyphonProgress, SyphonSummary
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 EngineName = Literal["spark", "local"]
 # Where nobody looks on, a line now and then is enough.
 _PLAIN_PAUSE = 10.0
-_FOUND = 1
-_INCOMPLETE = 4
 
 
 @click.command(
@@ -59,7 +58,6 @@ _INCOMPLETE = 4
     "--patience",
     type=NOT_NEGATIVE,
     default=0.0,
-    show_default=True,
     metavar="SECONDS",
     help="With --once: so long without progress paths and queues that are down are waited for.",
 )
@@ -67,7 +65,6 @@ _INCOMPLETE = 4
     "--engine",
     type=click.Choice(["spark", "local"]),
     default="spark",
-    show_default=True,
     help="Where pumps run: on Spark, or in this process, which needs no Java and is there at once.",
 )
 @click.option(
@@ -82,9 +79,7 @@ _INCOMPLETE = 4
     metavar="KEY=VALUE",
     help="A setting of Spark, above ours. Repeatable.",
 )
-@click.option(
-    "--name", default="pairbus-syphon", show_default=True, help="The name of the application in Spark."
-)
+@click.option("--name", default="pairbus-syphon", help="The name of the application in Spark.")
 @click.option("--shards", type=AT_LEAST_ONE, help="How many tasks share the queues. [default: cores]")
 @click.option("--driver-host", metavar="ADDRESS", help="An address of this machine that executors can reach.")
 @click.option(
@@ -94,11 +89,12 @@ _INCOMPLETE = 4
     "[default: file or store for Spark Connect, else socket]",
 )
 @count_option
-@extra_option
+@extra_option("Serve")
 @click.option(
     "--path",
     "paths",
     multiple=True,
+    type=ENTITY_PATH,
     metavar="PATH",
     shell_complete=offer_entities,
     help="Only messages for this entity. Repeatable.",
@@ -107,7 +103,6 @@ _INCOMPLETE = 4
     "--transport",
     type=click.Choice(["amqp", "sdk"]),
     default="amqp",
-    show_default=True,
     help="Our own AMQP, or the official SDK.",
 )
 @click.option("--max-rate", type=POSITIVE, help="Messages a second, at most.")
@@ -127,7 +122,7 @@ _INCOMPLETE = 4
 @click.option(
     "--keep-days", type=AT_LEAST_ONE, metavar="N", help="Remove records that are older, now and then."
 )
-@state_option
+@job_state_option
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
@@ -186,7 +181,7 @@ def run_command(
         )
         for one in (choose_pairs(choice) if all_pairs else [choice])
     ]
-    state = state_of(choice, state, all_pairs=all_pairs)
+    state = job_state_dir(choice, state, all_pairs=all_pairs)
     from pairbus.spark import Syphon  # late: help needs no Spark
     from pairbus.spark.leash.tether import ControlFile
 
@@ -206,15 +201,13 @@ def run_command(
         signals.obeyed_by(runner)
         if metrics_port is not None:
             _serve_metrics(runner, metrics_port)
-        summary = _run(runner, once=once, as_json=as_json)
-    summary = dataclasses.replace(summary, seconds=time.monotonic() - began)
+        summary = _run(runner, once=once, as_json=as_json, began=began)
     if as_json:
+        summary = dataclasses.replace(summary, seconds=time.monotonic() - began)
         print_json({**dataclasses.asdict(summary), "rate": summary.rate})
-    else:
-        _print_summary(summary)
     if summary.stopped and summary.left != 0:
-        return _INCOMPLETE
-    return _FOUND if once and not summary.is_complete else 0
+        return INCOMPLETE
+    return FOUND if once and not summary.is_complete else 0
 
 
 def _parse_settings(given: Sequence[str]) -> dict[str, str]:
@@ -271,12 +264,24 @@ def _records_of(
     return [one.settings.records for one in chosen]
 
 
-def _run(runner: Syphon, *, once: bool, as_json: bool) -> SyphonSummary:
+def _run(runner: Syphon, *, once: bool, as_json: bool, began: float) -> SyphonSummary:
     show = _ProgressLine(draws=sys.stderr.isatty(), as_json=as_json and not sys.stderr.isatty())
+    told: tuple[str, ...] = ()
+
+    def tell(summary: SyphonSummary) -> None:
+        """At once: nobody has to wait for the receipts' tables and the end of Spark."""
+        nonlocal told
+        told = summary.notes
+        show.finish()
+        _print_summary(dataclasses.replace(summary, seconds=time.monotonic() - began), once=once)
+
     try:
-        return runner.run(once=once, on_progress=show)
+        summary = runner.run(once=once, on_progress=show, on_summary=None if as_json else tell)
     finally:
         show.finish()
+    for note in () if as_json else summary.notes[len(told) :]:
+        click.echo(note)
+    return summary
 
 
 class _StopSignals:
@@ -334,17 +339,19 @@ class _ProgressLine:
             click.echo(told, err=True)
 
     def _line(self, progress: SyphonProgress) -> str:
+        from pairbus.spark.leash.leash import ORDER_STATES
+
         handled, left = progress.moved + progress.dead_lettered, progress.seconds_left
         of = "" if progress.total is None else f" of {max(progress.total, handled):,}"
         parts = [f"moved {progress.moved:,}{of}", f"{progress.rate:,.0f}/s"]
         if left is not None:
-            parts.append(f"{left:,.0f} s left")
+            parts.append(f"{time_span(left)} left")
         if progress.dead_lettered:
             parts.append(f"{progress.dead_lettered:,} dead-lettered")
         if progress.waiting:
             parts.append(f"{progress.waiting:,} waiting")
         if progress.order != "run":
-            parts.append({"pause": "paused", "stop": "stopping"}[progress.order])
+            parts.append(ORDER_STATES[progress.order])
         if progress.trouble:
             parts.append(progress.trouble)
         return ", ".join(parts)
@@ -355,7 +362,7 @@ class _ProgressLine:
             click.echo(CLEAR_LINE, err=True, nl=False)
 
 
-def _print_summary(summary: SyphonSummary) -> None:
+def _print_summary(summary: SyphonSummary, *, once: bool) -> None:
     for note in summary.notes:
         click.echo(note)
     for queue, error in summary.queue_errors.items():
@@ -372,11 +379,19 @@ def _print_summary(summary: SyphonSummary) -> None:
         for path, one in sorted(summary.paths.items())
     ]
     if rows:
-        print_table(("PATH", "MOVED", "DEAD LETTERS", "WAITING", "PER SECOND", "TROUBLE"), rows)
+        header = ("PATH", "MOVED", "DEAD LETTERS", "WAITING", "PER SECOND", "TROUBLE")
+        print_table(header, rows, numbers=(1, 2, 3, 4))
     if summary.stopped and summary.left != 0:
         left = "what is left waits" if summary.left is None else f"{summary.left:,} messages are left"
         click.echo(f"stopped before its end: {left} in the backlog; run it again to move the rest")
-    slowest = "" if summary.slowest_path is None else f"; the slowest path was {summary.slowest_path}"
+    elif once and not summary.is_complete:
+        click.echo(
+            "what waits stays in the backlog: run it again when its entities are back, or wait for them with "
+            "--patience SECONDS"
+        )
+    # Of a single path it would be no news.
+    is_one_of_several = summary.slowest_path is not None and len(summary.paths) > 1
+    slowest = f"; the slowest path was {summary.slowest_path}" if is_one_of_several else ""
     click.echo(
         f"moved {summary.moved:,} ({summary.bytes:,} bytes), dead-lettered {summary.dead_lettered:,}, "
         f"waiting {summary.waiting:,} in {summary.seconds:.1f} s{slowest}"

@@ -7,7 +7,6 @@ elsewhere leaves beside its receipts, and on the secondary the lease and the dep
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,20 +18,20 @@ import click
 from pairbus.errors import ConfigurationError, UnreachableError
 
 from .backlogs import choose_backlog
+from .complaints import in_words
 from .examples import examples
-from .numbers import INTERVAL
+from .exit_codes import UNREACHABLE
 from .pairs import PairChoice, pair_options
-from .places import PLACE
-from .syphon_options import state_option
-from .tables import json_option, print_json, print_table
+from .shared_options import job_state_option, records_option, watch_options
+from .tables import counted, json_option, print_table, time_span
+from .watching import show_again, show_once
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
-    from pairbus.lease import LeaseView
+    from pairbus.lease.view import LeaseView
     from pairbus.spark import Backlog
     from pairbus.stores.places import RecordPlace
 
-_UNREACHABLE = 3
 _ANSWER_LIMIT = 5.0
 # What was not told anew for so long is told by nobody any more.
 _STALE = 60.0
@@ -56,6 +55,37 @@ class _Seen:
             else {"active": depth.active, "dead_letters": depth.dead_letters, "trouble": depth.reason},
         }
 
+    @property
+    def is_anything(self) -> bool:
+        """Whether anybody has answered."""
+        is_lease_seen = self.lease is not None and self.lease.is_held is not None
+        return (
+            self.syphon is not None
+            or is_lease_seen
+            or (self.depth is not None and self.depth.trouble is None)
+        )
+
+    def draw(self) -> None:
+        click.echo(f"lease    {_describe_lease(self.lease)}")
+        is_free = self.lease is not None and self.lease.is_held is False
+        click.echo(f"syphon   {_describe_syphon(self.syphon, is_free=is_free)}")
+        click.echo(f"backlog  {_describe_depth(self.depth)}")
+        syphon = self.syphon or {}
+        if syphon.get("trouble"):
+            click.echo(syphon["trouble"])
+        now = time.time()
+        rows = [
+            (
+                path,
+                f"{one['waiting']:,}",
+                "" if one["oldest"] is None else time_span(now - one["oldest"]),
+                one["why"] or "",
+            )
+            for path, one in sorted(syphon.get("paths", {}).items())
+        ]
+        if rows:
+            print_table(("PATH", "WAITING", "OLDEST", "WHY"), rows, numbers=(1, 2))
+
 
 @click.command(
     "status",
@@ -66,22 +96,9 @@ class _Seen:
     ),
 )
 @pair_options
-@state_option
-@click.option(
-    "--records",
-    type=PLACE,
-    help="Where the syphon writes its receipts: a directory or an object store. "
-    "[default: records of the pair, or STATE/records]",
-)
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
-@click.option(
-    "--interval",
-    type=INTERVAL,
-    default=2.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="--watch: how often.",
-)
+@job_state_option
+@records_option("the syphon writes its receipts")
+@watch_options
 @json_option
 def status_command(
     *,
@@ -96,17 +113,11 @@ def status_command(
 
     Nothing is moved or locked. Exit code 3: nothing of it could be reached.
     """
-    while True:
-        seen = _look(choice, state, records)
-        if watch and sys.stdout.isatty() and not as_json:
-            click.clear()
-        if as_json:
-            print_json(seen.to_dict())
-        else:
-            _print(seen)
-        if not watch:
-            return 0 if seen.syphon or seen.lease or seen.depth else _UNREACHABLE
-        time.sleep(interval)
+    if watch:
+        return show_again(lambda: _look(choice, state, records), interval=interval, as_json=as_json)
+    seen = _look(choice, state, records)
+    show_once(seen, as_json=as_json)
+    return 0 if seen.is_anything else UNREACHABLE
 
 
 def _look(choice: PairChoice, state: Path | None, records: RecordPlace | None) -> _Seen:
@@ -142,7 +153,8 @@ def _ask(state: Path | None) -> dict[str, Any] | None:
         told = ask_leash(ControlFile(state).read())
     except UnreachableError:
         return None
-    return {**told, **told.pop("counts"), "age": 0.0}
+    counts = told.pop("counts")
+    return {**told, **counts, "age": 0.0}
 
 
 def _read(places: list[RecordPlace]) -> dict[str, Any] | None:
@@ -163,7 +175,7 @@ def _read(places: list[RecordPlace]) -> dict[str, Any] | None:
 async def _look_at_secondary(backlog: Backlog) -> tuple[LeaseView | None, BacklogDepth | None]:
     from pairbus.backlog.depth import read_depth
     from pairbus.backlog.discovery import administration
-    from pairbus.lease import read_lease
+    from pairbus.lease.view import read_lease
     from pairbus.pairing.names import backlog_queue_names
     from pairbus.pump.amqp_transport import AmqpTransport
 
@@ -179,39 +191,22 @@ async def _look_at_secondary(backlog: Backlog) -> tuple[LeaseView | None, Backlo
         await transport.close()
 
 
-def _print(seen: _Seen) -> None:
-    click.echo(f"lease    {_describe_lease(seen.lease)}")
-    is_free = seen.lease is not None and seen.lease.is_held is False
-    click.echo(f"syphon   {_describe_syphon(seen.syphon, is_free=is_free)}")
-    depth = seen.depth
+def _describe_depth(depth: BacklogDepth | None) -> str:
     if depth is None:
-        click.echo("backlog  not looked at: name the pair for that")
-    elif depth.trouble is not None:
-        click.echo(f"backlog  cannot be looked at: {depth.reason}")
-    else:
-        click.echo(f"backlog  {depth.active:,} messages, {depth.dead_letters:,} dead letters")
-    syphon = seen.syphon or {}
-    if syphon.get("trouble"):
-        click.echo(syphon["trouble"])
-    now = time.time()
-    rows = [
-        (
-            path,
-            f"{one['waiting']:,}",
-            "" if one["oldest"] is None else f"{max(0.0, now - one['oldest']):,.0f} s",
-            one["why"] or "",
-        )
-        for path, one in sorted(syphon.get("paths", {}).items())
-    ]
-    if rows:
-        print_table(("PATH", "WAITING", "OLDEST", "WHY"), rows)
+        return "not looked at: name the pair for that"
+    if depth.trouble is not None:
+        return f"cannot be looked at: {depth.reason}"
+    return (
+        f"{counted(depth.active, 'message', 'messages')}, "
+        f"{counted(depth.dead_letters, 'dead letter', 'dead letters')}"
+    )
 
 
 def _describe_lease(lease: LeaseView | None) -> str:
     if lease is None:
         return "not looked at: name the pair for that"
     if lease.is_held is None:
-        return f"cannot be looked at: {lease.trouble}"
+        return f"cannot be looked at: {in_words(lease.trouble or '')}"
     if not lease.is_held:
         return "held by nobody"
     return f"held by {lease.holder or 'a syphon that left no word of itself'}"
@@ -219,26 +214,27 @@ def _describe_lease(lease: LeaseView | None) -> str:
 
 def _describe_syphon(told: Mapping[str, Any] | None, *, is_free: bool) -> str:
     """`is_free`: nobody holds the lease, so that what a file tells is the last word of one that died."""
+    from pairbus.spark.leash.leash import ORDER_STATES
+
     if told is None:
         return "none runs with this state or these records"
     if is_free and told["age"] > 0:
-        moved = f"had moved {told['moved']:,} when last heard of {told['age']:,.0f} s ago"
+        moved = f"had moved {told['moved']:,} when last heard of {time_span(told['age'])} ago"
         return f"none runs; one {moved}, and seems to have been killed"
     handled = told["moved"] + told["dead_lettered"]
     total = told.get("total")
     of = "" if total is None else f" of {max(total, handled):,}"
     left = told.get("seconds_left")
-    words = {"run": "running", "pause": "paused", "stop": "stopping"}
     parts = [
-        f"{words[told['order']]}, moved {told['moved']:,}{of}",
+        f"{ORDER_STATES[told['order']]}, moved {told['moved']:,}{of}",
         f"{told.get('rate', 0.0):,.0f}/s",
-        *([] if left is None else [f"{left:,.0f} s left"]),
+        *([] if left is None else [f"{time_span(left)} left"]),
         f"{told['dead_lettered']:,} dead-lettered",
         f"{told['waiting']:,} waiting",
-        f"{told['pumps'] - told['resting']} pumps at work",
-        f"{told['lost_locks']:,} locks lost",
-        f"{told['retries']:,} retries",
+        f"{counted(told['pumps'] - told['resting'], 'pump', 'pumps')} at work",
+        counted(told["lost_locks"], "lock lost", "locks lost"),
+        counted(told["retries"], "retry", "retries"),
     ]
     if told["age"] > _STALE:
-        parts.append(f"last heard of {told['age']:,.0f} s ago: it may have been killed")
+        parts.append(f"last heard of {time_span(told['age'])} ago: it may have been killed")
     return ", ".join(parts)

@@ -12,17 +12,16 @@ import click
 
 from .backlogs import choose_backlog
 from .examples import examples
-from .numbers import AT_LEAST_ONE
+from .exit_codes import FOUND, INCOMPLETE
 from .pairs import PairChoice, pair_options
-from .places import PLACE
 from .progress import working
+from .shared_options import count_option, extra_option, master_option, records_option, state_option
 from .tables import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.spark import Verdict
     from pairbus.stores.places import RecordPlace
 
-_DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _TOLD = (
     "redirected",
     "delivered",
@@ -33,8 +32,6 @@ _TOLD = (
     "recovered",
     "unexpected",
 )
-_FOUND = 1
-_INCOMPLETE = 4
 # Of the messages that are lost a page shows the first ones; `verify` itself names them all.
 _MOST_KEPT = 100
 
@@ -48,17 +45,11 @@ _MOST_KEPT = 100
     )
 )
 @pair_options
-@click.option("--count", type=AT_LEAST_ONE, help="How many backlog queues, above backlog_queue_count.")
-@click.option("--include-extra", is_flag=True, help="Look at backlog queues beyond the count too.")
-@click.option(
-    "--records",
-    multiple=True,
-    type=PLACE,
-    help="Where redirect records and receipts lie: a directory or an object store. Repeatable. "
-    "[default: records of the pair, or STATE/records]",
-)
-@click.option("--state", type=_DIRECTORY, help="The state directory. [default: that of the pair]")
-@click.option("--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]")
+@count_option
+@extra_option("Look at")
+@records_option("redirect records and receipts lie", multiple=True)
+@state_option
+@master_option
 @click.option(
     "--strict",
     is_flag=True,
@@ -122,17 +113,17 @@ def _leave(described: dict[str, Any], state: Path) -> None:
 def _exit_code(verdict: Verdict, *, strict: bool) -> int:
     """A loss counts most; it is one whether or not the records are whole."""
     if verdict.lost:
-        return _FOUND
+        return FOUND
     if not verdict.is_complete:
-        return _INCOMPLETE
-    return 0 if verdict.is_spotless or not strict else _FOUND
+        return INCOMPLETE
+    return 0 if verdict.is_spotless or not strict else FOUND
 
 
 def _print(verdict: Verdict) -> None:
     for note in verdict.notes:
         click.echo(note)
     rows = [(name.replace("_", "-"), f"{getattr(verdict, name):,}") for name in _TOLD]
-    print_table(("MESSAGES", ""), [*rows, ("duplicated", _duplicated(verdict))])
+    print_table(("MESSAGES", ""), [*rows, ("duplicated", _duplicated(verdict))], numbers=(1,))
     if verdict.gaps:
         click.echo("\nincomplete: what is not on record cannot be missed")
         for gap in verdict.gaps:
@@ -143,6 +134,8 @@ def _print(verdict: Verdict) -> None:
             ("LOST", "PATH", "BACKLOG QUEUE"),
             [(_times(one.message_id, one.count), one.path, one.queue) for one in verdict.missing],
         )
+    if verdict.is_complete and not verdict.lost:
+        click.echo("\nnothing is lost")
 
 
 def _duplicated(verdict: Verdict) -> str:

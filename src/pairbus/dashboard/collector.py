@@ -14,12 +14,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pairbus.clock import Clock, SystemClock
+from pairbus.plumbing.tasks import cancel_all
 
+from .headline import headline
 from .history import History
 from .namespaces import read_broker
 from .own_drain import OwnDrain
 from .pair_sources import pair_sources
-from .picture import Facts, headline, picture_pair
+from .picture import Facts, picture_pair
 from .source import LookSource, Watch
 from .watched import Watched
 
@@ -32,7 +34,7 @@ _RATE_SPAN = 10.0
 _BROKER = "broker"
 
 
-class Collector:
+class SourceCollector:
     """Use it with `async with collector.running()`."""
 
     def __init__(self, watched: Watched, history: History, *, clock: Clock | None = None) -> None:
@@ -71,9 +73,7 @@ class Collector:
             yield
         finally:
             await asyncio.gather(*(drain.stop() for drain in self.drains.values()))
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_all(*tasks)
 
     async def look(self) -> Facts:
         """Look at everything once, and tell what was seen."""

@@ -13,10 +13,11 @@ from pairbus.backlog.discovery import discover
 from pairbus.backlog.redrive import DeadLetterChoice, redrive
 from pairbus.broker.control import ControlClient
 from pairbus.errors import ConfigurationError, show_value
+from pairbus.pairing.names import check_text
 from pairbus.spark.leash.leash import Order
 from pairbus.spark.leash.tether import ControlFile, ask_leash
 
-from .collector import Collector
+from .collector import SourceCollector
 from .namespaces import fault_arguments
 from .watched import Watched, WatchedPair
 
@@ -30,7 +31,7 @@ def _text(given: Given, name: str) -> str | None:
     value = given.get(name)
     if value is not None and not isinstance(value, str):
         raise ConfigurationError(f"{name!r} is a text, not {show_value(value)}")
-    return value or None
+    return check_text(value) if value else None
 
 
 def _need(given: Given, name: str) -> str:
@@ -43,7 +44,7 @@ def _need(given: Given, name: str) -> str:
 class Controls:
     """Carries out what a page asks for; each method tells what was done, in words."""
 
-    def __init__(self, watched: Watched, collector: Collector) -> None:
+    def __init__(self, watched: Watched, collector: SourceCollector) -> None:
         self._watched = watched
         self._collector = collector
         self._actions: dict[str, Callable[[Given], Awaitable[str]]] = {
@@ -112,7 +113,9 @@ class Controls:
         names = [queue.name for queue in found.queues]
         done = await redrive(pair.backlog.pair, names, choice, options=pair.options)
         count = sum(done.redriven.values())
-        return self._told(f"{count:,} dead letters are back in their backlog queues", "backlog", "waiting")
+        locked = f"; {done.locked:,} stay, since somebody else has them locked" if done.locked else ""
+        back = "1 dead letter is" if count == 1 else f"{count:,} dead letters are"
+        return self._told(f"{back} back in the backlog{locked}", "backlog", "waiting")
 
     # -- embedded namespaces
 

@@ -25,133 +25,85 @@ MetricSample = tuple[tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class PageFamily:
-    """One metric: its kind, what it tells, and its labels."""
+    """One metric: what it tells, and its labels."""
 
-    kind: Literal["gauge", "counter"]
     name: str
     meaning: str
     labels: tuple[str, ...] = ("pair",)
+    kind: Literal["gauge", "counter"] = "gauge"
 
 
 _CLIENT = ("pair", "client")
-_PATH = ("pair", "client", "path")
+_PATH = ("pair", "path")
 FAMILIES = (
     PageFamily(
-        "gauge",
-        "pairbus_client_up",
-        "1 for a client that runs, 0 for one that left its status behind.",
-        _CLIENT,
+        "pairbus_client_up", "1 for a client that runs, 0 for one that left its status behind.", _CLIENT
     ),
-    PageFamily("gauge", "pairbus_client_fault", "1 if the client has faulted, else 0.", _CLIENT),
+    PageFamily("pairbus_client_fault", "1 if the client has faulted, else 0.", _CLIENT),
+    PageFamily("pairbus_client_provisioned", "1 if the backlog queues were looked after, else 0.", _CLIENT),
+    PageFamily("pairbus_client_rotation_usable", "Backlog queues in the rotation.", _CLIENT),
+    PageFamily("pairbus_client_rotation_queues", "Backlog queues that the pair has.", _CLIENT),
+    PageFamily("pairbus_client_warnings", "Warnings in the status.", _CLIENT),
+    PageFamily("pairbus_client_sessions_staying", "Sessions that stay on the backlog.", _CLIENT),
+    PageFamily("pairbus_client_records_lost", "Redirect records that could not be written.", _CLIENT),
+    PageFamily("pairbus_client_records_unshipped", "Segments of records that are to be shipped.", _CLIENT),
+    PageFamily("pairbus_client_records_lag_seconds", "Records older than this are at their place.", _CLIENT),
+    PageFamily("pairbus_client_spool_messages", "Messages in the local spool.", _CLIENT),
+    PageFamily("pairbus_client_spool_bytes", "Bytes in the local spool.", _CLIENT),
+    PageFamily("pairbus_client_spool_limit_bytes", "What the local spool may hold.", _CLIENT),
+    PageFamily("pairbus_client_syphon_running", "1 if the client hosts a syphon that runs.", _CLIENT),
     PageFamily(
-        "gauge", "pairbus_client_provisioned", "1 if the backlog queues were looked after, else 0.", _CLIENT
-    ),
-    PageFamily("gauge", "pairbus_client_rotation_usable", "Backlog queues in the rotation.", _CLIENT),
-    PageFamily("gauge", "pairbus_client_rotation_queues", "Backlog queues that the pair has.", _CLIENT),
-    PageFamily("gauge", "pairbus_client_warnings", "Warnings in the status.", _CLIENT),
-    PageFamily("gauge", "pairbus_client_sessions_staying", "Sessions that stay on the backlog.", _CLIENT),
-    PageFamily(
-        "gauge", "pairbus_client_records_lost", "Redirect records that could not be written.", _CLIENT
-    ),
-    PageFamily(
-        "gauge", "pairbus_client_records_unshipped", "Segments of records that are to be shipped.", _CLIENT
-    ),
-    PageFamily(
-        "gauge", "pairbus_client_records_lag_seconds", "Records older than this are at their place.", _CLIENT
-    ),
-    PageFamily("gauge", "pairbus_client_spool_messages", "Messages in the local spool.", _CLIENT),
-    PageFamily("gauge", "pairbus_client_spool_bytes", "Bytes in the local spool.", _CLIENT),
-    PageFamily("gauge", "pairbus_client_spool_limit_bytes", "What the local spool may hold.", _CLIENT),
-    PageFamily(
-        "gauge", "pairbus_client_syphon_running", "1 if the client hosts a syphon that runs.", _CLIENT
-    ),
-    PageFamily(
-        "gauge",
         "pairbus_entity_worst_state",
         "1 for the worst state that a running client sees, else 0.",
         ("pair", "path", "state"),
     ),
+    PageFamily("pairbus_entity_since_seconds", "When the entity came into its state, in Unix time.", _PATH),
     PageFamily(
-        "gauge",
-        "pairbus_entity_since_seconds",
-        "When the entity came into its state, in Unix time.",
-        ("pair", "path"),
-    ),
-    PageFamily(
-        "gauge",
         "pairbus_entity_messages",
         "Messages sent by running clients, by way and outcome.",
         ("pair", "path", "route", "outcome"),
     ),
-    PageFamily("gauge", "pairbus_entity_pings", "Pings of running clients.", ("pair", "path")),
+    PageFamily("pairbus_entity_pings", "Pings of running clients.", _PATH),
+    PageFamily("pairbus_entity_late", "Sends that arrived after a failover had given them up.", _PATH),
     PageFamily(
-        "gauge",
-        "pairbus_entity_late",
-        "Sends that arrived after a failover had given them up.",
-        ("pair", "path"),
-    ),
-    PageFamily(
-        "gauge",
         "pairbus_entity_without_headroom",
         "Messages that a backlog queue would not take as they were.",
-        ("pair", "path"),
+        _PATH,
     ),
-    PageFamily("gauge", "pairbus_backlog_messages", "Messages in a backlog queue.", ("pair", "queue")),
+    PageFamily("pairbus_backlog_messages", "Messages in a backlog queue.", ("pair", "queue")),
+    PageFamily("pairbus_backlog_dead_letters", "Dead letters of a backlog queue.", ("pair", "queue")),
+    PageFamily("pairbus_backlog_bytes", "Bytes in a backlog queue.", ("pair", "queue")),
+    PageFamily("pairbus_backlog_missing_queues", "Backlog queues that are not there."),
+    PageFamily("pairbus_backlog_path_messages", "Messages in the backlog, by destination.", _PATH),
+    PageFamily("pairbus_backlog_path_oldest_seconds", "How old the oldest of them is.", _PATH),
+    PageFamily("pairbus_dead_letters", "Dead letters of the backlog queues, by reason.", ("pair", "reason")),
+    PageFamily("pairbus_drain_running", "1 while a drain runs, else 0."),
+    PageFamily("pairbus_drain_paused", "1 while a drain is paused, else 0."),
+    PageFamily("pairbus_drain_moved_total", "Messages that the drain has moved.", kind="counter"),
+    PageFamily("pairbus_drain_waiting", "Messages that the drain put aside because their path is down."),
+    PageFamily("pairbus_spool_refused", "Messages that the spool keeps because no side takes them."),
+    PageFamily("pairbus_spool_damaged", "Parts of the spool that cannot be read."),
     PageFamily(
-        "gauge", "pairbus_backlog_dead_letters", "Dead letters of a backlog queue.", ("pair", "queue")
+        "pairbus_cost", "Money so far, by stage, over the newest records.", ("pair", "stage", "currency")
     ),
-    PageFamily("gauge", "pairbus_backlog_bytes", "Bytes in a backlog queue.", ("pair", "queue")),
-    PageFamily("gauge", "pairbus_backlog_missing_queues", "Backlog queues that are not there."),
+    PageFamily("pairbus_cost_total", "Money so far, with the base charge.", ("pair", "currency")),
     PageFamily(
-        "gauge", "pairbus_backlog_path_messages", "Messages in the backlog, by destination.", ("pair", "path")
+        "pairbus_cost_per_hour", "What the last hour costs, with the base charge.", ("pair", "currency")
     ),
+    PageFamily("pairbus_cost_in_a_day", "Money by this time tomorrow, at that rate.", ("pair", "currency")),
+    PageFamily("pairbus_budget", "The budget of a month, if there is one.", ()),
+    PageFamily("pairbus_verdict_clean", "1 if the last verdict was clean, else 0."),
+    PageFamily("pairbus_verdict_lost", "Messages that the last verdict found lost."),
+    PageFamily("pairbus_verdict_time_seconds", "When the last verdict was given, in Unix time."),
+    PageFamily("pairbus_namespace_faults", "Faults that are set on an embedded namespace.", ("namespace",)),
     PageFamily(
-        "gauge", "pairbus_backlog_path_oldest_seconds", "How old the oldest of them is.", ("pair", "path")
-    ),
-    PageFamily(
-        "gauge", "pairbus_dead_letters", "Dead letters of the backlog queues, by reason.", ("pair", "reason")
-    ),
-    PageFamily("gauge", "pairbus_drain_running", "1 while a drain runs, else 0."),
-    PageFamily("gauge", "pairbus_drain_paused", "1 while a drain is paused, else 0."),
-    PageFamily("counter", "pairbus_drain_moved_total", "Messages that the drain has moved."),
-    PageFamily(
-        "gauge", "pairbus_drain_waiting", "Messages that the drain put aside because their path is down."
-    ),
-    PageFamily("gauge", "pairbus_spool_refused", "Messages that the spool keeps because no side takes them."),
-    PageFamily("gauge", "pairbus_spool_damaged", "Parts of the spool that cannot be read."),
-    PageFamily(
-        "gauge",
-        "pairbus_cost",
-        "Money so far, by stage, over the newest records.",
-        ("pair", "stage", "currency"),
-    ),
-    PageFamily("gauge", "pairbus_cost_total", "Money so far, with the base charge.", ("pair", "currency")),
-    PageFamily(
-        "gauge",
-        "pairbus_cost_per_hour",
-        "What the last hour costs, with the base charge.",
-        ("pair", "currency"),
-    ),
-    PageFamily(
-        "gauge", "pairbus_cost_in_a_day", "Money by this time tomorrow, at that rate.", ("pair", "currency")
-    ),
-    PageFamily("gauge", "pairbus_budget", "The budget of a month, if there is one.", ()),
-    PageFamily("gauge", "pairbus_verdict_clean", "1 if the last verdict was clean, else 0."),
-    PageFamily("gauge", "pairbus_verdict_lost", "Messages that the last verdict found lost."),
-    PageFamily("gauge", "pairbus_verdict_time_seconds", "When the last verdict was given, in Unix time."),
-    PageFamily(
-        "gauge", "pairbus_namespace_faults", "Faults that are set on an embedded namespace.", ("namespace",)
-    ),
-    PageFamily(
-        "counter",
         "pairbus_namespace_operations_total",
         "Operations of an embedded namespace.",
         ("namespace", "kind"),
+        kind="counter",
     ),
-    PageFamily("gauge", "pairbus_source_up", "1 if the dashboard can see this, else 0.", ("pair", "source")),
-    PageFamily(
-        "gauge", "pairbus_source_time_seconds", "When this was last seen, in Unix time.", ("pair", "source")
-    ),
+    PageFamily("pairbus_source_up", "1 if the dashboard can see this, else 0.", ("pair", "source")),
+    PageFamily("pairbus_source_time_seconds", "When this was last seen, in Unix time.", ("pair", "source")),
 )
 
 

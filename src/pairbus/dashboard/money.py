@@ -13,13 +13,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from pairbus.cost import PriceSheet, make_bill
-from pairbus.cost.bill import Bill, hour_of
+from pairbus.cost.bill import Bill, hour_of, make_bill
 from pairbus.cost.outages import merge_outages
 from pairbus.cost.report import Share, money, report_of
-from pairbus.ledger import SegmentRead, closed_segments, read_open_segments, read_segment
+from pairbus.cost.sheet import PriceSheet
 from pairbus.ledger.operations import KIND, Ledger, ledger_of, sight_outages
-from pairbus.ledger.segment import parse_lines
+from pairbus.ledger.segment import SegmentRead, closed_segments, parse_lines, read_open_segments, read_segment
 from pairbus.ledger.store_files import read_side_by_side
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import RecordStore, open_store

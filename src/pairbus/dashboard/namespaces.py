@@ -20,7 +20,8 @@ from pairbus.errors import ConfigurationError, show_value
 from pairbus.fault_kinds import KINDS
 from pairbus.pairing.errors import MalformedEnvelope
 from pairbus.plumbing.json_text import parse_json
-from pairbus.pump import PumpOptions, Side
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import BacklogSource, Peeked
 from pairbus.pump.unwrapping import read_postmark
@@ -148,7 +149,7 @@ def _describe(one: Peeked) -> dict[str, Any]:
 
 def _body_text(sections: MessageSections) -> str:
     if sections.body_kind == "data":
-        data = b"".join(sections.data_sections())
+        data = sections.data()
         try:
             text = data.decode()
         except UnicodeDecodeError:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from pairbus.errors import ConfigurationError
+from pairbus.spark.leash.leash import ORDER_STATES
 from pairbus.spark.summary import SyphonSummary
 from pairbus.spark.syphon import Syphon, SyphonProgress
 
@@ -22,7 +23,6 @@ from .watched import WatchedPair
 log = logging.getLogger(__name__)
 # What a clean end may take: pumps wait for answers that are on the way.
 _END_LIMIT = 60.0
-_STATES = {"run": "running", "pause": "paused", "stop": "stopping"}
 
 
 class OwnDrain:
@@ -106,7 +106,7 @@ class OwnDrain:
             return "idle"
         if self._task.done():
             return "ended" if self._error is None else "failed"
-        return "starting" if self._progress is None else _STATES[self._progress.order]
+        return "starting" if self._progress is None else ORDER_STATES[self._progress.order]
 
     def _trouble(self) -> str | None:
         if self._summary is None:

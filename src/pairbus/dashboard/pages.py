@@ -28,10 +28,11 @@ from starlette.staticfiles import StaticFiles
 from pairbus.errors import ConfigurationError, PairbusError
 from pairbus.plumbing.json_text import parse_json
 
-from .collector import Collector
+from .collector import SourceCollector
 from .controls import Controls
 from .metrics import CONTENT_TYPE, write_metrics
 from .namespaces import peek
+from .runbook import read_runbook
 from .source import describe
 from .watched import Watched
 
@@ -46,7 +47,7 @@ _MOST_BODY = 64 * 1024
 class Pages:
     """Answers requests. `closing` ends what would otherwise be told for ever."""
 
-    def __init__(self, watched: Watched, collector: Collector, *, version: str, control: bool) -> None:
+    def __init__(self, watched: Watched, collector: SourceCollector, *, version: str, control: bool) -> None:
         self._watched = watched
         self._collector = collector
         self._controls = Controls(watched, collector) if control else None
@@ -104,7 +105,7 @@ class Pages:
             async with self._collector.listening() as news:
                 closing = asyncio.ensure_future(self.closing.wait())
                 try:
-                    yield _event("hello", self._hello)
+                    yield _event("hello", {**self._hello, "runbook": read_runbook()})
                     async for event in self._follow(news, closing):
                         yield event
                 finally:

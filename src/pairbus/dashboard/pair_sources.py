@@ -12,12 +12,12 @@ from pairbus.backlog.discovery import Backlog, administration
 from pairbus.backlog.survey import MessageSighting, survey_queues
 from pairbus.client.state.directory import records_dir, status_dir, verdict_file
 from pairbus.client.state.spool_aside import list_damaged, list_refused
-from pairbus.client.state.status_file import read_status_files, unreadable_status_files
+from pairbus.client.state.status_file import describe_unreadable, read_status_files, unreadable_status_files
 from pairbus.clock import Clock
 from pairbus.errors import UnreachableError
 from pairbus.pairing.names import backlog_queue_names
 from pairbus.plumbing.json_text import parse_json
-from pairbus.pump import PumpOptions
+from pairbus.pump.options import PumpOptions
 from pairbus.spark.leash.tether import ControlFile, ask_leash
 from pairbus.stores.places import StoreUri
 
@@ -74,8 +74,7 @@ def check_status_files(pair: WatchedPair) -> None:
             f"no client has written to {pair.state_dir}: is it the `state_dir` of the application?"
         )
     if broken := unreadable_status_files(directory):
-        names = ", ".join(path.name for path in broken[:3]) + (", …" if len(broken) > 3 else "")
-        raise UnreachableError(f"{len(broken)} status files cannot be read: {names}")
+        raise UnreachableError(describe_unreadable(broken))
 
 
 def read_drain(state_dir: Path) -> dict[str, Any] | None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 from pairbus.pairing.names import path_key
+from pairbus.spark.leash.leash import ORDER_STATES
 
 from .source import LastWord
 
 _WORST = ("faulted", "failed_over", "suspect", "healthy")
-# A source is called blind when it failed and its last word is older than this.
-_STALE = 30.0
-# In seconds, as in the alerts: how long a backlog may lie there undrained, and how old it may become.
-_UNDRAINED, _OLD = 600.0, 1800.0
+# What is told of an entity as the client sees it that sees the worst.
+_SEEN = ("state", "since", "reason", "last_failure", "fails_over_at", "next_ping_at")
 Facts = dict[str, Any]
 
 
@@ -76,16 +74,8 @@ def _entities(running: Iterable[Facts]) -> list[Facts]:
     for status in running:
         for entity in status["entities"]:
             health = entity["health"]
-            row = found.get(path_key(health["path"]))
-            if row is None:
-                row = found[path_key(health["path"])] = {
-                    "path": health["path"],
-                    "clients": 0,
-                    "late": 0,
-                    "without_headroom": 0,
-                    "pings": 0,
-                    "sent": {},
-                }
+            counts = dict.fromkeys(("clients", "late", "without_headroom", "pings"), 0)
+            row = found.setdefault(path_key(health["path"]), {"path": health["path"], "sent": {}, **counts})
             row["clients"] += 1
             row["late"] += entity.get("arrived_late", 0)
             row["without_headroom"] += entity.get("without_headroom", 0)
@@ -95,19 +85,7 @@ def _entities(running: Iterable[Facts]) -> list[Facts]:
                 for outcome, count in outcomes.items():
                     sums[outcome] = sums.get(outcome, 0) + count
             if "state" not in row or _rank(health["state"]) < _rank(row["state"]):
-                row.update(
-                    {
-                        name: health[name]
-                        for name in (
-                            "state",
-                            "since",
-                            "reason",
-                            "last_failure",
-                            "fails_over_at",
-                            "next_ping_at",
-                        )
-                    }
-                )
+                row.update({name: health[name] for name in _SEEN})
     return sorted(found.values(), key=lambda row: (_rank(row["state"]), row["path"]))
 
 
@@ -116,14 +94,13 @@ def _rank(state: str) -> int:
 
 
 def _drain(syphon: Facts | None, running: Sequence[Facts], own: Facts) -> Facts:
-    """Whoever drains: a syphon that is running, the dashboard itself, or clients that host one."""
+    """What drains: a running syphon, the dashboard itself, or clients that host one."""
     is_ours = own["state"] not in ("idle", "ended", "failed")
     if syphon is not None and not is_ours:
         counts = syphon["counts"]
-        words = {"run": "running", "pause": "paused", "stop": "stopping"}
         return {
             "by": "syphon",
-            "state": words[syphon["order"]],
+            "state": ORDER_STATES[syphon["order"]],
             "pumps": syphon["pumps"],
             "trouble": syphon["trouble"],
             "path": None,
@@ -141,10 +118,8 @@ def _drain(syphon: Facts | None, running: Sequence[Facts], own: Facts) -> Facts:
             "path": None,
             **{name: sum(one[name] for one in hosted) for name in ("moved", "dead_lettered", "waiting")},
         }
-    return {"by": None, "state": "idle", "pumps": 0, "moved": 0, "dead_lettered": 0, "waiting": 0} | {
-        "trouble": None,
-        "path": None,
-    }
+    none = {"trouble": None, "path": None, "moved": 0, "dead_lettered": 0, "waiting": 0}
+    return {"by": None, "state": "idle", "pumps": 0, **none}
 
 
 def _spool(running: Iterable[Facts], aside: Facts | None) -> Facts:
@@ -156,103 +131,3 @@ def _spool(running: Iterable[Facts], aside: Facts | None) -> Facts:
         **found,
         "trouble": next((one["last_failure"] for one in spools if one["last_failure"]), None),
     }
-
-
-def headline(pairs: Sequence[Facts], *, budget: Decimal | None, now: float) -> Facts:
-    """The one thing to know at three in the morning, and what follows it: the worst first."""
-    said: list[Facts] = []
-    for pair in pairs:
-        said += _troubles(pair, budget=budget, now=now)
-    said.sort(key=lambda one: ("bad", "warn").index(one["level"]))
-    level = said[0]["level"] if said else "good"
-    return {"level": level, "said": said}
-
-
-def _stranded(pair: Facts, now: float) -> Iterable[tuple[str, str]]:
-    """Messages that wait longer than they should, as the alerts of the same names have it. While an entity is
-    failed over a backlog is as it should be, and whoever drains it may be about to come.
-    """
-    active = pair["backlog"]["active"] if pair["backlog"] else 0
-    waits = {one["path"]: now - one["oldest"] for one in pair["waiting"]["paths"]}
-    longest = max(waits, key=waits.__getitem__, default=None)
-    oldest = waits[longest] if longest is not None else 0.0
-    is_outage = any(entity["state"] == "failed_over" for entity in pair["entities"])
-    if active and not pair["drain"]["pumps"] and (oldest > _UNDRAINED or not is_outage):
-        waiting = "1 message waits" if active == 1 else f"{active:,} messages wait"
-        yield f"{waiting} in the backlog, and nobody drains it", "NobodyDrains"
-    if oldest > _OLD:
-        yield f"messages for {longest} wait for {oldest / 60:,.0f} minutes", "BacklogOld"
-
-
-def _troubles(pair: Facts, *, budget: Decimal | None, now: float) -> Iterable[Facts]:
-    name = pair["name"]
-
-    def say(level: str, text: str, alert: str, why: str | None = None) -> Facts:
-        return {"level": level, "pair": name, "text": text, "alert": alert, "why": why}
-
-    for client in pair["clients"]:
-        if client["is_gone"]:
-            continue
-        if client["fault"]:
-            yield say("bad", f"the client {client['id']} has a fault", "PairFaulted", client["fault"])
-        if client["queues"] and not client["usable"]:
-            yield say("bad", f"no backlog queue is left in the rotation of {client['id']}", "NoRotationLeft")
-        if client["records_lost"]:
-            text = f"{client['id']} could not write {client['records_lost']:,} redirect records"
-            yield say("bad", text, "RecordsNotWritten")
-        if client["shipping"] and client["shipping"]["last_error"]:
-            text = f"{client['id']} cannot ship its records"
-            yield say("warn", text, "RecordsNotShipped", client["shipping"]["last_error"])
-    for entity in pair["entities"]:
-        why = entity["last_failure"] or entity["reason"]
-        if entity["state"] == "faulted":
-            yield say("bad", f"{entity['path']} is faulted", "EntityFaulted", why)
-        elif entity["state"] == "failed_over":
-            yield say("warn", f"{entity['path']} is failed over", "EntityFailedOver", why)
-    backlog = pair["backlog"]
-    yield from (say("warn", text, alert) for text, alert in _stranded(pair, now))
-    if backlog and backlog["dead_letters"]:
-        yield say("warn", f"{backlog['dead_letters']:,} dead letters in the backlog", "DeadLetters")
-    if backlog and backlog["missing"]:
-        yield say(
-            "warn",
-            f"{len(backlog['missing'])} backlog queues are missing",
-            "BacklogQueuesMissing",
-        )
-    spool = pair["spool"]
-    if spool["limit"] and spool["bytes"] > 0.5 * spool["limit"]:
-        yield say("bad", f"the spool is {spool['bytes'] / spool['limit']:.0%} full", "SpoolFilling")
-    if spool["refused"] or spool["damaged"]:
-        text = f"the spool keeps {spool['refused']:,} refused messages and {spool['damaged']:,} damaged parts"
-        yield say("warn", text, "SpoolKeepsRefused")
-    if pair["drain"]["waiting"]:
-        yield say(
-            "warn", f"{pair['drain']['waiting']:,} messages wait because their path is down", "PathsWaiting"
-        )
-    verdict = pair["verdict"]
-    if verdict and not verdict["is_clean"]:
-        lost = f"{verdict['lost']:,} lost" if verdict["lost"] else "the records are incomplete"
-        yield say("bad", f"the last verdict is not clean: {lost}", "VerdictNotClean")
-    money = pair["money"]
-    if budget is not None and money and Decimal(money["total"]) > budget:
-        yield say(
-            "warn",
-            f"{money['total']} {money['currency']} are spent, above the budget of {budget}",
-            "BudgetSpent",
-        )
-    elif budget is not None and money and money["is_outage"] and Decimal(money["in_a_day"]) > budget:
-        hours = (budget - Decimal(money["total"])) / Decimal(money["per_hour"])
-        yield say(
-            "warn",
-            f"the outage passes the budget of {budget} in {hours:.1f} h: {money['total']} "
-            f"{money['currency']} are spent, {money['per_hour']} an hour, {money['in_a_day']} in a day",
-            "BudgetForecast",
-        )
-    blind = sorted(
-        source
-        for source, reading in pair["sources"].items()
-        if reading["error"] and (reading["at"] is None or now - reading["at"] > _STALE)
-    )
-    if blind:
-        why = pair["sources"][blind[0]]["error"]
-        yield say("warn", f"cannot be seen now: {', '.join(blind)}", "SourceBlind", why)

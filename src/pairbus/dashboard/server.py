@@ -17,7 +17,7 @@ from pairbus.clock import SystemClock
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.hosts import is_loopback
 
-from .collector import Collector
+from .collector import SourceCollector
 from .doorkeeper import Doorkeeper
 from .history import History
 from .pages import Pages
@@ -69,7 +69,7 @@ async def serving(watched: Watched, how: Serving) -> AsyncIterator[str]:
     listening = _listen(how.host, how.port)
     clock = SystemClock()
     history = await asyncio.to_thread(lambda: History(how.history, now=clock.now()))
-    collector = Collector(watched, history, clock=clock)
+    collector = SourceCollector(watched, history, clock=clock)
     pages = Pages(watched, collector, version=how.version, control=how.control)
     app = Doorkeeper(pages.application(), token=how.token, names=[how.host, *how.names])
     server = _Server(

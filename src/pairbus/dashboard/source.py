@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pairbus.clock import Clock
+from pairbus.plumbing.tasks import wait_at_most
 
 log = logging.getLogger(__name__)
 ReadSource = Callable[[], Awaitable[Any]]
@@ -73,9 +73,7 @@ class Watch:
         while True:
             self._poked.clear()
             await self.look()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.source.every):
-                    await self._poked.wait()
+            await wait_at_most(self._poked, self.source.every)
 
     async def look(self) -> None:
         """Look once. Rule 1."""

@@ -8,8 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from pairbus.backlog.discovery import Backlog
-from pairbus.cost import PriceSheet, default_sheet
-from pairbus.pump import PumpOptions
+from pairbus.cost.sheet import PriceSheet, default_sheet
+from pairbus.pump.options import PumpOptions
 from pairbus.stores.places import RecordPlace
 
 

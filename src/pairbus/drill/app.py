@@ -30,6 +30,7 @@ from pairbus.client.state.status_file import read_status_files
 from pairbus.errors import ConfigurationError
 from pairbus.options import EntityState, StateChange
 from pairbus.pairing.names import path_key
+from pairbus.plumbing.tasks import cancel_all
 
 from .engines import PRIMARY_ENV, SECONDARY_ENV
 from .messages import Resting, SendOutcome, SentMessage
@@ -88,6 +89,12 @@ class _Client:
     spooled: int = 0
 
 
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """To the application and all its children: its session is its own."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
 class App:
     """Runs the command, and listens to what it says."""
 
@@ -118,6 +125,8 @@ class App:
         self._clients: dict[int, _Client] = {}
         self._told: deque[str] = deque(maxlen=_KEPT_LINES)
         self._was_asked = False
+        self._was_killed = False
+        self._is_over = False
         #: Whether it keeps its state where the drill can see it.
         self.tells_states = False
 
@@ -199,30 +208,22 @@ class App:
 
     async def _end(self) -> None:
         process = self._process
-        if process is None:
+        if process is None or self._is_over:
             return
-        if process.returncode is None:
-            await self._stop(process)
-        if self._tasks:
-            listeners, watcher = self._tasks[:2], self._tasks[2]
-            self._tasks = []
-            await asyncio.wait(listeners, timeout=_END_GRACE)
-            for task in (*listeners, watcher):
-                task.cancel()
-            await asyncio.gather(*listeners, watcher, return_exceptions=True)
-
-    async def _stop(self, process: asyncio.subprocess.Process) -> None:
-        """Ask it to end; one that does not is killed."""
-        if not self._was_asked:
-            self._was_asked = True
-            process.terminate()
-        try:
-            async with asyncio.timeout(_END_GRACE):
-                await process.wait()
-        except TimeoutError:
+        listeners = self._tasks[:2]
+        self._was_asked = self._was_asked or process.returncode is None
+        _signal_group(process, signal.SIGTERM)
+        # A child of it that still runs keeps its outputs open.
+        ending = {asyncio.ensure_future(process.wait()), *listeners}
+        _, late = await asyncio.wait(ending, timeout=_END_GRACE)
+        if late:
+            self._was_killed = True
             self._recorder.tell(f"the application did not end within {_END_GRACE:g} s and was killed")
-            process.kill()
-            await process.wait()
+        # Also a child that has closed its outputs.
+        _signal_group(process, signal.SIGKILL)
+        await asyncio.wait(ending, timeout=_END_GRACE)
+        await cancel_all(*ending, *self._tasks)
+        self._is_over = True
 
     # -- listening
 
@@ -339,10 +340,16 @@ class App:
     def checks(self) -> list[Check]:
         """Whether it ended as it should."""
         code = None if self._process is None else self._process.returncode
-        is_clean = code == 0 or (self._was_asked and code in (-signal.SIGTERM, 128 + signal.SIGTERM))
+        ended_as_asked = self._was_asked and code in (-signal.SIGTERM, 128 + signal.SIGTERM)
+        is_clean = not self._was_killed and (code == 0 or ended_as_asked)
+        how = (
+            f"it did not end within {_END_GRACE:g} s of SIGTERM and was killed; " if self._was_killed else ""
+        )
         last = f"; it said: {self._told[-1]}" if self._told and not is_clean else ""
         return [
-            Check(name="the application ended cleanly", passed=is_clean, detail=f"exit code {code}{last}")
+            Check(
+                name="the application ended cleanly", passed=is_clean, detail=f"{how}exit code {code}{last}"
+            )
         ]
 
     def notes(self) -> list[str]:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from pairbus.cost import BillTerms, PriceSheet, Report, make_bill
+from pairbus.cost.bill import BillTerms, make_bill
 from pairbus.cost.outages import merge_outages
-from pairbus.cost.report import money, report_of
-from pairbus.ledger import adopt_segments, closed_segments, read_operations
-from pairbus.ledger.operations import KIND, sight_outages
+from pairbus.cost.report import Report, money, report_of
+from pairbus.cost.sheet import PriceSheet
+from pairbus.ledger.operations import KIND, read_operations, sight_outages
+from pairbus.ledger.segment import adopt_segments, closed_segments
 
 from .result import Cost, CostLine
 from .scenario import EntityPlan

@@ -10,14 +10,13 @@ from pairbus.options import EntityState
 from pairbus.pairing.names import path_key
 
 from .audit import Audit
-from .engines import DrainRun
 from .messages import Resting
 from .recorder import Recorder
-from .result import Check, FaultSpan, StateSpan
+from .result import Check, DrainRun, FaultSpan, StateSpan
 from .scenario import PRIMARY, EntityPlan, Scenario
 
 if TYPE_CHECKING:
-    from pairbus.spark import Verdict as RecordsVerdict
+    from pairbus.spark import Verdict
 
 # So many ids are named in a line.
 _NAMED = 5
@@ -36,7 +35,7 @@ class Evidence:
     backlog: Sequence[Resting]
     spooled: Sequence[Resting]
     redirected: frozenset[tuple[str, str]]
-    records: RecordsVerdict | None
+    records: Verdict | None
     knows_states: bool = True
     knows_order: bool = True
 

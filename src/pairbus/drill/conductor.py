@@ -21,20 +21,21 @@ from functools import partial
 from pathlib import Path
 
 from pairbus.broker.faults.plan import CLEAR, FaultStep
-from pairbus.clock import Clock, SystemClock
-from pairbus.cost import PriceSheet
+from pairbus.clock import SystemClock
+from pairbus.cost.sheet import PriceSheet
+from pairbus.plumbing.tasks import cancel_all
 
 from .applications import Applications
 from .audit import audit
 from .bill import sum_up_cost, terms_of
 from .checks import Evidence
-from .engines import DrainRun, Engine
+from .engines import Engine
 from .messages import Resting
 from .picture import Display, DrillPicture
 from .receiver import Receiver
 from .recorder import Recorder
 from .remains import peek_backlog, peek_primary, read_redirects, read_spool
-from .result import Cost, DrillResult, FaultSpan
+from .result import Cost, DrainRun, DrillResult, FaultSpan
 from .scenario import EntityPlan, Scenario
 from .stage import DrillStage, count_messages, describe_fault
 from .writeup import write_up
@@ -76,7 +77,6 @@ class Conductor:
         sheet: PriceSheet,
         display: Display,
         version: str,
-        clock: Clock | None = None,
     ) -> None:
         self._scenario = scenario
         self._stage = stage
@@ -85,7 +85,7 @@ class Conductor:
         self._sheet = sheet
         self._display = display
         self._version = version
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._recorder = Recorder(scenario.entities, self._clock)
         self._recorder.on_event = display.event
         self._applications = make_applications(self._recorder)
@@ -116,9 +116,7 @@ class Conductor:
             # The SDK may swallow a cancellation; one that is stopped ends all the same.
             for receiver in receivers:
                 receiver.stop()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_all(*tasks)
             await self._applications.close()
             await self._engine.close()
         self._display.end(result)

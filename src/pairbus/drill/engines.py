@@ -8,53 +8,34 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pairbus.client.state.directory import records_dir
-from pairbus.cost import BillTerms, PriceSheet, Report
+from pairbus.cost.bill import BillTerms
+from pairbus.cost.report import Report
+from pairbus.cost.sheet import PriceSheet
 from pairbus.errors import ConfigurationError, UnreachableError
-from pairbus.ledger import OperationLog
+from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import ReceiptLog
-from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
+from pairbus.pump.pump import Pump
+from pairbus.pump.summary import PumpSummary
 from pairbus.spark.java import check_java
 
 from .bill import bill_in_memory
+from .result import DrainRun
 from .stage import PRIMARY_NAME
 
 if TYPE_CHECKING:
-    from pairbus.spark import SyphonSummary, Verdict
+    from pairbus.spark import Verdict
 
 #: The variables in which the workers of Spark, and an application that is drilled, find the two namespaces.
 PRIMARY_ENV = "PAIRBUS_DRILL_PRIMARY"
 SECONDARY_ENV = "PAIRBUS_DRILL_SECONDARY"
 _PROGRESS = 0.25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainRun:
-    """One run over the backlog, until it was empty or held only what had to wait."""
-
-    moved: int
-    dead_lettered: int
-    waiting: int
-    bytes: int
-    seconds: float
-    slowest_path: str | None
-
-    @classmethod
-    def of(cls, summary: PumpSummary | SyphonSummary) -> DrainRun:
-        """What a pump, or the syphon, says of its run."""
-        return cls(
-            moved=summary.moved,
-            dead_lettered=summary.dead_lettered,
-            waiting=summary.waiting,
-            bytes=summary.bytes,
-            seconds=summary.seconds,
-            slowest_path=summary.slowest_path,
-        )
 
 
 class Engine(Protocol):
@@ -64,32 +45,25 @@ class Engine(Protocol):
 
     def start(self) -> None:
         """Get ready, in the background."""
-        ...
 
     async def wait_ready(self) -> None:
         """Wait until it is; what kept it from being so is raised."""
-        ...
 
     @property
     def moved(self) -> int:
         """Messages moved by the run that is under way."""
-        ...
 
     async def drain(self) -> DrainRun:
         """Move what lies in the backlog."""
-        ...
 
     async def verify(self) -> Verdict | None:
         """The verdict of the records, if this engine gives one."""
-        ...
 
     async def bill(self, sheet: PriceSheet, terms: BillTerms, *, now: float) -> Report:
         """What was done, priced."""
-        ...
 
     async def close(self) -> None:
         """End, whatever is under way."""
-        ...
 
 
 def export_namespaces(primary: str, secondary: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .result import DrillResult
@@ -43,51 +43,23 @@ class DrillPicture:
     message: str
 
 
-class Display(Protocol):
-    """Shows a drill while it runs. Its methods are called one after the other, never side by side."""
+class Display:
+    """Shows a drill while it runs; this one shows nothing. Its methods are called one after the other."""
 
     def begin(self, scenario_title: str, story: str) -> None:
         """The drill begins."""
-        ...
 
     def phase(self, name: str, at: float) -> None:
         """A new stretch of it begins."""
-        ...
 
     def event(self, text: str, at: float) -> None:
         """A fault, a change of state, a milestone."""
-        ...
 
     def update(self, picture: DrillPicture) -> None:
         """How it looks now; about four times a second."""
-        ...
 
     def end(self, result: DrillResult) -> None:
         """The drill is over, and judged."""
-        ...
 
     def close(self) -> None:
         """Give the terminal back; also after a drill that was broken off."""
-        ...
-
-
-class NoDisplay:
-    """Shows nothing."""
-
-    def begin(self, scenario_title: str, story: str) -> None:
-        """Nothing is shown."""
-
-    def phase(self, name: str, at: float) -> None:
-        """Nothing is shown."""
-
-    def event(self, text: str, at: float) -> None:
-        """Nothing is shown."""
-
-    def update(self, picture: DrillPicture) -> None:
-        """Nothing is shown."""
-
-    def end(self, result: DrillResult) -> None:
-        """Nothing is shown."""
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from pairbus.cost import PriceSheet, default_sheet
+from pairbus.cost.sheet import PriceSheet, default_sheet
 from pairbus.errors import ConfigurationError
 from pairbus.plumbing.files import make_directory
 
@@ -15,7 +15,7 @@ from .app import App, check_command
 from .applications import Applications
 from .conductor import Conductor
 from .engines import Engine, PumpEngine, check_spark, export_namespaces
-from .picture import Display, NoDisplay
+from .picture import Display
 from .producer import Producers
 from .recorder import Recorder
 from .result import DrillResult
@@ -71,7 +71,7 @@ async def play(
             make_applications=make_applications,
             state=directory,
             sheet=sheet or default_sheet(),
-            display=display or NoDisplay(),
+            display=display or Display(),
             version=version,
         )
         return await conductor.run()

@@ -1,8 +1,8 @@
 """A producer: an application of the drill, which sends to every entity of the scenario through one paired
 client, at a given rate, with ids and bodies that the seed fixes.
 
-What it sends is laid down before: the n-th message of an entity is due at a certain time. Who is held up
-sends the rest sooner, so that a drill always sends the same messages.
+The plan is fixed in advance: the n-th message of an entity is due at a certain time. A producer that was held
+up catches up, so that a drill always sends the same messages.
 """
 
 from __future__ import annotations

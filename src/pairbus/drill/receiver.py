@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
+from pairbus.plumbing.tasks import wait_at_most
 from pairbus.sdk.tls import with_shared_context
 
 from .messages import Arrival, checksum
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 # How long one receive waits for a message, and how long it may take to say that there is none.
 _WAIT = 0.5
 _LIMIT = 4.0
-# Whoever takes the session that comes next waits so long for one, and leaves it after so long to others.
+# A receiver that takes any session waits so long for one, and leaves it to others after so long.
 _SESSION_PATIENCE = 1.0
 _SESSION_HOLD = 2.0
 _AT_ONCE = 50
@@ -81,9 +81,7 @@ class Receiver:
                 log.debug("a receiver of %s lost its line: %s", self._node, error)
             finally:
                 await _close(client)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_PAUSE):
-                    await self._stopped.wait()
+            await wait_at_most(self._stopped, _PAUSE)
 
     async def _serve(self, client: ServiceBusClient) -> None:
         while not self._stopped.is_set():

@@ -17,7 +17,7 @@ from pairbus.client.state.directory import records_dir, spool_dir
 from pairbus.client.state.records import KIND as REDIRECTS
 from pairbus.client.state.records import UNKNOWN
 from pairbus.client.state.spool_survey import list_waiting
-from pairbus.ledger import adopt_segments, closed_segments, read_segment
+from pairbus.ledger.segment import adopt_segments, closed_segments, read_segment
 from pairbus.pairing.envelope import ALIAS_PATH
 from pairbus.pairing.names import path_key
 from pairbus.words import DEAD_LETTER_QUEUE

@@ -9,7 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from pairbus.pump.summary import PumpSummary
+    from pairbus.spark import SyphonSummary
 
 #: The form of the JSON; it changes when a reader of the old form would go wrong.
 FORM = 1
@@ -89,8 +93,8 @@ class EntityResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
-    """What the syphon did."""
+class DrainRun:
+    """One run over the backlog, until it was empty or held only what had to wait."""
 
     moved: int
     dead_lettered: int
@@ -98,6 +102,24 @@ class Drain:
     bytes: int
     seconds: float
     slowest_path: str | None
+
+    @staticmethod
+    def of(summary: PumpSummary | SyphonSummary) -> DrainRun:
+        """What a pump, or the syphon, says of its run."""
+        return DrainRun(
+            moved=summary.moved,
+            dead_lettered=summary.dead_lettered,
+            waiting=summary.waiting,
+            bytes=summary.bytes,
+            seconds=summary.seconds,
+            slowest_path=summary.slowest_path,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain(DrainRun):
+    """All runs of the syphon together."""
+
     engine: str
 
 

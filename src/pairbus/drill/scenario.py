@@ -50,6 +50,8 @@ from pairbus.plumbing.toml_tables import TomlTable, name_nearest, parse_toml, re
 
 PRIMARY = "primary"
 SECONDARY = "secondary"
+# Paired clients of one drill, all of them in this process.
+_MOST_CLIENTS = 50
 #: The scenario that is played when none is named.
 DEFAULT = "namespace-down"
 
@@ -160,25 +162,30 @@ def shipped_text(name: str) -> str:
     return (files("pairbus.drill") / "scenarios" / f"{name}.toml").read_text(encoding="utf-8")
 
 
-def find_scenario(name: str, *, seed: int | None = None) -> Scenario:
+def find_scenario(name: str, *, seed: int | None = None, clients: int | None = None) -> Scenario:
     """A shipped scenario by its name, or one of a file, which ends in `.toml`."""
     if name.endswith(".toml"):
-        return load_scenario(Path(name), seed=seed)
-    return parse_scenario(shipped_text(name), name=name, where=name, seed=seed)
+        return load_scenario(Path(name), seed=seed, clients=clients)
+    return parse_scenario(shipped_text(name), name=name, where=name, seed=seed, clients=clients)
 
 
-def load_scenario(file: Path, *, seed: int | None = None) -> Scenario:
+def load_scenario(file: Path, *, seed: int | None = None, clients: int | None = None) -> Scenario:
     """A scenario of the user's own."""
-    return parse_scenario(read_text(file), name=file.stem, where=str(file), seed=seed)
+    return parse_scenario(read_text(file), name=file.stem, where=str(file), seed=seed, clients=clients)
 
 
-def parse_scenario(text: str, *, name: str, where: str, seed: int | None = None) -> Scenario:
-    """Read a scenario; `seed` takes the place of its own."""
+def parse_scenario(
+    text: str, *, name: str, where: str, seed: int | None = None, clients: int | None = None
+) -> Scenario:
+    """Read a scenario; `seed` and `clients` take the place of its own."""
     top = parse_toml(text, where=where)
     top.need("title")
     title = top.text("title", "")
     own_seed = top.whole("seed", 0, low=0, high=2**63 - 1)
     chosen = own_seed if seed is None else seed
+    own_clients = top.whole("clients", 1, low=1, high=_MOST_CLIENTS)
+    if clients is not None and clients > _MOST_CLIENTS:
+        raise ConfigurationError(f"a drill has at most {_MOST_CLIENTS} clients, and {clients} are asked for")
     send_for = top.number("send_for", 20.0, low=0.1, high=_LONGEST)
     given, options = _options(top)
     entities = tuple(_entity(table) for table in top.rows("entity"))
@@ -189,7 +196,7 @@ def parse_scenario(text: str, *, name: str, where: str, seed: int | None = None)
         story=" ".join(top.text("story", title).split()),
         seed=chosen,
         send_for=send_for,
-        clients=top.whole("clients", 1, low=1, high=50),
+        clients=own_clients if clients is None else clients,
         given_options=given,
         options=options,
         entities=entities,
@@ -209,8 +216,7 @@ def _options(top: TomlTable) -> tuple[dict[str, Any], SendAvailabilityOptions]:
     table = top.table("options")
     given = table.checked(_OPTIONS, find_mistake)
     try:
-        # A drill times each client's own way back; a scenario may ask for a fleet.
-        return given, SendAvailabilityOptions(**{"share_pings": False, **given})
+        return given, SendAvailabilityOptions(**given)
     except ConfigurationError as error:
         table.note(str(error))
         return given, SendAvailabilityOptions()

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pairbus.client.state.directory import records_dir
-from pairbus.cost import BillTerms, PriceSheet, Report
-from pairbus.pump import PumpPair
+from pairbus.cost.bill import BillTerms
+from pairbus.cost.report import Report
+from pairbus.cost.sheet import PriceSheet
+from pairbus.pump.pair import PumpPair
 from pairbus.spark import Backlog, Syphon, SyphonSummary, Verdict, open_session, verify
 from pairbus.spark.bill import bill_ledger
 
-from .engines import PRIMARY_ENV, SECONDARY_ENV, DrainRun, pump_options
+from .engines import PRIMARY_ENV, SECONDARY_ENV, pump_options
+from .result import DrainRun
 
 T = TypeVar("T")
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from .audit import Audit
 from .checks import Evidence, make_checks
-from .engines import DrainRun
 from .recorder import Recorder
-from .result import Check, Cost, Drain, DrillResult, EntityResult
+from .result import Check, Cost, Drain, DrainRun, DrillResult, EntityResult
 
 
 def write_up(

@@ -6,6 +6,8 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from pairbus.broker import (
     SubscriptionSettings,
     TopicSettings,
 )
+from pairbus.broker.admin.duration import parse_duration
 from pairbus.clock import ManualClock
 
 from .clock import SteeredClock
@@ -26,6 +29,12 @@ from .timers import ManualTimers
 _DEFAULT_NAMESPACES = ("contoso", "contoso-dr")
 #: What a marker may say besides the keywords of `Broker`.
 _ENTITIES = ("namespaces", "queues", "topics")
+_DURATIONS = (
+    "auto_delete_on_idle",
+    "default_message_time_to_live",
+    "duplicate_detection_history_time_window",
+    "lock_duration",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -129,7 +138,7 @@ def _started(node: Any, options: Mapping[str, Any], *, clock: SteeredClock | Non
     queues, topics = wanted.pop("queues", {}), wanted.pop("topics", {})
     if clock is not None:
         wanted["clock"] = clock
-    ports = namespaces if isinstance(namespaces, Mapping) else dict.fromkeys(namespaces, 0)
+    ports = namespaces if isinstance(namespaces, Mapping) else dict.fromkeys(_named(namespaces), 0)
     try:
         broker = Broker(ports, **wanted)
     except TypeError as error:
@@ -145,7 +154,7 @@ def _started(node: Any, options: Mapping[str, Any], *, clock: SteeredClock | Non
 
 
 def _joined(wide: Mapping[str, Any], close: Mapping[str, Any]) -> dict[str, Any]:
-    """Queues and topics that a module and a test name come together."""
+    """The queues and topics that a module and a test ask for."""
     return {
         name: {**_named(wide[name]), **_named(close[name])}
         for name in ("queues", "topics")
@@ -155,6 +164,8 @@ def _joined(wide: Mapping[str, Any], close: Mapping[str, Any]) -> dict[str, Any]
 
 def _named(given: Any) -> dict[str, Any]:
     """Names with their settings; of a list, all with the defaults."""
+    if isinstance(given, str):
+        raise pytest.UsageError(f"the marker pairbus takes a list of names: [{given!r}]")
     return dict(given) if isinstance(given, Mapping) else dict.fromkeys(given)
 
 
@@ -169,4 +180,22 @@ def _populate(namespace: NamespaceHandle, queues: Mapping[str, Any], topics: Map
 
 
 def _settings(kind: Any, given: Any) -> Any:
-    return kind(**given) if isinstance(given, Mapping) else given or kind()
+    if not isinstance(given, Mapping):
+        return given or kind()
+    try:
+        return kind(**{name: _seconds(name, value) for name, value in given.items()})
+    except TypeError as error:
+        known = ", ".join(field.name for field in fields(kind))
+        raise pytest.UsageError(f"the marker pairbus: {error}; the settings are {known}") from None
+
+
+def _seconds(name: str, value: Any) -> Any:
+    """A duration in any form that the official administration client takes; another value as it is."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if name not in _DURATIONS or not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise pytest.UsageError(f"the marker pairbus: {name}: {error}") from None

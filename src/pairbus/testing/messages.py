@@ -123,7 +123,7 @@ def _bytes(body: str | bytes) -> bytes:
 
 def _seen(message: StoredMessage) -> SeenMessage:
     sections = scan(bytes(render_peeked(message)))
-    body = b"".join(sections.data_sections()) if sections.body_kind == "data" else sections.body_bytes
+    body = sections.data() if sections.body_kind == "data" else sections.body_bytes
     return SeenMessage(
         sequence_number=message.sequence_number,
         state=message.state.name.lower(),

@@ -35,7 +35,7 @@ class ManualTimer:
 
 
 class ManualTimers:
-    """Time that stands still until it is told to pass. Give it to a client as `timers=`."""
+    """Time that passes only when it is told to. Give it to a client as `timers=`."""
 
     def __init__(self, start: float = 1000.0) -> None:
         self._now = start

@@ -6,17 +6,19 @@ const STATES = ["healthy", "suspect", "failed_over", "faulted"];
 const WORDS = { healthy: "healthy", suspect: "suspect", failed_over: "failed over", faulted: "faulted" };
 export const stateWords = state => WORDS[state] ?? state;
 
+// Lanes that a chart has room for.
+const LANES = 40;
 const place = (at, from, to) => 100 * Math.min(1, Math.max(0, (at - from) / Math.max(to - from, 1)));
 const percent = value => `${value.toFixed(2)}%`;
 
-// From when a chart is drawn: since the first thing that is known, at least ten minutes and at most six hours ago.
+// From when a chart is drawn: since the first thing that is known, at least two minutes and at most six hours ago.
 export function begin(history, now) {
   const known = [...history.changes.map(one => one.at), ...history.samples.map(one => one.at)].filter(at => at > now - 21600);
-  return Math.min(now - 600, known.length ? Math.min(...known) : now);
+  return Math.min(now - 120, known.length ? Math.min(...known) : now);
 }
 
 export function axis(from, to) {
-  const steps = [60, 120, 300, 600, 1800, 3600];
+  const steps = [30, 60, 120, 300, 600, 1800, 3600];
   const step = steps.find(one => (to - from) / one <= 6) ?? 7200;
   const ticks = [];
   for (let at = Math.ceil(from / step) * step; at < to; at += step) ticks.push(at);
@@ -24,14 +26,17 @@ export function axis(from, to) {
     const x = place(at, from, to);
     return [h("line", { class: "grid", x1: percent(x), x2: percent(x), y2: 4 }),
       h("text", { class: x < 4 ? null : x > 96 ? "end" : "middle", x: percent(x), y: 17 },
-        new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }))];
+        new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...(step < 60 && { second: "2-digit" }), hourCycle: "h23" }))];
   }));
 }
 
 // One lane an entity: the spans of its states.
 export function timeline(pair, history, now) {
   const from = begin(history, now);
-  const paths = [...new Set([...pair.entities.map(one => one.path), ...history.changes.map(one => one.path)])].sort();
+  // Those that changed and those that are down come before those that were well all the time.
+  const busy = new Set([...pair.entities.filter(one => one.state !== "healthy").map(one => one.path), ...history.changes.map(one => one.path)]);
+  const all = [...new Set([...busy, ...pair.entities.map(one => one.path)])], paths = all.slice(0, LANES).sort();
+  if (!all.length) return null;
   const lanes = paths.map(path => {
     const changes = history.changes.filter(one => one.path === path);
     const spans = changes.map((one, index) => ({ ...one, ends: changes[index + 1]?.at ?? now }));
@@ -53,13 +58,15 @@ export function timeline(pair, history, now) {
   });
   return h("div", { class: "chart" },
     h("ul", { class: "legend" }, STATES.map(state => h("li", { class: `chip ${state}` }, WORDS[state]))),
-    lanes, h("div", { class: "lane" }, h("span", {}), axis(from, now)));
+    lanes, h("div", { class: "lane" }, h("span", {}), axis(from, now)),
+    all.length > paths.length && h("p", { class: "dim small" }, `${number(all.length - paths.length)} more are not drawn.`));
 }
 
-// How deep the backlog was, and its dead letters.
-export function depth(history, now) {
+// How deep the backlog was, and its dead letters; `backlog` is what is known of it now.
+export function depth(history, now, backlog) {
   const from = begin(history, now);
   const samples = history.samples.filter(one => one.active !== null && one.active !== undefined && one.at >= from);
+  if (backlog) samples.push({ at: now, active: backlog.active, dead: backlog.dead_letters });
   if (samples.length < 2) return h("p", { class: "none" }, "The chart begins with the second look.");
   const height = 130, head = 16;
   const most = round(Math.max(...samples.map(one => Math.max(one.active, one.dead ?? 0)), 2));

@@ -1,16 +1,18 @@
 // The page: what the server tells is drawn again whenever it changes, and patched into what is there.
 
 import { depth, bar, stateWords, timeline } from "./charts.js";
-import { bytes, clock, duration, h, moment, number, patch, table } from "./dom.js";
+import { bytes, clock, count, duration, h, moment, number, patch, table } from "./dom.js";
 import { Line, Refused } from "./line.js";
 
-const VIEWS = { overview: ["Overview", overview], backlog: ["Backlog", backlog], money: ["Money", money], namespaces: ["Namespaces", namespaces] };
+const VIEWS = { overview: ["Overview", overview], backlog: ["Backlog", backlog], money: ["Money", money], namespaces: ["Namespaces", namespaces], runbook: ["Runbook", runbookPage] };
 const ACTIVE = ["starting", "running", "paused", "stopping"];
 const KEY = "pairbus-token";
 const main = document.getElementById("main");
 const lineState = document.getElementById("line");
 const look = document.getElementById("look");
-let state = null, history = { pairs: {} }, skew = 0, control = false, line = null;
+// Rows that a table shows; of more, those that are looked for.
+const MOST = 100;
+let state = null, history = { pairs: {} }, skew = 0, control = false, line = null, runbook = {}, wanted = "";
 
 // The server's clock, by which all moments are told.
 const now = () => Date.now() / 1000 + skew;
@@ -23,42 +25,58 @@ const action = (words, what, { slim = true, primary = false, disabled = false } 
 
 function overview() {
   const pairs = state.pairs;
-  const down = sum(pairs, pair => pair.entities.filter(one => one.state !== "healthy").length);
+  const inState = (...states) => sum(pairs, pair => pair.entities.filter(one => states.includes(one.state)).length);
+  const down = inState("failed_over", "faulted"), suspect = inState("suspect");
   const entities = sum(pairs, pair => pair.entities.length);
   const waiting = sum(pairs, pair => pair.backlog?.active), dead = sum(pairs, pair => pair.backlog?.dead_letters);
   const oldest = Math.max(0, ...pairs.flatMap(pair => pair.waiting.paths.map(one => now() - one.oldest)));
-  const rate = sum(pairs, pair => pair.drain.rate);
+  const is_seen = pairs.some(pair => pair.backlog);
+  const rate = sum(pairs, pair => pair.drain.rate), refused = sum(pairs, pair => pair.spool.refused);
   const left = pairs.map(pair => pair.drain.seconds_left).filter(one => one !== null);
   const draining = pairs.filter(pair => pair.drain.state === "running").length;
   return [
     verdict(),
     h("dl", { class: "figures" },
-      figure("Entities down", `${down} of ${entities}`, down ? "sends go to the backlog" : "all take messages"),
-      figure("Waiting in the backlog", number(waiting), oldest ? `the oldest for ${duration(oldest)}` : "nothing waits"),
+      figure("Entities down", `${number(down)} of ${number(entities)}`, suspect ? `${count(suspect, "more is", "more are")} suspect` : down ? "listed below" : entities ? "all take messages" : "none is sent to"),
+      figure("Waiting in the backlog", is_seen ? number(waiting) : "not known", oldest ? `the oldest for ${duration(oldest)}` : !is_seen ? "the secondary is not seen" : waiting ? "since when is not known yet" : "nothing waits"),
       figure("Drain", rate ? `${number(Math.round(rate))} /s` : draining ? "running" : "none", left.length ? `${duration(Math.max(...left))} left` : draining ? "nothing moves now" : "no syphon is running"),
       figure("Dead letters", number(dead), dead ? "redrive them once the cause is mended" : "none"),
-      figure("Spool", number(sum(pairs, pair => pair.spool.messages)), `${number(sum(pairs, pair => pair.spool.refused))} refused are kept`),
+      figure("Spool", number(sum(pairs, pair => pair.spool.messages)), refused ? `${count(refused, "refused one is", "refused ones are")} kept` : "nothing is refused"),
       figure("Money so far", spent(pairs), state.budget ? `budget ${state.budget} a month` : "operations, transfer and base charge")),
     pairs.map(pair => [
       title(pair),
       h("section", {}, h("h2", {}, "Entities"), entityTable(pair)),
       h("div", { class: "columns" },
         h("section", {}, h("h2", {}, "Failovers"), timeline(pair, past(pair), now()), changes(pair)),
-        h("section", {}, h("h2", {}, "Backlog over time"), depth(past(pair), now()))),
+        h("section", {}, h("h2", {}, "Backlog over time"), depth(past(pair), now(), pair.backlog))),
       h("section", {}, h("h2", {}, "Clients"), clientTable(pair)),
     ]),
   ];
 }
 
 function verdict() {
-  const { level, said } = state.headline;
-  const [first, ...others] = said;
-  const more = others.length ? `, and ${others.length === 1 ? "one thing" : `${others.length} things`} more` : "";
+  const { level, said, safety } = state.headline;
+  const [first] = said;
+  const is_running = state.pairs.some(pair => pair.clients.some(one => !one.is_gone));
   return h("div", { class: `headline ${level}`, role: "region", "aria-label": "What to know first" },
-    h("h1", {}, first ? `${name(first)}${first.text}${more}` : "All is well: every send goes to its primary"),
+    h("h1", {}, first ? [name(first), first.text, since(first)].join("") : is_running ? "All is well: every send goes to its primary" : "All is quiet: no client is running"),
+    h("p", { class: "safety" }, safety),
     said.length > 0 && h("ul", {}, said.map(one => h("li", { class: one.level }, h("span", {}, one.level === "bad" ? "act now" : "look"),
-      h("span", { class: "text" }, name(one), one === first && one.why ? one.why : [one.text, one.why && `: ${one.why}`]),
-      h("span", { class: "dim small" }, "runbook: ", one.alert)))));
+      h("div", { class: "text" }, one !== first && h("p", {}, name(one), one.text, since(one)), one.why && h("p", { class: "dim" }, one.why),
+        runbook[one.alert] && h("p", {}, h("b", {}, "Do: "), prose(runbook[one.alert].do))),
+      h("a", { class: "small", href: `#/runbook/${one.alert}` }, "Runbook: ", one.alert)))));
+}
+
+const since = one => one.since ? ` since ${clock(one.since, now())} (${duration(now() - one.since)})` : "";
+
+// The runbook's own marks: code, and words that are stressed.
+const prose = text => text.split(/(`[^`]+`|\*{1,2}[^*]+\*{1,2})/).map(part => part.startsWith("`") ? h("code", {}, part.slice(1, -1))
+  : part.startsWith("*") ? h("em", {}, part.replaceAll("*", "")) : part);
+
+function runbookPage() {
+  return [h("h1", {}, "Runbook"), h("p", {}, "No message is lost whose send returned: it is in the primary, in a backlog queue, or in the spool of the machine that sent it. Take your time, and delete nothing."),
+    Object.entries(runbook).map(([alert, rows]) => h("section", { id: `alert-${alert}`, tabindex: -1 }, h("h2", {}, alert),
+      h("dl", { class: "steps" }, Object.entries(rows).map(([row, text]) => [h("dt", {}, row), h("dd", {}, prose(text))]))))];
 }
 
 const name = one => state.pairs.length > 1 ? `${one.pair}: ` : "";
@@ -72,13 +90,22 @@ function spent(pairs) {
 }
 
 function entityTable(pair) {
-  return table(`Entities of ${pair.name} and what was sent`, ["Entity", "<State", "Since", "<Why", "Primary", "Backlog", "Spool", "Failed", "Clients"],
-    pair.entities.map(one => [one.path, h("span", { class: `chip ${one.state}` }, stateWords(one.state)),
+  return few(pair.entities, one => one.path, some => table(`Entities of ${pair.name} and what was sent`, ["Entity", "<State", "Since", "<Why", "To primary", "To backlog", "To spool", "Failed", "Clients"],
+    some.map(one => [one.path, h("span", { class: `chip ${one.state}` }, stateWords(one.state)),
       one.since ? h("time", { datetime: new Date(one.since * 1000).toISOString(), title: moment(one.since) }, duration(now() - one.since)) : "",
-      one.state === "healthy" ? "" : one.last_failure ?? one.reason,
+      one.state === "healthy" ? "" : h("span", { class: "brief", title: one.last_failure ?? one.reason }, one.last_failure ?? one.reason),
       number(one.sent.primary?.ok), number(one.sent.backlog?.ok), number(one.sent.spool?.ok),
       number(sum(Object.values(one.sent), each => (each.failed ?? 0) + (each.unknown ?? 0))), number(one.clients)]),
-    { empty: "No client of this pair is running, or none has sent yet." });
+    { empty: wanted ? "None is called so." : "No client of this pair is running, or none has sent yet." }));
+}
+
+// Of thousands of entities the first are shown, which are the worst, and those that are looked for.
+function few(all, pathOf, draw) {
+  if (all.length <= MOST) return draw(all);
+  const found = all.filter(one => pathOf(one).toLowerCase().includes(wanted.toLowerCase()));
+  const words = found.length > MOST ? `the first ${MOST} of ${number(found.length)} are shown` : `${number(found.length)} of ${number(all.length)}`;
+  return [h("p", { class: "controls" }, h("label", {}, "Find an entity", h("input", { type: "search", "data-find": true, value: wanted })), h("span", { class: "dim small", role: "status" }, words)),
+    draw(found.slice(0, MOST))];
 }
 
 function changes(pair) {
@@ -104,7 +131,7 @@ function backlog() {
     title(pair),
     h("div", { class: "columns" },
       h("section", {}, h("h2", {}, "Drain"), drain(pair)),
-      h("section", {}, h("h2", {}, "Depth"), depth(past(pair), now()))),
+      h("section", {}, h("h2", {}, "Depth"), depth(past(pair), now(), pair.backlog))),
     h("section", {}, h("h2", {}, "By destination"), destinations(pair)),
     h("section", {}, h("h2", {}, "By queue"), queues(pair)),
     h("section", {}, h("h2", {}, "Dead letters"), deadLetters(pair)),
@@ -117,10 +144,10 @@ function drain(pair) {
   const is_ours = drain.by === "syphon" || drain.by === "dashboard", is_active = ACTIVE.includes(drain.state), is_held = ["running", "paused"].includes(drain.state);
   const paths = pair.waiting.paths.map(one => one.path);
   return h("div", { class: "card" },
-    h("p", {}, h("span", { class: `chip ${drain.state}` }, drain.state), by ? `, by ${by}` : "",
+    h("p", {}, h("span", { class: `chip ${drain.state}` }, drain.by ? drain.state : "nobody drains now"), by ? `, by ${by}` : "",
       drain.path ? `, only for ${drain.path}` : ""),
     drain.trouble && h("p", { class: "small" }, drain.trouble),
-    h("dl", {}, [["Moved", number(drain.moved)], ["A second", number(Math.round(drain.rate))],
+    drain.by && h("dl", {}, [["Moved", number(drain.moved)], ["A second", number(Math.round(drain.rate))],
       ["Time left", drain.seconds_left === null ? "–" : duration(drain.seconds_left)], ["Put aside", number(drain.waiting)],
       ["Dead-lettered", number(drain.dead_lettered)]].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
     control ? h("form", { class: "controls", "data-form": "drain", "data-pair": pair.name },
@@ -161,7 +188,7 @@ function deadLetters(pair) {
 
 function spool(pair) {
   const { spool } = pair;
-  return [h("p", {}, spool.limit ? `${number(spool.messages)} messages wait on the machines of the clients, ${bytes(spool.bytes)} of ${bytes(spool.limit)}.` : "No running client has a spool."),
+  return [h("p", {}, spool.limit ? `${count(spool.messages, "message waits", "messages wait")} on the machines of the clients, ${bytes(spool.bytes)} of ${bytes(spool.limit)}.` : "No running client has a spool."),
     spool.trouble && h("p", {}, `What keeps it: ${spool.trouble}`),
     spool.damaged > 0 && h("p", {}, `${number(spool.damaged)} parts of files cannot be read and are kept: `, h("code", {}, "pairbus spool")),
     table(`Messages of ${pair.name} that no side takes`, ["Message", "<Entity", "<Reason", "Since"], spool.refused_messages.map(one =>
@@ -185,27 +212,30 @@ function moneyOf(pair) {
   if (!found || found.since === null) return h("section", {}, h("p", { class: "none" }, blind(pair, "money") ?? "Nothing has been recorded yet."));
   const total = Number(found.total), budget = state.budget ? Number(state.budget) : null;
   const most = Math.max(...found.stages.map(one => one.units), 1);
+  const digits = found.stages.some(one => amount(one.cost).length > Number(one.cost).toFixed(2).length) ? 6 : 2;
   return [h("section", {}, h("h2", {}, "So far"),
     h("dl", { class: "figures" }, figure("Total", `${total.toFixed(2)} ${found.currency}`, `since ${moment(found.since)}`),
-      figure("Base charge", `${Number(found.base).toFixed(2)}`, "of the namespaces, for these hours"),
-      figure("Operations and transfer", found.used, `${number(found.units)} billed units`),
-      figure("In outages", found.in_outages, found.outages.length === 1 ? "one outage on record" : `${number(found.outages.length)} outages on record`)),
+      figure("Base charge", amount(found.base), "of the namespaces, for these hours"),
+      figure("Operations and transfer", amount(found.used), `${number(found.units)} billed operations`),
+      figure("In outages", amount(found.in_outages), found.outages.length === 1 ? "one outage on record" : `${number(found.outages.length)} outages on record`)),
     budget !== null && h("div", { class: "budget" }, h("h3", {}, `${(100 * total / budget).toFixed(1)} % of the budget of ${state.budget} ${found.currency}`),
       bar(total / budget, total > budget ? "over" : "")),
     h("p", { class: "dim small" }, `A plain sum over the newest records, at the prices of ${found.prices_as_of}; the full bill, by hour and outage: `, h("code", {}, "pairbus cost report"), ".",
-      found.unknown ? ` ${number(found.unknown)} operations have an unknown outcome and are not priced.` : "")),
-    h("section", {}, h("h2", {}, "By stage"), h("ul", { class: "bars" }, found.stages.map(one => h("li", {},
-      h("span", { class: "name" }, `${one.stage}${one.derived ? " (derived)" : ""}`),
-      h("span", { class: "mark" }, bar(one.units / most, one.stage.includes("backlog") ? "backlog" : ""), h("b", {}, `${number(one.units)} · ${one.cost}`))))))];
+      found.unknown ? ` ${count(found.unknown, "operation has", "operations have")} an unknown outcome and no price.` : "")),
+    h("section", {}, h("h2", {}, "By stage"), table(`Operations of ${pair.name} by stage, and their cost`, ["Stage", "<", "Operations", found.currency], found.stages.map(one => [
+      `${one.stage}${one.derived ? " (derived)" : ""}`, bar(one.units / most, one.stage.includes("backlog") ? "backlog" : ""), number(one.units), Number(one.cost).toFixed(digits)]), { classes: "bars" }))];
 }
+
+// Money: cents, and what is less than a cent with as many digits as it has.
+const amount = value => Number(value) && Math.abs(Number(value)) < 0.01 ? String(Number(Number(value).toFixed(6))) : Number(value).toFixed(2);
 
 function operations(pair) {
   return h("section", {}, h("h2", {}, "Operations and errors"),
-    table(`Messages sent by running clients of ${pair.name}, by way and outcome`, ["Entity", "Primary ok", "failed", "unknown", "Backlog ok", "failed", "Spool ok", "failed", "Pings", "Late", "Too large"],
-      pair.entities.map(one => [one.path, ...["primary", "backlog", "spool"].flatMap(route => {
+    few(pair.entities, one => one.path, some => table(`Messages sent by running clients of ${pair.name}, by way and outcome`, ["Entity", "To primary", "failed", "unknown", "To backlog", "failed", "To spool", "failed", "Pings", "Late", "Too large"],
+      some.map(one => [one.path, ...["primary", "backlog", "spool"].flatMap(route => {
         const of = one.sent[route] ?? {};
         return [number(of.ok), number(of.failed), ...(route === "primary" ? [number(of.unknown)] : [])];
-      }), number(one.pings), number(one.late), number(one.without_headroom)]), { empty: "No client of this pair is running." }));
+      }), number(one.pings), number(one.late), number(one.without_headroom)]), { empty: "No client of this pair is running." })));
 }
 
 function namespaces() {
@@ -214,25 +244,25 @@ function namespaces() {
   return [h("h1", {}, "Embedded namespaces"), broker.error && h("p", { class: "headline warn" }, broker.error),
     broker.namespaces.map(one => h("section", {}, h("h2", {}, one.name), h("div", { class: "card" },
       h("p", {}, one.faults.length ? h("span", { class: "chip bad" }, one.faults.map(fault).join("; ")) : h("span", { class: "chip healthy" }, "no fault"),
-        h("span", { class: "dim" }, ` port ${one.port}, connections: ${number(one.connections)}, operations: ${number(sum(Object.values(one.operations), each => each))}`)),
+        h("span", { class: "dim" }, ` port ${one.port}, ${count(one.connections, "connection", "connections")}, ${count(sum(Object.values(one.operations), each => each), "operation", "operations")}`)),
       one.trouble && h("p", { class: "small" }, one.trouble),
       control && h("form", { class: "controls", "data-form": "fault", "data-namespace": one.name },
         h("label", {}, "Fault", h("select", { name: "kind" }, broker.kinds.map(kind => h("option", { value: kind.kind, title: kind.help }, kind.kind)))),
         h("label", {}, "Entity", h("select", { name: "entity" }, h("option", { value: "" }, "the whole namespace"),
           one.entities.filter(each => each.kind !== "subscription").map(each => h("option", { value: each.path }, each.path)))),
         h("label", {}, "Seconds", h("input", { name: "for", type: "number", min: 1, step: 1, placeholder: "until healed", size: 10 })),
-        h("button", { class: "main", type: "submit" }, "Break it"),
-        action("Heal", { action: "heal", namespace: one.name }, { slim: false, disabled: !one.faults.length }))),
-      table(`Entities of ${one.name}`, ["Entity", "<Kind", "Messages", "Scheduled", "Dead letters", "Bytes", ""], one.entities.map(each => [
+        h("button", { class: one.faults.length ? null : "main", type: "submit" }, "Break it"),
+        action("Heal", { action: "heal", namespace: one.name }, { slim: false, primary: one.faults.length > 0, disabled: !one.faults.length }))),
+      few(one.entities, each => each.path, some => table(`Entities of ${one.name}`, ["Entity", "<Kind", "Messages", "Scheduled", "Dead letters", "Bytes", ""], some.map(each => [
         each.path, each.kind, each.kind === "topic" ? "" : number(each.active), each.scheduled === undefined ? "" : number(each.scheduled), each.kind === "topic" ? "" : number(each.dead_letters),
         each.bytes === undefined ? "" : bytes(each.bytes),
-        each.kind === "topic" ? "" : h("button", { class: "slim", type: "button", "aria-label": `Look into ${each.path}`, "data-look": JSON.stringify({ namespace: one.name, path: each.path }) }, "Look")])),
+        each.kind === "topic" ? "" : h("button", { class: "slim", type: "button", "aria-label": `Look into ${each.path}`, "data-look": JSON.stringify({ namespace: one.name, path: each.path }) }, "Look")]))),
       h("details", { "data-key": `operations ${one.name}` }, h("summary", {}, "Operations by kind"),
         table(`Operations counted by ${one.name}`, ["Kind", "Count"], Object.entries(one.operations).map(([kind, count]) => [kind, number(count)]))))),
   ];
 }
 
-const fault = one => `${one.kind}${one.entity ? ` of ${one.entity}` : ""}${one.until ? `, until ${clock(one.until)}` : ""}`;
+const fault = one => `${one.kind}${one.entity ? ` on ${one.entity}` : ""}${one.until ? `, until ${clock(one.until)}` : ""}`;
 
 async function lookInto({ namespace, path, dead = false }) {
   try {
@@ -289,7 +319,7 @@ document.addEventListener("submit", event => {
 
 function draw() {
   if (!state) return;
-  const name = location.hash.replace("#/", "") || "overview";
+  const [name] = place();
   const [words, view] = VIEWS[name] ?? VIEWS.overview;
   document.querySelectorAll("nav a").forEach(link => {
     if (link.getAttribute("href") === `#/${VIEWS[name] ? name : "overview"}`) link.setAttribute("aria-current", "page");
@@ -302,14 +332,30 @@ function draw() {
   patch(main, h("main", {}, view()));
 }
 
-addEventListener("hashchange", () => { draw(); main.focus(); scrollTo(0, 0); });
+// The view that the address names, and the section of it.
+const place = () => (location.hash.replace("#/", "") || "overview").split("/");
+
+function reveal() {
+  const section = document.getElementById(`alert-${place()[1]}`);
+  (section ?? main).focus();
+  if (section) section.scrollIntoView(); else scrollTo(0, 0);
+}
+
+addEventListener("hashchange", () => { draw(); reveal(); });
+addEventListener("input", event => {
+  if (event.target.dataset.find === undefined) return;
+  wanted = event.target.value;
+  draw();
+});
 setInterval(draw, 1000);
 
 function onEvent(name, data) {
-  if (name === "hello") control = data.control;
+  if (name === "hello") ({ control, runbook } = data);
+  const is_first = !state && name === "state" && place()[1];
   if (name === "state") { state = data; skew = data.at - Date.now() / 1000; }
   if (name === "history") history = data;
   draw();
+  if (is_first) reveal();
 }
 
 function onState(name) {

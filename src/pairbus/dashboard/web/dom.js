@@ -60,15 +60,16 @@ export function table(caption, head, rows, { empty = "none", classes = "cards" }
         }))))));
 }
 
+export const count = (value, one, many) => `${number(value)} ${value === 1 ? one : many}`;
 export const number = value => (value ?? 0).toLocaleString("en");
 
+// Numbers stay with their units, wherever a line breaks.
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";
   const all = Math.max(0, Math.round(seconds));
-  if (all < 60) return `${all} s`;
-  if (all < 3600) return `${Math.floor(all / 60)} min ${all % 60 ? `${all % 60} s` : ""}`.trim();
-  if (all < 86400) return `${Math.floor(all / 3600)} h ${Math.floor(all % 3600 / 60)} min`;
-  return `${Math.floor(all / 86400)} d ${Math.floor(all % 86400 / 3600)} h`;
+  const parts = all < 60 ? [[all, "s"]] : all < 3600 ? [[Math.floor(all / 60), "min"], [all % 60, "s"]]
+    : all < 86400 ? [[Math.floor(all / 3600), "h"], [Math.floor(all % 3600 / 60), "min"]] : [[Math.floor(all / 86400), "d"], [Math.floor(all % 86400 / 3600), "h"]];
+  return parts.filter(([value], index) => value || !index).map(([value, unit]) => `${value}\u00a0${unit}`).join(" ");
 }
 
 export function bytes(value) {
@@ -78,5 +79,7 @@ export function bytes(value) {
   return `${unit ? size.toFixed(1) : size} ${units[unit]}`;
 }
 
-export const clock = at => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+// A time of day; with the day, if that is not the day of `now`.
+export const clock = (at, now = at) => !isToday(at, now) ? moment(at) : new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const isToday = (at, now) => new Date(at * 1000).toDateString() === new Date(now * 1000).toDateString();
 export const moment = at => new Date(at * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });

@@ -30,7 +30,7 @@ def open_display(stream: TextIO, *, is_terminal: bool) -> Display:
     return PlainDisplay(stream)
 
 
-class PlainDisplay:
+class PlainDisplay(Display):
     """A line for everything that happens, and the figures now and then."""
 
     def __init__(self, stream: TextIO) -> None:

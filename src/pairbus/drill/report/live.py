@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pairbus.drill.picture import DrillPicture, EntityPicture
+from pairbus.drill.picture import Display, DrillPicture, EntityPicture
 from pairbus.drill.result import DrillResult
 
 from .summary import judge, sum_up, tell_figures, tell_rest
@@ -49,7 +49,7 @@ def make_console(stream: TextIO) -> Console:
     return Console(file=stream, markup=False, highlight=False, emoji=False)
 
 
-class LiveDisplay:
+class LiveDisplay(Display):
     """Draws in place, and leaves the last picture and the verdict on the terminal."""
 
     def __init__(self, console: Console) -> None:

@@ -1,7 +1,7 @@
 """A drill as one HTML page that needs nothing else: no network, no script, no other file.
 
-It is read from the top by two people. Who decides reads the sentence, the figures and the time line; who
-operates goes on to the ids, the promises and the bill.
+It has two readers. A manager reads the sentence, the figures and the time line; an operator goes on to the
+ids, the promises and the bill.
 """
 
 from __future__ import annotations

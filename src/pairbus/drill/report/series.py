@@ -21,10 +21,10 @@ _LENGTHS = (0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
 Reader = Callable[[Sample], int]
 
 
-def make_slots(seconds: float, most: int = MOST_SLOTS) -> Slots:
+def make_slots(seconds: float) -> Slots:
     """The shortest round slots of which there are not too many."""
-    length = next((length for length in _LENGTHS if seconds / length <= most), 0.0)
-    length = length or _LENGTHS[-1] * math.ceil(seconds / _LENGTHS[-1] / most)
+    length = next((length for length in _LENGTHS if seconds / length <= MOST_SLOTS), 0.0)
+    length = length or _LENGTHS[-1] * math.ceil(seconds / _LENGTHS[-1] / MOST_SLOTS)
     return Slots(length, max(1, math.ceil(seconds / length - 1e-9)))
 
 

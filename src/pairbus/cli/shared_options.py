@@ -1,0 +1,58 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from .numbers import AT_LEAST_ONE, INTERVAL
+from .places import PLACE
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+DIRECTORY = click.Path(file_okay=False, path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+count_option = click.option(
+    "--count", type=AT_LEAST_ONE, help="How many backlog queues, above backlog_queue_count."
+)
+state_option = click.option(
+    "--state", type=DIRECTORY, help="The state directory. [default: that of the pair]"
+)
+job_state_option = click.option(
+    "--state", type=DIRECTORY, help="The state directory. [default: that of the pair, or of all pairs]"
+)
+all_pairs_option = click.option(
+    "--all-pairs", is_flag=True, help="Every pair of the configuration file, in one job."
+)
+master_option = click.option(
+    "--master", metavar="URL", help="Where Spark runs. [default: local[8,4], this machine]"
+)
+
+
+def extra_option(act: str) -> Callable[[_F], _F]:
+    """Whether backlog queues beyond the count take part; `act` is what is done with them."""
+    return click.option("--include-extra", is_flag=True, help=f"{act} backlog queues beyond the count too.")
+
+
+def records_option(what: str, *, multiple: bool = False) -> Callable[[_F], _F]:
+    """Where records are; `what` says which, and what they do there."""
+    return click.option(
+        "--records",
+        multiple=multiple,
+        type=PLACE,
+        help=f"Where {what}: a directory or an object store. {'Repeatable. ' if multiple else ''}"
+        "[default: records of the pair, or STATE/records]",
+    )
+
+
+def watch_options(command: _F) -> _F:
+    """Whether and how often something is shown again."""
+    command = click.option(
+        "--interval", type=INTERVAL, default=2.0, metavar="SECONDS", help="--watch: how often."
+    )(command)
+    return click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")(command)

@@ -1,0 +1,195 @@
+"""What the page begins with: what is wrong, since when, whether anything is lost; the worst first.
+
+What concerns many entities or clients in the same way is one line, so that an outage of a namespace with
+thousands of queues is as short to read as that of one queue. Pure: pictures of pairs in, plain values for
+JSON out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Protocol
+
+from .picture import Facts
+
+# A source is called blind when it failed and its last word is older than this.
+_STALE = 30.0
+# In seconds, as in the alerts: how long a backlog may lie there undrained, and how old it may become.
+_UNDRAINED, _OLD = 600.0, 1800.0
+# Names that a line has room for.
+_MOST_NAMES, _LONGEST_NAME, _LONGEST_NAMES = 3, 40, 80
+# A state of entities, how bad it is, the alert, and what is said of one or of many.
+_DOWN = (
+    (
+        "faulted",
+        "bad",
+        "EntityFaulted",
+        "takes no messages: sends fail",
+        "take no messages: sends fail",
+    ),
+    ("failed_over", "warn", "EntityFailedOver", "is down", "are down"),
+)
+
+
+class _Say(Protocol):
+    def __call__(
+        self, level: str, text: str, alert: str, why: str | None = None, *, since: float | None = None
+    ) -> Facts: ...
+
+
+def headline(pairs: Sequence[Facts], *, budget: Decimal | None, now: float) -> Facts:
+    """The one thing to know at three in the morning, and what follows it: the worst first."""
+    said: list[Facts] = []
+    for pair in pairs:
+        said += _troubles(pair, budget=budget, now=now)
+    said.sort(key=lambda one: ("bad", "warn").index(one["level"]))
+    return {"level": said[0]["level"] if said else "good", "said": said, "safety": _safety(pairs)}
+
+
+def _safety(pairs: Sequence[Facts]) -> str:
+    """Whether anything is lost, in a sentence."""
+    lost = sum(pair["verdict"]["lost"] for pair in pairs if pair["verdict"])
+    if lost:
+        return "Keep all records as they are: they tell which messages are missing."
+    if not any(pair["clients"] or pair["backlog"] or pair["verdict"] for pair in pairs):
+        return "No client and no backlog is seen, so nothing can be said about messages."
+    waiting = sum(pair["backlog"]["active"] for pair in pairs if pair["backlog"])
+    spooled = sum(pair["spool"]["messages"] for pair in pairs)
+    places = [*(["the backlog"] if waiting else []), *(["the spools of clients"] if spooled else [])]
+    kept = "Nothing that was accepted is lost"
+    if waiting + spooled:
+        kept += f": {_count(waiting + spooled, 'message waits', 'messages wait')} in {' and '.join(places)}"
+    kept += "."
+    if any(pair["backlog"] is None and pair["sources"].get("backlog") for pair in pairs):
+        kept += " How many wait in the backlog cannot be seen now."
+    if any(_refuses(pair) for pair in pairs):
+        return f"Sends fail now: applications get an error. {kept}"
+    return kept
+
+
+def _refuses(pair: Facts) -> bool:
+    """Whether some sends raise: for a fault, or since neither side takes them and no spool does."""
+    is_down = any(entity["state"] == "failed_over" for entity in pair["entities"])
+    return any(entity["state"] == "faulted" for entity in pair["entities"]) or any(
+        client["fault"] or (is_down and client["queues"] and not client["usable"] and not client["spool"])
+        for client in pair["clients"]
+        if not client["is_gone"]
+    )
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _names(names: Sequence[str]) -> str:
+    """Names as a sentence has them: all, or the first and how many more. Long ones lose their middle."""
+    shown = [
+        name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
+        for name in names[:_MOST_NAMES]
+    ]
+    if (more := len(names) - len(shown)) > 0:
+        shown.append(f"{more:,} more")
+    return " and ".join([*([", ".join(shown[:-1])] if shown[1:] else []), shown[-1]])
+
+
+def _stranded(pair: Facts, now: float) -> Iterable[tuple[str, str, float | None]]:
+    """Messages that wait longer than they should, as the alerts of the same names have it. While an entity is
+    failed over a backlog is as it should be, and whoever drains it may be about to come.
+    """
+    active = pair["backlog"]["active"] if pair["backlog"] else 0
+    since = {one["path"]: one["oldest"] for one in pair["waiting"]["paths"]}
+    longest = min(since, key=since.__getitem__, default=None)
+    oldest = now - since[longest] if longest is not None else 0.0
+    is_outage = any(entity["state"] == "failed_over" for entity in pair["entities"])
+    if active and not pair["drain"]["pumps"] and (oldest > _UNDRAINED or not is_outage):
+        waiting = _count(active, "message waits", "messages wait")
+        yield f"{waiting} in the backlog, and nobody drains it", "NobodyDrains", None
+    if longest is not None and oldest > _OLD:
+        yield f"Messages for {longest} wait", "BacklogOld", since[longest]
+
+
+def _troubles(pair: Facts, *, budget: Decimal | None, now: float) -> Iterable[Facts]:
+    name = pair["name"]
+
+    def say(
+        level: str, text: str, alert: str, why: str | None = None, *, since: float | None = None
+    ) -> Facts:
+        return {"level": level, "pair": name, "text": text, "alert": alert, "why": why, "since": since}
+
+    if pair["verdict"] and (lost := pair["verdict"]["lost"]):
+        text = _count(lost, "message is lost", "messages are lost")
+        yield say("bad", f"{text}, says the last verdict", "VerdictNotClean")
+    yield from _of_clients([one for one in pair["clients"] if not one["is_gone"]], say)
+    for state, level, alert, one_is, many_are in _DOWN:
+        if down := [one for one in pair["entities"] if one["state"] == state]:
+            names = _names([one["path"] for one in down])
+            text = f"{names} {one_is if len(down) == 1 else many_are}"
+            why = next((one["last_failure"] or one["reason"] for one in down), None)
+            if len(down) > _MOST_NAMES or (len(down) > 1 and len(names) > _LONGEST_NAMES):
+                every = "All " if len(down) == len(pair["entities"]) else ""
+                text, why = f"{every}{len(down):,} entities {many_are}", f"{names}: {why}"
+            since = min((one["since"] for one in down if one["since"]), default=None)
+            yield say(level, text, alert, why, since=since)
+    for text, alert, since in _stranded(pair, now):
+        yield say("warn", text, alert, since=since)
+    yield from _of_messages(pair, say)
+    yield from _of_money(pair["money"], budget, say)
+    blind = sorted(
+        source
+        for source, reading in pair["sources"].items()
+        if reading["error"] and (reading["at"] is None or now - reading["at"] > _STALE)
+    )
+    if blind:
+        why = pair["sources"][blind[0]]["error"]
+        yield say("warn", f"Cannot be seen now: {', '.join(blind)}", "SourceBlind", why)
+
+
+def _of_clients(running: Sequence[Facts], say: _Say) -> Iterable[Facts]:
+    def ids(clients: Sequence[Facts]) -> str:
+        return _names([one["id"] for one in clients])
+
+    if faulted := [one for one in running if one["fault"]]:
+        text = f"Sends of {ids(faulted)} fail: {'it has' if len(faulted) == 1 else 'they have'} a fault"
+        yield say("bad", text, "PairFaulted", faulted[0]["fault"])
+    if stranded := [one for one in running if one["queues"] and not one["usable"]]:
+        yield say("bad", f"No backlog queue takes messages of {ids(stranded)}", "NoRotationLeft")
+    if unwritten := [one for one in running if one["records_lost"]]:
+        lost = _count(sum(one["records_lost"] for one in unwritten), "redirect record", "redirect records")
+        yield say("bad", f"{ids(unwritten)} could not write {lost}", "RecordsNotWritten")
+    if unshipped := [one for one in running if one["shipping"] and one["shipping"]["last_error"]]:
+        why = unshipped[0]["shipping"]["last_error"]
+        yield say("warn", f"Records of {ids(unshipped)} cannot be shipped", "RecordsNotShipped", why)
+
+
+def _of_messages(pair: Facts, say: _Say) -> Iterable[Facts]:
+    backlog, spool, verdict = pair["backlog"], pair["spool"], pair["verdict"]
+    if backlog and (dead := backlog["dead_letters"]):
+        yield say("warn", f"{_count(dead, 'dead letter', 'dead letters')} in the backlog", "DeadLetters")
+    if backlog and (missing := len(backlog["missing"])):
+        text = _count(missing, "backlog queue is missing", "backlog queues are missing")
+        yield say("warn", text, "BacklogQueuesMissing")
+    if spool["limit"] and spool["bytes"] > 0.5 * spool["limit"]:
+        yield say("bad", f"The spool is {spool['bytes'] / spool['limit']:.0%} full", "SpoolFilling")
+    if spool["refused"] or spool["damaged"]:
+        refused = _count(spool["refused"], "refused message", "refused messages")
+        damaged = _count(spool["damaged"], "damaged part", "damaged parts")
+        yield say("warn", f"The spool keeps {refused} and {damaged}", "SpoolKeepsRefused")
+    if waiting := pair["drain"]["waiting"]:
+        text = _count(waiting, "message waits because its entity is", "messages wait because their entity is")
+        yield say("warn", f"{text} down", "PathsWaiting")
+    if verdict and not verdict["is_clean"] and not verdict["lost"]:
+        yield say("warn", "The last verdict is incomplete: records are missing", "VerdictNotClean")
+
+
+def _of_money(money: Facts | None, budget: Decimal | None, say: _Say) -> Iterable[Facts]:
+    if budget is None or not money:
+        return
+    spent = f"{money['total']} {money['currency']} are spent"
+    if Decimal(money["total"]) > budget:
+        yield say("warn", f"{spent}, above the budget of {budget}", "BudgetSpent")
+    elif money["is_outage"] and Decimal(money["in_a_day"]) > budget:
+        hours = (budget - Decimal(money["total"])) / Decimal(money["per_hour"])
+        text = f"The outage passes the budget of {budget} in {hours:.1f} h"
+        why = f"{spent}, {money['per_hour']} an hour, {money['in_a_day']} in a day"
+        yield say("warn", text, "BudgetForecast", why)

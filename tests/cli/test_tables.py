@@ -1,0 +1,50 @@
+"""What commands print: lengths of time, moments, and a status of which nothing can be seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbus.cli.tables import clock_time, time_span
+
+from .process import call
+
+UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+NOW = 1_794_873_600.0  # 2026-11-17, midnight in UTC
+DEAD = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=YQ==;UseDevelopmentEmulator=true;Namespace="
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (59.6, "1 min"), (185, "3 min 5 s"), (3600, "1 h"), (7805, "2 h 10 min"), (-3, "0 s")],
+)
+def test_a_length_of_time_is_told_as_people_say_it(seconds: float, words: str) -> None:
+    assert time_span(seconds) == words
+
+
+@given(st.integers(0, 10**9))
+def test_a_length_of_time_loses_less_than_its_smaller_unit(seconds: int) -> None:
+    parts = time_span(seconds).replace(",", "").split()
+    units = [UNITS[unit] for unit in parts[1::2]]
+    told = sum(int(number) * unit for number, unit in zip(parts[::2], units, strict=True))
+    finest = {1: 1, 60: 1, 3600: 60, 86_400: 3600}[units[0]]
+    assert 0 <= seconds - told < finest
+    assert len(units) <= 2
+
+
+def test_a_moment_of_another_day_has_its_date() -> None:
+    assert clock_time(NOW + 60, now=NOW + 90) == "00:01:00Z"
+    assert clock_time(NOW - 60, now=NOW) == "2026-11-16 23:59Z"
+    assert clock_time(None, now=NOW) == ""
+
+
+def test_the_status_of_a_syphon_of_which_nothing_is_seen(tmp_path: Path) -> None:
+    variables = {"A": DEAD + "contoso", "B": DEAD.replace(":1;", ":2;") + "contoso-dr"}
+    pair = ("--primary-env", "A", "--secondary-env", "B", "--state", str(tmp_path))
+    done = call("syphon", "status", *pair, variables=variables)
+    assert done.returncode == 3
+    assert "lease    cannot be looked at: cannot reach 127.0.0.1:2" in done.stdout
+    assert "backlog  cannot be looked at: " in done.stdout
