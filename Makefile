@@ -7,16 +7,22 @@ LOCK := requirements/dev.txt
 # Written last by each step: an interrupted set-up is begun again, a finished one is not repeated.
 LOCKED := .venv/.locked
 READY := .venv/.ready
+# The lock names everything. Spark is half of the work, so that it is done beside the rest.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --require-hashes --requirement
+# Java maps its archive of Spark's classes into memory; tests/conftest.py knows the place.
+CLASSES := .venv/classes
 
 # Four workers keep two cores busy: many tests wait for another process, or for the SDK. Rewritten tests are kept in
 # __pycache__, whatever the environment says, or each worker would rewrite them all.
 WORKERS ?= 4
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
-# What needs neither the SDK's time nor other programs.
+# What takes little time: neither Spark nor a browser, and few programs besides.
 FAST := access amqp backlog cost engine filters guards ledger pairing store
+# There, but with many connections or processes: for `make test` alone.
+SLOW := backlog/test_preflight backlog/test_redrive ledger/test_exactness ledger/test_kills
 
-.PHONY: help setup demo check test test-azure coverage test-all bench soak lint format lock reference release clean docs
+.PHONY: help setup demo check collected node-packages test test-azure coverage test-all bench soak lint format lock reference release clean docs
 .DEFAULT_GOAL := help
 
 help:
@@ -43,7 +49,10 @@ $(LOCKED): $(LOCK)
 	@sh scripts/doctor "$(PYTHON)"
 	@echo "setup: installing $(LOCK) into .venv"
 	@"$(PYTHON)" -m venv --clear .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(LOCK)
+	@awk '/^[^ #]/ { name = /^pyspark==/ ? "spark" : "rest" } name { print > ".venv/" name ".txt" }' $(LOCK)
+	@$(INSTALL) .venv/spark.txt & spark=$$!; $(INSTALL) .venv/rest.txt; rest=$$?; \
+		wait $$spark && exit $$rest
+	@$(BIN)/python -m compileall -q -j 0 .venv/lib > .venv/compiled.txt || true
 	@touch $@
 
 # The build back end is in the lock too, so nothing unlocked is fetched for the editable install.
@@ -62,10 +71,29 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint
-	$(PYTEST) $(PARALLEL) -q $(FAST:%=tests/%)
+# Imports the tests of a run, which leaves them rewritten: workers that begin at once would each rewrite all of them.
+collected: $(READY)
+	@mkdir -p build
+	@$(PYTEST) --collect-only --quiet $(TESTS) > build/collected.txt || { cat build/collected.txt; exit 1; }
 
-test: lint
+$(CLASSES)/.made: $(LOCKED) | $(READY)
+	@mkdir -p $(CLASSES)
+	@$(BIN)/python scripts/class_archive.py $(CLASSES)
+	@touch $@
+
+node-packages: $(READY)
+	@$(BIN)/python -c "from tests.conftest import install_all_node_packages as install; install()"
+
+# mypy has one core for itself; what every test needs is made on the other one.
+BESIDE := $(MAKE) --no-print-directory --jobs --output-sync
+
+check: TESTS := $(FAST:%=tests/%) $(SLOW:%=--ignore=tests/%.py)
+check: $(READY)
+	@$(BESIDE) lint collected node-packages TESTS="$(TESTS)"
+	$(PYTEST) $(PARALLEL) -q $(TESTS)
+
+test: $(READY)
+	@$(BESIDE) lint collected node-packages $(CLASSES)/.made
 	$(PYTEST) $(PARALLEL)
 
 test-all: $(READY)

@@ -31,6 +31,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from bench.figures import Figure, Target, ratio
+from bench.program import finish, make_parser
 from bench.report import Report
 from bench.sync import QUEUE, running_broker
 from pairbus.aio import PairedSender, PairedServiceBusClient
@@ -80,7 +81,7 @@ class Bench:
         self._options = options
         self._strings = strings
         self._body = b"x" * options.body
-        self.report = Report({name: value for name, value in vars(options).items() if name != "output"})
+        self.report = Report.of(options)
 
     async def run(self) -> Report:
         """Measure everything."""
@@ -290,18 +291,12 @@ def _resident_kilobytes() -> float:
 
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.aio", description="Measure the paired client.")
-    parser.add_argument("--rounds", type=int, default=15, help="rounds that count (default: 15)")
+    parser = make_parser("bench.aio", "Measure the paired client.", output=_OUTPUT, rounds=15)
     parser.add_argument("--seconds", type=float, default=2.0, help="how long a round takes")
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
-    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
     with running_broker() as strings:
         report = asyncio.run(Bench(options, strings).run())
-    report.write_json(options.output)
-    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
-    return int(options.check and not all(target.is_met for target in report.targets))
+    return finish(report, options)
 
 
 if __name__ == "__main__":

@@ -24,11 +24,15 @@ from typing import NamedTuple
 
 from bench.bill_job import peak_kilobytes
 from bench.figures import Figure, Target, ratio
-from bench.pump import PATH, Strings, drain_with_pump, load
+from bench.program import finish, make_parser, served
+from bench.pump import Strings, broker_with, drain_with_pump, load
 from bench.report import Report
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.names import backlog_queue_names
-from pairbus.pump import Pump, PumpOptions, PumpPair, PumpSummary
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
+from pairbus.pump.pump import Pump
+from pairbus.pump.summary import PumpSummary
 
 __all__ = ["main"]
 
@@ -50,34 +54,15 @@ class Drained(NamedTuple):
 @contextmanager
 def running_broker(queues: list[str]) -> Iterator[tuple[Strings, Connection]]:
     """Two namespaces in another process, and the line by which that is told to refuse and to serve."""
-    processes = multiprocessing.get_context("spawn")
-    ours, theirs = processes.Pipe()
-    process = processes.Process(target=serve, args=(theirs, queues), daemon=True)
-    process.start()
-    try:
-        if not ours.poll(_START_LIMIT):
-            raise SystemExit("the broker did not start")
+    with served(serve, queues) as (process, ours):
         primary, secondary = ours.recv()
         assert process.pid is not None
         yield Strings(primary, secondary, process.pid), ours
-        ours.send("stop")
-    finally:
-        process.join(_START_LIMIT)
 
 
 def serve(told: Connection, queues: list[str]) -> None:
     """What the broker's process does."""
-    from pairbus.broker import Broker
-    from pairbus.broker.engine.settings import QueueSettings
-    from pairbus.broker.engine.tiers import RELAXED
-
-    with Broker({"contoso": 0, "contoso-dr": 0}, limits=RELAXED) as broker:
-        large = QueueSettings(default_message_time_to_live=2.0, max_size_in_megabytes=5120)
-        broker["contoso"].create_queue(PATH, large)
-        for queue in queues:
-            broker["contoso-dr"].create_queue(
-                queue, QueueSettings(max_size_in_megabytes=5120, max_delivery_count=2_147_483_647)
-            )
+    with broker_with(queues) as broker:
         told.send((broker["contoso"].connection_string, broker["contoso-dr"].connection_string))
         while (word := told.recv()) != "stop":
             if word == "refuse":
@@ -147,7 +132,7 @@ async def recover(strings: Strings, broker: Connection, queues: list[str], count
 
 def compare(options: argparse.Namespace) -> Report:
     """All rounds."""
-    report = Report({name: value for name, value in vars(options).items() if name != "output"})
+    report = Report.of(options)
     queues = backlog_queue_names("contoso", options.queues)
     few: list[Drained] = []
     many: list[Drained] = []
@@ -178,19 +163,13 @@ def compare(options: argparse.Namespace) -> Report:
 
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.backlog", description="Measure long backlogs.")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds that count (default: 3)")
+    parser = make_parser("bench.backlog", "Measure long backlogs.", output=_OUTPUT, rounds=3)
     parser.add_argument("--few", type=int, default=100_000, help="messages of a short backlog")
     parser.add_argument("--many", type=int, default=1_000_000, help="messages of a long one")
     parser.add_argument("--queues", type=int, default=10, help="backlog queues")
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
-    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
     report = compare(options)
-    report.write_json(options.output)
-    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
-    return int(options.check and not all(target.is_met for target in report.targets))
+    return finish(report, options)
 
 
 if __name__ == "__main__":

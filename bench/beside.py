@@ -22,7 +22,9 @@ from azure.servicebus.exceptions import ServiceBusServerBusyError
 
 from pairbus.broker import Broker
 from pairbus.broker.engine.settings import QueueSettings
-from pairbus.pump import Pump, PumpOptions, PumpPair
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
+from pairbus.pump.pump import Pump
 from tests.pump.bench import Bench, envelope
 
 __all__ = ["main"]

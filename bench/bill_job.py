@@ -15,8 +15,8 @@ from pathlib import Path
 
 from bench.processor import members, processor_seconds
 from bench.records import FIRST
-from pairbus.cost import default_sheet
 from pairbus.cost.page import render_page
+from pairbus.cost.sheet import default_sheet
 from pairbus.spark import open_session
 from pairbus.spark.bill import BillRun, bill_ledger
 from pairbus.spark.operations import is_small

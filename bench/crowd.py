@@ -6,7 +6,6 @@ all together, the broker's processor time a message, and how long a message wait
 
 from __future__ import annotations
 
-import argparse
 import selectors
 import statistics
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from bench.brokers import Pairbus, running
 from bench.client import DEADLINE, WINDOW, BenchError, Client, Endpoint, make_payloads
 from bench.figures import Figure, Target, ratio
+from bench.program import finish, make_parser
 from bench.report import Report
 from pairbus.amqp.events import Settled
 
@@ -88,12 +88,8 @@ def send_at_once(broker: Pairbus, payloads: list[bytes], connections: int) -> di
 
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.crowd", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds that count (default: 5)")
+    parser = make_parser("bench.crowd", __doc__, output=_OUTPUT, rounds=5)
     parser.add_argument("--messages", type=int, default=20_000, help="messages a round")
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
-    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
     payloads = make_payloads(options.messages, options.body)
     values: dict[tuple[str, int], list[float]] = defaultdict(list)
@@ -108,7 +104,7 @@ def main() -> int:
                     if number:
                         for name, value in found.items():
                             values[name, connections].append(value)
-    report = Report({name: value for name, value in vars(options).items() if name != "output"})
+    report = Report.of(options)
     for name, unit in (("rate", "/s"), ("cpu", "µs"), ("p99", "ms")):
         for connections in (1, _MANY):
             label = f"{name}, connections: {connections}"
@@ -116,9 +112,7 @@ def main() -> int:
     for name, limit, at_least in (("rate", 0.9, True), ("cpu", 1.1, False), ("p99", 5.0, False)):
         both = ratio(f"{name}, {_MANY} against one", values[name, _MANY], values[name, 1])
         report.targets.append(Target(both, limit, at_least=at_least))
-    report.write_json(options.output)
-    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
-    return int(options.check and not all(target.is_met for target in report.targets))
+    return finish(report, options)
 
 
 if __name__ == "__main__":

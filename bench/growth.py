@@ -20,6 +20,7 @@ from pathlib import Path
 from bench.brokers import Pairbus, running
 from bench.client import Client, make_payloads
 from bench.figures import Figure, Target, ratio
+from bench.program import finish, make_parser
 from bench.report import Report
 from bench.serve import NAMESPACE, QUEUE
 from pairbus.amqp.message import Properties, encode_data, encode_properties
@@ -38,25 +39,17 @@ def main() -> int:
     options = _parse()
     with tempfile.TemporaryDirectory(prefix="pairbus-growth-") as scratch:
         report = _measure(options, Path(scratch))
-    report.write_json(options.output)
-    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
-    return int(options.check and not all(target.is_met for target in report.targets))
+    return finish(report, options)
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.growth", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = make_parser("bench.growth", (__doc__ or "").split("\n")[0], output=_OUTPUT, rounds=3, body=512)
     parser.add_argument("--few", type=int, default=10_000, help="messages of the small store")
     parser.add_argument("--many", type=int, default=1_000_000, help="messages of the large store")
     parser.add_argument(
         "--entities", type=int, default=10_000, help="queues, and sessions, of the large ones"
     )
     parser.add_argument("--receive", type=int, default=3_000, help="messages received in a round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--body", type=int, default=512)
-    parser.add_argument("--check", action="store_true", help="fail when a target is missed")
-    parser.add_argument("--output", type=Path, default=_OUTPUT)
     options = parser.parse_args()
     if options.rounds * options.receive > options.few:
         parser.error("the rounds receive more messages than there are: raise --few, or lower --receive")
@@ -64,7 +57,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _measure(options: argparse.Namespace, scratch: Path) -> Report:
-    report = Report({name: value for name, value in vars(options).items() if name != "output"})
+    report = Report.of(options)
     _measure_messages(options, scratch, report)
     for what, work in (("queues", _work_on_queues), ("sessions", _work_on_sessions)):
         few = [work(100) for _ in range(options.rounds)]

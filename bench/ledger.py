@@ -33,6 +33,7 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage
 
 from bench.figures import Figure, Target, ratio
+from bench.program import finish, make_parser
 from bench.records import make_ledger
 from bench.report import Report
 from bench.sync import QUEUE, running_broker
@@ -180,10 +181,8 @@ def measure_bills(options: argparse.Namespace, scratch: Path, report: Report) ->
 
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.ledger", description="Measure the ledger.")
-    parser.add_argument("--rounds", type=int, default=15, help="rounds that count (default: 15)")
+    parser = make_parser("bench.ledger", "Measure the ledger.", output=_OUTPUT, rounds=15)
     parser.add_argument("--seconds", type=float, default=2.0, help="how long a round takes")
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
     parser.add_argument(
         "--records",
         type=int,
@@ -191,10 +190,8 @@ def main() -> int:
         default=[1_000_000, 3_000_000, 10_000_000],
         help="sizes of ledgers to bill",
     )
-    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
-    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
-    report = Report({name: value for name, value in vars(options).items() if name != "output"})
+    report = Report.of(options)
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="pairbus-bench-") as scratch:
         with running_broker() as strings:
@@ -202,9 +199,7 @@ def main() -> int:
         if options.records:
             measure_bills(options, Path(scratch), report)
     report.notes.append(f"Load average: {before:.1f} before, {os.getloadavg()[0]:.1f} after.")
-    report.write_json(options.output)
-    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
-    return int(options.check and not all(target.is_met for target in report.targets))
+    return finish(report, options)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,11 @@ from azure.servicebus.aio import ServiceBusClient
 from bench.brokers import Pairbus, running
 from bench.client import Endpoint
 from bench.figures import Figure, Target
+from bench.program import finish, make_parser
 from bench.report import Report
 from bench.serve import QUEUE
-from pairbus.amqp import Connection, Opened, SaslClient, Source
-from pairbus.amqp import Target as Terminus
+from pairbus.amqp.connection import Connection
+from pairbus.amqp.events import Opened
 from pairbus.amqp.frames import AMQP_HEADER, encode_frame
 from pairbus.amqp.message import (
     Properties,
@@ -39,7 +40,9 @@ from pairbus.amqp.message import (
     encode_properties,
     encode_value,
 )
-from pairbus.amqp.performatives import Attach, Begin, Detach, Flow, Open, Transfer
+from pairbus.amqp.performatives import Attach, Begin, Detach, Flow, Open, Source, Transfer
+from pairbus.amqp.performatives import Target as Terminus
+from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import Int, Symbol, ULong
 
 __all__ = ["ATTACKS", "main"]
@@ -262,7 +265,7 @@ class _Bench:
     def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
         self._options = options
         self._scratch = scratch
-        self._report = Report({name: value for name, value in vars(options).items() if name != "output"})
+        self._report = Report.of(options)
 
     def run(self) -> Report:
         quiet = self._measure("alone", None)
@@ -321,19 +324,15 @@ def _fill(broker: Pairbus) -> None:
 
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.neighbour", description="A sender beside clients that do harm."
+    parser = make_parser(
+        "bench.neighbour", "A sender beside clients that do harm.", output=_OUTPUT, body=None
     )
     parser.add_argument("--seconds", type=float, default=5.0, help="of sends beside each attack")
     parser.add_argument("--only", default="", help="the attacks with this in their name")
-    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
-    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pairbus-bench-") as scratch:
         report = _Bench(options, Path(scratch)).run()
-    report.write_json(options.output)
-    sys.stdout.write(f"{report.table()}\n\nThe values are in {options.output}.\n")
-    return int(options.check and not all(target.is_met for target in report.targets))
+    return finish(report, options)
 
 
 if __name__ == "__main__":

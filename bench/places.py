@@ -28,11 +28,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.figures import Figure, Target, ratio
+from bench.program import finish, make_parser
 from bench.pump import Strings, load, running_broker, used_by
 from bench.report import Report
 from pairbus.ledger.receipts import ReceiptLog
 from pairbus.pairing.names import backlog_queue_names
-from pairbus.pump import Pump, PumpOptions, PumpPair
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
+from pairbus.pump.pump import Pump
 from pairbus.stores.places import RecordPlace, StoreUri, parse_place
 from pairbus.stores.store import open_store
 
@@ -136,7 +139,7 @@ def _compare(strings: Strings, queues: list[str], options: argparse.Namespace, a
                 one = _measure(strings, queues, options, azurite, place)
             if number:
                 drained.append(one)
-    report = Report({name: value for name, value in vars(options).items() if name != "output"})
+    report = Report.of(options)
     for name, drained in found.items():
         report.figures.append(Figure(name, "messages/s", tuple(one.rate for one in drained)))
         report.figures.append(Figure(f"{name}, CPU", "µs/message", tuple(one.cpu for one in drained)))
@@ -152,21 +155,15 @@ def _compare(strings: Strings, queues: list[str], options: argparse.Namespace, a
 
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.places", description="Measure records in a store.")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds that count (default: 3)")
+    parser = make_parser("bench.places", "Measure records in a store.", output=_OUTPUT, rounds=3)
     parser.add_argument("--messages", type=int, default=100_000, help="messages of a drain")
     parser.add_argument("--queues", type=int, default=10, help="backlog queues")
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
-    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
     os.environ[_KEY_ENV] = _KEY
     queues = backlog_queue_names("contoso", options.queues)
     with running_broker(queues) as strings, _running_azurite() as azurite:
         report = _compare(strings, queues, options, azurite)
-    report.write_json(options.output)
-    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
-    return int(options.check and not all(target.is_met for target in report.targets))
+    return finish(report, options)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import multiprocessing
 import os
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from bench.figures import Figure, Target, ratio
+from bench.program import finish, make_parser, served
 from bench.report import Report
 from pairbus.amqp.message import (
     Properties,
@@ -47,15 +47,15 @@ from pairbus.amqp.message import (
 from pairbus.broker import Broker
 from pairbus.ledger.receipts import ReceiptLog
 from pairbus.pairing.names import backlog_queue_names
-from pairbus.pump import Pump, PumpOptions, PumpPair
-from pairbus.pump.pump import open_transport
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import PumpPair
+from pairbus.pump.pump import Pump, open_transport
 from pairbus.pump.transport import Unit
 
 __all__ = ["main"]
 
 PATH = "orders"
 _OUTPUT = Path("build/bench-pump.json")
-_START_LIMIT = 30.0
 _LEAST, _AIM = 5.0, 10.0
 # Over how many queues the same messages are spread, and how much of the rate must be left.
 _SPREAD = (10, 100, 1000)
@@ -83,36 +83,32 @@ class Strings(NamedTuple):
 @contextmanager
 def running_broker(queues: list[str]) -> Iterator[Strings]:
     """Two namespaces in another process; `orders` forgets what it is sent after a while."""
-    processes = multiprocessing.get_context("spawn")
-    ours, theirs = processes.Pipe()
-    process = processes.Process(target=serve, args=(theirs, queues), daemon=True)
-    process.start()
-    try:
-        if not ours.poll(_START_LIMIT):
-            raise SystemExit("the broker did not start")
+    with served(serve, queues) as (process, ours):
         primary, secondary = ours.recv()
         assert process.pid is not None
         yield Strings(primary, secondary, process.pid)
-        ours.send("stop")
-    finally:
-        process.join(_START_LIMIT)
 
 
 def serve(told: Connection, queues: list[str]) -> None:
     """What the other process does."""
+    with broker_with(queues) as broker:
+        told.send((broker["contoso"].connection_string, broker["contoso-dr"].connection_string))
+        told.recv()
+
+
+@contextmanager
+def broker_with(queues: list[str]) -> Iterator[Broker]:
+    """Two namespaces, the primary with `orders` and the secondary with these queues, all with much room."""
     from pairbus.broker.engine.settings import QueueSettings
     from pairbus.broker.engine.tiers import RELAXED
 
+    large = QueueSettings(max_size_in_megabytes=5120, max_delivery_count=2_147_483_647)
     with Broker({"contoso": 0, "contoso-dr": 0}, limits=RELAXED) as broker:
-        broker["contoso"].create_queue(
-            PATH, QueueSettings(default_message_time_to_live=2.0, max_size_in_megabytes=5120)
-        )
+        short = QueueSettings(default_message_time_to_live=2.0, max_size_in_megabytes=5120)
+        broker["contoso"].create_queue(PATH, short)
         for queue in queues:
-            broker["contoso-dr"].create_queue(
-                queue, QueueSettings(max_size_in_megabytes=5120, max_delivery_count=2_147_483_647)
-            )
-        told.send((broker["contoso"].connection_string, broker["contoso-dr"].connection_string))
-        told.recv()
+            broker["contoso-dr"].create_queue(queue, large)
+        yield broker
 
 
 async def load(strings: Strings, queues: list[str], *, count: int, body: int) -> None:
@@ -252,27 +248,21 @@ def _figures(name: str, drained: list[Drained]) -> list[Figure]:
 
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.pump", description="Measure the pump.")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds that count (default: 5)")
+    parser = make_parser("bench.pump", "Measure the pump.", output=_OUTPUT, rounds=5)
     parser.add_argument("--messages", type=int, default=40_000, help="messages that the pump drains")
     parser.add_argument("--sdk-messages", type=int, default=20_000, help="messages that the SDK drains")
     parser.add_argument("--spread-messages", type=int, default=100_000, help="messages over many queues")
     parser.add_argument("--only", choices=("sdk", "spread"), help="one of the two measures alone")
     parser.add_argument("--queues", type=int, default=10, help="backlog queues")
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
-    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
     queues = backlog_queue_names("contoso", max(options.queues, *_SPREAD))
-    report = Report({name: value for name, value in vars(options).items() if name != "output"})
+    report = Report.of(options)
     with running_broker(queues) as strings:
         if options.only != "spread":
             compare(strings, queues[: options.queues], options, report)
         if options.only != "sdk":
             spread(strings, queues, options, report)
-    report.write_json(options.output)
-    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
-    return int(options.check and not all(target.is_met for target in report.targets))
+    return finish(report, options)
 
 
 if __name__ == "__main__":

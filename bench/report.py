@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -26,6 +27,11 @@ class Report:
     figures: list[Figure] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Report:
+        """An empty one of a run with these options."""
+        return cls({name: value for name, value in vars(options).items() if name != "output"})
 
     def write_json(self, path: Path) -> None:
         """Everything, each round's value included."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.broker import Broker
+from pairbus.broker.collector import CalmCollector
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.store.sqlite import SqliteStore
 
@@ -38,7 +39,8 @@ async def _serve(status_file: Path, data_dir: Path | None) -> None:
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         loop.add_signal_handler(signal.SIGUSR1, report)
         report()
-        await broker.serve_until(stop)
+        with CalmCollector():
+            await broker.serve_until(stop)
 
 
 def _write(path: Path, status: dict[str, Any]) -> None:

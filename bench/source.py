@@ -26,6 +26,7 @@ import pyarrow as pa
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from bench.figures import Figure, Target, ratio
+from bench.program import finish, make_parser
 from bench.pump import PATH, Strings, load, running_broker
 from bench.report import Report
 from pairbus.spark.source.columns import COLUMNS, PLAIN_COLUMNS
@@ -212,17 +213,13 @@ def measure_memory(count: int, report: Report) -> None:
 
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.source", description="Measure Spark's source.")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds that count (default: 5)")
+    parser = make_parser("bench.source", "Measure Spark's source.", output=_OUTPUT, rounds=5)
     parser.add_argument("--messages", type=int, default=20_000, help="messages that we read and write")
     parser.add_argument(
         "--long", type=int, default=1_000_000, help="messages of the read whose memory counts"
     )
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
-    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
-    report = Report({name: value for name, value in vars(options).items() if name != "output"})
+    report = Report.of(options)
     with running_broker([QUEUE]) as strings:
         os.environ[_VARIABLE] = strings.secondary
         asyncio.run(load(strings, [QUEUE], count=options.messages, body=options.body))
@@ -232,9 +229,7 @@ def main() -> int:
         for begin in range(0, more, 50_000):
             asyncio.run(load(strings, [QUEUE], count=min(50_000, more - begin), body=options.body))
         measure_memory(max(options.long, options.messages), report)
-    report.write_json(options.output)
-    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
-    return int(options.check and not all(target.is_met for target in report.targets))
+    return finish(report, options)
 
 
 if __name__ == "__main__":

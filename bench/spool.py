@@ -20,6 +20,7 @@ from pathlib import Path
 from azure.servicebus import ServiceBusMessage
 
 from bench.figures import Figure, Target, ratio
+from bench.program import finish, make_parser
 from bench.report import Report
 from pairbus.client.sending.spool import Spool
 from pairbus.client.state.packing import pack
@@ -78,7 +79,7 @@ def compare(options: argparse.Namespace) -> Report:
                 place = Path(scratch) / f"spool-{callers}"
                 values[_name(callers)] = asyncio.run(time_spool(place, message, callers, options.seconds))
         rounds.append(values)
-    report = Report({name: value for name, value in vars(options).items() if name != "output"})
+    report = Report.of(options)
     disk = [one[_DISK] for one in rounds[1:]]
     report.figures.append(Figure(_DISK, "/s", tuple(disk)))
     for callers, bound in _CALLERS.items():
@@ -95,17 +96,11 @@ def _name(callers: int) -> str:
 
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.spool", description="Measure the spool.")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds that count (default: 7)")
+    parser = make_parser("bench.spool", "Measure the spool.", output=_OUTPUT, rounds=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="how long each measures in a round")
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
-    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
     report = compare(options)
-    report.write_json(options.output)
-    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
-    return int(options.check and not all(target.is_met for target in report.targets))
+    return finish(report, options)
 
 
 if __name__ == "__main__":

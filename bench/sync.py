@@ -13,7 +13,6 @@ How it is measured
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import random
 import statistics
 import sys
@@ -28,6 +27,7 @@ from typing import Any
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from bench.figures import Figure, Target, ratio
+from bench.program import finish, make_parser, served
 from bench.report import Report
 from pairbus import PairedServiceBusClient
 from pairbus.broker import Broker
@@ -46,7 +46,6 @@ THREADS = {1: (100, 1.1), 16: (20, 2.0)}
 #: which is slower than its synchronous one; a batch hardly notices.
 SHAPES = {"single sends": (1, 0.5), "batches of 100": (100, 0.95)}
 _OUTPUT = Path("build/bench-sync.json")
-_START_LIMIT = 30.0
 # What was sent is forgotten soon, or a long run would fill the memory.
 _MESSAGE_LIFE = 2.0
 
@@ -61,7 +60,7 @@ class Bench:
         self._options = options
         self._clients = clients
         self._body = b"x" * options.body
-        self.report = Report({name: value for name, value in vars(options).items() if name != "output"})
+        self.report = Report.of(options)
 
     def run(self) -> Report:
         """Measure every shape of send."""
@@ -128,17 +127,8 @@ class Bench:
 @contextmanager
 def running_broker() -> Iterator[tuple[str, str]]:
     """Two namespaces in another process, in memory; their connection strings."""
-    processes = multiprocessing.get_context("spawn")
-    ours, theirs = processes.Pipe()
-    process = processes.Process(target=serve, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        if not ours.poll(_START_LIMIT):
-            raise SystemExit("the broker did not start")
+    with served(serve) as (_, ours):
         yield ours.recv()
-        ours.send("stop")
-    finally:
-        process.join(_START_LIMIT)
 
 
 def serve(told: Connection) -> None:
@@ -179,20 +169,14 @@ def connected_threads(strings: tuple[str, str]) -> Iterator[dict[str, list[Send]
 
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.sync", description="Measure the paired client.")
-    parser.add_argument("--rounds", type=int, default=15, help="rounds that count (default: 15)")
+    parser = make_parser("bench.sync", "Measure the paired client.", output=_OUTPUT, rounds=15)
     parser.add_argument("--seconds", type=float, default=2.0, help="how long a round takes")
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
-    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
     with running_broker() as strings, connected(strings) as clients, connected_threads(strings) as senders:
         bench = Bench(options, clients)
         report = bench.run()
         bench.compare_direct(senders)
-    report.write_json(options.output)
-    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
-    return int(options.check and not all(target.is_met for target in report.targets))
+    return finish(report, options)
 
 
 if __name__ == "__main__":

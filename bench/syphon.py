@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import Figure, Target, ratio
+from bench.program import finish, make_parser
 from bench.pump import Strings, drain_with_pump, load, running_broker
 from bench.report import Report
 from pairbus.pairing.names import backlog_queue_names
@@ -45,10 +46,11 @@ def drain_with_syphon(spark: Any, queues: int, *, shards: int) -> tuple[int, flo
     """How many were moved, how long it took, and how long the table of receipts took."""
     backlog = Backlog(pair=PumpPair.from_env("BENCH_PRIMARY", "BENCH_SECONDARY"), count=queues)
     with tempfile.TemporaryDirectory() as state:
+        syphon = Syphon(spark, backlog, state=state, options=PumpOptions(drain_wait=0.02), shards=shards)
+        drained: list[float] = []
         begun = time.perf_counter()
-        options = PumpOptions(drain_wait=0.02)
-        summary = Syphon(spark, backlog, state=state, options=options, shards=shards).run(once=True)
-        return summary.moved, summary.seconds, time.perf_counter() - begun - summary.seconds
+        summary = syphon.run(once=True, on_summary=lambda _: drained.append(time.perf_counter()))
+        return summary.moved, drained[0] - begun, time.perf_counter() - drained[0]
 
 
 def measure_round(
@@ -76,7 +78,7 @@ def measure_round(
 def compare(spark: Any, strings: Strings, queues: list[str], options: argparse.Namespace) -> Report:
     """All rounds; the first one warms everything up and does not count."""
     rounds = [measure_round(spark, strings, queues, options) for _ in range(options.rounds + 1)][1:]
-    report = Report({name: value for name, value in vars(options).items() if name != "output"})
+    report = Report.of(options)
     for name in (_PUMP, _ONE, _TWO, _WHOLE):
         report.figures.append(Figure(name, "messages/s", tuple(one[name] for one in rounds)))
     report.figures.append(Figure(_TABLE, "s", tuple(one[_TABLE] for one in rounds)))
@@ -91,13 +93,9 @@ def compare(spark: Any, strings: Strings, queues: list[str], options: argparse.N
 
 def main() -> int:
     """Measure; 1 with `--check` if a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.syphon", description="Measure the syphon.")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds that count (default: 3)")
+    parser = make_parser("bench.syphon", "Measure the syphon.", output=_OUTPUT, rounds=3)
     parser.add_argument("--messages", type=int, default=100_000, help="messages of a drain")
     parser.add_argument("--queues", type=int, default=10, help="backlog queues")
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--output", type=Path, default=_OUTPUT, help=f"JSON file (default: {_OUTPUT})")
-    parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
     queues = backlog_queue_names("contoso", options.queues)
     with running_broker(queues) as strings:
@@ -108,9 +106,7 @@ def main() -> int:
             report = compare(spark, strings, queues, options)
         finally:
             spark.stop()
-    report.write_json(options.output)
-    sys.stdout.write(f"{report.table()}\n\nEach round's values are in {options.output}.\n")
-    return int(options.check and not all(target.is_met for target in report.targets))
+    return finish(report, options)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ FORMS = (
     Form(
         "verdicts",
         "1,000 histories",
-        tests("tests/ledger/test_histories.py"),
+        tests("tests/ledger/test_histories.py", "tests/ledger/test_fleet_histories.py"),
         {"PAIRBUS_VERDICT_HISTORIES": "1000"},
     ),
     Form(

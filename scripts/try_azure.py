@@ -26,7 +26,8 @@ from azure.servicebus.exceptions import ServiceBusError, SessionCannotBeLockedEr
 from pairbus import words
 from pairbus.errors import PairbusError
 from pairbus.pairing.names import parse_connection_string
-from pairbus.pump import PumpOptions, Side
+from pairbus.pump.options import PumpOptions
+from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.sdk.administration import open_administration
 

@@ -22,7 +22,7 @@ import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from pydoc import locate
@@ -93,12 +93,12 @@ class Source:
         )
 
 
-def read(root: Path) -> Source:
-    """Look at a project: the packages below `src`, whoever uses them, and the documents."""
+def read(root: Path, parse: Callable[[str], ast.Module] = ast.parse) -> Source:
+    """Look at a project: the packages below `src`, what uses them, and the documents."""
     source = Source()
     for path in sorted((root / "src").rglob("*.py")):
         module = ".".join(path.relative_to(root / "src").with_suffix("").parts).removesuffix(".__init__")
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parse(path.read_text(encoding="utf-8"))
         source.defined += definitions(tree, module, path)
         origins = imported_names(tree, module, is_package=path.name == "__init__.py")
         for node in ast.walk(tree):
@@ -221,9 +221,11 @@ def words_of_code(text: str, suffix: str) -> Iterator[str]:
         yield from re.findall(r"\w+", code)
 
 
-def unused(root: Path, exceptions: dict[str, str]) -> list[str]:
-    """What nobody uses, and the exceptions that are none any more."""
-    source = read(root)
+def unused(
+    root: Path, exceptions: dict[str, str], parse: Callable[[str], ast.Module] = ast.parse
+) -> list[str]:
+    """What nobody uses, and the exceptions that are none any more. `parse` may know the trees already."""
+    source = read(root, parse)
     found = {one.key: one for one in source.defined if not source.is_used(one)}
     return [
         f"{one.path.relative_to(root)}:{one.first}: {key.partition(':')[2]}"

@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -37,8 +39,9 @@ from hypothesis import HealthCheck, settings
 from pairbus.broker.access.certificate import ensure_certificate
 
 pytest_plugins = ["pairbus.testing"]
-# Java would make its archive of classes beside the tests, and what they measure would depend on it.
-os.environ.setdefault("PAIRBUS_CLASS_ARCHIVE", "off")
+# The archive of classes that `make test` has made. Without it, Java would make one beside the tests.
+ARCHIVE = Path(sys.prefix) / "classes"
+os.environ.setdefault("PAIRBUS_CLASS_ARCHIVE", str(ARCHIVE) if any(ARCHIVE.glob("*.jsa")) else "off")
 
 # How fast examples come says how busy the machine is, and nothing about the code. A run tries the same ones
 # as the run before, or nobody could tell a change that broke something from bad luck; `make soak` rolls dice.
@@ -111,17 +114,20 @@ TOOLS = {
 }
 
 # Files that go to one worker together. Those with a Spark session share it, which is dear to start: they are
-# three parcels of about the same length: one would keep a worker busy long after the others have ended.
-# And xdist begins a test when it has the next one for the same worker, which for the tutorial, one test of
-# minutes, should be a short one.
+# two parcels of about the same length, since one would keep a worker busy long after the others have ended.
+# Guards that look at all modules share their trees. And xdist begins a test when it has the next one for the
+# same worker, which for the tutorial, one test of minutes, should be a short one.
 PARCELS = {
     f"tests/{room}/test_{file}.py": parcel
     for parcel, room, files in (
-        ("first Spark", "spark", "kills syphon idle cluster connect connect_loss submit"),
-        ("second Spark", "spark", "bill mixture trouble verdict store store_kills"),
-        ("third Spark", "spark", "source_read source_streams source_write source_views"),
+        ("first Spark", "spark", "kills syphon idle cluster connect connect_loss submit source_streams"),
+        ("first Spark", "spark", "source_write"),
+        ("second Spark", "spark", "bill mixture trouble verdict store store_kills source_read"),
+        ("second Spark", "spark", "source_views page_examples"),
         ("tutorial", "cli", "tutorial"),
         ("tutorial", "suite", "left_out soak"),
+        ("hosts", "spark", "hosts"),
+        ("all modules", "guards", "cycles exports layers names privates surface unused words"),
     )
     for file in files.split()
 }
@@ -132,6 +138,7 @@ LONGEST_FIRST = (
     *(
         "drill",
         "dashboard",
+        "guards",
         "simulation",
         "ordeal",
         "crash",
@@ -197,6 +204,8 @@ def parcels_before(nodeid: str) -> int:
 def parcel_of(nodeid: str) -> str:
     """What goes to one worker as a whole: a file, whose wider fixtures are made once, or several files."""
     file = nodeid.partition("::")[0]
+    if file.startswith("tests/guards/"):
+        return "guards"  # they share what they have read of the sources
     return PARCELS.get(file, file)
 
 
@@ -221,6 +230,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             session.config.stash[NPM_FAILURE] = f"npm ci failed: {error}\n{output}"
 
 
+def install_all_node_packages() -> None:
+    """What `make test` does beforehand, beside other things. If it fails, the tests tell what is wrong."""
+    if not TOOLS["node"].is_missing():
+        for project in NODE_PROJECTS.values():
+            with suppress(OSError, subprocess.SubprocessError):
+                install_node_packages(project)
+
+
 def install_node_packages(project: Path) -> None:
     """Run `npm ci` unless what is installed came from the same lock, or nothing has to be installed."""
     lock_file = project / "package-lock.json"
@@ -241,6 +258,19 @@ def install_node_packages(project: Path) -> None:
             timeout=NPM_TIMEOUT,
         )
         stamp.write_text(lock, encoding="ascii")
+
+
+@pytest.fixture(autouse=True)
+def usual_logs() -> Iterator[None]:
+    """What a command sets for its process ends with the test that runs it in ours."""
+    root, ours = logging.getLogger(), logging.getLogger("pairbus")
+    levels, handlers = (root.level, ours.level), root.handlers[:]
+    yield
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
+    for handler in root.handlers[:]:
+        if handler not in handlers:
+            root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlencode
 
 import pytest
 
@@ -40,6 +43,16 @@ def make_azure_container(address: str, container: str | None = None) -> str:
     name = container or f"records-{secrets.token_hex(8)}"
     files.create_dir(name)
     return azure_uri(address, name)
+
+
+def read_only_token() -> str:
+    """A token for the account of Azurite, as it is shown by portals: it may list and read."""
+    permissions, services, kinds, until, version = "rl", "b", "sco", "2099-01-01T00:00:00Z", "2020-08-04"
+    signed = [AZURITE_ACCOUNT, permissions, services, kinds, "", until, "", "https,http", version, ""]
+    key = base64.b64decode(AZURITE_KEY)
+    signature = base64.b64encode(hmac.digest(key, "\n".join(signed).encode(), "sha256")).decode()
+    given = {"sv": version, "ss": services, "srt": kinds, "sp": permissions, "se": until, "spr": "https,http"}
+    return urlencode({**given, "sig": signature})
 
 
 def make_s3_bucket(address: str) -> str:

@@ -200,7 +200,7 @@ def test_the_lock_holds_every_declared_dependency() -> None:
         ("def late():\n    import pairbus.cli.main", "pump must not import pairbus.cli.main"),
         ("from pairbus import __version__", "pump must not import pairbus"),
         ("from .. import errors", None),
-        ("from ..amqp.codec import encode", None),
+        ("from ..amqp.encoding import encode", None),
     ],
 )
 def test_the_guard_sees_a_trespass(

@@ -16,25 +16,34 @@ from .sources import ROOT, SRC, parse, python_files
 TWINS = {"PairedSender", "PairedServiceBusClient"}
 
 DOUBLE_BACKTICKS = re.compile(r"(?<!`)``[^`\n]+``(?!`)")
-RULER = re.compile(r"^\s*#.*[-=─]{4,}$")
+RULER = re.compile(r"^\s*#.*[-=─]{4,}")
 LOGGER = re.compile(r"getLogger\((?!__name__\)|\"pairbus\"\)|\"azure)")
+
+
+TYPE_NAME = re.compile(r"[A-Z]\w*[a-z]\w*")
+
+
+def at_the_top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module, those below an `if` or a `try` too."""
+    for node in body:
+        yield node
+        for name in ("body", "orelse", "finalbody") if isinstance(node, ast.If | ast.Try) else ():
+            yield from at_the_top(getattr(node, name, []))
 
 
 def types_of(tree: ast.Module) -> Iterator[str]:
     """Public names of classes and type aliases: what another module could import and take for its own."""
-    for node in tree.body:
+    for node in at_the_top(tree.body):
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield node.name
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            yield from (
-                target.id
-                for target in targets
-                if isinstance(target, ast.Name) and re.fullmatch(r"[A-Z]\w*[a-z]\w*", target.id)
-            )
+            names = (name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
+            yield from (name.id for name in names if TYPE_NAME.fullmatch(name.id))
 
 
 def homes(files: list[Path]) -> dict[str, list[str]]:
+    """The types that are defined more than once, and where."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path in files:
         for name in set(types_of(parse(path.read_text(encoding="utf-8")))):
@@ -42,8 +51,49 @@ def homes(files: list[Path]) -> dict[str, list[str]]:
     return {name: where for name, where in found.items() if len(where) > 1}
 
 
+def imports_of(tree: ast.Module) -> Iterator[tuple[bool, ast.alias]]:
+    """Each type that a module imports, and whether it is one of ours."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            is_ours = bool(node.level) or str(node.module).partition(".")[0] == "pairbus"
+            yield from ((is_ours, one) for one in node.names if TYPE_NAME.fullmatch(one.name))
+
+
+def renamed(files: list[Path]) -> list[str]:
+    """Types of ours that somebody imports under another name: one thing would have two."""
+    return [
+        f"{path.name}: {one.name} as {one.asname}"
+        for path in files
+        for is_ours, one in imports_of(parse(path.read_text(encoding="utf-8")))
+        if is_ours and one.asname not in (None, one.name)
+    ]
+
+
+def mistakable(files: list[Path]) -> set[str]:
+    """Types of these files, a room's, that share their name with one of a library that the room imports."""
+    own: set[str] = set()
+    foreign: set[str] = set()
+    for path in files:
+        tree = parse(path.read_text(encoding="utf-8"))
+        own.update(types_of(tree))
+        for is_ours, one in imports_of(tree):
+            (own if is_ours else foreign).add(one.asname or one.name)
+    return own & foreign
+
+
 def test_a_type_has_a_name_of_its_own() -> None:
     assert homes(python_files(SRC)).keys() - TWINS == set()
+
+
+def test_a_type_has_one_name() -> None:
+    # Spark looks for this one under the name `DefaultSource`.
+    files = [path for path in python_files(SRC) if path.name != "pyspark_servicebus.py"]
+    assert renamed(files) == []
+
+
+@pytest.mark.parametrize("room", sorted(path.name for path in (SRC / "pairbus").iterdir() if path.is_dir()))
+def test_a_room_has_no_type_that_reads_like_a_librarys(room: str) -> None:
+    assert mistakable(python_files(SRC / "pairbus" / room)) == set()
 
 
 def test_the_guard_sees_a_name_with_two_meanings(tmp_path: Path) -> None:
@@ -51,6 +101,25 @@ def test_the_guard_sees_a_name_with_two_meanings(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text("Line = tuple[int, int]\nclass _Own: ...\nLIMIT = 1\n", encoding="utf-8")
     (tmp_path / "three.py").write_text("LIMIT = 2\n", encoding="utf-8")
     assert homes(python_files(tmp_path)) == {"Line": ["one.py", "two.py"]}
+
+
+def test_the_guard_looks_below_conditions_and_into_tuples(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("if True:\n    class Line: ...\n", encoding="utf-8")
+    (tmp_path / "two.py").write_text("Line, Lane = tuple[int], tuple[str]\n", encoding="utf-8")
+    (tmp_path / "three.py").write_text("try:\n    Lane = int\nfinally:\n    pass\n", encoding="utf-8")
+    assert homes(python_files(tmp_path)) == {"Line": ["one.py", "two.py"], "Lane": ["three.py", "two.py"]}
+
+
+def test_the_guard_sees_other_names_and_those_of_libraries(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(
+        "from .lines import Line as Lane\nfrom pairbus.x import Row as Row\n", encoding="utf-8"
+    )
+    (tmp_path / "two.py").write_text(
+        "from library import Row\nfrom library.x import Queue as Line\nfrom typing import Any as Lane\n",
+        encoding="utf-8",
+    )
+    assert renamed(python_files(tmp_path)) == ["one.py: Line as Lane"]
+    assert mistakable(python_files(tmp_path)) == {"Row", "Lane"}
 
 
 @pytest.mark.parametrize(

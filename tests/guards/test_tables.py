@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable
 
 from pairbus.broker.counters import OperationKind
-from pairbus.cost import System, default_sheet, estimate
+from pairbus.cost.estimate import estimate
+from pairbus.cost.sheet import default_sheet
+from pairbus.cost.system import System
 from pairbus.ledger.columns import columns_of
 from pairbus.ledger.receipts import Receipt
 from pairbus.spark.source.columns import COLUMNS
@@ -31,7 +33,8 @@ def test_every_stage_stands_in_the_document_as_it_is() -> None:
                 stage.words,
                 f"`{stage.value}`",
                 stage.traits.meaning,
-                ", ".join(doers[role] for role in ROLES if stage.kinds_of(role)) or "your receivers",
+                ", ".join(dict.fromkeys(doers[role] for role in ROLES if stage.kinds_of(role)))
+                or "your receivers",
             )
             for stage in Stage
         ],
@@ -51,6 +54,14 @@ def test_every_stage_is_recorded_by_kinds_that_namespaces_count() -> None:
     # A meter has nothing but the kind to tell by.
     for role in ("pump", "lease", "fleet"):
         assert stages_by_kind(role).keys() == {kind for stage in Stage for kind in stage.kinds_of(role)}
+
+
+def test_what_a_stage_carries_goes_one_way() -> None:
+    """Or no sum over a stage could tell which way its bytes went."""
+    ways = dict.fromkeys(("send", "send_refused", "ping", "management", "admin"), "in") | {"delivery": "out"}
+    for stage in Stage:
+        kinds = {kind for role in ROLES for kind in stage.kinds_of(role)}
+        assert {ways[kind] for kind in kinds & ways.keys()} <= {stage.traits.direction}, stage
 
 
 def test_every_stage_is_drawn_unless_it_is_derived() -> None:

@@ -29,3 +29,13 @@ def test_the_site_is_whole_and_needs_no_network(tmp_path: Path) -> None:
         assert (
             re.findall(r"<(?:script|img|iframe|link)[^>]+(?:src|href)=\"?(?:https?:)?//[^\" >]+", text) == []
         ), page
+        # A list that goes on behind a paragraph needs an empty line there, or its items run into the text.
+        paragraphs = re.findall(r"<p>(.*?)</p>", text, flags=re.DOTALL)
+        assert [one for one in paragraphs if re.search(r"\n *(?:[-*|]|\d+\.|```) ", one)] == [], page
+
+
+def test_what_belongs_to_an_item_of_a_list_is_indented_by_four() -> None:
+    """With less the site ends the list before it, and the steps behind it begin at 1 again."""
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        assert re.findall(r"^ {1,3}(?:```|\|).*$", text, flags=re.MULTILINE) == [], path

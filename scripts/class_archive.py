@@ -1,0 +1,57 @@
+"""Makes the archive of Spark's classes by which each Java of the tests starts in half of its time.
+
+It goes into the directory that is named, which `tests/conftest.py` knows. Where there is no Java, or it makes
+no archive, there is none, and the tests do without.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# Of a quiet machine it takes a minute; one that is too busy to make it begins without.
+LOADING_TIMEOUT = 300.0
+MAKING_TIMEOUT = 120.0
+# Loads what the tests are going to: rows from Python and through it, shuffles, files, a stream.
+LOADING = """
+import tempfile
+from pairbus.spark import open_session
+
+spark = open_session()
+columns = "name string, at double"
+rows = spark.createDataFrame([("a", 1.0), ("b", 2.0)], columns)
+with tempfile.TemporaryDirectory() as place:
+    rows.groupBy("name").count().join(rows, "name", "left").orderBy("at").write.parquet(f"{place}/table")
+    rows.write.json(f"{place}/lines")
+    lines = spark.read.schema(columns).json(f"{place}/lines")
+    spark.read.parquet(f"{place}/table").unionByName(lines, allowMissingColumns=True).distinct().collect()
+    lines.mapInArrow(lambda batches: batches, columns).toArrow()
+    stream = spark.readStream.format("rate").load().writeStream.foreachBatch(lambda batch, number: None)
+    stream.trigger(availableNow=True).option("checkpointLocation", f"{place}/kept").start().awaitTermination()
+spark.stop()
+"""
+
+
+def main(directory: Path) -> int:
+    if shutil.which("java") is None:
+        return 0
+    environment = {**os.environ, "PAIRBUS_CLASS_ARCHIVE": str(directory)}
+    try:
+        subprocess.run(
+            [sys.executable, "-c", LOADING], env=environment, timeout=LOADING_TIMEOUT, capture_output=True
+        )
+    except subprocess.TimeoutExpired:
+        return 0
+    # It is made in the background, of a list that is removed at the end.
+    deadline = time.monotonic() + MAKING_TIMEOUT
+    while any(directory.glob("*.list")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1]).absolute()))
