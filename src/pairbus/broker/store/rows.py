@@ -186,11 +186,11 @@ def read_message(row: tuple[Any, ...]) -> StoredMessage:
 def _check(written: int, sum_up: Callable[..., int], values: tuple[Any, ...], key: int) -> None:
     """Raise RowDamaged unless a checksum is that of these values."""
     try:
-        if sum_up(*values) == written:
-            return
+        is_sound = sum_up(*values) == written
     except UNSUMMABLE:
-        pass
-    raise RowDamaged(f"the message {key % PLACE_STEP}")
+        is_sound = False
+    if not is_sound:
+        raise RowDamaged(f"the message {key % PLACE_STEP}")
 
 
 def _unpack_content(applied: bytes, envelope: bytes, body: Blob) -> Content:

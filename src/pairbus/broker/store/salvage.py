@@ -88,18 +88,22 @@ class Salvage:
 
 def salvage_store(path: Path) -> Salvage | None:
     """Save what can be read of the store in `path`; None if there is nothing wrong with it."""
-    try:
-        with closing(SqliteStore(path)) as store:
-            store.verify()
-    except StoreDamaged:
-        pass
-    else:
+    if _is_sound(path):
         return None
     try:
         return _save(path)
     except OSError as error:
         what = f"{error.strerror or error}: {error.filename or path}"
         raise StoreError(f"the store {path} cannot be salvaged: {what}. Mend that, and try again.") from error
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        with closing(SqliteStore(path)) as store:
+            store.verify()
+    except StoreDamaged:
+        return False
+    return True
 
 
 def _save(path: Path) -> Salvage:

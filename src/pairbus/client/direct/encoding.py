@@ -74,12 +74,16 @@ _tracing = _TracingSwitch()
 def encode_message(message: Message, *, alone: bool = False) -> bytes:
     """A message as it goes on the wire, `alone` or not; what the SDK raises if it cannot be written."""
     raw = raw_of(message)
+    payload = None if _tracing.is_on() else _encode_if_usual(raw)
+    return encode_by_sdk(raw, alone=alone) if payload is None else payload
+
+
+def _encode_if_usual(raw: AmqpAnnotatedMessage) -> bytes | None:
+    """Its bytes; None if the SDK has to write it, or to say what is wrong with it."""
     try:
-        if not _tracing.is_on():
-            return _encode(raw)
+        return _encode(raw)
     except _FOR_THE_SDK:
-        pass
-    return encode_by_sdk(raw, alone=alone)
+        return None
 
 
 def weigh(messages: Sequence[Message], *, when: Any = None) -> tuple[int, tuple[int, ...]]:
@@ -90,10 +94,8 @@ def weigh(messages: Sequence[Message], *, when: Any = None) -> tuple[int, tuple[
     large: tuple[int, ...] = ()
     for message in messages:
         raw = raw_of(message) if when is None else scheduled_copy(message, when)
-        try:
-            size = len(_encode(raw))
-        except _FOR_THE_SDK:
-            size = measure_if_writable(raw)
+        payload = _encode_if_usual(raw)
+        size = measure_if_writable(raw) if payload is None else len(payload)
         total += size
         if size > UNIT_BYTES:
             large += (size,)
