@@ -7,6 +7,8 @@ UNIT_BYTES = 64 * 1024
 PING_BYTES = 156
 #: Stands for the entity where an operation concerns none: no entity can have this name.
 NAMESPACE = "$namespace"
+#: Stands for namespace and entity where records were written to an object store.
+RECORDS = "$records"
 
 
 def units(size: int) -> int:

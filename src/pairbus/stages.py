@@ -24,6 +24,7 @@ Region = Literal["primary", "secondary"]
 Direction = Literal["in", "out"]
 
 _SENDS = frozenset({"send", "send_refused"})
+_PUTS = frozenset({"put"})
 _SETTLEMENTS = frozenset({"complete", "abandon", "defer", "dead_letter", "release"})
 
 
@@ -34,7 +35,7 @@ class StageLook(Enum):
     BACKLOG = "b", "through the backlog"
     PINGS = "d", "pings"
     # What is paid for nothing.
-    OVERHEAD = "c", "idle receives and requests"
+    OVERHEAD = "c", "idle receives, requests and writes to a store"
     # Not drawn over time: nobody recorded when it was done.
     DERIVED = "c", "derived"
 
@@ -52,7 +53,8 @@ class _Traits:
     words: str
     meaning: str
     look: StageLook
-    region: Region
+    #: None: at neither of the two.
+    region: Region | None
     direction: Direction | None = None
     by_client: frozenset[str] = frozenset()
     by_pump: frozenset[str] = frozenset()
@@ -64,6 +66,8 @@ class _Traits:
     crosses: bool = False
     #: Done to each message that a pump moves, and so part of the outage that had brought it there.
     moves: bool = False
+    #: A write to an object store, which is no operation of Service Bus and has a price of its own.
+    is_stored: bool = False
     #: `pairbus cost estimate` has a number for it.
     is_estimated: bool = True
 
@@ -138,6 +142,11 @@ class Stage(StrEnum):
         meaning="peeks and renewed locks; looking for backlog queues and making them",
         by_client=frozenset({"management", "admin"}), by_pump=frozenset({"management"}),
         by_lease=frozenset({"admin"}),
+    )
+    STORE_WRITE = "store_write", _Traits(
+        words="writes to the records' store", look=StageLook.OVERHEAD, region=None,
+        meaning="records that are put into an object store, whose price is not that of an operation",
+        by_client=_PUTS, by_pump=_PUTS, by_lease=_PUTS, by_fleet=_PUTS, is_stored=True,
     )
     # fmt: on
 

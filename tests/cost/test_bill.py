@@ -158,7 +158,7 @@ usages = st.lists(
 @given(usages)
 def test_lines_add_up_to_what_their_months_cost(some: list[Operation]) -> None:
     bill = make_bill(some, [], SHEET, BillTerms(same_region=True))
-    months = sum((month.operations_cost for month in bill.months), Decimal(0))
+    months = sum((month.operations_cost + month.store_cost for month in bill.months), Decimal(0))
     assert abs(costs(bill) - months) < Decimal("1e-8")
     for shares in (summarize(bill.lines)[way] for way in ("pair", "entity", "stage")):
         assert sum((share.cost for share in shares), Decimal(0)) == costs(bill)
@@ -202,12 +202,21 @@ def test_a_forecast_is_for_the_days_that_have_records() -> None:
     ]
 
 
+def test_a_forecast_expects_of_the_outages_of_a_month_what_its_days_have_of_it() -> None:
+    """Three days, of which one is of another month: a tenth of the month's outage, and not two of them."""
+    hours = [NOON - 12 * DAY, NOON, NOON + DAY]
+    system = System(rate=1, outages=1, outage_hours=10)
+    rows = forecast_stages(system, SHEET, by_stage=[], hours=hours)
+    assert {row.stage: row.expected for row in rows}[Stage.BACKLOG_SEND] == 3600
+
+
 def test_the_alternatives_stand_beside_the_bill_too() -> None:
     """100 million messages were sent and 20 million of them moved: without a pair 80 million had been."""
-    sends = used(stage=Stage.SEND, kind="send", count=100_000_000, bytes=100 * 10**9)
-    moves = used(stage=Stage.BACKLOG_RECEIVE, kind="delivery", count=20_000_000, bytes=20 * 10**9)
-    bill = make_bill([sends, moves], [], SHEET)
-    report = report_of(bill, [sends, moves], [], SHEET)
+    sends = used(stage=Stage.SEND, kind="send", count=80_000_000, bytes=80 * 10**9)
+    moved = used(stage=Stage.SEND, kind="send", role="pump", count=20_000_000, bytes=20 * 10**9)
+    taken = used(stage=Stage.BACKLOG_RECEIVE, kind="delivery", count=20_000_000, bytes=20 * 10**9)
+    bill = make_bill([sends, moved, taken], [], SHEET)
+    report = report_of(bill, [sends, moved, taken], [], SHEET)
     plain, premium = report.alternatives
     # 240 million operations: 87 at 0.80, 140 at 0.50; and an hour of the base charge.
     assert plain.cost == Decimal("69.60") + Decimal("70.00") + Decimal("0.013441")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from pairbus.cost.estimate import Estimate, estimate
 from pairbus.cost.sheet import default_sheet
 from pairbus.cost.system import System
 from pairbus.cost.tiers import PriceStep, Tiers
+from pairbus.errors import ConfigurationError
 from pairbus.metering import units
 from pairbus.stages import Stage
 
@@ -153,6 +156,26 @@ def test_more_of_anything_never_costs_less(system: System, name: str) -> None:
 def test_two_pairs_do_twice_the_operations_of_one(system: System) -> None:
     one, two = replace(system, pairs=1), replace(system, pairs=2)
     assert estimate(two, SHEET).operations == 2 * estimate(one, SHEET).operations
+
+
+@pytest.mark.parametrize(
+    ("system", "complaint"),
+    [
+        ({"outages": 2, "outage_hours": 361}, "outages × outage_hours (hours of the month) is at most 720"),
+        ({"outages": 1, "outage_hours": 54, "days": 2}, "is at most 48, not 54"),
+        ({"pairs": 10**9, "rate": 2}, "pairs × rate"),
+        ({"clients": 10**6, "entities": 10**6}, "pairs × clients × entities"),
+    ],
+)
+def test_what_cannot_be_in_a_month_is_refused(system: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(complaint)):
+        System(**system)
+    assert month(outages=1, outage_hours=720).total > 0
+
+
+def test_the_largest_system_can_be_printed() -> None:
+    most = month(rate=1e9, size=10**9, subscriptions=10**9, outages=1, outage_hours=720)
+    assert all(Decimal(row["cost"]) >= 0 for row in most.to_dict()["stages"])
 
 
 def test_without_a_pair_what_the_outage_stops_is_not_billed() -> None:

@@ -67,6 +67,16 @@ def test_operations_of_a_minute_are_one_row(tmp_path: Path) -> None:
     assert {row.units for row in rows} == {10, 2, 1}
 
 
+def test_bytes_are_those_of_what_was_certainly_done(tmp_path: Path) -> None:
+    log = log_at(tmp_path, ManualClock(start=NOON))
+    send(log, 2, size=100)
+    send(log, count=0, unknown=1, size=70)
+    log.start()
+    log.close()
+    (row,) = read(tmp_path).operations
+    assert (row.count, row.unknown, row.bytes) == (2, 1, 100)
+
+
 def test_a_writer_with_nothing_to_tell_says_so_now_and_then(tmp_path: Path) -> None:
     clock = ManualClock(start=NOON)
     log = log_at(tmp_path, clock)

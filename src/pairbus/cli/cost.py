@@ -144,6 +144,7 @@ def _print(month: Estimate, sheet: PriceSheet) -> None:
         [
             (row.stage.words, f"{row.operations:,}", f"{row.cost:,.2f}", _bar(row.operations, most))
             for row in month.stages
+            if row.operations or not row.stage.traits.is_stored
         ],
         numbers=(1, 2),
     )

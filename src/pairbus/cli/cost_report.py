@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pairbus.stores.places import RecordPlace
 
 _PAGE = "report.html"
+# More subscriptions than a topic can have.
+_MOST_COPIES = 10_000
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
@@ -112,7 +114,7 @@ def report_command(
         _print(run.report, page)
     # A budget is for a month: of several, the newest.
     newest = run.report.months[-1:]
-    spent = sum((one.operations_cost + one.base for one in newest), Decimal(0))
+    spent = sum((one.total for one in newest), Decimal(0))
     return tell_budget(spent, limit, run.report.currency)
 
 
@@ -135,8 +137,12 @@ def _copies(given: tuple[str, ...]) -> dict[str, int]:
     found = {}
     for text in given:
         entity, _, number = text.rpartition("=")
-        if not entity or not number.isdecimal():
-            raise ConfigurationError(f"--copies {text}: write ENTITY=N, such as orders=3")
+        if not entity or not number.isdecimal() or len(number) > 9 or int(number) > _MOST_COPIES:
+            raise ConfigurationError(
+                f"--copies {text}: write ENTITY=N, such as orders=3; N is 0 to {_MOST_COPIES:,}"
+            )
+        if entity.lower() in found:
+            raise ConfigurationError(f"--copies: {entity} is named twice")
         found[entity.lower()] = int(number)
     return found
 
@@ -160,7 +166,11 @@ def _print(report: Report, page: Path) -> None:
             numbers=(1, 2),
         )
         click.echo()
-    sums = [("operations and transfer", report.used), ("base charge", report.base), ("total", report.total)]
+    sums = [
+        ("operations, transfer, store", report.used),
+        ("base charge", report.base),
+        ("total", report.total),
+    ]
     print_table(("SUM", report.currency), [(name, f"{amount:.2f}") for name, amount in sums], numbers=(1,))
     click.echo()
     print_transfer(report.transfer)

@@ -181,6 +181,7 @@ class PairedServiceBusClient:
                     secondary=name_primary(secondary.parsed or secondary.endpoint),
                     clock=wall,
                     max_age=OPERATIONS_AGE if shared is None else LEDGER_AGE,
+                    ships_to=shared,
                 )
                 heard.append(self._ledger)
             pair = Pair(

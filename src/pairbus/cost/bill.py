@@ -3,14 +3,16 @@
 Rules
 1. Operations are priced by the month over the whole subscription, graduated. What the month's operations cost
    is shared by all of them alike: the *unit price* of a month is its cost by its units. So no line has the
-   free operations for itself, and lines of a month add up to what the month costs.
+   free operations for itself, and lines of a month add up to what the month costs. Writes to an object store
+   are none of them, and have a price that is the same for each.
 2. A unit price has eighteen decimals, and a line costs a whole number of units by it: what one program sums
    up in Python and another on a cluster is the same to the last digit.
 3. What the application's own receivers do is not recorded. It is derived: each message that a primary took
    is delivered and completed once for each copy. Such lines are marked.
 4. What crosses between the regions, to the backlog and back, costs by the byte.
 5. The base charge is for the hours from the first record of a month to its last.
-6. Operations whose outcome is unknown are counted beside, and not priced.
+6. Operations whose outcome is unknown are counted beside, and not priced; bytes are of the others.
+7. Without a pair there would be what clients do at the primary, and what follows from that.
 
 `make_bill` carries them out in memory, `pairbus.spark.bill` on a cluster. What they say of one row is asked
 of the same functions by both, since a number and a column of numbers multiply alike.
@@ -22,19 +24,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
+from operator import add
 from typing import Any, NamedTuple
 
-from pairbus.ledger.operations import Operation
-from pairbus.stages import Stage
+from pairbus.stages import Role, Stage, StageLook
 
-from .outages import Outage, OutageBook
+from .outages import Outage, OutageBook, Usage
 from .sheet import PriceSheet
 
 #: Rule 3: what follows from a delivery.
 DERIVED = tuple(stage for stage in Stage if stage.is_derived)
+#: Rules 1, 4 and 7: stages that are writes, those that cross, and those of a namespace that has no pair.
+STORED = frozenset(stage for stage in Stage if stage.traits.is_stored)
+CROSSING = frozenset(stage for stage in Stage if stage.traits.crosses)
+PLAIN = frozenset(stage for stage in Stage if stage.traits.look in (StageLook.NORMAL, StageLook.DERIVED))
+#: Who does them there.
+PLAIN_ROLE: Role = "client"
 _DIGITS = Decimal(1).scaleb(-18)
 _MILLION = Decimal(10**6)
 _GB = Decimal(10**9)
+_TEN_THOUSAND = Decimal(10**4)
 _HOUR = 3600
 
 
@@ -53,12 +62,15 @@ class BillTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillLine:
-    """One line of the bill. `hour` is Unix seconds of its beginning."""
+    """One line of the bill. `role` is who did it, or sent what it is derived from; `hour` is Unix seconds of
+    its beginning.
+    """
 
     pair: str
     namespace: str
     entity: str
     stage: Stage
+    role: Role
     hour: int
     outage: str | None
     derived: bool
@@ -69,25 +81,55 @@ class BillLine:
     cost: Decimal
 
 
-class Extent(NamedTuple):
-    """What a month holds: billed units, and its first and last hour."""
+class Amounts(NamedTuple):
+    """What a time holds: billed units, writes to a store, bytes that cross, and the units that there would be
+    without a pair.
+    """
 
-    units: int
+    units: int = 0
+    writes: int = 0
+    crossing: int = 0
+    plain: int = 0
+
+    def plus(self, more: Amounts) -> Amounts:
+        return Amounts(*map(add, self, more))
+
+
+class Extent(NamedTuple):
+    """A month: what it holds, and its first and last hour."""
+
+    amounts: Amounts
     first_hour: int
     last_hour: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthBill:
-    """A month: its units, what they cost together, the price of one, and the base charge."""
+    """A month: its units, what they cost together, the price of one, the base charge, and all else that is
+    paid. `without_pair`: what it would have cost with one namespace alone.
+    """
 
     month: str
     units: int
     operations_cost: Decimal
     unit_price: Decimal
     byte_price: Decimal
+    transfer_cost: Decimal
+    writes: int
+    write_price: Decimal
+    store_cost: Decimal
     hours: int
     base: Decimal
+    without_pair: Decimal
+
+    @property
+    def total(self) -> Decimal:
+        """All that the month costs."""
+        return self.operations_cost + self.transfer_cost + self.store_cost + self.base
+
+    def price_of(self, stage: Stage) -> Decimal:
+        """What a unit of a stage costs."""
+        return self.write_price if stage in STORED else self.unit_price
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,33 +160,33 @@ def derive(stage: Stage, *, count: Any, units: Any, size: Any) -> tuple[Any, Any
     return (count, units, size) if stage.traits.carries else (count, count, size * 0)
 
 
-_Key = tuple[str, str, str, Stage, int, "str | None", bool]
+_Key = tuple[str, str, str, Stage, Role, int, "str | None", bool]
 
 
 def make_bill(
-    usages: Iterable[Operation], outages: Sequence[Outage], sheet: PriceSheet, terms: BillTerms | None = None
+    usages: Iterable[Usage], outages: Sequence[Outage], sheet: PriceSheet, terms: BillTerms | None = None
 ) -> Bill:
     """Price what was used; in memory, one usage after the other."""
     terms = terms or BillTerms()
     sums = _sum_up(usages, OutageBook(outages), terms)
-    months = price_months(_measure_months(sums), sheet, same_region=terms.same_region)
+    months = price_months(measure_months(_by_hour(sums)), sheet, same_region=terms.same_region)
     return Bill(tuple(months[month] for month in sorted(months)), tuple(_make_lines(sums, months)))
 
 
-def _sum_up(usages: Iterable[Operation], book: OutageBook, terms: BillTerms) -> dict[_Key, list[int]]:
+def _sum_up(usages: Iterable[Usage], book: OutageBook, terms: BillTerms) -> dict[_Key, list[int]]:
     sums: dict[_Key, list[int]] = {}
     for usage in usages:
         hour, outage = hour_of(usage.minute), book.name(usage)
         place = (usage.pair, usage.namespace, usage.entity)
         numbers = (usage.count, usage.units, usage.unknown, usage.bytes)
-        _add(sums, (*place, usage.stage, hour, outage, False), numbers)
+        _add(sums, (*place, usage.stage, usage.role, hour, outage, False), numbers)
         if is_delivered(usage.stage, usage.kind):
             copies = terms.copies_of(usage.entity)
             for stage in DERIVED:
                 count, units, size = derive(
                     stage, count=usage.count * copies, units=usage.units * copies, size=usage.bytes * copies
                 )
-                _add(sums, (*place, stage, hour, outage, True), (count, units, 0, size))
+                _add(sums, (*place, stage, usage.role, hour, outage, True), (count, units, 0, size))
     return sums
 
 
@@ -157,15 +199,27 @@ def _add(sums: dict[_Key, list[int]], key: _Key, numbers: tuple[int, int, int, i
             found[index] += number
 
 
-def _measure_months(sums: Mapping[_Key, Sequence[int]]) -> dict[str, Extent]:
-    """What each month holds."""
-    months: dict[str, Extent] = {}
-    for key, (_, units, _, _) in sums.items():
-        hour = key[4]
-        before = months.get(month_of(hour), Extent(0, hour, hour))
-        months[month_of(hour)] = Extent(
-            before.units + units, min(before.first_hour, hour), max(before.last_hour, hour)
+def _by_hour(sums: Mapping[_Key, Sequence[int]]) -> dict[int, Amounts]:
+    found: dict[int, Amounts] = {}
+    for (_, _, _, stage, role, hour, _, _), (_, units, _, size) in sums.items():
+        is_write = stage in STORED
+        found[hour] = found.get(hour, Amounts()).plus(
+            Amounts(
+                units=0 if is_write else units,
+                writes=units if is_write else 0,
+                crossing=size if stage in CROSSING else 0,
+                plain=units if stage in PLAIN and role == PLAIN_ROLE else 0,
+            )
         )
+    return found
+
+
+def measure_months(by_hour: Mapping[int, Amounts]) -> dict[str, Extent]:
+    """What each month holds, from what its hours do."""
+    months: dict[str, Extent] = {}
+    for hour in sorted(by_hour):
+        before = months.get(month_of(hour), Extent(Amounts(), hour, hour))
+        months[month_of(hour)] = Extent(before.amounts.plus(by_hour[hour]), before.first_hour, hour)
     return months
 
 
@@ -173,38 +227,54 @@ def price_months(
     months: Mapping[str, Extent], sheet: PriceSheet, *, same_region: bool = False
 ) -> dict[str, MonthBill]:
     """What the operations of each month cost together, and so each of them."""
-    byte_price = Decimal(0) if same_region else sheet.between_regions_per_gb / _GB
+    byte_price = _rounded(Decimal(0) if same_region else sheet.between_regions_per_gb / _GB)
+    write_price = _rounded(sheet.storage_writes_per_ten_thousand / _TEN_THOUSAND)
     priced = {}
-    for month, extent in months.items():
-        cost = sheet.standard_operations.cost(Decimal(extent.units) / _MILLION)
-        unit_price = cost / extent.units if extent.units else Decimal(0)
-        hours = (extent.last_hour - extent.first_hour) // _HOUR + 1
+    for month, (amounts, first_hour, last_hour) in months.items():
+        cost = _cost_of(amounts.units, sheet)
+        hours = (last_hour - first_hour) // _HOUR + 1
+        base = sheet.standard_base_per_hour * hours
         priced[month] = MonthBill(
             month=month,
-            units=extent.units,
+            units=amounts.units,
             operations_cost=cost,
-            unit_price=unit_price.quantize(_DIGITS, rounding=ROUND_HALF_EVEN),
-            byte_price=byte_price.quantize(_DIGITS, rounding=ROUND_HALF_EVEN),
+            unit_price=_rounded(cost / amounts.units if amounts.units else Decimal(0)),
+            byte_price=byte_price,
+            transfer_cost=amounts.crossing * byte_price,
+            writes=amounts.writes,
+            write_price=write_price,
+            store_cost=amounts.writes * write_price,
             hours=hours,
-            base=sheet.standard_base_per_hour * hours,
+            base=base,
+            without_pair=base + _cost_of(amounts.plain, sheet),
         )
     return priced
+
+
+def _cost_of(units: int, sheet: PriceSheet) -> Decimal:
+    return sheet.standard_operations.cost(Decimal(units) / _MILLION)
+
+
+def _rounded(price: Decimal) -> Decimal:
+    """Rule 2."""
+    return price.quantize(_DIGITS, rounding=ROUND_HALF_EVEN)
 
 
 def _make_lines(sums: Mapping[_Key, Sequence[int]], months: Mapping[str, MonthBill]) -> list[BillLine]:
     """The lines with their costs, in order."""
     lines = []
-    for key in sorted(sums, key=lambda each: (*each[:3], each[3].value, each[4], each[5] or "", each[6])):
-        pair, namespace, entity, stage, hour, outage, derived = key
+    for key in sorted(sums, key=lambda each: (*each[:6], each[6] or "", each[7])):
+        pair, namespace, entity, stage, role, hour, outage, derived = key
         count, units, unknown, size = sums[key]
         month = months[month_of(hour)]
-        cost = units * month.unit_price + (size * month.byte_price if stage.traits.crosses else 0)
+        cost = units * month.price_of(stage) + (size * month.byte_price if stage in CROSSING else 0)
         lines.append(
             BillLine(
                 pair=pair,
                 namespace=namespace,
                 entity=entity,
                 stage=stage,
+                role=role,
                 hour=hour,
                 outage=outage,
                 derived=derived,

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from typing import Any
 
 from pairbus.metering import PING_BYTES, units
@@ -51,7 +51,6 @@ MESSAGES_A_PUT = 650
 _TEN_THOUSAND = Decimal(10**4)
 _GB = Decimal(10**9)
 _MILLION = Decimal(10**6)
-_CENT = Decimal("0.01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +86,6 @@ class Estimate:
     operations_cost: Decimal
     connections_cost: Decimal
     bandwidth_cost: Decimal
-    store_writes: int
-    store_cost: Decimal
     healthy_total: Decimal
     idle_per_hour: int
     renewals_per_hour: int
@@ -118,7 +115,16 @@ class Estimate:
 
     @property
     def operations(self) -> int:
-        return sum(stage.operations for stage in self.stages)
+        return sum(row.operations for row in self.stages if not row.stage.traits.is_stored)
+
+    @property
+    def store_writes(self) -> int:
+        """Writes to an object store, which are no operations."""
+        return sum(row.operations for row in self.stages if row.stage.traits.is_stored)
+
+    @property
+    def store_cost(self) -> Decimal:
+        return self.cost_of(Stage.STORE_WRITE)
 
     def to_dict(self) -> dict[str, Any]:
         """The same for JSON; money as text, so that no binary fraction comes between."""
@@ -162,21 +168,25 @@ def _by_time(per_hour: int) -> dict[str, int]:
 def estimate(system: System, sheet: PriceSheet) -> Estimate:
     """What a month of the system costs, and what other ways would."""
     counted = _count(system)
-    total = sum(operations for operations, _ in counted.values())
+    total = _operations(counted)
     operations_cost = sheet.standard_operations.cost(Decimal(total) / _MILLION)
+    store_cost = _store_cost(system, sheet)
     return Estimate(
         currency=sheet.currency,
         as_of=sheet.as_of.isoformat(),
         stages=tuple(
-            StageCost(stage, operations, size, _share(operations_cost, operations, total))
+            StageCost(
+                stage,
+                operations,
+                size,
+                store_cost if stage.traits.is_stored else _share(operations_cost, operations, total),
+            )
             for stage, (operations, size) in counted.items()
         ),
         base=_base(system, sheet),
         operations_cost=operations_cost,
         connections_cost=_connections_cost(system, sheet),
         bandwidth_cost=_bandwidth(counted, system, sheet),
-        store_writes=_store_writes(system),
-        store_cost=_store_cost(system, sheet),
         healthy_total=_total(system.without_outages(), sheet),
         idle_per_hour=_idle_per_hour(system),
         renewals_per_hour=_renewals_per_hour(system),
@@ -189,10 +199,9 @@ def estimate(system: System, sheet: PriceSheet) -> Estimate:
 
 def _total(system: System, sheet: PriceSheet) -> Decimal:
     counted = _count(system)
-    total = sum(operations for operations, _ in counted.values())
     return (
         _base(system, sheet)
-        + sheet.standard_operations.cost(Decimal(total) / _MILLION)
+        + sheet.standard_operations.cost(Decimal(_operations(counted)) / _MILLION)
         + _connections_cost(system, sheet)
         + _bandwidth(counted, system, sheet)
         + _store_cost(system, sheet)
@@ -224,7 +233,12 @@ def _count(system: System) -> dict[Stage, tuple[int, int]]:
         Stage.WORD: (2 * system.clients * words, 0),
         Stage.WORD_RECEIVE: ((system.clients - 1) * words, 0),
         Stage.MANAGEMENT: (asked * 24 * system.days, 0),
+        Stage.STORE_WRITE: (_store_writes(system), 0),
     }
+
+
+def _operations(counted: dict[Stage, tuple[int, int]]) -> int:
+    return sum(operations for stage, (operations, _) in counted.items() if not stage.traits.is_stored)
 
 
 def _messages(system: System) -> int:
@@ -344,4 +358,4 @@ def _share(total: Decimal, part: int, whole: int) -> Decimal:
 
 
 def _text(amount: Decimal) -> str:
-    return str(amount.quantize(_CENT, rounding=ROUND_HALF_EVEN))
+    return f"{amount:.2f}"

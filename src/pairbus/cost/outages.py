@@ -11,14 +11,47 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import takewhile
+from typing import Protocol
 
-from pairbus.ledger.operations import Operation, OutageSpan
-from pairbus.stages import Stage
+from pairbus.ledger.operations import OutageSpan
+from pairbus.stages import Role, Stage
 
 #: What pumps do to each message that they move.
 MOVING = frozenset(stage for stage in Stage if stage.traits.moves)
+
+
+class Usage(Protocol):
+    """What was used: an operation of the ledger, or a sum of several."""
+
+    # fmt: off
+    @property
+    def pair(self) -> str: ...
+    @property
+    def role(self) -> Role: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def entity(self) -> str: ...
+    @property
+    def stage(self) -> Stage: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def outage(self) -> str | None: ...
+    @property
+    def minute(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def units(self) -> int: ...
+    @property
+    def unknown(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    # fmt: on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,20 +66,23 @@ class Outage:
 
 
 def merge_outages(sightings: Iterable[OutageSpan]) -> list[Outage]:
-    """Put together what overlaps; by pair and time."""
+    """Put together what overlaps; by pair and time. No two have the same name."""
     found: list[Outage] = []
     for seen in sorted(sightings, key=lambda one: (one.pair, one.begins, one.outage)):
         last = found[-1] if found and found[-1].pair == seen.pair else None
         if last is None or (last.ends is not None and last.ends < seen.begins):
-            name = f"{seen.pair} {datetime.fromtimestamp(seen.begins, UTC):%Y-%m-%d %H:%M:%S}"
-            ids = frozenset({seen.outage})
+            name, ids = _name(seen.pair, seen.begins, found), frozenset({seen.outage})
             found.append(Outage(name=name, pair=seen.pair, begins=seen.begins, ends=seen.ends, ids=ids))
             continue
         ends = None if last.ends is None or seen.ends is None else max(last.ends, seen.ends)
-        found[-1] = Outage(
-            name=last.name, pair=last.pair, begins=last.begins, ends=ends, ids=last.ids | {seen.outage}
-        )
+        found[-1] = replace(last, ends=ends, ids=last.ids | {seen.outage})
     return found
+
+
+def _name(pair: str, begins: float, taken: Sequence[Outage]) -> str:
+    name = f"{pair} {datetime.fromtimestamp(begins, UTC):%Y-%m-%d %H:%M:%S}"
+    others = sum(1 for _ in takewhile(lambda one: one.name.startswith(name), reversed(taken)))
+    return f"{name} ({others + 1})" if others else name
 
 
 class OutageBook:
@@ -61,7 +97,7 @@ class OutageBook:
             minutes.append(int(one.begins // 60) * 60)  # records know nothing finer
             names.append(one.name)
 
-    def name(self, usage: Operation) -> str | None:
+    def name(self, usage: Usage) -> str | None:
         """The name of their outage, if they belong to one."""
         if usage.outage is not None:
             return self.names.get(usage.outage)

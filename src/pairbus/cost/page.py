@@ -45,7 +45,7 @@ def render_page(report: Report, *, now: float) -> str:
 def _head(report: Report, now: float) -> str:
     cards = [
         ("in all", f"{_money(report.total)} {escape(report.currency)}"),
-        ("operations and transfer", _money(report.used)),
+        ("operations, transfer, store", _money(report.used)),
         ("base charge", _money(report.base)),
         ("billed operations", f"{report.units:,}"),
         ("in outages", _money(sum((share.cost for share in report.by_outage), Decimal(0)))),
@@ -193,12 +193,20 @@ def _months(report: Report) -> str:
     if not report.months:
         return ""
     rows = [
-        (one.month, _money(one.operations_cost), f"{one.units:,}", _money(one.base), f"{one.hours:,}")
+        (
+            one.month,
+            _money(one.total),
+            _money(one.operations_cost),
+            f"{one.units:,}",
+            _money(one.transfer_cost),
+            _money(one.store_cost),
+            _money(one.base),
+            f"{one.hours:,}",
+        )
         for one in report.months
     ]
-    return "<h2>Months</h2>" + draw_table(
-        ("month", "cost", "operations", "base", "hours"), rows, caption="cost by month"
-    )
+    head = ("month", "cost", "operations", "billed", "transfer", "store", "base", "hours")
+    return "<h2>Months</h2>" + draw_table(head, rows, caption="cost by month")
 
 
 def _table(what: str, shares: Sequence[Share]) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from typing import Any
 
-from pairbus.ledger.operations import Gap, Operation
+from pairbus.ledger.operations import Gap
 from pairbus.stages import Stage
 
 from .bill import Bill, BillLine, MonthBill, month_of
 from .estimate import Alternative, estimate, tell_alternatives
-from .outages import Outage
+from .outages import Outage, Usage
 from .sheet import PriceSheet
 from .system import System
 from .transfer import RegionBytes, sum_transfer
@@ -29,7 +29,6 @@ SUMS = ("count", "units", "unknown", "bytes", "cost")
 # A picture has room for about two hundred ticks.
 _BUCKETS = ((3 * 3600, 60), (7 * 86400, 3600))
 _HOUR, _DAY = 3600, 86400
-_EXACT = Decimal("0.000001")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +105,7 @@ class Report:
 
     @property
     def used(self) -> Decimal:
-        """What operations and transfer cost."""
+        """What operations, transfer and writes cost."""
         return sum((share.cost for share in self.by_stage), Decimal(0))
 
     @property
@@ -142,8 +141,12 @@ class Report:
                     "month": month.month,
                     "units": month.units,
                     "operations_cost": money(month.operations_cost),
+                    "transfer_cost": money(month.transfer_cost),
+                    "store_writes": month.writes,
+                    "store_cost": money(month.store_cost),
                     "hours": month.hours,
                     "base": money(month.base),
+                    "total": money(month.total),
                 }
                 for month in self.months
             ],
@@ -160,7 +163,10 @@ class Report:
                 for gap in self.gaps
             ],
             "transfer": [one.to_dict() for one in self.transfer],
-            "alternatives": [other.to_dict() for other in self.alternatives],
+            "alternatives": [
+                {"name": other.name, "cost": money(other.cost), "note": other.note}
+                for other in self.alternatives
+            ],
             "forecast": [
                 {"stage": row.stage.words, "expected": row.expected, "billed": row.billed}
                 for row in self.forecast
@@ -170,7 +176,7 @@ class Report:
 
 def money(amount: Decimal) -> str:
     """Money as text, to a millionth: single operations cost less than a cent."""
-    return str(amount.quantize(_EXACT, rounding=ROUND_HALF_EVEN))
+    return f"{amount:.6f}"
 
 
 def summarize(lines: Sequence[BillLine]) -> dict[str, list[Share]]:
@@ -214,7 +220,7 @@ def step_for(hours: Sequence[int]) -> int:
     return next((step for span, step in _BUCKETS if seconds <= span), _DAY)
 
 
-def _make_timeline(usages: Iterable[Operation], step: int) -> list[Tick]:
+def _make_timeline(usages: Iterable[Usage], step: int) -> list[Tick]:
     """What each stage used, step by step."""
     sums: dict[tuple[int, Stage], int] = {}
     for usage in usages:
@@ -226,13 +232,16 @@ def _make_timeline(usages: Iterable[Operation], step: int) -> list[Tick]:
 def forecast_stages(
     system: System, sheet: PriceSheet, *, by_stage: Sequence[Share], hours: Sequence[int]
 ) -> list[Forecast]:
-    """What the model expected of the days that have records, stage by stage, against what came."""
+    """What the model expected of the days that have records, stage by stage, against what came. Of the
+    outages of its month it expects so many as these days have a part in it.
+    """
     days: dict[str, set[int]] = {}
     for hour in hours:
         days.setdefault(month_of(hour), set()).add(hour // _DAY)
     expected: dict[Stage, int] = {}
     for some in days.values():
-        for row in estimate(replace(system, days=len(some)), sheet).stages:
+        part = replace(system, days=len(some), outages=system.outages * len(some) / system.days)
+        for row in estimate(part, sheet).stages:
             expected[row.stage] = expected.get(row.stage, 0) + row.operations
     billed: dict[str, int] = {}
     for share in by_stage:
@@ -248,32 +257,16 @@ def _stage_of(share: Share) -> Stage:
     return next(stage for stage in Stage if stage.words == share.name)
 
 
-_NORMAL_WAY = (Stage.SEND, Stage.RECEIVE, Stage.COMPLETE)
-
-
 def find_alternatives(
     sheet: PriceSheet, *, months: Sequence[MonthBill], by_stage: Sequence[Share], pairs: int
 ) -> tuple[Alternative, ...]:
     """What other ways would have cost. Without a pair, what went through the backlog would not have been
-    sent, and so neither received nor billed; of each month the same part is that of the normal way.
+    sent, and so neither received nor billed.
     """
-    units = dict.fromkeys(Stage, 0)
-    counts, sizes = dict(units), dict(units)
-    for share in by_stage:
-        stage = _stage_of(share)
-        units[stage] += share.units
-        counts[stage] += share.count
-        sizes[stage] += share.bytes
-    moved = min(counts[Stage.BACKLOG_RECEIVE], counts[Stage.SEND])
-    kept = 1 - Decimal(moved) / counts[Stage.SEND] if counts[Stage.SEND] else Decimal(0)
-    normal, total = sum(units[stage] for stage in _NORMAL_WAY), sum(units.values())
-    part = kept * normal / total if total else Decimal(0)
-    without = sum(
-        (one.base + sheet.standard_operations.cost(one.units * part / 1_000_000) for one in months),
-        Decimal(0),
-    )
+    without = sum((one.without_pair for one in months), Decimal(0))
     unit_hours = 2 * pairs * sum(one.hours for one in months)
-    return tell_alternatives(without, unit_hours, sizes[Stage.SEND], sheet)
+    sent = sum(share.bytes for share in by_stage if _stage_of(share) is Stage.SEND)
+    return tell_alternatives(without, unit_hours, sent, sheet)
 
 
 def make_report(
@@ -310,7 +303,7 @@ def make_report(
 
 def report_of(
     bill: Bill,
-    usages: Sequence[Operation],
+    usages: Sequence[Usage],
     outages: Sequence[Outage],
     sheet: PriceSheet,
     *,

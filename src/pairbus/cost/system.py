@@ -11,6 +11,8 @@ from pairbus.plumbing.toml_tables import parse_toml
 BatchBilling = Literal["per_message", "per_batch"]
 # Beyond what anybody has of anything here: what is more is a slip of the pen.
 _MOST = 1e9
+# Parts of a month are reckoned with fractions.
+_SLACK = 1 + 1e-9
 
 
 def _described(default: Any, meaning: str, *, low: float, high: float = _MOST) -> Any:
@@ -73,6 +75,18 @@ class System:
         for entry in fields(self):
             if (mistake := _find_mistake(entry.name, getattr(self, entry.name))) is not None:
                 raise ConfigurationError(mistake)
+        for what, amount, most in self._wholes():
+            if amount > most * _SLACK:
+                raise ConfigurationError(f"{what} is at most {most:,.0f}, not {amount:,.0f}")
+
+    def _wholes(self) -> tuple[tuple[str, float, float], ...]:
+        """What several fields come to together, and how much of it there can be."""
+        return (
+            ("outages × outage_hours (hours of the month)", self.outages * self.outage_hours, 24 * self.days),
+            ("pairs × rate (messages a second)", self.pairs * self.rate, _MOST),
+            ("pairs × clients × entities", self.pairs * self.clients * self.entities, _MOST),
+            ("pairs × backlog_queues", self.pairs * self.backlog_queues, _MOST),
+        )
 
     def without_outages(self) -> System:
         """The same system in a month in which nothing fails."""

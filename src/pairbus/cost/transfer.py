@@ -27,7 +27,7 @@ def sum_transfer(sizes: Iterable[tuple[Stage, int]]) -> tuple[RegionBytes, ...]:
     found: dict[tuple[Region, Direction], dict[Stage, int]] = {}
     for stage, size in sizes:
         traits = stage.traits
-        if traits.direction is not None and size:
+        if traits.region is not None and traits.direction is not None and size:
             place = found.setdefault((traits.region, traits.direction), {})
             place[stage] = place.get(stage, 0) + size
     return tuple(

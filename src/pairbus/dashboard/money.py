@@ -1,25 +1,37 @@
-"""Money so far: a plain sum over the newest segments of the ledger, by the same rules as the full bill.
+"""Money of this month so far: a plain sum over the ledger, by the same rules as the full bill.
 
 1. Segments that are open are read too, so that the sum is seconds old and not minutes.
 2. A closed segment never changes: it is read once.
 3. What goes on as in the last hour comes to so much in a day: by that an outage is known to pass a budget
    before it does.
-4. What `pairbus cost report` has taken in, and segments beyond the newest ones, are left to it; the sum says
-   since when it counts.
+4. Of what `pairbus cost report` has taken in, the sums that lie beside it are read. Segments beyond the
+   newest ones are left to it; the sum says since when it counts.
+5. A budget is for a month: what is older counts for outages alone, which may go on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pairbus.cost.bill import Bill, hour_of, make_bill
-from pairbus.cost.outages import merge_outages
+from pairbus.cost.outages import Usage, merge_outages
 from pairbus.cost.report import Share, money, report_of
 from pairbus.cost.sheet import PriceSheet
-from pairbus.ledger.operations import KIND, Ledger, ledger_of, sight_outages
+from pairbus.ledger.operations import (
+    KIND,
+    Ledger,
+    OutageMark,
+    WriterMark,
+    latest_at,
+    ledger_of,
+    sight_outages,
+)
 from pairbus.ledger.segment import SegmentRead, closed_segments, parse_lines, read_open_segments, read_segment
-from pairbus.ledger.store_files import read_side_by_side
+from pairbus.ledger.store_files import day_at, read_side_by_side
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import RecordStore, open_store
 
@@ -29,6 +41,15 @@ _MOST_SEGMENTS = 1500
 _PATIENCE = 180.0
 
 
+class _Taken(NamedTuple):
+    """What `cost report` has taken in."""
+
+    uses: Sequence[Usage] = ()
+    outages: Sequence[OutageMark] = ()
+    writers: Sequence[WriterMark] = ()
+    bad: int = 0
+
+
 class MoneySum:
     """Sums up the ledger of one place of records."""
 
@@ -36,18 +57,25 @@ class MoneySum:
         self._records = records
         self._sheet = sheet
         self._read: dict[str, SegmentRead] = {}
+        self._days: dict[Path, _Taken] = {}
 
     def read(self, *, now: float) -> dict[str, Any]:
         """The sum as it stands."""
-        ledger = self._ledger(now)
-        outages = merge_outages(sight_outages(ledger.outages, ledger.writers, now=now, patience=_PATIENCE))
-        bill = make_bill(ledger.operations, outages, self._sheet)
-        report = report_of(bill, ledger.operations, outages, self._sheet, bad_rows=ledger.bad)
+        month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        since = month.timestamp()
+        ledger, taken = self._ledger(now), self._taken(since, now)
+        sighted = sight_outages(
+            [*taken.outages, *ledger.outages], [*taken.writers, *ledger.writers], now=now, patience=_PATIENCE
+        )
+        outages = merge_outages(sighted)
+        usages = [one for one in (*taken.uses, *ledger.operations) if one.minute >= since]
+        bill = make_bill(usages, outages, self._sheet)
+        report = report_of(bill, usages, outages, self._sheet, bad_rows=taken.bad + ledger.bad)
         per_hour = _cost_per_hour(bill, now)
         return {
             "currency": report.currency,
             "prices_as_of": report.prices_as_of,
-            "since": min((one.minute for one in ledger.operations), default=None),
+            "since": min((one.minute for one in usages), default=None),
             "base": money(report.base),
             "used": money(report.used),
             "total": money(report.total),
@@ -63,6 +91,31 @@ class MoneySum:
                 {"name": one.name, "begins": one.begins, "ends": one.ends} for one in report.outages[-20:]
             ],
         }
+
+    def _taken(self, since: float, now: float) -> _Taken:
+        """Rule 4: the days of this month, and the last one before it, whose outages may go on."""
+        records = self._records
+        if isinstance(records, StoreUri) or not any(records.glob(f"{KIND}-*.parquet")):
+            return _Taken()
+        try:
+            from pairbus.spark.day_brief import newest_days  # late: Arrow is slow to import
+        except ModuleNotFoundError:  # the dashboard can do without it, and says since when it counts
+            return _Taken()
+        first = day_at(since - 1)
+        newest = [path for day, (path, _) in newest_days(records).items() if day >= first]
+        kept: dict[Path, _Taken] = {}
+        for path in newest:
+            try:
+                kept[path] = self._days.get(path) or _read_day(path, now=now)
+            except FileNotFoundError:  # it is being written anew
+                continue
+        self._days = kept
+        return _Taken(
+            uses=[one for day in kept.values() for one in day.uses if one.minute <= latest_at(now)],
+            outages=[one for day in kept.values() for one in day.outages],
+            writers=[one for day in kept.values() for one in day.writers],
+            bad=sum(day.bad for path, day in kept.items() if first not in path.name),
+        )
 
     def _ledger(self, now: float) -> Ledger:
         if isinstance(self._records, StoreUri):
@@ -84,6 +137,14 @@ class MoneySum:
         known = {**self._read, **{name: parse_lines(data) for name, data in read.items()}}
         self._read = {name: known[name] for name in names}
         return ledger_of([*self._read.values()], now=now)
+
+
+def _read_day(path: Path, *, now: float) -> _Taken:
+    """A day that has no sums, as version 0.1.0 has left it, is left to the report."""
+    from pairbus.spark.day_brief import judge_marks, read_marks, read_sums, uses_of
+
+    outages, writers, bad = judge_marks(read_marks(path), now=now)
+    return _Taken(uses_of(read_sums(path)), outages, writers, bad)
 
 
 def _cost_per_hour(bill: Bill, now: float) -> Decimal:

@@ -6,6 +6,8 @@
    the disk; meanwhile sums gather in memory.
 3. A process that is killed loses what it did in the last `every` seconds. That it was killed is told by the
    mark that it owes: also one that has nothing to tell makes one each `HEARTBEAT`.
+4. Writes to an object store are told with what is written next. Those that a process makes after its last
+   word, a handful, are told by nobody.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pairbus.clock import Clock, SystemClock
+from pairbus.metering import RECORDS
 from pairbus.stages import Role, Stage
 from pairbus.stores.places import RecordPlace, StoreUri
+from pairbus.stores.writes import take_writes
 
 from .commit_objects import open_writer
 from .operations import KIND
@@ -59,8 +63,8 @@ class OperationRecorder(Protocol):
         outage: str | None = None,
         at: float | None = None,
     ) -> None:
-        """`count` operations were made, `unknown` more may have been; `size` bytes in all. `at`: when, if
-        not now.
+        """`count` operations were made, `unknown` more may have been. `size`: bytes of those that were made.
+        `at`: when, if not now.
         """
 
 
@@ -90,6 +94,8 @@ class OperationSums:
         """Add to the sums of this minute, or of that of `at`."""
         minute = int((self._clock.now() if at is None else at) // 60) * 60
         key = (namespace, entity, stage, kind, size_class, minute, outage)
+        if not count:  # what may not have been carried is not paid for either
+            size = 0
         with self._lock:
             sums = self._sums.get(key)
             if sums is None:
@@ -119,12 +125,16 @@ class OperationLog(OperationSums):
         clock: Clock | None = None,
         every: float | None = None,
         max_age: float = MAX_AGE,
+        ships_to: RecordPlace | None = None,
     ) -> None:
-        """Does no I/O. `writer` is by default host, process, id; `every` is longer where a write is a put."""
+        """Does no I/O. `writer` is by default host, process, id; `every` is longer where a write is a put.
+        `ships_to`: where others bring what is written here.
+        """
         super().__init__(role=role, clock=clock)
         self.writer = writer or writer_name()
         self._about = {"writer": self.writer, "pair": pair}
         self._place = place
+        self._store = place if ships_to is None else ships_to
         self._every = every or (HEARTBEAT if isinstance(place, StoreUri) else EVERY)
         self._segments = open_writer(place, KIND, max_age=max_age, clock=clock)
         #: Called before sums are taken, on the thread that writes: whoever has some to add does it now.
@@ -198,6 +208,7 @@ class OperationLog(OperationSums):
             marks, self._marks = self._marks, []
         if not sums and not marks and phase == "interval" and at - self._marked_at < HEARTBEAT:
             return []
+        self._add_writes(sums, at, is_last=phase == "end")
         self._marked_at = at
         every = max(HEARTBEAT, self._every)
         return [
@@ -205,6 +216,14 @@ class OperationLog(OperationSums):
             *(self._row("operation", {"role": self.role, **_values(key, sums[key])}) for key in sums),
             self._row("writer", {"role": self.role, "phase": phase, "at": at, "every": every}),
         ]
+
+    def _add_writes(self, sums: _Sums, at: float, *, is_last: bool) -> None:
+        """Rule 4. The last word is a write as well, which nobody else would tell of."""
+        is_put = is_last and isinstance(self._place, StoreUri)
+        writes = take_writes(self._store, ahead=int(is_put))
+        if writes:
+            key = (RECORDS, RECORDS, Stage.STORE_WRITE, "put", 1, int(at // 60) * 60, None)
+            sums[key] = [writes, 0, 0]
 
     def _row(self, kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
         return {"row": kind, "id": f"{self.writer}:{next(self._numbers):09d}", **self._about, **values}

@@ -3,11 +3,13 @@
 1. An operation is what the service counts: a message sent (taken or refused), a delivery, a settlement, a
    request, a receive that ended empty. Records are sums over a minute, not single operations.
 2. `count` is what was certainly done. `unknown` is what may have been: it was on its way and no answer came.
-   The service has counted `count` at least, and `count + unknown` at most.
+   The service has counted `count` at least, and `count + unknown` at most. `bytes` are those of `count`.
 3. A size class is how many times one operation of that size is billed: once for each started 64 KB.
 4. Writers also tell of themselves. `begin`, then `interval` again and again, then `end`: between the last
    interval of a writer that never ended and the next one that it owed, records may be lost. That is a gap.
-5. A row has an id that no other row has. A reader that meets it twice keeps one.
+5. A row has an id that no other row of its day has. A reader that meets it twice keeps one. Of rows that have
+   one id and are not alike, the greatest by its columns counts, whoever comes first; the others are bad.
+6. A line is bad once, however often it stands in its segment.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ from .segment import SegmentRead, read_segment
 KIND = "operations"
 #: Nothing was written before 2020, nor more than a day from now: clocks that differ by more are wrong.
 EARLIEST = 1_577_836_800
-_AHEAD = 86_400
-#: What numbers of a row may be. What is beyond them no minute can hold, and no sum or calendar could take.
+_AHEAD = _DAY = 86_400
+#: What numbers of a row may be. What is beyond them no minute of one process can hold, and no sum or calendar
+#: could take: a hundred thousand rows add up in 63 bits.
 BOUNDS = {
-    "count": (0, 10**12),
-    "unknown": (0, 10**12),
-    "bytes": (0, 10**15),
+    "count": (0, 10**9),
+    "unknown": (0, 10**9),
+    "bytes": (0, 10**13),
     "size_class": (1, 10**4),
     "minute": (0, LAST_MOMENT),
     "at": (0, LAST_MOMENT),
@@ -113,6 +116,7 @@ LedgerRow = Operation | OutageMark | WriterMark
 #: What the rows of segments are, by what they call themselves.
 ROWS: Mapping[str, type[LedgerRow]] = {"operation": Operation, "outage": OutageMark, "writer": WriterMark}
 _COLUMNS = {kind: columns_of(made) for kind, made in ROWS.items()}
+_ALL_COLUMNS = tuple(dict.fromkeys(name for columns in _COLUMNS.values() for name in columns))
 
 
 def parse_row(row: Mapping[str, Any]) -> LedgerRow | None:
@@ -159,23 +163,36 @@ def read_operations(segments: Iterable[Path], *, now: float | None = None) -> Le
 
 def ledger_of(segments: Iterable[SegmentRead], *, now: float | None = None) -> Ledger:
     """What segments hold that have been read already."""
-    rows: dict[str, LedgerRow] = {}
-    bad = 0
-    for found in segments:
-        bad += found.bad
+    rows: dict[tuple[int, str], LedgerRow] = {}
+    bad: set[object] = set()
+    for number, found in enumerate(segments):
+        bad.update((number, line) for line in found.bad_lines)
         for raw in found.rows:
             row = parse_row(raw)
-            if row is None or (now is not None and not is_dated(_moment_of(row), now=now)):
-                bad += 1
+            if row is None:
+                bad.add((number, repr(raw)))
+            elif now is not None and not is_dated(_moment_of(row), now=now):
+                bad.add(row)
             else:
-                rows[row.id] = row
+                key = int(_moment_of(row) // _DAY), row.id
+                other = rows.setdefault(key, row)
+                if other != row:  # rule 5
+                    rows[key] = max(other, row, key=_rank)
+                    bad.add(min(other, row, key=_rank))
     kept = [rows[key] for key in sorted(rows)]
     return Ledger(
         tuple(row for row in kept if isinstance(row, Operation)),
         tuple(row for row in kept if isinstance(row, OutageMark)),
         tuple(row for row in kept if isinstance(row, WriterMark)),
-        bad,
+        len(bad),
     )
+
+
+def _rank(row: LedgerRow) -> tuple[Any, ...]:
+    """By what it calls itself, and then by all columns in their order; nothing is less than anything."""
+    kind = next(kind for kind, made in ROWS.items() if isinstance(row, made))
+    values = (getattr(row, name, None) for name in _ALL_COLUMNS)
+    return kind, *((False, 0) if value is None else (True, value) for value in values)
 
 
 def _moment_of(row: LedgerRow) -> float:
@@ -199,9 +216,9 @@ def sight_outages(
     last = _last_marks(writers)
     begun: dict[str, OutageMark] = {}
     ended: dict[str, float] = {}
-    for mark in marks:
+    for mark in sorted(marks, key=lambda one: (one.at, one.id)):
         if mark.begins:
-            begun[mark.outage] = mark
+            begun.setdefault(mark.outage, mark)
         else:
             ended[mark.outage] = mark.at
     spans = []
@@ -209,7 +226,9 @@ def sight_outages(
         ends = ended.get(outage)
         heard = last.get(mark.writer)
         if ends is None and heard is not None and (heard.phase == "end" or now - heard.at > patience):
-            ends = max(mark.at, heard.at)
+            ends = heard.at
+        if ends is not None:
+            ends = max(mark.at, ends)
         spans.append(OutageSpan(outage, mark.pair, mark.at, ends))
     return sorted(spans, key=lambda span: (span.begins, span.outage))
 

@@ -361,11 +361,15 @@ def _cut_torn_commit(path: Path, kind: str, descriptor: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRead:
-    """The rows of a segment, how many lines were bad, and its bytes."""
+    """The rows of a segment, the lines that are none, and its bytes."""
 
     rows: list[dict[str, Any]]
-    bad: int
+    bad_lines: list[bytes]
     data: bytes
+
+    @property
+    def bad(self) -> int:
+        return len(self.bad_lines)
 
 
 def closed_segments(directory: Path, kind: str) -> list[Path]:
@@ -406,7 +410,7 @@ def read_open_segments(directory: Path, kind: str) -> dict[str, SegmentRead]:
 
 def parse_lines(data: bytes) -> SegmentRead:
     """The rows of a segment that has been read."""
-    rows, bad = [], 0
+    rows, bad = [], []
     for line in data.splitlines():
         if not line.strip() or is_link(line):
             continue
@@ -417,5 +421,5 @@ def parse_lines(data: bytes) -> SegmentRead:
         if isinstance(row, dict):
             rows.append(row)
         else:
-            bad += 1
+            bad.append(line)
     return SegmentRead(rows, bad, data)

@@ -23,11 +23,12 @@ from pairbus.cost.outages import Outage, OutageBook, merge_outages
 from pairbus.cost.report import WAYS, Report, Share, Tick, make_report, step_for
 from pairbus.cost.sheet import PriceSheet
 from pairbus.cost.system import System
-from pairbus.ledger.operations import Gap, OutageMark, WriterMark, find_gaps, is_dated, sight_outages
+from pairbus.ledger.operations import Gap, find_gaps, sight_outages
 from pairbus.stages import Stage
 from pairbus.stores.places import RecordPlace
 
 from .bill_lines import KEY, NUMBERS, BillLines
+from .day_brief import judge_marks
 from .ledger_table import BillSpan, LedgerTable
 from .operations import SegmentIntake, take_segments
 
@@ -81,10 +82,10 @@ def bill_ledger(
         sheet,
         months=lines.months,
         shares=lines.shares,
-        outages=marks.outages,
+        outages=_seen_in(span, marks.outages, lines),
         timeline=_timeline(ledger, lines),
         hours=lines.hours,
-        gaps=marks.gaps,
+        gaps=[gap for gap in marks.gaps if span.touches(gap.begins, gap.ends)],
         bad_rows=marks.bad,
         system=system,
     )
@@ -109,20 +110,18 @@ class _Judged(NamedTuple):
 
 
 def _judge(marks: pa.Table, span: BillSpan, *, now: float) -> _Judged:
-    outages, writers, bad = list[OutageMark](), list[WriterMark](), 0
-    for mark in marks.to_pylist():
-        kind, at = mark["row"], mark["at"]
-        if kind == "bad" or not is_dated(at, now=now):
-            bad += mark["number"] if span.since <= at < span.before else 0
-        elif kind == "outage":
-            outages.append(OutageMark(**{name: mark[name] for name in OutageMark.__slots__}))
-        elif kind == "writer":
-            writers.append(WriterMark(**{name: mark[name] for name in WriterMark.__slots__}))
+    outages, writers, bad = judge_marks(marks, now=now, since=span.since, before=span.before)
     return _Judged(
         merge_outages(sight_outages(outages, writers, now=now, patience=_PATIENCE)),
         find_gaps(writers, now=now, patience=_PATIENCE),
         bad,
     )
+
+
+def _seen_in(span: BillSpan, outages: Sequence[Outage], lines: BillLines) -> list[Outage]:
+    """Those that were in a time, or that something of it is paid for."""
+    paid = {share.name for share in lines.shares["outage"]}
+    return [one for one in outages if one.name in paid or span.touches(one.begins, one.ends)]
 
 
 def _sum_up(usage: DataFrame, terms: BillTerms) -> DataFrame:
@@ -137,7 +136,7 @@ def _sum_up(usage: DataFrame, terms: BillTerms) -> DataFrame:
         follow.append(_line(F.lit(stage.value), [its_count, its_units, F.lit(0), its_size], derived=True))
     is_followed = is_delivered(F.col("stage"), F.col("kind"))
     lines = F.when(is_followed, F.array(own, *follow)).otherwise(F.array(own))
-    single = usage.select("pair", "namespace", "entity", "hour", "outage", F.inline(lines))
+    single = usage.select("pair", "namespace", "entity", "role", "hour", "outage", F.inline(lines))
     return single.groupBy(*KEY).agg(*(F.sum(name).alias(name) for name in NUMBERS))
 
 
@@ -148,10 +147,11 @@ def _line(stage: Column | str, numbers: Sequence[Column], *, derived: bool) -> C
 
 
 def _copies(terms: BillTerms) -> Column:
-    copies: Column = F.lit(1)
-    for entity, number in terms.copies.items():
-        copies = F.when(F.lower("entity") == entity, number).otherwise(copies)
-    return copies
+    if not terms.copies:
+        return F.lit(1)
+    # One table, not a condition for each: there may be many.
+    named = F.create_map(*(F.lit(cell) for item in terms.copies.items() for cell in item))
+    return F.coalesce(F.try_element_at(named, F.lower("entity")), F.lit(1))
 
 
 def _timeline(ledger: LedgerTable, lines: BillLines) -> list[Tick]:

@@ -22,22 +22,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from pairbus.cost.bill import Extent, MonthBill, month_of, price_months
+from pairbus.cost.bill import (
+    CROSSING,
+    PLAIN,
+    PLAIN_ROLE,
+    STORED,
+    Amounts,
+    MonthBill,
+    measure_months,
+    month_of,
+    price_months,
+)
 from pairbus.cost.report import SUMS, WAYS, Share, Tick, make_shares
 from pairbus.cost.sheet import PriceSheet
 from pairbus.plumbing.files import drafted, publish_directory
 from pairbus.stages import Stage
 
 #: What a line is of, and what is summed up in it before it is priced.
-KEY = ("pair", "namespace", "entity", "stage", "hour", "outage", "derived")
+KEY = ("pair", "namespace", "entity", "stage", "role", "hour", "outage", "derived")
 NUMBERS = SUMS[:-1]
 # Products are reckoned with room to spare, so that each is exact; what would not fit a cost is an error.
-_NUMBER, _PRICE, _COST = pa.decimal256(19, 0), pa.decimal256(19, 18), pa.decimal128(38, 18)
-_CROSSING = pa.array([stage.value for stage in Stage if stage.traits.crosses])
+_NUMBER, _PRICE, _COST = pa.decimal256(19, 0), pa.decimal256(38, 18), pa.decimal128(38, 18)
+_CROSSING, _STORED, _PLAIN = (
+    pa.array(sorted(stage.value for stage in some)) for some in (CROSSING, STORED, PLAIN)
+)
 _AT_ONCE = 100_000
 _SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in ("pair", "namespace", "entity", "stage")),
+        *((name, pa.string()) for name in ("pair", "namespace", "entity", "stage", "role")),
         ("hour", pa.int64()),
         ("outage", pa.string()),
         ("derived", pa.bool_()),
@@ -61,8 +73,8 @@ class BillLines:
     @classmethod
     def price(cls, draft: Path, sheet: PriceSheet, *, same_region: bool, out: Path | None) -> BillLines:
         """Price lines that lie as Parquet in a directory. With `out` they are written there, too."""
-        by_hour = _units_by_hour(draft)
-        months = price_months(_extents(by_hour), sheet, same_region=same_region)
+        by_hour = _by_hour(draft)
+        months = price_months(measure_months(by_hour), sheet, same_region=same_region)
         sums = _Sums()
         lines = map(sums.add, (_price(some, months) for some in _read(draft)))
         if out is not None:
@@ -85,33 +97,39 @@ def _read(draft: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch])
 
 
-def _units_by_hour(draft: Path) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for lines in _read(draft, ["hour", "units"]):
-        for (hour,), (units,) in _add_up(lines, ["hour"], ["units"]):
-            found[hour] = found.get(hour, 0) + units
+def _by_hour(draft: Path) -> dict[int, Amounts]:
+    found: dict[int, Amounts] = {}
+    for lines in _read(draft, ["stage", "role", "hour", "units", "bytes"]):
+        for (hour,), numbers in _add_up(_measure(lines), ["hour"], Amounts._fields):
+            found[hour] = found.get(hour, Amounts()).plus(Amounts(*numbers))
     return found
 
 
-def _extents(by_hour: Mapping[int, int]) -> dict[str, Extent]:
-    """What each month holds."""
-    months: dict[str, Extent] = {}
-    for hour in sorted(by_hour):
-        before = months.get(month_of(hour), Extent(0, hour, hour))
-        months[month_of(hour)] = Extent(before.units + by_hour[hour], before.first_hour, hour)
-    return months
+def _measure(lines: pa.Table) -> pa.Table:
+    """What each line adds to its hour."""
+    stage, units = lines["stage"], lines["units"]
+    is_write = pc.is_in(stage, _STORED)
+    is_plain = pc.and_(pc.is_in(stage, _PLAIN), pc.equal(lines["role"], PLAIN_ROLE))
+    amounts = Amounts(
+        units=pc.if_else(is_write, 0, units),
+        writes=pc.if_else(is_write, units, 0),
+        crossing=pc.if_else(pc.is_in(stage, _CROSSING), lines["bytes"], 0),
+        plain=pc.if_else(is_plain, units, 0),
+    )
+    return pa.table({"hour": lines["hour"], **amounts._asdict()})
 
 
 def _price(lines: pa.Table, months: Mapping[str, MonthBill]) -> pa.Table:
     hours = pc.unique(lines["hour"])
     places = pc.index_in(lines["hour"], hours)
     of_hours = [months[month_of(hour)] for hour in hours.to_pylist()]
-    unit_price, byte_price = (
+    unit_price, byte_price, write_price = (
         pc.take(pa.array((getattr(one, name) for one in of_hours), _PRICE), places)
-        for name in ("unit_price", "byte_price")
+        for name in ("unit_price", "byte_price", "write_price")
     )
+    price = pc.if_else(pc.is_in(lines["stage"], _STORED), write_price, unit_price)
     carried = pc.if_else(pc.is_in(lines["stage"], _CROSSING), lines["bytes"], 0)
-    of_units = pc.multiply(pc.cast(lines["units"], _NUMBER), unit_price)
+    of_units = pc.multiply(pc.cast(lines["units"], _NUMBER), price)
     cost = pc.add(of_units, pc.multiply(pc.cast(carried, _NUMBER), byte_price))
     return lines.append_column("cost", pc.cast(cost, _COST)).select([*KEY, *SUMS])
 

@@ -12,8 +12,11 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +25,10 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from pairbus.cost.outages import MOVING, OutageBook
+from pairbus.errors import PairbusError
 from pairbus.ledger.columns import columns_of
-from pairbus.ledger.operations import EARLIEST, OutageMark, WriterMark, latest_at
+from pairbus.ledger.operations import EARLIEST, KIND, OutageMark, WriterMark, is_dated, latest_at
+from pairbus.stages import Role, Stage
 
 from .segment_rows import SCHEMA
 
@@ -31,6 +36,7 @@ from .segment_rows import SCHEMA
 #: and of how many rows are bad.
 AHEAD = "ahead"
 _HOUR, _DAY = 3600, 86_400
+_LARGEST = 2**63 - 1
 _PLACE = ("pair", "role", "namespace", "entity", "stage", "kind", "outage")
 _NUMBERS = ("count", "units", "unknown", "bytes")
 #: What sums and marks are made of. `slot` is the beginning of an hour, or of a minute.
@@ -46,13 +52,14 @@ MARKS = pa.schema(
 #: What a report is made of: sums by the hour, each with the name of its outage.
 USAGE = pa.schema(
     [
-        *((name, pa.string()) for name in _PLACE if name != "role"),
+        *((name, pa.string()) for name in _PLACE),
         *((name, pa.int64()) for name in ("hour", *_NUMBERS)),
     ]
 )
 #: The columns of rows that a brief is made of.
 NEEDED = [name for name in SCHEMA.names if name not in ("raw", "day")]
 _ROWS_AT_ONCE = 100_000
+_DIRECTORY = re.compile(rf"{KIND}-(\d{{4}}-\d\d-\d\d)-(\d{{6}})\.parquet")
 # Spark, Arrow and others pass over such names, and so does whoever looks for *.parquet.
 _SUMS_FILE, _MARKS_FILE = "_sums", "_marks"
 
@@ -62,6 +69,32 @@ class Brief(NamedTuple):
 
     sums: pa.Table
     marks: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """One sum: what the rules of the bill ask of it is what they ask of an operation."""
+
+    pair: str
+    role: Role
+    namespace: str
+    entity: str
+    stage: Stage
+    kind: str
+    outage: str | None
+    minute: int
+    count: int
+    units: int
+    unknown: int
+    bytes: int
+
+
+class JudgedMarks(NamedTuple):
+    """What marks tell, for whoever reads them at a time: outages, writers, and how many rows are bad."""
+
+    outages: list[OutageMark]
+    writers: list[WriterMark]
+    bad: int
 
 
 def brief_of(rows: pa.Table, *, now: float) -> Brief:
@@ -101,12 +134,44 @@ def attribute(sums: pa.Table, book: OutageBook) -> pa.Table:
     return _add_up(pa.table(columns), USAGE)
 
 
+def uses_of(sums: pa.Table) -> list[SlotUse]:
+    """Sums for the rules of the bill in memory."""
+    columns = {name: sums[name].to_pylist() for name in SUMS.names}
+    columns["stage"] = [Stage[stage.upper()] for stage in columns["stage"]]
+    return list(map(SlotUse, *columns.values()))
+
+
+def judge_marks(marks: pa.Table, *, now: float, since: float = 0.0, before: float = inf) -> JudgedMarks:
+    """What marks tell; bad rows are those of a time."""
+    judged = JudgedMarks([], [], 0)
+    bad = 0
+    for mark in marks.to_pylist():
+        kind, at = mark["row"], mark["at"]
+        if kind == "bad" or not is_dated(at, now=now):
+            bad += mark["number"] if since <= at < before else 0
+        elif kind == "outage":
+            judged.outages.append(OutageMark(**{name: mark[name] for name in OutageMark.__slots__}))
+        elif kind == "writer":
+            judged.writers.append(WriterMark(**{name: mark[name] for name in WriterMark.__slots__}))
+    return judged._replace(bad=bad)
+
+
 def write_brief(brief: Brief, directory: Path, *, part: int) -> None:
     """Put a brief beside the rows that it is of."""
     for name, table in ((_SUMS_FILE, brief.sums), (_MARKS_FILE, brief.marks)):
         draft = directory / f".part-{part:05d}-{secrets.token_hex(4)}"
         parquet.write_table(table, draft)
         draft.replace(directory / f"{name}-{part:05d}")
+
+
+def newest_days(records: Path) -> dict[str, tuple[Path, int]]:
+    """The newest generation of each day, and its number."""
+    newest: dict[str, tuple[Path, int]] = {}
+    for path in sorted(records.glob(f"{KIND}-*.parquet")):
+        found = _DIRECTORY.fullmatch(path.name)
+        if found is not None:
+            newest[found[1]] = path, int(found[2])
+    return newest
 
 
 def has_brief(directory: Path) -> bool:
@@ -163,8 +228,22 @@ def _slots(operations: pa.Table, *, now: float) -> pa.Table:
 def _add_up(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """One row for each key: what is not a number of the schema."""
     keys = [name for name in schema.names if name not in _NUMBERS]
+    _refuse_overflow(rows)
     summed = rows.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in _NUMBERS])
     return summed.rename_columns({f"{name}_sum": name for name in _NUMBERS}).select(schema.names)
+
+
+def _refuse_overflow(rows: pa.Table) -> None:
+    """Arrow's sums wrap around without a word. Whole sums are only reckoned where they may be too large."""
+    for name in _NUMBERS:
+        largest = pc.max(rows[name]).as_py() or 0
+        if largest * rows.num_rows <= _LARGEST:
+            continue
+        if pc.sum(pc.cast(rows[name], pa.decimal128(38, 0))).as_py() > _LARGEST:
+            raise PairbusError(
+                f"the ledger says that {name} comes to more than {_LARGEST:,}, which cannot be: look in its "
+                f"segments and in {KIND}-*.parquet for rows that nobody has written, and remove them"
+            )
 
 
 def _as_marks(rows: pa.Table, row: str | None = None) -> pa.Table:

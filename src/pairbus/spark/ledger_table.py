@@ -46,6 +46,10 @@ class BillSpan(NamedTuple):
         end = (begin.replace(day=28) + timedelta(days=4)).replace(day=1)
         return cls(int(begin.timestamp()), int(end.timestamp()))
 
+    def touches(self, begins: float, ends: float | None) -> bool:
+        """Whether something that lasts so long, or goes on, is in it for a while."""
+        return begins < self.before and (ends is None or ends >= self.since)
+
 
 class LedgerTable(NamedTuple):
     """Days that have a brief, and all other rows."""

@@ -2,9 +2,10 @@
 
 1. Closed segments never change. All that are there are read, each row is checked (`segment_rows`), and the
    days that they have rows of are written anew: what the day had, and what is new. A row that a day has
-   already, by its id, is kept once. So a segment that comes late, comes again, or was half taken when a run
-   died, does no harm. To see that no id is there twice takes a number for each row; only days where that is
-   not certain are sorted by their ids. A day has its brief beside its rows, see `day_brief`.
+   already, by its id, is kept once; see rule 5 of `ledger.operations`. So a segment that comes late, comes
+   again, or was half taken when a run died, does no harm. To see that no id is there twice takes a number for
+   each row; only days where that is not certain are sorted by their ids. A day has its brief beside its rows,
+   see `day_brief`.
 2. A day is written under a hidden name. The rename to `operations-DAY-GENERATION.parquet` makes it valid;
    of a day the newest generation counts. Only then are segments and older generations removed.
 3. A line that cannot be read stays in the table as a bad row, with its text, so that it is shown in every
@@ -16,7 +17,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -35,7 +35,7 @@ from pairbus.plumbing.files import hold_alone, publish_directory
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store
 
-from .day_brief import brief_directory, write_brief
+from .day_brief import brief_directory, newest_days, write_brief
 from .day_draft import DayDraft
 from .objects import ArrowBatches, first_cells, object_names, tell_gone
 from .schema import ddl_of, literal
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _TABLE_DDL = f"{ddl_of(COLUMNS.values())}, raw string"
-_DIRECTORY = re.compile(rf"{KIND}-(\d{{4}}-\d\d-\d\d)-(\d{{6}})\.parquet")
 # Some 300,000 rows.
 _SMALL = 100 << 20
 # What one task reads, and how much of it is held at a time: some fifty megabytes.
@@ -73,7 +72,7 @@ def is_small(records: RecordPlace) -> bool:
 
 def day_directories(records: RecordPlace) -> list[Path]:
     """The newest generation of each day; in an object store there is none."""
-    return [] if isinstance(records, StoreUri) else [path for path, _ in _generations(records).values()]
+    return [] if isinstance(records, StoreUri) else [path for path, _ in newest_days(records).values()]
 
 
 def load_days(spark: SparkSession, days: Sequence[Path]) -> DataFrame | None:
@@ -95,7 +94,7 @@ def load_objects(spark: SparkSession, place: StoreUri) -> DataFrame | None:
             for name in first_cells(batches):
                 yield from parse_segment(there.read(name), name).drop_columns(["day"]).to_batches()
 
-        rows = object_names(spark, names).mapInArrow(read, _TABLE_DDL).dropDuplicates(["id"])
+        rows = _once(_with_day(object_names(spark, names).mapInArrow(read, _TABLE_DDL))).drop("day")
         return tell_gone(lambda: rows.localCheckpoint(eager=True))
 
     return begin_anew(store, load)
@@ -115,7 +114,7 @@ def read_operations(spark: SparkSession, records: RecordPlace, *, now: float) ->
     if segments:
         rows = rows.unionByName(_read_segments(spark, segments))
     judged = F.when(is_dated(_moment(), now=now), F.col("row")).otherwise("bad")
-    return rows.dropDuplicates(["id"]).withColumn("row", judged)
+    return _once(_with_day(rows)).drop("day").withColumn("row", judged)
 
 
 def take_segments(spark: SparkSession, records: RecordPlace, *, now: float) -> SegmentIntake:
@@ -141,7 +140,7 @@ def _write_days(spark: SparkSession, records: Path, segments: list[Path], *, now
         shutil.rmtree(fresh)
     taken, merged = fresh / "taken", fresh / "merged"
     days = _write_segments(spark, segments, taken, now=now)
-    present = _generations(records)
+    present = newest_days(records)
     again = (set(days) & set(present)) | _days_with_copies(spark, taken, days)
     if again:
         parts = [present[day][0] for day in again if day in present]
@@ -250,10 +249,24 @@ def _days_with_copies(spark: SparkSession, taken: Path, days: Mapping[str, Seque
 
 
 def _write_once(rows: DataFrame, to: Path) -> None:
-    """Write rows by their days, each once. Rows of one id are of one day, so that one shuffle is enough."""
-    place = F.row_number().over(Window.partitionBy("day", "id").orderBy("id"))
-    once = rows.repartition("day").withColumn("place", place).where("place = 1").drop("place")
-    once.write.partitionBy("day").parquet(str(to))
+    """Write rows by their days, each once."""
+    _once(rows).repartition("day").write.partitionBy("day").parquet(str(to))
+
+
+def _once(rows: DataFrame) -> DataFrame:
+    """Rows, each once. Of those that have one id and are not alike the greatest stays; the others are bad,
+    and keep their id. One shuffle is enough.
+    """
+    alike = rows.repartition("day", "id").dropDuplicates()
+    order = [F.col(name).desc() for name in COLUMNS]
+    place = F.row_number().over(Window.partitionBy("day", "id").orderBy(*order))
+    is_other = (F.col("place") > 1) & (F.col("row") != "bad")
+    told = {"row": F.lit("bad"), "id": F.col("id"), "at": _moment(), "raw": F.to_json(F.struct(*COLUMNS))}
+    columns = [
+        F.when(is_other, told.get(name, F.lit(None))).otherwise(F.col(name)).alias(name)
+        for name in (*COLUMNS, "raw")
+    ]
+    return alike.withColumn("place", place).select(*columns, "day").dropDuplicates()
 
 
 def _read_segments(spark: SparkSession, segments: list[Path]) -> DataFrame:
@@ -269,18 +282,10 @@ def _read_segments(spark: SparkSession, segments: list[Path]) -> DataFrame:
 
 
 def _with_day(rows: DataFrame) -> DataFrame:
-    return rows.withColumn("day", F.date_format(F.timestamp_seconds(_moment()), "yyyy-MM-dd"))
+    """In UTC, whatever the zone of the session."""
+    days = F.floor(_moment() / 86_400).cast("int")
+    return rows.withColumn("day", F.date_add(F.lit("1970-01-01").cast("date"), days).cast("string"))
 
 
 def _moment() -> Column:
     return F.coalesce(F.col("minute").cast("double"), F.col("at"), F.lit(0.0))
-
-
-def _generations(records: Path) -> dict[str, tuple[Path, int]]:
-    """The newest generation of each day."""
-    newest: dict[str, tuple[Path, int]] = {}
-    for path in sorted(records.glob(f"{KIND}-*.parquet")):
-        found = _DIRECTORY.fullmatch(path.name)
-        if found is not None:
-            newest[found[1]] = path, int(found[2])
-    return newest

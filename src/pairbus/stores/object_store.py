@@ -28,6 +28,7 @@ from pairbus.errors import ConfigurationError, PairbusError
 
 from .errors import CallHungError, RecordStoreError
 from .places import StoreUri
+from .writes import note_write
 
 T = TypeVar("T")
 #: How long a call may take, retries and pauses included.
@@ -68,6 +69,7 @@ class ObjectStore:
         key = self._key(name)
 
         def write(files: Any) -> None:
+            note_write(self.place)
             with files.open_output_stream(key) as stream:
                 stream.write(data)
 

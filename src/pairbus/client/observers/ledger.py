@@ -23,6 +23,7 @@ from pairbus.options import EntityState, StateChange
 from pairbus.pairing.failures import Fate
 from pairbus.pairing.names import path_key
 from pairbus.stages import Stage
+from pairbus.stores.places import RecordPlace
 
 from .observer import Observer, RouteName, SendNote
 
@@ -57,9 +58,12 @@ class ClientLedger(Observer):
         secondary: str,
         clock: Clock | None = None,
         max_age: float = MAX_AGE,
+        ships_to: RecordPlace | None = None,
     ) -> ClientLedger:
-        """A ledger in segments of a directory. Does no I/O."""
-        log = OperationLog(directory, role="client", pair=primary, clock=clock, max_age=max_age)
+        """A ledger in segments of a directory, which may be shipped from there. Does no I/O."""
+        log = OperationLog(
+            directory, role="client", pair=primary, clock=clock, max_age=max_age, ships_to=ships_to
+        )
         return cls(log, primary=primary, secondary=secondary, clock=clock)
 
     async def close(self) -> None:

@@ -1,0 +1,83 @@
+"""Money of this month: by the rules of the bill, whether or not a report has taken the records in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbus.cost.sheet import default_sheet
+from pairbus.dashboard.money import MoneySum
+from pairbus.ledger.operations import KIND
+from pairbus.ledger.segment import SegmentWriter, closed_segments
+from pairbus.spark.day_draft import DayDraft
+from pairbus.spark.segment_rows import parse_segment, split_days
+
+NOW = datetime(2026, 11, 2, 12, tzinfo=UTC).timestamp()
+NOVEMBER = int(datetime(2026, 11, 1, tzinfo=UTC).timestamp())
+OUTAGE = {"row": "outage", "writer": "w", "pair": "shop", "entity": "orders", "outage": "w/orders"}
+WRITER = {"row": "writer", "writer": "w", "role": "client", "pair": "shop", "every": 60.0}
+
+
+def operation(number: int, minute: int, **values: Any) -> dict[str, Any]:
+    return {
+        "row": "operation", "id": f"w:{number}", "writer": "w", "role": "client", "pair": "shop",
+        "namespace": "shop", "entity": "orders", "stage": "ping", "kind": "ping", "size_class": 1,
+        "minute": minute, "outage": None, "count": 10_000_000, "unknown": 0, "bytes": 0, **values,
+    }  # fmt: skip
+
+
+ROWS = [
+    operation(1, NOVEMBER - 60),
+    operation(2, NOVEMBER, outage="w/orders"),
+    operation(3, NOVEMBER + 86_400, size_class=2, outage="w/orders"),
+    operation(4, NOVEMBER + 86_460, count=-1),
+    {**OUTAGE, "id": "w:5", "begins": True, "at": NOVEMBER - 30.0},
+    {**WRITER, "id": "w:6", "phase": "interval", "at": NOW - 60},
+]
+
+
+def write(records: Path, rows: list[dict[str, Any]]) -> None:
+    writer = SegmentWriter(records, KIND)
+    writer.append(rows)
+    writer.close()
+
+
+def take_in(records: Path) -> None:
+    """As `pairbus cost report` does, without Spark."""
+    for path in closed_segments(records, KIND):
+        for day, rows in split_days(parse_segment(path.read_bytes(), path.name)):
+            directory = records / f"{KIND}-{day}-000001.parquet"
+            with DayDraft.open(directory, rows.schema, part=0, now=NOW) as draft:
+                draft.add(rows)
+        path.unlink()
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    write(tmp_path, ROWS)
+    return tmp_path
+
+
+def test_money_is_that_of_this_month(records: Path) -> None:
+    """A budget is for a month: 30 million operations, of which 17 cost 0.80, and 25 hours."""
+    found = MoneySum(records, default_sheet()).read(now=NOW)
+    assert found["units"] == 30_000_000
+    assert found["used"] == "13.600000"
+    assert found["since"] == NOVEMBER
+    assert found["is_outage"]
+    assert found["in_outages"] == "13.600000"
+
+
+def test_what_a_report_has_taken_in_is_not_forgotten(records: Path) -> None:
+    money = MoneySum(records, default_sheet())
+    before = money.read(now=NOW)
+    take_in(records)
+    assert not closed_segments(records, KIND)
+    for again in (money, money, MoneySum(records, default_sheet())):
+        assert {**again.read(now=NOW), "bad_rows": 0} == {**before, "bad_rows": 0}
+    more = operation(7, int(NOW) // 60 * 60)
+    write(records, [more])
+    assert money.read(now=NOW)["units"] == 40_000_000
