@@ -290,6 +290,50 @@ async def test_a_throttled_secondary_is_waited_for_and_no_queue_leaves(
     assert still.diary.rotations == []
 
 
+@pytest.mark.parametrize("throttle_wait", [4.0, 5.0, 40.0])
+async def test_a_secondary_that_goes_on_throttling_is_waited_for_as_long_as_a_round(
+    still: Scene, manual_timers: ManualTimers, throttle_wait: float
+) -> None:
+    """Whether the last rest ends before, with or after the round; those in line wait no longer."""
+    sender = down(still, throttle_wait=throttle_wait)
+    await sender.send_messages(text("a"))
+    still.secondary.faults.set("error", condition="com.microsoft:server-busy")
+    sends = [still.begin(sender.send_messages(text(name))) for name in ("b", "c", "d")]
+    began = manual_timers.now()
+    while not all(send.done() for send in sends):
+        assert manual_timers.now() - began < 15.0 + throttle_wait
+        await still.rest(at_most=30.0)
+        await manual_timers.advance(1.0)
+    assert 15.0 <= manual_timers.now() - began <= 16.0
+    for send in sends:
+        with pytest.raises(BacklogUnavailableError, match="server-busy"):
+            send.result()
+    assert still.diary.rotations == []
+    still.secondary.faults.clear()
+    await manual_timers.advance(throttle_wait)
+    await sender.send_messages(text("e"))
+    assert still.backlog_ids() == ["a", "e"]
+
+
+async def test_what_a_throttling_secondary_does_not_take_is_spooled_in_order(
+    still: Scene, manual_timers: ManualTimers, tmp_path: Path
+) -> None:
+    sender = down(still, enable_spool=True, state_dir=tmp_path)
+    await sender.send_messages(text("a"))
+    still.secondary.faults.set("busy")
+    sends = [still.begin(sender.send_messages(text(name))) for name in ("b", "c", "d")]
+    while not all(send.done() for send in sends):
+        await still.rest(at_most=30.0)
+        await manual_timers.advance(1.0)
+    await asyncio.gather(*sends)
+    assert still.backlog_ids() == ["a"]
+    still.secondary.faults.clear()
+    while len(still.backlog()) < 4:
+        await still.rest(at_most=30.0)
+        await manual_timers.advance(1.0)
+    assert still.backlog_ids() == ["a", "b", "c", "d"]
+
+
 async def test_pings_are_never_delivered_and_session_entities_take_them(
     still: Scene, manual_timers: ManualTimers
 ) -> None:

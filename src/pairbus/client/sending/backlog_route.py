@@ -10,8 +10,9 @@
    known before it is sent.
 4. Where no queue is left, they are *looked for* in the background, by opening a link now and then. The first
    that opens is back in the rotation, so that sends fail no longer than the secondary does.
-5. A throttled secondary is waited for with the turn kept, so that order holds. All its queues are throttled
-   alike, and none leaves the rotation for it.
+5. A throttled secondary is waited for with the turn kept, so that order holds, until the round is over. All
+   its queues are throttled alike: none leaves the rotation for it, and with the round that it has used up
+   end those of all who wait behind it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pairbus.client.direct.encoding import weigh
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.state.records import UNANSWERED, UNKNOWN, Records, RedirectRecord
 from pairbus.client.status import SendCounts
-from pairbus.pairing.errors import tell_taken
+from pairbus.pairing.errors import BacklogUnavailableError, tell_taken
 from pairbus.pairing.failures import Action, Fate, find_idle_closure, judge_backlog
 from pairbus.pairing.names import path_key
 from pairbus.pairing.rotation import Rotation
@@ -67,7 +68,7 @@ _Observe = Callable[[str, Ticket, "Ending | None"], None]
 class _Round:
     """What one call wants done, which queues it has tried, and until when it may go on.
 
-    The time runs from its first attempt. Waiting in line takes none of it, nor does a throttled service.
+    The time runs from its first turn: waiting in line takes none of it.
     """
 
     operation: SdkOperation
@@ -77,11 +78,10 @@ class _Round:
     tried: set[str] = field(default_factory=set)
     ends: float = math.inf
 
-    def limit(self, now: float, send_timeout: float) -> float:
-        """How long the attempt may take that begins now."""
+    def begin(self, now: float, send_timeout: float) -> None:
+        """It has a turn; the first one counts."""
         if self.ends == math.inf:
             self.ends = now + send_timeout + _ROUND_REST
-        return min(send_timeout, self.ends - now)
 
     @property
     def stops_at(self) -> float:
@@ -120,6 +120,8 @@ class BacklogRoute:
         self._openings: dict[str, asyncio.Future[None]] = {}
         # Since when a queue has not answered: to a caller with little time that tells nothing yet.
         self._silent_since: dict[str, float] = {}
+        # The last throttled answer, and how many rounds ended by such answers.
+        self._throttling, self._throttled_rounds = "", 0
 
     async def send(self, path: str, attempt: PrimaryAttempt, *, counts: SendCounts) -> None:
         """Have all messages of a call in backlog queues, in order, or raise; what was taken is on record when
@@ -234,32 +236,51 @@ class BacklogRoute:
         link, ticket = self._link(queue), wanted.ticket
         ticket.begin()
         if link.is_busy:
+            throttled = self._throttled_rounds
             ending = await link.wait_turn(ticket, wanted.deadline)
             if ending is not Ending.TURN:
+                if throttled != self._throttled_rounds and ending is Ending.ABANDONED:
+                    raise self._throttled(link)
                 return ending
         else:
             link.take_turn()
+        wanted.begin(self._timers.now(), self._options.send_timeout)
         try:
             while True:
+                ending = Ending.RESTED
                 if link.is_resting:
-                    began = self._timers.now()
-                    ending = await link.rest_out(ticket, wanted.deadline)
-                    if ending is not Ending.RESTED:
-                        return ending
-                    wanted.ends += self._timers.now() - began
+                    ending = await link.rest_out(ticket, wanted.stops_at)
+                if ending is Ending.ABANDONED:
+                    return ending
+                if ending is Ending.OUT_OF_TIME or self._timers.now() >= wanted.stops_at:
+                    self._end_if_throttled(link, wanted)
+                    return Ending.OUT_OF_TIME
                 ending = await self._call(link, queue, wanted)
                 if ending is Ending.DONE or self._leaves(queue, link, ticket, ending):
                     return ending
         finally:
             link.pass_turn()
 
+    def _end_if_throttled(self, link: SendLink, wanted: _Round) -> None:
+        """Rule 5: the link rests for longer than the round goes on."""
+        if link.rests_until >= wanted.stops_at == wanted.ends:
+            self._throttled_rounds += 1
+            link.send_away()
+            raise self._throttled(link)
+
+    def _throttled(self, link: SendLink) -> BacklogUnavailableError:
+        wait = max(link.rests_until - self._timers.now(), 0.0)
+        return BacklogUnavailableError(len(self.queues), retry_after=wait, last_failure=self._throttling)
+
     async def _call(self, link: SendLink, queue: str, wanted: _Round) -> Ending:
         ticket = wanted.ticket
-        limit = wanted.limit(self._timers.now(), self._options.send_timeout)
         ending: Ending | None = None
         try:
             ending = await link.call(
-                ticket, self._learning(queue, wanted.operation), limit=limit, deadline=wanted.deadline
+                ticket,
+                self._learning(queue, wanted.operation),
+                limit=self._options.send_timeout,
+                deadline=wanted.stops_at,
             )
             return ending
         finally:  # also if the caller is cancelled: the message may have been taken
@@ -327,6 +348,7 @@ class BacklogRoute:
             raise ticket.error
         if verdict.action is Action.THROTTLED:
             link.rest(verdict.wait)
+            self._throttling = failure.summary
             return False
         link.discard_after(ticket)
         self._remove(queue, link, failure.summary)

@@ -346,6 +346,11 @@ class SendLink:
         self._rest_until = max(self._rest_until, self._timers.now() + seconds)
 
     @property
+    def rests_until(self) -> float:
+        """The end of the last rest."""
+        return self._rest_until
+
+    @property
     def is_resting(self) -> bool:
         """Whether the next call has to wait: for the end of the rest, or for one that shows the way."""
         if self._rest_until > 0.0 and self._rest_until > self._timers.now():
