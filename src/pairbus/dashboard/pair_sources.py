@@ -16,6 +16,7 @@ from pairbus.client.state.status_file import describe_unreadable, read_status_fi
 from pairbus.clock import Clock
 from pairbus.errors import UnreachableError
 from pairbus.pairing.names import backlog_queue_names
+from pairbus.plumbing.files import read_file
 from pairbus.plumbing.json_text import parse_json
 from pairbus.pump.options import PumpOptions
 from pairbus.spark.leash.tether import ControlFile, ask_leash
@@ -102,7 +103,7 @@ def read_spool(state_dir: Path) -> dict[str, Any]:
 def read_verdict(state_dir: Path) -> dict[str, Any] | None:
     """The last verdict that `pairbus verify` has given; None if it never has."""
     try:
-        found: dict[str, Any] = parse_json(verdict_file(state_dir).read_text(encoding="utf-8"))
+        found: dict[str, Any] = parse_json(read_file(verdict_file(state_dir)))
     except FileNotFoundError:
         return None
     return found

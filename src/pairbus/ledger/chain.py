@@ -33,7 +33,7 @@ from json.encoder import encode_basestring_ascii as _quote
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pairbus.plumbing.files import publish
+from pairbus.plumbing.files import publish, read_file
 from pairbus.plumbing.json_text import parse_json
 
 from .columns import Moment, columns_of, take_values
@@ -346,11 +346,11 @@ def read_heads(directory: Path, kind: str) -> list[HeadFile]:
     heads: list[HeadFile] = []
     for path in sorted(directory.glob(f"{kind}-*{_SUFFIX}")):
         try:
-            head = parse_head(path.name, path.read_bytes())
-        except FileNotFoundError:  # its writer has just ended, and leaves the sign of rule 7
-            continue
-        except OSError:
-            heads.append(HeadFile(path, None))
+            head = parse_head(path.name, read_file(path))
+        except OSError as error:
+            # A writer that has just ended leaves the sign of rule 7, and a link to nothing is no head.
+            if not isinstance(error, FileNotFoundError) or path.is_symlink():
+                heads.append(HeadFile(path, None))
             continue
         is_in_place = head is not None and path.name == head.name(kind)
         heads.append(HeadFile(path, head if is_in_place else None))

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pairbus.plumbing.files import hold_alone, publish, publish_directory
+from pairbus.plumbing.files import files_in, hold_alone, publish, publish_directory, read_file
 
 from .chain import ChainAudit, ChainCover, HeadFile, SegmentData, audit_chains, is_covered, read_heads
 from .columns import Moment, take_values
@@ -108,11 +108,27 @@ def lock_of(directory: Path) -> Path:
 
 def newest_table(directory: Path, kind: str) -> Path | None:
     """The newest generation that is there."""
-    return max(_generations(directory, kind), default=None, key=_number)
+    generations = _generations(directory, kind)  # first: the anchor may only be ahead of them
+    return _choose(generations, _read_anchor(directory, kind, []))
+
+
+def _choose(generations: Sequence[Path], anchor: TableAnchor | None) -> Path | None:
+    """The one that the anchor tells of: anybody may have made a directory with a higher number. The last one,
+    if there is none.
+    """
+    by_number = {_number(path): path for path in generations}
+    for number in () if anchor is None else (anchor.next, anchor.number):
+        if number in by_number:
+            return by_number[number]
+    return by_number[max(by_number)] if by_number else None
 
 
 def _generations(directory: Path, kind: str) -> list[Path]:
-    return [path for path in directory.glob(f"{kind}-*.parquet") if _NUMBER.search(path.name)]
+    return [path for path in _named_like_one(directory, kind) if path.is_dir()]
+
+
+def _named_like_one(directory: Path, kind: str) -> list[Path]:
+    return sorted(path for path in directory.glob(f"{kind}-*.parquet") if _NUMBER.search(path.name))
 
 
 def read_table(
@@ -121,10 +137,14 @@ def read_table(
     """The newest generation, and what is wrong with it; files are compared only if it is audited, and probed
     only if no manifest answers for them.
     """
-    path = newest_table(directory, kind)
-    gaps: list[str] = []
+    generations, gaps = _generations(directory, kind), list[str]()
+    gaps += [f"{one} is no table" for one in _named_like_one(directory, kind) if not one.is_dir()]
     anchor = _read_anchor(directory, kind, gaps)
+    path = _choose(generations, anchor)
     known = anchor or TableAnchor()
+    if path is not None:
+        later = [one for one in generations if _number(one) > _number(path)]
+        gaps += [f"{one} is not the table that its anchor tells of" for one in later]
     if path is None:
         if known.number:
             gaps.append(f"the table {directory / _name(kind, known.number)} is gone")
@@ -133,7 +153,7 @@ def read_table(
         manifest = _read_manifest(path)
     except FileNotFoundError:
         return _read_unsealed(path, known, gaps, probe)
-    except (ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError):
         gaps.append(f"{path / _MANIFEST} was edited, or cannot be read")
         return _as_it_is(path, known, gaps, [], probe)
     gaps += _compare(path, manifest, anchor, kind)
@@ -156,7 +176,7 @@ def _as_it_is(
     path: Path, anchor: TableAnchor, gaps: list[str], notes: list[str], probe: FileProbe | None
 ) -> TableRead:
     number = max(_number(path), anchor.number)
-    files = sorted(path.glob("*.parquet"))
+    files = files_in(path, "*.parquet")
     if probe is not None:
         bad = [file for file in files if not probe(file)]
         gaps += [f"{file} cannot be read" for file in bad]
@@ -182,8 +202,8 @@ def _check_files(path: Path, manifest: Manifest, gaps: list[str], *, is_audited:
     whole = []
     for name, expected in manifest.files.items():
         file = path / name
-        if not file.exists():
-            gaps.append(f"{file} is gone")
+        if not file.is_file():
+            gaps.append(f"{file} is gone, or no file")
         elif is_audited and seal_of_file(file) != expected:
             gaps.append(f"{file} was edited")
         else:
@@ -246,7 +266,8 @@ def write_generation(
     """Rule 2, up to the second word of the anchor: where the next generation is, and how many lines could not
     be read.
     """
-    number = max(table.manifest.generation, table.anchor.number) + 1
+    named = map(_number, _named_like_one(directory, kind))
+    number = max(table.manifest.generation, table.anchor.number, *named) + 1
     name = _name(kind, number)
     draft = directory / f".{name}"
     if draft.exists():  # of a compaction that did not come to its end
@@ -319,7 +340,7 @@ def _number(path: Path) -> int:
 
 def _read_manifest(path: Path) -> Manifest:
     file = path / _MANIFEST
-    return parse_manifest(file.read_bytes(), str(file))
+    return parse_manifest(read_file(file), str(file))
 
 
 def parse_manifest(data: bytes, place: str) -> Manifest:
@@ -370,11 +391,11 @@ def _anchor_path(directory: Path, kind: str) -> Path:
 def _read_anchor(directory: Path, kind: str, gaps: list[str]) -> TableAnchor | None:
     path = _anchor_path(directory, kind)
     try:
-        found = open_sealed(path.read_bytes(), str(path))
+        found = open_sealed(read_file(path), str(path))
         return TableAnchor(**take_values(TableAnchor, _take_mapping(found["anchor"])))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError):
         gaps.append(f"{path} was edited, or cannot be read")
         return None
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .chain import ChainAudit, HeadFile, SegmentData, audit_chains, is_chained, read_heads
 from .generation import FileProbe, TableRead, newest_table, read_table, uncovered
 from .seal import seal_of_file
-from .segment import SegmentRead, closed_segments, read_open_segments
+from .segment import SegmentRead, closed_segments, read_open_segments, unreadable_segments
 
 
 class RecordFiles(NamedTuple):
@@ -23,6 +23,7 @@ class RecordFiles(NamedTuple):
     closed: list[Path]
     table: TableRead
     later: list[HeadFile]
+    unreadable: list[Path]
 
     @classmethod
     def list(
@@ -39,7 +40,8 @@ class RecordFiles(NamedTuple):
         table = read_table(directory, kind, is_audited=is_audited, probe=probe)
         later = read_heads(directory, kind)
         fresh = _without_copies(uncovered(closed, table))
-        return cls(directory, kind, heads, opened, fresh, table, later)
+        unreadable = unreadable_segments(directory, kind)
+        return cls(directory, kind, heads, opened, fresh, table, later, unreadable)
 
     def are_there(self) -> bool:
         """Whether nothing of it has been removed, or replaced."""
@@ -52,8 +54,9 @@ class RecordFiles(NamedTuple):
         found = audit_chains(
             self.heads, self._segments(), self.later, covered=covered, must_succeed=must_succeed
         )
+        told = [f"{path} is no file, or may not be read" for path in self.unreadable]
         return found._replace(
-            gaps=[*self.table.gaps, *found.gaps],
+            gaps=[*told, *self.table.gaps, *found.gaps],
             notes=[*self.table.notes, *found.notes],
             unchained=found.unchained + self.table.manifest.unchained,
         )

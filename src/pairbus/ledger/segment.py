@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.clock import Clock, SystemClock
-from pairbus.plumbing.files import FileLock, hold_alone, make_directory, sync_directory, write_all
+from pairbus.plumbing.files import FileLock, files_in, hold_alone, make_directory, sync_directory, write_all
 from pairbus.plumbing.json_text import parse_json
 
 from .chain import ChainWriter, anchor_adopted, end_of_commits, is_link
@@ -314,22 +314,26 @@ def _final(path: Path) -> Path:
 def adopt_segments(directory: Path, kind: str) -> list[Path]:
     """Close the open segments whose writers are gone, and tell the names of those that hold rows."""
     adopted = []
-    for path in sorted(directory.glob(f".{kind}-*{_SUFFIX}{_OPEN}")):
-        with hold_alone(path, create=False) as lock:
-            if lock is None:  # its writer lives, or somebody else was quicker
-                continue
-            if has_links(path.name):
-                try:
-                    size = _cut_torn_commit(path, kind, lock.descriptor)
-                except OSError as error:  # it stays as it is, and is read like this
-                    log.warning("cannot adopt %s: %s", path, error)
-                    continue
-            else:
-                size = _cut_torn_line(lock.descriptor)
-            final = _finish(path, size)
-            if final is not None:
-                adopted.append(final)
+    for path in _segments_in(directory, f".{kind}-*{_SUFFIX}{_OPEN}"):
+        try:
+            final = _adopt(path, kind)
+        except OSError as error:  # it stays as it is, and is read like this
+            log.warning("cannot adopt %s: %s", path, error)
+            continue
+        if final is not None:
+            adopted.append(final)
     return adopted
+
+
+def _adopt(path: Path, kind: str) -> Path | None:
+    with hold_alone(path, create=False) as lock:
+        if lock is None:  # its writer lives, or somebody else was quicker
+            return None
+        if has_links(path.name):
+            size = _cut_torn_commit(path, kind, lock.descriptor)
+        else:
+            size = _cut_torn_line(lock.descriptor)
+        return _finish(path, size)
 
 
 def _cut_torn_line(descriptor: int) -> int:
@@ -372,19 +376,31 @@ class SegmentRead:
         return len(self.bad_lines)
 
 
+def _segments_in(directory: Path, pattern: str) -> list[Path]:
+    return [path for path in files_in(directory, pattern) if os.access(path, os.R_OK)]
+
+
+def unreadable_segments(directory: Path, kind: str) -> list[Path]:
+    """What has the name of a segment, and is no file, or one that may not be read."""
+    names = [f"{kind}-*{_SUFFIX}", f".{kind}-*{_SUFFIX}{_OPEN}"]
+    named = [path for pattern in names for path in directory.glob(pattern)]
+    readable = {path for pattern in names for path in _segments_in(directory, pattern)}
+    return sorted(path for path in named if path not in readable and os.path.lexists(path))
+
+
 def closed_segments(directory: Path, kind: str) -> list[Path]:
     """The closed segments of a kind, the oldest first. Never a later one of a writer without an earlier one:
     looked at twice, since a directory may change while it is listed.
     """
     found: list[Path] | None = None
-    while found != (again := sorted(directory.glob(f"{kind}-*{_SUFFIX}"))):
+    while found != (again := _segments_in(directory, f"{kind}-*{_SUFFIX}")):
         found = again
     return again
 
 
 def open_segments(directory: Path, kind: str) -> list[str]:
     """Those that are being written now, by the names that they will have."""
-    return [_final(path).name for path in sorted(directory.glob(f".{kind}-*{_SUFFIX}{_OPEN}"))]
+    return [_final(path).name for path in _segments_in(directory, f".{kind}-*{_SUFFIX}{_OPEN}")]
 
 
 def read_segment(path: Path) -> SegmentRead:
@@ -397,7 +413,7 @@ def read_open_segments(directory: Path, kind: str) -> dict[str, SegmentRead]:
     the closed ones: whichever has been closed meanwhile is among them, and counts instead.
     """
     found = {}
-    for path in sorted(directory.glob(f".{kind}-*{_SUFFIX}{_OPEN}")):
+    for path in _segments_in(directory, f".{kind}-*{_SUFFIX}{_OPEN}"):
         try:
             data = path.read_bytes()
         except FileNotFoundError:  # it has just been closed

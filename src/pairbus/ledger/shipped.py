@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pairbus.plumbing.files import publish
+from pairbus.plumbing.files import publish, read_file
 from pairbus.stores.places import RecordPlace
 
 _SIGN = ".shipped"
@@ -19,6 +19,6 @@ def mark_shipped(directory: Path, place: RecordPlace) -> None:
 def shipped_to(directory: Path) -> str | None:
     """The place, if there is such a sign."""
     try:
-        return (directory / _SIGN).read_text(encoding="utf-8").strip()
+        return read_file(directory / _SIGN).decode(errors="replace").strip()
     except FileNotFoundError:
         return None

@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -115,8 +116,22 @@ def drafted(path: Path, *, mode: int | None = None, durable: bool = True) -> Ite
 
 
 def files_in(directory: Path, pattern: str) -> list[Path]:
-    """The files of a directory that match, sorted; directories are left out."""
+    """The files of a directory that match, sorted; whatever is no file, like a pipe, is left out."""
     return sorted(path for path in directory.glob(pattern) if path.is_file())
+
+
+def read_file(path: Path) -> bytes:
+    """What is in a file. OSError for whatever is none: a pipe would be waited for, and a device may have no
+    end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "It is no file", str(path))
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def remove_drafts(directory: Path) -> None:

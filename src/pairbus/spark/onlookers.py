@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pairbus.plumbing.files import publish
+from pairbus.plumbing.files import publish, read_file
 from pairbus.plumbing.json_text import parse_json
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import open_store
@@ -144,6 +144,6 @@ def _read_texts(records: RecordPlace) -> Iterator[bytes]:
         return
     for path in records.glob(_NAME.format(run="*")):
         try:
-            yield path.read_bytes()
+            yield read_file(path)
         except OSError:  # it has just been replaced or removed
             continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from pairbus.plumbing.files import make_directory, publish
+from pairbus.plumbing.files import make_directory, publish, read_file
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,8 @@ class Landmark:
     def is_set(self) -> bool:
         """Whether this primary has been reached before."""
         try:
-            return self._path.read_text(encoding="utf-8") == self._endpoint
-        except (OSError, UnicodeDecodeError):
+            return read_file(self._path) == self._endpoint.encode()
+        except OSError:
             return False
 
     def set(self) -> None:

@@ -42,6 +42,7 @@ from pairbus.plumbing.files import (
     make_directory,
     open_file,
     publish,
+    read_file,
     remove_drafts,
     sync_directory,
     write_all,
@@ -366,7 +367,7 @@ class SpoolStore:
 def read_place(cursor: Path, pieces: list[Piece]) -> SpoolCursor:
     """How far a file has been dealt with. Rule 2."""
     try:
-        text = cursor.read_text(encoding="ascii", errors="replace")
+        text = read_file(cursor).decode("ascii", "replace")
     except FileNotFoundError:
         return SpoolCursor()
     except OSError as error:

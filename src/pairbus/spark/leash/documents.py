@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pairbus.plumbing.files import make_directory, publish
+from pairbus.plumbing.files import make_directory, publish, read_file
 from pairbus.plumbing.json_text import parse_json
 from pairbus.stores.places import RecordPlace, StoreUri
 from pairbus.stores.store import RecordStore, open_store, put_anew
@@ -63,7 +63,7 @@ def read_document(place: RecordPlace) -> dict[str, Any] | None:
             store, name = _find(place)
             found = parse_json(store.read(name))
         else:
-            found = parse_json(place.read_text(encoding="utf-8"))
+            found = parse_json(read_file(place))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

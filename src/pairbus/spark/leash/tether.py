@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from pairbus.backlog.served_queue import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
-from pairbus.plumbing.files import SECRET, hold_alone, make_directory, publish
+from pairbus.plumbing.files import SECRET, hold_alone, make_directory, publish, read_file
 from pairbus.plumbing.json_text import parse_json
 from pairbus.stores.places import RecordPlace
 from pairbus.stores.store import open_store
@@ -314,7 +314,7 @@ class ControlFile:
     def read(self) -> LeashAddress:
         """The address of the syphon that runs with this state; UnreachableError if there is none."""
         try:
-            found = parse_json(self.path.read_text(encoding="utf-8"))
+            found = parse_json(read_file(self.path))
             return LeashAddress(found["host"], found["port"], found["token"])
         except (OSError, ValueError, KeyError, TypeError):
             raise UnreachableError(f"no syphon runs with the state {self.path.parent}") from None
