@@ -16,7 +16,7 @@ from pairbus import ConfigurationError, Observer, PairedServiceBusClient
 from pairbus.client.state.records import KIND, RedirectRecord, SegmentRecords
 from pairbus.client.state.shipping import RecordShipper
 from pairbus.clock import SystemClock
-from pairbus.ledger.chain import IDLE_SILENCE, SILENCE, is_silent, tell_silent
+from pairbus.ledger.chain import IDLE_SILENCE, SILENCE, is_silent, tell_behind, tell_silent
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.record_files import RecordFiles
@@ -299,6 +299,21 @@ async def test_a_shared_directory_can_be_shipped_to(tmp_path: Path) -> None:
     files = RecordFiles.list(shared, KIND)
     assert [row["message_id"] for path in files.closed for row in read_segment(path).rows] == ["m1"]
     assert files.audit(must_succeed=True).gaps == []
+
+
+async def test_a_hosted_pump_is_known_to_the_place_before_it_moves_anything(
+    still: Scene, tmp_path: Path
+) -> None:
+    """Or a verdict there would call lost what it has moved, until its receipts are shipped."""
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    client = still.client(state_dir=own, records=shared, enable_syphon=True)
+    client.fail_over("orders")
+    await client.get_queue_sender("orders").send_messages(text("1"))
+    await eventually(lambda: still.ids() == ["1"])
+    files = RecordFiles.list(shared, RECEIPTS)
+    assert tell_behind(files.heads) != []
+    await client.close()
+    assert tell_behind(RecordFiles.list(shared, RECEIPTS).heads) == []
 
 
 def test_records_need_a_state_directory() -> None:

@@ -129,13 +129,18 @@ def test_a_closed_client_says_so(namespaces: Namespaces) -> None:
         client.close()
         for use in (
             client.start,
-            client.status,
             lambda: client.get_queue_receiver("orders"),
             lambda: sender.send_messages(ServiceBusMessage("x")),
             lambda: sender.create_message_batch(),
         ):
             with pytest.raises(ValueError, match="has been closed"):
                 use()
+        told = client.status()
+        assert set(told.sides.values()) == {"closed"}
+    unused = namespaces.client()
+    unused.close()
+    with pytest.raises(ValueError, match="has been closed"):
+        unused.status()
 
 
 def test_a_closed_sender_says_so_and_the_others_go_on(namespaces: Namespaces) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -37,7 +38,7 @@ from .pair import Pair
 from .receiving import AioReceiverOptions
 from .sender import MessageTypes, PairedSender
 from .sending.spool import Spool
-from .state.directory import records_dir, spool_dir, status_dir
+from .state.directory import check_state_dir, records_dir, spool_dir, status_dir, try_directory
 from .state.landmark import Landmark
 from .state.records import NoRecords, Records, SegmentRecords
 from .state.shipping import LEDGER_AGE, SHIP_EVERY, RecordShipper
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     from .hosted.syphon import HostedSyphon
 
 __all__ = ["MessageTypes", "PairedSender", "PairedServiceBusClient"]
+log = logging.getLogger(__name__)
+# Some hundred records.
+_TRIED_BYTES = 64 * 1024
 
 
 class PairedServiceBusClient:
@@ -169,10 +173,18 @@ class PairedServiceBusClient:
         self._fleet_way: FleetWay | None = None
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
+        # What is told of a client that is being closed, or was.
+        self._ending: Pair | None = None
+        self._last_status: PairStatus | None = None
+
+        self._state_dir = directory
+        self._trial: asyncio.Future[None] | None = None
+        self._disk_trouble: tuple[str, ...] = ()
 
         def make_pair() -> Pair:
             heard = list(observers)
             if directory is not None:
+                check_state_dir(directory)
                 self._status_file = StatusFile(status_dir(directory), self.status, clock=wall)
                 heard.append(self._status_file)
                 self._ledger = ClientLedger.open(
@@ -199,7 +211,7 @@ class PairedServiceBusClient:
                     options=chosen,
                     state_dir=directory,
                     clock=wall,
-                    is_shipped=shared is not None,
+                    introduce=None if shared is None else self._introduce_pump,
                 ),
                 view=_make_view(secondary, name=name, options=chosen, state_dir=directory, clock=wall),
                 landmark=None if directory is None else Landmark(directory, str(primary.endpoint)),
@@ -251,11 +263,26 @@ class PairedServiceBusClient:
         pair = self.pair
         pair.check_loop()
         pair.start()
+        if self._state_dir is not None and self._trial is None:
+            self._trial = pair.loop.run_in_executor(None, self._try_state_dir, self._state_dir)
         if self._status_file is not None:
             self._status_file.start()
         if self._shipper is not None:
             self._shipper.start()
         return pair
+
+    def _try_state_dir(self, directory: Path) -> None:
+        """On a thread: tell at the start what would else be told with the first record, in an outage."""
+        try:
+            try_directory(records_dir(directory), _TRIED_BYTES)
+        except OSError as error:
+            trouble = f"the state directory could not be written to when this client began: {error}"
+            log.warning("%s", trouble)
+            self._disk_trouble = (trouble,)
+
+    def _introduce_pump(self) -> bool:
+        """On a thread."""
+        return self._shipper is None or self._shipper.introduce()
 
     async def close(self) -> None:
         """Close both sides, stop the pings, end what runs in the background.
@@ -275,14 +302,21 @@ class PairedServiceBusClient:
 
     async def _end(self) -> None:
         pair, self._pair = self._pair, None
+        self._ending = pair
         receiving, self._receiving = self._receiving, None
         parts = (self._status_file, pair, self._ledger, self._fleet_way, receiving)
-        await take_each(*(part.close for part in parts if part is not None), self._end_shipping)
+        await take_each(
+            *(part.close for part in parts if part is not None), self._end_shipping, self._keep_status
+        )
 
     async def _end_shipping(self) -> None:
         """Last, when all that there is to ship has been written."""
         if self._shipper is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._shipper.close)
+
+    async def _keep_status(self) -> None:
+        if self._ending is not None:
+            self._last_status, self._ending = self._picture(self._ending), None
 
     async def close_side(self, side: SideName) -> None:
         """Close one side alone: all links to the primary, receivers included, or all to the secondary.
@@ -405,9 +439,14 @@ class PairedServiceBusClient:
     # -- state
 
     def status(self) -> PairStatus:
-        """A picture of this moment: states, rotation, provisioning."""
+        """A picture of this moment: states, rotation, provisioning. Of a client that is closed: its last."""
+        self._check_process()
+        return self._last_status or self._picture(self._ending or self.pair)
+
+    def _picture(self, pair: Pair) -> PairStatus:
         shipping = None if self._shipper is None else self._shipper.status()
-        return replace(self.pair.status(), shipping=shipping)
+        told = pair.status()
+        return replace(told, shipping=shipping, warnings=(*told.warnings, *self._disk_trouble))
 
     def mark_path_healthy(self, path: str) -> None:
         """Send to an entity of the primary again, at once, whatever the pings say."""
@@ -490,7 +529,7 @@ def _make_syphon(
     options: SendAvailabilityOptions,
     state_dir: Path | None,
     clock: Clock,
-    is_shipped: bool,
+    introduce: Callable[[], bool] | None,
 ) -> HostedSyphon | None:
     if not options.enable_syphon:
         return None
@@ -504,7 +543,7 @@ def _make_syphon(
         options=options,
         records=None if state_dir is None else records_dir(state_dir),
         clock=clock,
-        is_shipped=is_shipped,
+        introduce=introduce,
     )
 
 

@@ -18,6 +18,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from pairbus.pairing.errors import ForkedClientError
@@ -59,6 +60,17 @@ class Lifetime:
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Have a plain function called on the loop, and wait for its result."""
         return self.portal.call(lambda: function(*args, **kwargs))
+
+    def ask(self, function: Callable[[], T]) -> T:
+        """The same of a function that tells something also when all is over; of a client that has begun."""
+        try:
+            return self.call(function)
+        except (ClientClosedError, PortalClosed):
+            if self._portal is None:
+                raise
+        with suppress(PortalClosed):  # the loop may be on its way to its end
+            return self._portal.call(function)
+        return function()
 
     def run_if_open(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Have a coroutine function run on the loop, unless that has ended or is not ours."""

@@ -252,8 +252,8 @@ class PairedServiceBusClient:
     # -- state
 
     def status(self) -> PairStatus:
-        """A picture of this moment: states, rotation, provisioning."""
-        return self._lifetime.call(self._inner.status)
+        """A picture of this moment: states, rotation, provisioning. Of a client that is closed: its last."""
+        return self._lifetime.ask(self._inner.status)
 
     def mark_path_healthy(self, path: str) -> None:
         """Send to an entity of the primary again, at once, whatever the pings say."""

@@ -81,6 +81,11 @@ class SegmentLog(Generic[Row]):
         self._is_used = True
         self._thread.submit(self._begin)
 
+    async def begun(self) -> None:
+        """The same, and wait for it."""
+        self._is_used = True
+        await self._thread.run(self._begin)
+
     async def append(self, rows: Sequence[Row]) -> None:
         """Keep these, as safe as the log was made for, when this returns."""
         if not rows:

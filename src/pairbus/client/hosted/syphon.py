@@ -13,20 +13,21 @@
    stopped before that ends. Others wait for it. Where no lease can be had (`pairbus.lease`), or only the SDK
    knows the way to the secondary, pumps of several clients share the queues and lose nothing, but the order
    of a session is kept by one pump alone.
+6. Where receipts are shipped, a pump is introduced before it moves anything (rule 5 of `state.shipping`). It
+   does not wait for long: a place that cannot be reached stops no drain.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import tempfile
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from pairbus.client.state.directory import try_directory
 from pairbus.client.state.shipping import SHIP_EVERY
 from pairbus.client.status import SyphonState, SyphonStatus
 from pairbus.clock import Clock
@@ -37,7 +38,6 @@ from pairbus.ledger.receipts import Receipt, ReceiptLog, Receipts
 from pairbus.ledger.segment import MAX_AGE
 from pairbus.options import SendAvailabilityOptions
 from pairbus.pairing.names import primary_name
-from pairbus.plumbing.files import make_directory
 from pairbus.pump.amqp_transport import AmqpTransport
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair, ResolvedSide
@@ -64,6 +64,8 @@ _END_LIMIT = _ANSWER_LIMIT + 2.0
 _CUT_LIMIT = 1.0
 # The receipts of a few hundred messages.
 _TRIED_BYTES = 128 * 1024
+# A store that is well answers within a second.
+_INTRODUCTION_LIMIT = 10.0
 # As long as a status is expected to be old.
 _PROGRESS_INTERVAL = 2.0
 
@@ -81,10 +83,10 @@ class HostedSyphon:
         options: SendAvailabilityOptions,
         records: Path | None,
         clock: Clock,
-        is_shipped: bool = False,
+        introduce: Callable[[], bool] | None = None,
     ) -> None:
-        """`records` is where receipts and the ledger go, to be shipped from there or not; None for nowhere.
-        Does no I/O.
+        """`records` is where receipts and the ledger go; None for nowhere. They are shipped from there if
+        there is somebody to `introduce` pumps: it blocks, and says whether it has. Does no I/O.
         """
         self._primary = primary
         self._secondary = secondary
@@ -92,7 +94,7 @@ class HostedSyphon:
         self._queues = list(queues)
         self._options = _pump_options(options)
         self._records = records
-        self._is_shipped = is_shipped
+        self._introduce = introduce
         self._clock = clock
         self._stop = asyncio.Event()
         # Of the pump that runs, and whether one may.
@@ -165,7 +167,11 @@ class HostedSyphon:
         self._state = "running"
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._try_disk)
-            await self._pump().run()
+            receipts = self._receipts()
+            if self._introduce is not None and isinstance(receipts, ReceiptLog):
+                await receipts.begun()
+                await self._introduced(self._introduce)
+            await self._pump(receipts).run()
         except Exception as error:  # noqa: BLE001 - rule 3: whatever it is, the next pump may do better
             self._note_failure(error, lasted=timers.now() - begun)
             await self._rest(timers)
@@ -225,22 +231,28 @@ class HostedSyphon:
         if not self._stop.is_set():
             self._halt.clear()
 
-    def _try_disk(self) -> None:
-        if self._records is None:
-            return
-        make_directory(self._records, follows=True)
-        with tempfile.TemporaryFile(dir=self._records) as file:
-            file.write(bytes(_TRIED_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
+    async def _introduced(self, introduce: Callable[[], bool]) -> None:
+        """Rule 6."""
+        asked = asyncio.get_running_loop().run_in_executor(None, introduce)
+        wait = asyncio.wait({asked}, timeout=_INTRODUCTION_LIMIT)
+        await self._first_of(wait, self._halt.wait())
+        if not self._halt.is_set() and not (asked.done() and asked.result()):
+            log.warning(
+                "the place of records does not know yet that this client hosts a pump; a verdict there may "
+                "miss its receipts until they are shipped"
+            )
 
-    def _pump(self) -> Pump:
+    def _try_disk(self) -> None:
+        if self._records is not None:
+            try_directory(self._records, _TRIED_BYTES)
+
+    def _pump(self, receipts: Receipts) -> Pump:
         return Pump(
             PumpPair(primary=pump_side(self._primary), secondary=pump_side(self._secondary), name=self._name),
             self._queues,
             transport=self._open,
             options=self._options,
-            receipts=self._receipts(),
+            receipts=receipts,
             ledger=self._ledger("pump"),
             on_progress=self._progressed,
             stop=self._halt,
@@ -255,8 +267,9 @@ class HostedSyphon:
     def _receipts(self) -> Receipts:
         if self._records is None:
             return _NoReceipts()
-        age = SHIP_EVERY if self._is_shipped else MAX_AGE
-        return ReceiptLog(self._records, clock=self._clock, max_age=age, is_shipped=self._is_shipped)
+        is_shipped = self._introduce is not None
+        age = SHIP_EVERY if is_shipped else MAX_AGE
+        return ReceiptLog(self._records, clock=self._clock, max_age=age, is_shipped=is_shipped)
 
     def _ledger(self, role: Role) -> OperationLog | None:
         if self._records is None:

@@ -12,7 +12,11 @@ DIR/verdict.json      what `pairbus verify` found when it was last asked
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
+
+from pairbus.errors import ConfigurationError
+from pairbus.plumbing.files import make_directory
 
 
 def default_state_dir(primary: str) -> Path:
@@ -41,3 +45,28 @@ def spool_dir(state_dir: Path) -> Path:
 def verdict_file(state_dir: Path) -> Path:
     """What the last verdict was, and when; for whoever looks on."""
     return state_dir / "verdict.json"
+
+
+def check_state_dir(directory: Path) -> None:
+    """ConfigurationError for one that is a mistake: a file is in its place or above it, or rights are
+    missing. A disk that is full, or has been mounted anew to be read only, is none: sends go on.
+    """
+    place = directory.absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        raise ConfigurationError(f"state_dir={str(directory)!r} cannot be used: {place} is no directory")
+    is_read_only = os.statvfs(place).f_flag & os.ST_RDONLY
+    if not is_read_only and not os.access(place, os.W_OK | os.X_OK):
+        raise ConfigurationError(
+            f"state_dir={str(directory)!r} cannot be used: this user may not write to {place}"
+        )
+
+
+def try_directory(directory: Path, size: int) -> None:
+    """Make it, write so many bytes there that are gone at once, and raise the OSError that prevents it."""
+    make_directory(directory, follows=True)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        file.write(bytes(size))
+        file.flush()
+        os.fsync(file.fileno())

@@ -10,7 +10,9 @@
    its chain. That a writer runs is known by a lock, which ends with it.
 4. A put that fails is made again with the next round, from the same segment. Nothing is removed before that.
    One that was left behind without an answer is waited for first: it would empty what is there by then.
-5. A file, `.shipped`, says where the records have gone to: beside it, those that are here are not all.
+5. A pump is *introduced*: a round is made before it moves anything. Whoever judges by what is in the place
+   then knows that there may be receipts which are not there yet.
+6. A file, `.shipped`, says where the records have gone to: beside it, those that are here are not all.
 """
 
 from __future__ import annotations
@@ -72,6 +74,7 @@ class RecordShipper:
         self._clock = clock
         self._on_round = on_round
         self._ending = threading.Event()
+        self._round = threading.Lock()
         self._thread: threading.Thread | None = None
         # By the name of each head.
         self._told: dict[str, _Told] = {}
@@ -102,6 +105,11 @@ class RecordShipper:
         if self._thread is not None:
             self._thread.join(_LAST_ROUND)
 
+    def introduce(self) -> bool:
+        """Rule 5: make a round here and now; whether the place knows of all who write."""
+        self.ship()
+        return self._last_error is None
+
     # -- on the thread
 
     def _run(self) -> None:
@@ -111,6 +119,10 @@ class RecordShipper:
 
     def ship(self) -> None:
         """One round."""
+        with self._round:
+            self._make_round()
+
+    def _make_round(self) -> None:
         began = self._clock.now()
         try:
             self._ship(began)
