@@ -6,21 +6,26 @@ import asyncio
 import http.client
 import json
 import re
+import socket
 import threading
 from collections.abc import Collection
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from prometheus_client.parser import text_string_to_metric_families
 
 from pairbus.broker import Broker, NamespaceHandle, strand, vitals
+from pairbus.broker.control import MOST_UNREAD
 from pairbus.broker.errors import StoreError
 from pairbus.broker.host import NamespaceHost
 from pairbus.broker.strand import Strand
 from pairbus.broker.vitals import FAMILIES
 from tests.guards.sources import ROOT
+from tests.waiting import wait_until
 
 
 def get(broker: Broker, target: str, method: str = "GET") -> tuple[int, str, str]:
@@ -147,3 +152,41 @@ def test_metrics_of_many_entities_stop_nobody_and_are_made_once_for_all_who_ask(
     assert len(stops) > 20
     assert told[0].count(b"pairbus_entity_bytes{") == 20
     assert told[0] is told[1] is told[2]
+
+
+def count_bytes(line: socket.socket) -> int:
+    """How many come until the line ends."""
+    count = 0
+    with suppress(ConnectionError):
+        while data := line.recv(1 << 20):
+            count += len(data)
+    return count
+
+
+def test_unread_metrics_are_held_within_a_bound_and_the_oldest_go(
+    monkeypatch: pytest.MonkeyPatch, certificate: tuple[Path, Path]
+) -> None:
+    """Whoever asks without reading makes the broker hold a text; anybody may ask, and others still can."""
+    text = b"x" * (8 << 20)
+
+    async def read(scrape: vitals.Scrape) -> bytes:
+        return text
+
+    monkeypatch.setattr(vitals.Scrape, "read", read)
+    with Broker({"contoso": 0}, certificate=certificate) as broker, ExitStack() as stack:
+        address = urlsplit(broker.describe()["control"]["url"])
+        assert broker._control_api is not None
+        account = broker._control_api._unread
+        lines = []
+        for _ in range(12):
+            line = stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=40))
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            line.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert line.recv(8) == b"HTTP/1.1"
+            lines.append(line)
+            assert broker.call(lambda: account._total) <= MOST_UNREAD
+        assert get(broker, "/metrics")[2] == text.decode()
+        assert count_bytes(lines[0]) < len(text)  # it was cut
+        for line in lines:
+            line.close()
+        wait_until(lambda: broker.call(lambda: account._total) == 0)

@@ -31,8 +31,7 @@ from pairbus.portal import Portal
 from .access.certificate import Certificate, ensure_certificate, load_given, server_context
 from .access.policies import Policies, Policy
 from .access.web_tokens import JwtKey
-from .admin.http import AdminHttp
-from .control import ControlApi
+from .control import ControlApi, ControlLine
 from .credits import limit_credits
 from .engine.namespace import Namespace
 from .engine.settings import NamespaceLimits
@@ -300,8 +299,8 @@ class Broker:
             is_local=is_loopback(self.address),
         )
 
-        def choose(first: bytes, transport: asyncio.Transport, visitor: Visitor) -> AdminHttp:
-            return AdminHttp(lambda request: api.handle(request, visitor))
+        def choose(first: bytes, transport: asyncio.Transport, visitor: Visitor) -> ControlLine:
+            return api.make_line(visitor)
 
         self._control = Listener(
             self.address,

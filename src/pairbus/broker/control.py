@@ -17,18 +17,24 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
+from pairbus.amqp.performatives import AmqpError
 from pairbus.errors import ConfigurationError
 from pairbus.fault_kinds import ARGUMENTS
 from pairbus.plumbing.hosts import numeric_address
 from pairbus.plumbing.json_text import parse_json
 
 from .admin.exchange import HttpRequest, Response
+from .admin.http import AdminHttp, Handler
 from .errors import ControlError
 from .gate import CROWDED, Visitor
 from .host import NamespaceHost
+from .links.held_bytes import Unread, UnreadAnswers
 from .vitals import CONTENT_TYPE, Scrape, describe_health
 
 _REQUEST_TIMEOUT = 10.0
+# Bytes of answers that nobody reads, over all connections. Anybody may ask for metrics, and those of ten
+# thousand entities are five megabytes.
+MOST_UNREAD = 32 << 20
 _MOST_FIELDS = 20
 
 
@@ -48,10 +54,15 @@ class ControlApi:
         self._describe = describe
         self._is_local = is_local
         self._scrape = Scrape(hosts.values())
+        self._unread = UnreadAnswers(0, MOST_UNREAD)
 
     def close(self) -> None:
         """Answer nobody any more."""
         self._scrape.close()
+
+    def make_line(self, visitor: Visitor) -> "ControlLine":
+        """Whoever speaks on this connection."""
+        return ControlLine(lambda request: self.handle(request, visitor), self._unread)
 
     def handle(self, request: HttpRequest, visitor: Visitor) -> Response | Awaitable[Response]:
         """Answer one request with JSON. The token admits the connection."""
@@ -135,6 +146,35 @@ class ControlApi:
             wrong = "name a namespace" if name is None else f"there is no namespace {name!r} here"
             raise ConfigurationError(f"{wrong}; there are {', '.join(self._hosts)}")
         return host
+
+
+class ControlLine(AdminHttp):
+    """One connection to the control address."""
+
+    name = "control"
+
+    def __init__(self, handler: Handler, unread: Unread) -> None:
+        super().__init__(handler)
+        self._unread = unread
+
+    def close(self, error: AmqpError | None) -> None:
+        """Be ended for holding too much; there are no words for it."""
+        self.abort()
+
+    reset = AdminHttp.abort
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._transport is not None:
+            self._unread.note(self, self._transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._unread.note(self, 0)
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unread.note(self, 0)
+        super().connection_lost(exc)
 
 
 _Perform = Callable[[ControlApi, HttpRequest], Any]

@@ -32,9 +32,9 @@ class BusyLine(Protocol):
 class HeldBytes(ABC):
     """An account of what connections make a broker hold."""
 
-    def __init__(self, largest: int) -> None:
+    def __init__(self, largest: int, most: int = MOST_BYTES) -> None:
         """`largest` is the size of the largest message that there may be: three of these always fit."""
-        self._most = max(MOST_BYTES, 3 * largest)
+        self._most = max(most, 3 * largest)
         self._held: dict[BusyLine, int] = {}
         self._total = 0
 
@@ -47,14 +47,17 @@ class HeldBytes(ABC):
         self._held[line] = size
         if not size:
             del self._held[line]
-        elif size > before and self._total > self._most:
-            worst = max(self._held, key=lambda each: self._held[each])
+        elif size > before and self._total > self._most and (worst := self._worst()) is not None:
             self._total -= self._held.pop(worst)
             self._end(worst)
 
+    def _worst(self) -> BusyLine | None:
+        """The connection that has to go, if any has."""
+        return max(self._held, key=lambda each: self._held[each])
+
     @abstractmethod
     def _end(self, worst: BusyLine) -> None:
-        """End the connection that holds the most."""
+        """End that connection."""
 
 
 class Unfinished(HeldBytes):
@@ -72,6 +75,15 @@ class Unread(HeldBytes):
         fields = {"connection": worst.name}
         bounded.tell(logging.WARNING, "a client that does not read makes room for others", fields)
         worst.reset()
+
+
+class UnreadAnswers(Unread):
+    """Answers of the control address, each about as large as the others: the oldest goes, but the only one
+    stays, however large it is.
+    """
+
+    def _worst(self) -> BusyLine | None:
+        return next(iter(self._held)) if len(self._held) > 1 else None
 
 
 class Burdens:
