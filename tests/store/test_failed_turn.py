@@ -22,7 +22,7 @@ from pairbus.broker.store import sqlite
 from pairbus.broker.store.rows import MOST_PLACES, PLACE_STEP
 from pairbus.broker.store.sqlite import SqliteStore
 from tests.store.test_failed_commit import host_of, receive, send
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 # Where a turn with a send passes between its decision and its commit, in its order.
 STEPS: dict[str, tuple[Any, str]] = {
@@ -92,13 +92,15 @@ async def test_what_is_acknowledged_is_there_and_nothing_else(
 async def test_a_namespace_in_memory_keeps_what_it_acknowledged(
     step: str, certificate: tuple[Path, Path]
 ) -> None:
+    """And tells its clients at once: they would wait for a minute."""
     with Broker({"contoso": 0}, certificate=certificate) as broker:
         namespace = broker["contoso"]
         namespace.create_queue("orders")
         await send(broker, "orders", "first")
-        with breaking(step, ValueError, after=False), pytest.raises(ServiceBusError):
-            await send(broker, "orders", "lost")
-        await send(broker, "orders", "last")
+        async with asyncio.timeout(PATIENCE):
+            with breaking(step, ValueError, after=False), pytest.raises(ServiceBusError):
+                await send(broker, "orders", "lost")
+            await send(broker, "orders", "last")
         there = range(namespace.message_count("orders"))
         assert {body for _ in there for body in await receive(broker, "orders", 1)} >= {"first", "last"}
 

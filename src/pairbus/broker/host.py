@@ -516,7 +516,7 @@ class NamespaceHost:
         """Take the engine back to what the store holds."""
         self.time.pause()
         if not self._store.remembers:
-            self.engine.take_events()
+            self.engine.drop_events()
             return
         if self.is_loading:
             return

@@ -70,6 +70,11 @@ class Context:
         self.events.clear()
         return taken
 
+    def drop_events(self) -> None:
+        """Tell nobody of what has happened: of whatever fails in telling, this does nothing."""
+        self.events.clear()
+        self.advanced.clear()
+
     def take_ready(self) -> set[MessageQueue]:
         taken = {queue for queue in self.ready if not queue.removed}
         self.ready.clear()

@@ -119,6 +119,10 @@ class Namespace:
         """What a store must write for the operations since the last call."""
         return self._context.take_events()
 
+    def drop_events(self) -> None:
+        """Have no store told of the operations since the last call."""
+        self._context.drop_events()
+
     def take_ready(self) -> set[MessageQueue]:
         """The queues where messages or sessions became available since the last call."""
         return self._context.take_ready()
