@@ -307,31 +307,36 @@ def test_a_client_that_goes_meanwhile_leaves_its_batch_whole(
         assert is_accepted(again, "orders")
 
 
+def hold_session(busy: NamespaceHandle, reader: RawClient) -> None:
+    """Have a session with so many locked messages that to give them back takes long."""
+    busy.create_queue("sessions", QueueSettings(requires_session=True))
+    sender = reader.attach("sessions", sends=True)
+    reader.await_event(LinkFlowed)
+    message = encode_data(encode_properties(Properties(group_id="one")) + encode_data(b"x"))
+    sender.send(message * 100, tag=b"all", message_format=BATCH_FORMAT)
+    reader.flush()
+    reader.await_event(Settled)
+    session = {Symbol(words.SESSION_FILTER): "one"}
+    link = reader.machine.begin().attach(
+        name="one", role_sender=False, source=Source("sessions", filter=session), target=Target("here")
+    )
+    reader.flush()
+    reader.await_event(LinkAttached)
+    link.flow(100)
+    reader.flush()
+    for _ in range(100):
+        reader.await_event(TransferReceived)
+
+
 @pytest.mark.usefixtures("noisy")
 def test_a_refused_turn_ends_links_that_have_to_wait_for_that(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For a receiver of a session, which gives back what it held."""
     busy, host = broker["busy"], broker._hosts["busy"]
-    busy.create_queue("sessions", QueueSettings(requires_session=True))
     with ExitStack() as lines:
         reader, *others = (lines.enter_context(connect(busy)) for _ in range(6))
-        sender = reader.attach("sessions", sends=True)
-        reader.await_event(LinkFlowed)
-        message = encode_data(encode_properties(Properties(group_id="one")) + encode_data(b"x"))
-        sender.send(message * 100, tag=b"all", message_format=BATCH_FORMAT)
-        reader.flush()
-        reader.await_event(Settled)
-        session = {Symbol(words.SESSION_FILTER): "one"}
-        link = reader.machine.begin().attach(
-            name="one", role_sender=False, source=Source("sessions", filter=session), target=Target("here")
-        )
-        reader.flush()
-        reader.await_event(LinkAttached)
-        link.flow(100)
-        reader.flush()
-        for _ in range(100):
-            reader.await_event(TransferReceived)
+        hold_session(busy, reader)
         for other in others:
             other.attach("orders", sends=True)
             other.attach("news", sends=True)
@@ -361,6 +366,49 @@ def test_an_end_in_between_leaves_all_or_nothing(
                 broker.call(broker._hosts["busy"].kill)
     with Broker({"busy": 0}, data_dir=tmp_path, certificate=certificate) as broker:
         assert counts(broker["busy"], "orders") == [0 if is_killed else MANY["orders"]]
+
+
+def test_nothing_is_decided_after_a_kill(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """Lines that are cut then give nothing back, and begin no work that nobody would end."""
+    host = broker._hosts["busy"]
+    with connect(broker["busy"]) as reader:
+        hold_session(broker["busy"], reader)
+        (peer,) = host.peers
+        broker.call(host.kill)
+        wait_until(lambda: not host.peers)
+    broker.call(lambda: None)
+    assert "pairbus-decides-busy" not in [thread.name for thread in threading.enumerate()]
+    assert peer.endpoints
+    assert not caplog.records
+
+
+@pytest.mark.usefixtures("noisy")
+def test_a_clock_that_is_set_amid_the_work_is_followed_after_it(
+    breathless: None, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in between, where locks may be walked through that would be moved; and before anything else."""
+    clock = ManualClock(time.time())
+    with Broker({"busy": 0}, certificate=certificate, clock=clock) as broker:
+        held, busy, host = Held(monkeypatch, broker), broker["busy"], broker._hosts["busy"]
+        busy.create_queue("orders", QueueSettings(lock_duration=60.0))
+        with connect(busy) as client, connect(busy) as other:
+            other.send(other.attach("orders", sends=True), encode_data(b"locked"))
+            locked = other.receive(other.attach("orders", sends=False))
+            begin_batch(client, "orders")
+            wait_until(lambda: held.stands)
+            queue = host.engine.get_queue("orders")
+            before = broker.call(lambda: [message.locked_until for message in queue._locks])
+            clock.set_forward(3600.0)
+            broker.call(host.now)
+            assert broker.call(lambda: [message.locked_until for message in queue._locks]) == before
+            held.goes_on = True
+            assert isinstance(client.await_event(Settled).state, Accepted)
+            assert broker.call(lambda: [message.locked_until for message in queue._locks]) == [
+                pytest.approx(each + 3600.0) for each in before
+            ]
+            locked.link.settle(locked.delivery_id, Accepted(), settled=False)
+            other.flush()
+            assert isinstance(other.await_event(Settled).state, Accepted)
 
 
 def test_many_that_come_due_at_once_stop_no_other_namespace(

@@ -27,6 +27,8 @@ class Decisions:
         self._conclude: Callable[[BaseException | None], None] | None = None
         self._next: asyncio.Handle | None = None
         self._waiting: deque[Callable[[], None]] = deque()
+        self._urgent: list[Callable[[], None]] = []
+        self._is_closed = False
         self._is_letting_in = False
 
     def make(self, act: Callable[[], T], then: Then[T]) -> None:
@@ -37,8 +39,19 @@ class Decisions:
 
     def when_free(self, act: Callable[[], None]) -> None:
         """Call `act` when nothing is under way any more; at once if nothing is."""
+        if self._is_closed:
+            return
         if self.are_made:
             self._waiting.append(act)
+        else:
+            act()
+
+    def before_others(self, act: Callable[[], None]) -> None:
+        """Call `act` before anything else is decided or concluded: at once, unless something is under way and
+        has stopped in the middle of it.
+        """
+        if self.are_made and not self._strand.is_here:
+            self._urgent.append(act)
         else:
             act()
 
@@ -49,11 +62,13 @@ class Decisions:
             self._follow()
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Give up what is under way, and decide nothing more."""
+        self._is_closed = True
         if self._next is not None:
             self._next.cancel()
         self._conclude, self.are_made = None, False
         self._waiting.clear()
+        self._urgent.clear()
         self._strand.close()
 
     def _make(self, act: Callable[[], T], then: Then[T]) -> None:
@@ -82,7 +97,10 @@ class Decisions:
             self._next = asyncio.get_running_loop().call_soon(self._go_on)
             return
         conclude, self._conclude, self.are_made = self._conclude, None, False
+        urgent, self._urgent = self._urgent, []
         try:
+            for act in urgent:
+                act()
             conclude(self._strand.error)
         finally:
             self._let_in()

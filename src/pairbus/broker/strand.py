@@ -43,9 +43,15 @@ class Strand:
         self.error: BaseException | None = None
         self.is_under_way = False
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is the work that asks."""
+        return threading.current_thread() is self._thread
+
     def begin(self, act: Callable[[], None]) -> None:
         """Do some work, up to where it stops for the first time."""
         assert not self.is_under_way
+        assert not self._is_abandoned, "the strand is closed"
         if self._thread is None:
             self._start()
         self._act, self.error, self.is_under_way = act, None, True
@@ -53,7 +59,7 @@ class Strand:
 
     def go_on(self, slice_: float | None = None) -> None:
         """Go on with it, up to where it stops again, or ends."""
-        assert threading.current_thread() is not self._thread, "work cannot wait for itself"
+        assert not self.is_here, "work cannot wait for itself"
         self._slice = SLICE if slice_ is None else slice_
         self._goes.release()
         self._stops.acquire()

@@ -154,8 +154,9 @@ class Timekeeper:
         """Somebody has set the clock: durations are those of monotonic time all the same."""
         fields = {"namespace": self._host.name, "seconds": round(seconds, 3)}
         log.warning("the clock was set", extra={"fields": fields})
-        self._host.engine.shift_durations(seconds)
         self._host.fault_desk.shift(seconds)
+        # What is being decided has its own time, and may be in the midst of what is shifted.
+        self._host.decisions.before_others(lambda: self._host.engine.shift_durations(seconds))
 
     def _end_tokens(self, now: float) -> None:
         peers = self._host.peers
