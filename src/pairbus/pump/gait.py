@@ -60,11 +60,14 @@ _NEEDED = 0.02
 # Rule 4: those around the wall, and for how long it grows not at all.
 _SENDS_AT_WALL = 0.3
 _STAY = 180.0
-# The parts of the credits that are spent on asking whether there are any; and where the wall is at hand.
-_SOUNDINGS, _SOUNDINGS_AT_WALL = 0.08, 0.2
+# The parts of the credits that are spent on asking whether there are any; and where the wall is at hand. Who
+# asks as often as the application sends is refused about as soon: before that it is refused once, on average.
+_SOUNDINGS, _SOUNDINGS_AT_WALL = 0.2, 0.3
 _AT_HAND = 0.96
-# And of a rate that is low: soundings are taken from it, and messages are what it is for.
-_SOUNDINGS_OF_RATE = 0.25
+# And of the rate they are taken from; of a low one less, below this part of the credits: messages are what it
+# is for.
+_SOUNDINGS_OF_RATE, _SOUNDINGS_OF_LOW_RATE = 0.5, 0.25
+_LOW = 0.25
 # A throttled answer asks for two seconds; what was on its way comes back refused meanwhile.
 _CAREFUL_REACTION = 3.0
 # Rule 5: what is soon, and how long a halved rate stays.
@@ -132,8 +135,10 @@ class Careful:
         if not self._is_growing:
             return 0.0
         is_near = _AT_HAND * self._wall <= self.rate < _PAST * self._wall
-        wanted = (_SOUNDINGS_AT_WALL if is_near else _SOUNDINGS) * self.credits * self.share
-        return min(max(LOWEST, wanted), _SOUNDINGS_OF_RATE * self.rate)
+        credits = self.credits * self.share
+        wanted = (_SOUNDINGS_AT_WALL if is_near else _SOUNDINGS) * credits
+        most = _SOUNDINGS_OF_LOW_RATE if self.rate < _LOW * credits else _SOUNDINGS_OF_RATE
+        return min(max(LOWEST, wanted), most * self.rate)
 
     @property
     def is_refuted(self) -> bool:
