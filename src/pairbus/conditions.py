@@ -30,6 +30,10 @@ MESSAGE_SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
 LINK_REDIRECT = "amqp:link:redirect"
 LINK_STOLEN = "amqp:link:stolen"
 
+# Those of transactions (part 4.5.8).
+TRANSACTION_UNKNOWN = "amqp:transaction:unknown-id"
+TRANSACTION_ROLLBACK = "amqp:transaction:rollback"
+
 # Conditions of Service Bus.
 SERVER_BUSY = "com.microsoft:server-busy"
 TIMEOUT = "com.microsoft:timeout"

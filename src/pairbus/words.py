@@ -62,6 +62,8 @@ TOO_MANY_DELIVERIES = "MaxDeliveryCountExceeded"
 SESSION_FILTER = "com.microsoft:session-filter"
 LOCKED_UNTIL_TICKS = "com.microsoft:locked-until-utc"
 LINK_TIMEOUT = "com.microsoft:timeout"
+#: Where the messages of a sender go in truth whose link is attached to another entity.
+TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
 BATCH_SIZE = "com.microsoft:max-message-batch-size"
 #: What the name of every operation of `$management` begins with.
 OPERATION_PREFIX = "com.microsoft:"

@@ -18,6 +18,7 @@ from pairbus.amqp.performatives import (
     Begin,
     Close,
     Coordinator,
+    Declared,
     Detach,
     Disposition,
     Flow,
@@ -27,6 +28,7 @@ from pairbus.amqp.performatives import (
     SaslInit,
     Source,
     Target,
+    TransactionalState,
     Transfer,
 )
 from pairbus.amqp.types import Described, Symbol, UByte, UInt, ULong
@@ -47,7 +49,12 @@ _OUTCOMES = st.one_of(
     st.just(performatives.Released()),
     st.builds(Rejected, st.none() | _ERRORS),
     st.builds(Modified, st.none() | st.booleans(), st.none() | st.booleans(), st.none() | _MAPS),
-    st.builds(Described, st.just(ULong(0x34)), st.just([b"txn"])),
+    st.builds(Described, st.just(ULong(0x35)), st.just([b"unknown"])),
+)
+_STATES = (
+    _OUTCOMES
+    | st.builds(Declared, st.binary(max_size=20))
+    | st.builds(TransactionalState, st.binary(max_size=20), st.none() | _OUTCOMES)
 )
 _SOURCES = st.builds(
     Source, st.none() | TEXT, filter=st.none() | _MAPS, default_outcome=st.none() | _OUTCOMES
@@ -64,7 +71,9 @@ _BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
     "dict[Any, Any]": _MAPS,
     "Symbols": _SYMBOLS,
     "AmqpError": _ERRORS,
-    "DeliveryState": _OUTCOMES,
+    "DeliveryState": _STATES,
+    "DeliveryOutcome | Described": _OUTCOMES,
+    "Any": st.none() | TEXT,
     "Source | Described": _SOURCES,
     "Target | Coordinator | Described": _TARGETS,
 }
@@ -95,7 +104,7 @@ def test_there_is_a_class_for_every_performative() -> None:
         *range(0x10, 0x19),
         0x1D,
         *range(0x23, 0x2A),
-        0x30,
+        *range(0x30, 0x35),
         *range(0x40, 0x45),
     }
 

@@ -338,11 +338,12 @@ RULES = [
     Rule("2.6.3", "no terminus", "begun", [Attach("l", 0, True)], [Attach, (Detach, INVALID_FIELD)]),
     Rule(
         "4.1",
-        "transactions",
+        "a coordinator is sent to",
         "begun",
-        [Attach("l", 0, False, target=Coordinator())],
-        [Attach, (Detach, NOT_IMPLEMENTED)],
+        [Attach("l", 0, True, target=Coordinator())],
+        [Attach, (Detach, INVALID_FIELD)],
     ),
+    Rule("4.1", "a coordinator", "begun", [Attach("l", 0, False, target=Coordinator())], [Attach, Flow]),
     Rule(
         "3.5.9",
         "a lifetime that is none",

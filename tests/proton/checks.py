@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from proton import ConnectionException, Message, SSLDomain, symbol
-from proton.reactor import LinkOption
+from proton.handlers import MessagingHandler, TransactionHandler
+from proton.reactor import Container, LinkOption
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 HOST, PORT = "127.0.0.1", int(os.environ["PAIRBUS_PORT"])
@@ -169,7 +170,70 @@ def many() -> Any:
     return seen == list(range(300))
 
 
+class Moving(MessagingHandler, TransactionHandler):  # type: ignore[misc]
+    """Moves messages from one queue to another, each in a transaction; every second one is rolled back."""
+
+    def __init__(self) -> None:
+        super().__init__(prefetch=0, auto_accept=False)
+        self.seen: list[str] = []
+
+    def on_start(self, event: Any) -> None:
+        credentials = f"{quote(KEY_NAME, safe='')}:{quote(KEY, safe='')}@"
+        self.container = event.container
+        self.connection = event.container.connect(
+            f"amqp://{credentials}{HOST}:{PORT}", reconnect=False, allowed_mechs="PLAIN"
+        )
+        self.receiver = event.container.create_receiver(self.connection, "from")
+        self.sender = event.container.create_sender(self.connection, "to")
+        self.container.declare_transaction(self.connection, handler=self)
+
+    def on_transaction_declared(self, event: Any) -> None:
+        self.transaction = event.transaction
+        self.receiver.flow(1)
+
+    def on_message(self, event: Any) -> None:
+        self.transaction.send(self.sender, Message(body=f"moved {event.message.body}"))
+        self.transaction.accept(event.delivery)
+        if event.message.body % 2:
+            self.transaction.abort()
+        else:
+            self.transaction.commit()
+
+    def on_transaction_committed(self, event: Any) -> None:
+        self._go_on("committed")
+
+    def on_transaction_aborted(self, event: Any) -> None:
+        self._go_on("aborted")
+
+    def on_transaction_commit_failed(self, event: Any) -> None:
+        self._go_on("failed")
+
+    def _go_on(self, what: str) -> None:
+        self.seen.append(what)
+        if len(self.seen) == 4:
+            self.connection.close()
+        else:
+            self.container.declare_transaction(self.connection, handler=self)
+
+
+def transactions() -> Any:
+    connection = connect()
+    sender = connection.create_sender("from")
+    for number in range(4):
+        sender.send(Message(body=number))
+    moving = Moving()
+    Container(moving).run()
+    receiver = connection.create_receiver("to", credit=4)
+    moved = []
+    for _ in range(2):
+        moved.append(receiver.receive(timeout=DEADLINE).body)
+        receiver.accept()
+    connection.close()
+    return [moving.seen, moved]
+
+
 CHECKS = {
+    "transactions": transactions,
     "plain": lambda: send_and_receive("amqp"),
     "tls": lambda: send_and_receive("amqps"),
     "settlements": settlements,

@@ -19,11 +19,15 @@ DEADLINE = 100.0
 ANNOTATIONS = ["x-opt-enqueued-time", "x-opt-locked-until", "x-opt-sequence-number"]
 
 
+# Messages that the checks have left.
+counts: dict[str, int] = {}
+
+
 @pytest.fixture(scope="module")
 def report(proton: Path) -> Iterator[Report]:
     with Broker({"contoso": 0}) as broker:
         contoso = broker["contoso"]
-        for name in ("orders", "settled", "many"):
+        for name in ("orders", "settled", "many", "from", "to"):
             contoso.create_queue(name)
         contoso.create_queue("sessions", QueueSettings(requires_session=True))
         root = parse_connection_string(contoso.connection_string)
@@ -39,6 +43,7 @@ def report(proton: Path) -> Iterator[Report]:
         done = subprocess.run(
             [str(proton), str(CHECKS)], env=environment, capture_output=True, text=True, timeout=DEADLINE
         )
+        counts["from"], counts["to"] = contoso.message_count("from"), contoso.message_count("to")
         yield Report(done.stdout.splitlines(), f"exit code {done.returncode}: {done.stderr}")
 
 
@@ -66,3 +71,9 @@ def test_refusals_are_understood(report: Report) -> None:
 
 def test_many_messages_keep_their_order(report: Report) -> None:
     assert report["many"] is True
+
+
+def test_transactions_move_messages_or_leave_them(report: Report) -> None:
+    committed = ["committed", "aborted", "committed", "aborted"]
+    assert report["transactions"] == [committed, ["moved 0", "moved 2"]]
+    assert counts == {"from": 2, "to": 0}

@@ -65,7 +65,8 @@ class LinkFlowed:
 @dataclass(slots=True)
 class TransferReceived:
     """A whole message. One that is far above its link's size has `dropped` bytes, and an empty payload. One
-    that is above `largest_copied` has an empty payload too, and is in `view`.
+    that is above `largest_copied` has an empty payload too, and is in `view`. `state` is what the sender says
+    of it: to which transaction it belongs.
     """
 
     link: Link
@@ -76,6 +77,7 @@ class TransferReceived:
     message_format: int
     dropped: int = 0
     view: memoryview | None = field(default=None, repr=False)
+    state: DeliveryState | None = None
 
 
 @dataclass(slots=True)

@@ -67,7 +67,9 @@ disposition_tails: dict[bytes, tuple[int, bool, DeliveryState | None]] = {}
 
 def learn_transfer(tail: bytes, count: int, transfer: Transfer) -> None:
     """Remember what the fields behind a tag mean."""
-    is_usual = not (transfer.more or transfer.aborted or transfer.rcv_settle_mode)
+    is_usual = not (
+        transfer.more or transfer.aborted or transfer.rcv_settle_mode or transfer.state is not None
+    )
     if is_usual and len(tail) <= _MEMO_BYTES:
         if len(transfer_tails) >= _MEMO_SIZE:
             transfer_tails.clear()

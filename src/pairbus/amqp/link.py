@@ -332,6 +332,8 @@ class Link:
         elif transfer.delivery_id not in (None, partial.delivery_id):
             raise ProtocolError(INVALID_FIELD, "a delivery begins before the one before it has ended")
         partial.settled |= transfer.settled or False
+        if transfer.state is not None:
+            partial.state = transfer.state
         if transfer.aborted:
             self._count_delivery()
         elif self._grow(partial, payload, events):
@@ -498,13 +500,14 @@ class Link:
 class _Partial:
     """A message of which frames are still to come."""
 
-    __slots__ = ("data", "delivery_id", "is_told", "message_format", "settled", "size", "tag")
+    __slots__ = ("data", "delivery_id", "is_told", "message_format", "settled", "size", "state", "tag")
 
     def __init__(self, delivery_id: int, tag: bytes) -> None:
         self.delivery_id = delivery_id
         self.tag = tag
         self.message_format = 0
         self.settled = False
+        self.state: DeliveryState | None = None
         self.data = bytearray()
         self.size = 0  # of what has come, whether it is kept or not
         self.is_told = False  # the owner knows of it already
@@ -520,4 +523,5 @@ class _Partial:
             self.message_format,
             self.size - len(self.data),
             memoryview(self.data).toreadonly() if is_large else None,
+            self.state,
         )

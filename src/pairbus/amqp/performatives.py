@@ -7,6 +7,7 @@ from typing import Any
 
 from .composites import (
     ADDRESS,
+    ANY,
     BINARY,
     BOOLEAN,
     MAP,
@@ -43,7 +44,8 @@ class AmqpError(Composite):
 
 
 _ERROR = nested("AmqpError")
-_STATE = nested("Received", "Accepted", "Rejected", "Released", "Modified")
+_OUTCOME = nested("Accepted", "Rejected", "Released", "Modified")
+_STATE = nested("Received", "Accepted", "Rejected", "Released", "Modified", "Declared", "TransactionalState")
 
 
 @composite(0x23, "amqp:received:list", UINT, ULONG)
@@ -86,7 +88,43 @@ class Modified(Composite):
 
 
 DeliveryOutcome = Accepted | Rejected | Released | Modified
-DeliveryState = DeliveryOutcome | Received | Described
+
+
+@composite(0x31, "amqp:declare:list", ANY)
+@dataclass(slots=True, frozen=True)
+class Declare(Composite):
+    """To a coordinator: begin a transaction."""
+
+    global_id: Any = None
+
+
+@composite(0x32, "amqp:discharge:list", BINARY, BOOLEAN)
+@dataclass(slots=True, frozen=True)
+class Discharge(Composite):
+    """To a coordinator: end a transaction, in vain with `fail`."""
+
+    txn_id: bytes
+    fail: bool = False
+
+
+@composite(0x33, "amqp:declared:list", BINARY)
+@dataclass(slots=True, frozen=True)
+class Declared(Composite):
+    """A coordinator's answer: the transaction that it has begun."""
+
+    txn_id: bytes
+
+
+@composite(0x34, "amqp:transactional-state:list", BINARY, _OUTCOME)
+@dataclass(slots=True, frozen=True)
+class TransactionalState(Composite):
+    """What is to hold if the transaction is discharged."""
+
+    txn_id: bytes
+    outcome: DeliveryOutcome | Described | None = None
+
+
+DeliveryState = DeliveryOutcome | Received | Declared | TransactionalState | Described
 
 # Outcomes without fields never differ, so one of each is enough.
 ACCEPTED = Accepted()

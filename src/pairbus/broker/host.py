@@ -60,6 +60,7 @@ from .links.held_bytes import Burdens
 from .links.objections import Objections
 from .links.pace import LARGEST_COPIED, MEMBER_READ, MOST_EFFORT, MOST_FRAMES, MOST_OUTPUT, Allowance
 from .links.peer import Peer
+from .links.transactions import Transactions
 from .listener import Direct, Listener
 from .store.store import Store
 from .timekeeping import Timekeeper
@@ -128,6 +129,7 @@ class NamespaceHost:
         self.decisions = Decisions(name)
         self.time = Timekeeper(self, clock)
         self.now, self.monotonic = self.time.now, self.time.monotonic
+        self.transactions = Transactions(self.monotonic, self.later)
         self.jwt_key = jwt_key
         try:
             self.engine = self._load(self.now())

@@ -126,6 +126,21 @@ class Entity(ABC):
         if not self._takes_messages:
             self.check_send()
         self._admission.admit(messages)
+        self.take(messages, now)
+
+    @timely
+    def check_arrival(self, messages: Sequence[Incoming], now: float, *, before: int) -> int:
+        """Raise Refused unless all messages may come in, together with so many bytes that are to come before
+        them; the bytes of both.
+        """
+        self.check_send()
+        self._admission.admit(messages)
+        total = before + sum(incoming.size for incoming in messages)
+        self._admission.check_room(total)
+        return total
+
+    def take(self, messages: Sequence[Incoming], now: float) -> None:
+        """Take messages that may come in."""
         self.accessed_at = now
         for incoming in messages:
             if incoming.is_ping or (self.duplicates is not None and self._is_duplicate(incoming, now)):

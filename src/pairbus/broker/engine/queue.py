@@ -413,10 +413,10 @@ class MessageQueue(Entity):
         self.accessed_at = now
         message = self._locks.find(token)
         if message is None:
-            raise self._lost()
+            raise self.lost()
         return message
 
-    def _lost(self) -> Refused:
+    def lost(self) -> Refused:
         if self.removed:
             return not_found(self.path)
         return message_lock_lost() if self._shelf.sessions is None else session_lock_lost(None)

@@ -129,4 +129,5 @@ class NamespaceLimits:
     has_sessions: bool = True
     has_duplicate_detection: bool = True
     has_forwarding: bool = True
+    has_transactions: bool = True
     sku: str = "Standard"

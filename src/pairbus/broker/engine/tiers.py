@@ -37,6 +37,7 @@ _LIMITS = {
         has_sessions=False,
         has_duplicate_detection=False,
         has_forwarding=False,
+        has_transactions=False,
     ),
     Tier.STANDARD: NamespaceLimits(),
     Tier.PREMIUM: NamespaceLimits(

@@ -14,21 +14,24 @@ from pairbus.amqp.performatives import AmqpError, Coordinator, Source, Target
 from pairbus.amqp.types import Described, Symbol, ULong
 from pairbus.broker.access.policies import Claim
 from pairbus.broker.bounded_log import BoundedLog
-from pairbus.broker.contents import NotAtHand
+from pairbus.broker.contents import NotAtHand, check_at_hand
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.sessions import SessionLock
 from pairbus.broker.engine.settings import QueueSettings, TopicSettings
 from pairbus.broker.engine.topic import Topic
+from pairbus.broker.engine.transaction import NotedSend, NotedSettlement, discharge
 from pairbus.fault_kinds import ClientAction
 
 from .address import MOST_ADDRESS, LinkAddress, NodeKind, parse_address
 from .cbs import TokenNode
+from .coordinator import CoordinatorEndpoint
 from .endpoint import LinkEndpoint, Unanswered
 from .management import ManagementNode
-from .receiving_endpoint import SEND_CREDIT, ReceivingEndpoint
+from .receiving_endpoint import SEND_CREDIT, ReceivingEndpoint, count_sent
 from .requests import REQUEST_CREDIT, Answer, AnswerEndpoint, Node, NodeRequest, RequestEndpoint, Service
 from .sending_endpoint import SendingEndpoint
+from .transactions import Transaction
 from .wire import dotnet_ticks
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ SESSION_FILTER = Symbol(words.SESSION_FILTER)
 _TIMEOUT = Symbol(words.LINK_TIMEOUT)
 _LOCKED_UNTIL = Symbol(words.LOCKED_UNTIL_TICKS)
 _BATCH_SIZE = Symbol(words.BATCH_SIZE)
+_DESTINATION = Symbol(words.TRANSFER_DESTINATION)
+_TRANSACTIONS = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
 _LIFETIME = Symbol("lifetime-policy")
 # How long "the next free session" is waited for when the client does not say; the SDKs' own operation time-
 # out.
@@ -51,6 +56,9 @@ _wait_numbers = itertools.count()
 def attach_link(peer: "Peer", event: LinkAttached) -> None:
     """Answer an attach: accept it, keep it waiting for a session, leave it unanswered, or refuse it."""
     try:
+        if isinstance(event.attach.target, Coordinator):
+            _attach_coordinator(peer, event)
+            return
         address = _address(peer, event)
         if address.kind is NodeKind.ENTITY:
             _attach_entity(peer, event, address.path)
@@ -66,8 +74,6 @@ def _address(peer: "Peer", event: LinkAttached) -> LinkAddress:
     for end in (event.attach.source, event.attach.target):
         _check_dynamic(end)
     terminus = event.attach.source if event.link.is_sender else event.attach.target
-    if isinstance(event.attach.target, Coordinator):
-        raise Refused(conditions.NOT_IMPLEMENTED, "There are no transactions here.")
     raw = terminus.address if isinstance(terminus, Source | Target) else None
     if not isinstance(raw, str):
         raise Refused(
@@ -203,6 +209,41 @@ def _held_session(peer: "Peer", queue: MessageQueue, session_id: str) -> Session
     )
 
 
+# -- the coordinator
+
+
+def _attach_coordinator(peer: "Peer", event: LinkAttached) -> None:
+    """It needs no claim: what is done in a transaction does."""
+    host = peer.host
+    if event.link.is_sender:
+        raise Refused(conditions.INVALID_FIELD, "A coordinator is what a client sends to.")
+    if not host.limits.has_transactions:
+        text = f"The {host.limits.sku} tier has no transactions. Use the Standard or the Premium tier."
+        raise Refused(conditions.NOT_IMPLEMENTED, text)
+
+    def perform(transaction: Transaction, held: int) -> None:
+        for step in transaction.steps:
+            if isinstance(step, NotedSettlement) and step.needs_content:
+                check_at_hand(step.queue, step.queue.locked([step.token]))
+        discharge(host.engine, transaction.steps, host.now())
+        for step in transaction.steps:
+            if isinstance(step, NotedSend):
+                count_sent(host.counters, peer.name, step.path, step.messages)
+        host.uncommitted += held
+
+    peer.add(
+        CoordinatorEndpoint(
+            peer,
+            event,
+            host.transactions,
+            discharge=perform,
+            account=host.burdens.unfinished,
+            most=host.amqp_limits.max_partial_bytes,
+        )
+    )
+    event.link.accept(target=Coordinator(_TRANSACTIONS), initial_credit=REQUEST_CREDIT)
+
+
 # -- entities
 
 
@@ -212,6 +253,8 @@ def _attach_entity(peer: "Peer", event: LinkAttached, path: str) -> None:
         ("Listen", ClientAction.ATTACH_RECEIVER) if link.is_sender else ("Send", ClientAction.ATTACH_SENDER)
     )
     peer.access.require(path, (claim,), now=peer.host.now())
+    if not link.is_sender and (destination := (event.attach.properties or {}).get(_DESTINATION)) is not None:
+        path = _destination(peer, destination)
     if _leave_unanswered(peer, link, path):
         return
     _check_faults(peer, operation, path)
@@ -219,6 +262,17 @@ def _attach_entity(peer: "Peer", event: LinkAttached, path: str) -> None:
         _attach_receiver(peer, event, path)
     else:
         _attach_sender(peer, link, path)
+
+
+def _destination(peer: "Peer", address: object) -> str:
+    """Where the messages of a link go that is attached to one entity and sends to another, as clients have it
+    whose transactions are over several: there is nothing to pass on here, all is in one place.
+    """
+    if not isinstance(address, str) or len(address) > MOST_ADDRESS:
+        raise Refused(conditions.INVALID_FIELD, f"{words.TRANSFER_DESTINATION} is the path of an entity.")
+    path = parse_address(address).path
+    peer.access.require(path, (Claim.SEND,), now=peer.host.now())
+    return path
 
 
 def _attach_sender(peer: "Peer", link: Link, path: str) -> None:

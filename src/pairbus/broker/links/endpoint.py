@@ -55,9 +55,11 @@ class LinkEndpoint:
 
 
 def take_run(first: TransferReceived, todo: deque[ProtocolEvent]) -> list[TransferReceived]:
-    """A message, and those of the same link that are next to be done: some, no batches and no large ones."""
+    """A message, and those of the same link that are next to be done: some, no batches, no large ones, and
+    none that belongs to a transaction.
+    """
     run = [first]
-    if first.message_format or first.view is not None:
+    if first.message_format or first.view is not None or first.state is not None:
         return run
     while todo and len(run) < MOST_IN_RUN:
         event = todo[0]
@@ -66,6 +68,7 @@ def take_run(first: TransferReceived, todo: deque[ProtocolEvent]) -> list[Transf
             or event.link is not first.link
             or event.message_format
             or event.view is not None
+            or event.state is not None
         ):
             break
         run.append(event)

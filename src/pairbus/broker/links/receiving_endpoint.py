@@ -4,6 +4,7 @@ The answer is only queued here. It leaves with the rest of the turn, after the s
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pairbus import conditions
@@ -11,11 +12,12 @@ from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import ProtocolEvent, TransferReceived
 from pairbus.amqp.link import Link
 from pairbus.amqp.message import scan
-from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected
-from pairbus.broker.counters import OperationKind
+from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected, TransactionalState
+from pairbus.broker.counters import Counters, OperationKind
 from pairbus.broker.engine.breath import breathe
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.message import Incoming
+from pairbus.broker.engine.transaction import NotedSend
 from pairbus.fault_kinds import ClientAction
 
 from .endpoint import LinkEndpoint, take_run, whole_payload
@@ -106,6 +108,14 @@ class ReceivingEndpoint(LinkEndpoint):
 
     def on_received(self, event: TransferReceived) -> None:
         """Take a message or a batch, whole or not at all."""
+        if isinstance(event.state, TransactionalState):
+            txn_id = event.state.txn_id
+            self._peer.at_length(
+                event,
+                lambda: self._note(event, txn_id),
+                lambda refused: self._conclude_noted(event, txn_id, refused),
+            )
+            return
         is_long = event.message_format == BATCH_FORMAT and len(event.payload) > _SHORT
         if is_long or self._host.engine.is_wide(self.path):
             self._peer.at_length(
@@ -129,16 +139,33 @@ class ReceivingEndpoint(LinkEndpoint):
         except DecodeError as error:
             self._count_refused(event, messages)
             return AmqpError(error.condition, error.description, {})
-        count, connection = host.counters.count, self._peer.name
-        for message in messages:
-            count(
-                self.path,
-                connection,
-                kind=OperationKind.PING if message.is_ping else OperationKind.SEND,
-                size=message.size,
-            )
-            breathe()
+        count_sent(host.counters, self._peer.name, self.path, messages)
         return None
+
+    def _note(self, event: TransferReceived, txn_id: bytes) -> AmqpError | None:
+        """Let it belong to a transaction. Why it cannot, if so: what can be told now is not put off."""
+        host, transaction, messages = self._host, None, list[Incoming]()
+        try:
+            transaction = host.transactions.find(self._peer, txn_id)
+            messages = _parse(event)
+            self._check_faults(host.now())
+            host.engine.node(self.path).check_arrival(messages, host.now(), before=0)
+            transaction.add(NotedSend(self.path, messages))
+        except (Refused, DecodeError) as refused:
+            self._count_refused(event, messages)
+            if transaction is not None and event.settled:  # nobody can be told otherwise
+                transaction.doom = Refused(refused.condition, refused.description)
+            return AmqpError(refused.condition, refused.description, {})
+        return None
+
+    def _conclude_noted(self, event: TransferReceived, txn_id: bytes, refused: AmqpError | None) -> None:
+        if refused is not None:
+            self._refuse(event, refused)
+            return
+        self._host.transactions.weigh(txn_id)
+        if not event.settled:
+            self.link.settle(event.delivery_id, TransactionalState(txn_id, ACCEPTED))
+        self._grant(1)
 
     def _conclude(self, event: TransferReceived, refused: AmqpError | None) -> None:
         if refused is not None:
@@ -180,6 +207,14 @@ class ReceivingEndpoint(LinkEndpoint):
         if self._since_flow >= SEND_CREDIT // 2:
             self._since_flow = 0
             self.link.flow(SEND_CREDIT)
+
+
+def count_sent(counters: Counters, connection: str, path: str, messages: Sequence[Incoming]) -> None:
+    """Count messages that were taken."""
+    for message in messages:
+        kind = OperationKind.PING if message.is_ping else OperationKind.SEND
+        counters.count(path, connection, kind=kind, size=message.size)
+        breathe()
 
 
 def _size(event: TransferReceived) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from pairbus import conditions
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.events import LinkFlowed, ProtocolEvent, TransferReceived
 from pairbus.amqp.link import Link
@@ -25,7 +26,7 @@ from pairbus.amqp.message import (
     encode_value,
     scan,
 )
-from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected
+from pairbus.amqp.performatives import ACCEPTED, Accepted, AmqpError, Rejected, TransactionalState
 from pairbus.amqp.pieces import Pieces, encode_in_pieces
 
 from .endpoint import LinkEndpoint, whole_payload
@@ -36,6 +37,7 @@ T = TypeVar("T")
 REQUEST_CREDIT = 100
 # A client that asks and asks but grants no credit for the answers loses the oldest ones, not our memory.
 MOST_WAITING_BYTES = 256 * 1024
+_NO_TRANSACTION = "A request cannot belong to a transaction; messages that are sent and settled can."
 FAILED = "The broker failed on this request. Its log says why."
 
 
@@ -186,6 +188,8 @@ class RequestEndpoint(LinkEndpoint):
 
     def on_received(self, event: TransferReceived) -> None:
         try:
+            if isinstance(event.state, TransactionalState):
+                raise DecodeError(_NO_TRANSACTION, conditions.NOT_IMPLEMENTED)
             request = _read(bytes(whole_payload(event)))
         except DecodeError as error:
             self._take(event, Rejected(AmqpError(error.condition, error.description, {})))

@@ -26,9 +26,11 @@ from pairbus.amqp.performatives import (
     Accepted,
     AmqpError,
     DeliveryOutcome,
+    DeliveryState,
     Modified,
     Rejected,
     Released,
+    TransactionalState,
 )
 from pairbus.broker.contents import check_at_hand
 from pairbus.broker.counters import OperationKind
@@ -37,6 +39,7 @@ from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.queue import MessageQueue
 from pairbus.broker.engine.results import Handout
 from pairbus.broker.engine.sessions import SessionLock
+from pairbus.broker.engine.transaction import NotedSettlement
 
 from .endpoint import LinkEndpoint, take_completions
 from .pace import MOST_OUTPUT
@@ -213,6 +216,10 @@ class SendingEndpoint(LinkEndpoint):
         self._host.counters.count_all(self.path, self.peer.name, kind=OperationKind.COMPLETE, sizes=sizes)
 
     def on_settled(self, event: Settled) -> None:
+        if isinstance(event.state, TransactionalState):
+            state = event.state
+            self.peer.at_length(event, lambda: self._note_all(event, state), lambda _: None)
+            return
         forwards = self.queue.settings.forward_dead_lettered_messages_to is not None
         if forwards or len(event.delivery_ids) > _FEW_SETTLED:
             self.peer.at_length(event, lambda: self._settle_all(event), lambda _: None)
@@ -231,6 +238,46 @@ class SendingEndpoint(LinkEndpoint):
             echo = self._settle(delivery.lock_token, event.state, now)
             if not event.settled:
                 self.link.settle(delivery_id, echo, joins=joins)
+
+    def _note_all(self, event: Settled, state: TransactionalState) -> None:
+        """Let settlements belong to a transaction."""
+        for delivery_id in event.delivery_ids:
+            delivery = self._unsettled.pop(delivery_id, None)
+            breathe()
+            if delivery is None or delivery.lock_token is None:
+                continue
+            echo = self._note(delivery.lock_token, state, is_settled=event.settled)
+            if not event.settled:
+                self.link.settle(delivery_id, echo)
+
+    def _note(self, token: "uuid.UUID", state: TransactionalState, *, is_settled: bool) -> DeliveryState:
+        transaction, outcome = None, state.outcome
+        try:
+            transaction = self._host.transactions.find(self.peer, state.txn_id)
+            if not isinstance(outcome, DeliveryOutcome):
+                text = "A message is settled with an outcome in a transaction as it is without one."
+                raise Refused(conditions.INVALID_FIELD, text)
+            transaction.add(self._settling(token, outcome))
+        except Refused as refused:
+            if transaction is not None and is_settled:
+                transaction.doom = refused  # nobody can be told otherwise
+            return Rejected(AmqpError(refused.condition, refused.description, {}))
+        return TransactionalState(state.txn_id, _REJECTED_ECHO if isinstance(outcome, Rejected) else outcome)
+
+    def _settling(self, token: "uuid.UUID", outcome: DeliveryOutcome) -> NotedSettlement:
+        properties = None
+        if isinstance(outcome, Rejected):
+            properties = _dead_letter_info(outcome.error)[2]
+        elif isinstance(outcome, Modified):
+            properties = _changes(outcome.message_annotations)
+        return NotedSettlement(
+            queue=self.queue,
+            token=token,
+            settle=lambda now: self._apply(token, outcome, now),
+            properties=properties,
+            buries=isinstance(outcome, Rejected),
+            needs_content=not isinstance(outcome, Accepted),
+        )
 
     def _have_at_hand(self, delivery_ids: list[int]) -> None:
         """What is not completed may go to the dead letters, or get other properties, for which its content is

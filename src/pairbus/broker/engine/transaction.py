@@ -1,0 +1,80 @@
+"""Messages that are sent and settled together, or not at all.
+
+What belongs to a transaction is only noted until that is discharged: messages are not stored, and those to be
+settled stay locked. When it is discharged, everything is looked at first, as of one moment: whether each
+message may come in, and whether each lock still holds. Only then is anything done, and of what is done
+nothing can be refused.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .breath import breathe
+from .errors import Refused, is_dead_already
+from .message import Incoming
+from .namespace import Namespace
+from .queue import MessageQueue
+
+
+@dataclass(frozen=True, slots=True)
+class NotedSend:
+    """Messages that come in together."""
+
+    path: str
+    messages: Sequence[Incoming]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedSettlement:
+    """A message that is settled. `settle` does so; `buries` if it goes to the dead letters; `needs_content`
+    if it is not just removed.
+    """
+
+    queue: MessageQueue
+    token: uuid.UUID
+    settle: Callable[[float], object]
+    properties: Mapping[str, Any] | None = None
+    buries: bool = False
+    needs_content: bool = False
+
+
+NotedStep = NotedSend | NotedSettlement
+
+
+def discharge(namespace: Namespace, steps: Sequence[NotedStep], now: float) -> None:
+    """Do all of them, in their order, or none and raise Refused."""
+    coming: dict[str, int] = {}
+    for step in steps:
+        if isinstance(step, NotedSend):
+            node = namespace.node(step.path)
+            coming[node.path] = node.check_arrival(step.messages, now, before=coming.get(node.path, 0))
+        else:
+            _check_settling(step, now)
+        breathe()
+    for step in steps:
+        try:
+            if isinstance(step, NotedSend):
+                namespace.node(step.path).take(step.messages, now)
+            else:
+                step.settle(now)
+        except Refused as refused:
+            raise RuntimeError("a step of a transaction was refused after it had been allowed") from refused
+        breathe()
+
+
+def _check_settling(step: NotedSettlement, now: float) -> None:
+    queue = step.queue
+    if now >= queue.alarm.at:
+        queue.alarm.wake(now)
+    if step.buries and queue.parent is not None:
+        raise is_dead_already(queue.path)
+    locked = queue.locked([step.token])
+    if not locked:
+        raise queue.lost()
+    if step.properties:
+        (message,) = locked
+        message.copy(message.sequence_number).change_application_properties(step.properties)
