@@ -37,6 +37,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pairbus.broker.access.certificate import ensure_certificate
+from tests.surroundings import Surroundings
+from tests.waiting import PATIENCE, wait_until
 
 pytest_plugins = ["pairbus.testing"]
 # The archive of classes that `make test` has made. Without it, Java would make one beside the tests.
@@ -261,7 +263,16 @@ def install_node_packages(project: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def usual_logs() -> Iterator[None]:
+def nothing_left_behind() -> Iterator[None]:
+    """Set up before any other fixture of a test, so ended after them: what they leave is told here."""
+    before = Surroundings()
+    yield
+    left = before.restore()
+    assert left == [], "a test ends what it starts, and sets back what it sets, whatever becomes of it"
+
+
+@pytest.fixture(autouse=True)
+def usual_logs(nothing_left_behind: None) -> Iterator[None]:
     """What a command sets for its process ends with the test that runs it in ours."""
     root, ours = logging.getLogger(), logging.getLogger("pairbus")
     levels, handlers = (root.level, ours.level), root.handlers[:]
@@ -310,18 +321,18 @@ def azurite(
         stderr=subprocess.DEVNULL,
     ) as process:
         try:
-            deadline = time.monotonic() + AZURITE_STARTS
-            while True:
-                with socket.socket() as probe:
-                    probe.settimeout(1.0)
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                assert process.poll() is None, "azurite has ended"
-                assert time.monotonic() < deadline, "azurite does not listen"
-                time.sleep(0.1)
+            wait_until(
+                lambda: listens(port) or process.poll() is not None, what="Azurite", within=AZURITE_STARTS
+            )
             yield f"127.0.0.1:{port}"
         finally:
             process.kill()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(PATIENCE)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture
@@ -332,13 +343,15 @@ def small_disk() -> Iterator[Callable[[Path], None]]:
     def mount(path: Path) -> None:
         path.mkdir()
         subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", str(path)], check=True, timeout=20
+            ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", str(path)],
+            check=True,
+            timeout=PATIENCE,
         )
         mounted.append(path)
 
     yield mount
     for path in mounted:
-        subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=20)
+        subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=PATIENCE)
 
 
 @pytest.fixture(scope="session")

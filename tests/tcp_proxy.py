@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 _CHUNK = 65536
 
 
@@ -58,7 +60,7 @@ class TcpProxy:
     def _serve(self, client: socket.socket) -> None:
         if self.refuses:
             return
-        with socket.create_connection(self._target, timeout=10) as server:
+        with socket.create_connection(self._target, timeout=PATIENCE) as server:
             server.settimeout(None)
             up = threading.Thread(target=self._pump, args=(client, server, False), daemon=True)
             up.start()
@@ -66,7 +68,7 @@ class TcpProxy:
             for one in (client, server):
                 with suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
-            up.join(10)
+            up.join(PATIENCE)
 
     def _pump(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
         with suppress(OSError):

@@ -40,19 +40,18 @@ class Lateness:
             self.seconds += max(0.0, time.monotonic() - began - 2 * PAUSE)
 
 
-async def eventually(is_so: Callable[[], object], *, what: str = "it") -> None:
+async def eventually(is_so: Callable[[], object], *, what: str = "it", within: float = PATIENCE) -> None:
     """Return as soon as something is so."""
     pause = PAUSE * getattr(asyncio.get_running_loop(), "pace", 1.0)
-    ends = time.monotonic() + PATIENCE
+    ends = time.monotonic() + within
     while not is_so():
-        assert time.monotonic() < ends, f"{what} did not come about"
+        assert time.monotonic() < ends, f"{what} did not come about within {within:.0f} s"
         await asyncio.sleep(pause)
 
 
-def wait_until(is_so: Callable[[], object], *, what: str = "it") -> None:
+def wait_until(is_so: Callable[[], object], *, what: str = "it", within: float = PATIENCE) -> None:
     """The same for whoever has no event loop."""
-    deadline = time.monotonic() + PATIENCE
+    ends = time.monotonic() + within
     while not is_so():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not become so within {PATIENCE} s")
+        assert time.monotonic() < ends, f"{what} did not come about within {within:.0f} s"
         time.sleep(PAUSE)

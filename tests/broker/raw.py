@@ -33,11 +33,11 @@ from pairbus.amqp.message import (
 from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.sasl import SaslClient
 from pairbus.amqp.types import ULong
+from tests.waiting import PATIENCE
 
 __all__ = ["RawClient"]
 
 E = TypeVar("E", bound=ProtocolEvent)
-PATIENCE = 40.0
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 

@@ -63,11 +63,11 @@ from pairbus.conditions import (
     NOT_IMPLEMENTED,
     UNATTACHED_HANDLE,
 )
+from tests.waiting import PATIENCE
 
 from .test_tokens import key_of
 
 pytestmark = pytest.mark.usefixtures("noisy")
-PATIENCE = 40.0
 NULL: Any = None
 END = "the end of the socket"
 BEGIN = Begin(next_outgoing_id=0, incoming_window=1000, outgoing_window=1000)

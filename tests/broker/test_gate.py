@@ -23,9 +23,9 @@ from pairbus.broker.gate import GRACE, SILENT_GRACE, Gate, raise_descriptor_limi
 from pairbus.clock import ManualClock
 from pairbus.errors import ConfigurationError
 from tests.cli.process import COMMAND
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
-from .raw import PATIENCE, RawClient
+from .raw import RawClient
 from .test_tokens import key_of
 
 pytestmark = pytest.mark.usefixtures("noisy")

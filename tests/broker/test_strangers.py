@@ -12,12 +12,12 @@ from azure.servicebus import ServiceBusMessage
 from pairbus import conditions
 from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.sasl import SaslClient
+from tests.waiting import PATIENCE
 
 from .bus import Bus, bodies, eventually, receive, receive_nothing
 from .raw import RawClient
 from .test_tokens import key_of
 
-PATIENCE = 40.0
 AMQP = b"AMQP\x00\x01\x00\x00"
 SASL = b"AMQP\x03\x01\x00\x00"
 

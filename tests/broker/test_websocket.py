@@ -33,12 +33,12 @@ from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, ConnectionLimits
 from pairbus.broker.websocket import MOST_READ
 from pairbus.clock import ManualClock
+from tests.waiting import PATIENCE
 
 from .bus import Bus, bodies, opened, receive
 from .test_tokens import key_of
 
 ADDRESS = "/$servicebus/websocket"
-PATIENCE = 40.0
 
 
 class Line:

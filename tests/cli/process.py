@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import Any
 import pytest
 
 from pairbus.cli.main import main
+from tests.processes import killed_at_end
+from tests.waiting import wait_until
 
 __all__ = ["COMMAND", "PATIENCE", "call", "run", "running_broker"]
 
@@ -58,15 +59,10 @@ def running_broker(
         stderr=subprocess.PIPE,
         text=True,
     )
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while not ready_file.exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                process.kill()
-                raise AssertionError(f"the broker did not start: {process.communicate()}")
-            time.sleep(0.02)
+    with killed_at_end(process):
+        wait_until(lambda: ready_file.exists() or process.poll() is not None, within=PATIENCE)
+        assert ready_file.exists(), f"the broker did not start: {process.communicate()}"
         yield process, json.loads(ready_file.read_text(encoding="utf-8"))
-    finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)

@@ -14,7 +14,7 @@ from pairbus.cli.group import LazyGroup
 from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 from tests.processes import killed_at_end
 
-from .process import COMMAND, call, run
+from .process import COMMAND, PATIENCE, call, run
 
 
 def test_version() -> None:
@@ -111,4 +111,4 @@ def test_a_reader_that_goes_away_is_no_news() -> None:
         assert process.stderr is not None
         assert process.stderr.read() == ""
         # As a shell tells it of others: 1 would mean that a check has found something.
-        assert process.wait(timeout=30) == 141
+        assert process.wait(timeout=PATIENCE) == 141

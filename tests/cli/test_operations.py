@@ -15,6 +15,7 @@ import pytest
 
 from pairbus.broker import Broker
 from tests.guards.sources import ROOT
+from tests.processes import killed_at_end
 from tests.spark.bus import Bus, until
 from tests.spark.processes import kill_tree
 from tests.spark.test_local import fill
@@ -57,8 +58,8 @@ def test_the_job_of_kubernetes(bus: Bus, tmp_path: Path) -> None:
     text = (EXAMPLES / "cronjob.yaml").read_text(encoding="utf-8")
     (listed,) = re.findall(r"^ +command: .(.+).$", text, flags=re.MULTILINE)
     words = [word.strip().strip('"') for word in listed.split(",")]
-    process = start(words, tmp_path)
-    assert process.wait(timeout=120) == 0
+    with killed_at_end(start(words, tmp_path)) as process:
+        assert process.wait(timeout=120) == 0
     assert len(bus.ids("orders")) == 30
 
 

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pairbus.broker import Broker
 from pairbus.broker.engine.settings import QueueSettings
 from pairbus.ledger.segment import closed_segments, read_segment
 from tests.processes import killed_at_end
+from tests.waiting import wait_until
 
 from .process import COMMAND, PATIENCE, call
 
@@ -326,15 +326,17 @@ def sender(scene: Scene) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def until_failed_over(scene: Scene) -> dict[str, Any]:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        told = json.loads(scene.call("status", "--json", "--option", "backlog_queue_count=3").stdout)
-        clients = told["clients"]
-        entities = clients[0]["status"]["entities"] if clients else []
-        if told["backlog"]["active"] == 1 and entities and entities[0]["health"]["state"] == "failed_over":
-            return dict(told)
-        time.sleep(0.1)
-    raise AssertionError("the client did not fail over")
+    told: dict[str, Any] = {}
+
+    def has_failed_over() -> bool:
+        told.update(json.loads(scene.call("status", "--json", "--option", "backlog_queue_count=3").stdout))
+        entities = [one for client in told["clients"] for one in client["status"]["entities"]]
+        return told["backlog"]["active"] == 1 and [one["health"]["state"] for one in entities] == [
+            "failed_over"
+        ]
+
+    wait_until(has_failed_over, what="the failover", within=PATIENCE)
+    return told
 
 
 def test_status_of_a_client_that_runs_and_of_one_that_has_ended(

@@ -27,6 +27,7 @@ from pairbus.client.state.spool_survey import list_waiting
 from pairbus.pairing.errors import BacklogUnavailableError, MessageTooLargeForBacklog
 from pairbus.testing import ManualTimers
 from pairbus.timers import LoopTimers
+from tests.waiting import PATIENCE
 
 from .scene import eventually, text
 
@@ -251,13 +252,13 @@ async def test_a_caller_that_is_cancelled_leaves_the_count_true(
 
     def fail(*_: object) -> None:
         begun.set()
-        allowed.wait(10)
+        allowed.wait(PATIENCE)
         raise OSError("no room")
 
     with monkeypatch.context() as broken:
         broken.setattr(SpoolStore, "append", fail)
         caller = asyncio.create_task(spool.append("orders", [text("1")]))
-        assert await asyncio.to_thread(begun.wait, 10)
+        assert await asyncio.to_thread(begun.wait, PATIENCE)
         caller.cancel()
         await asyncio.wait({caller})
         assert spool.status().messages == 1
@@ -300,7 +301,7 @@ async def test_a_lane_whose_cancellation_is_swallowed_ends_all_the_same(
     spool = Spool(tmp_path, limit=MIB)
     await spool.append("orders", [text("1")])
     spool.start(swallow, timers=manual_timers)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(1000):
         await begun.wait()
         await spool.close()
     assert len(list_waiting(tmp_path)) == 1

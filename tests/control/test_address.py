@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pairbus.broker import Broker, ControlError, FaultKind, NamespaceHandle, OperationKind
 from pairbus.broker.control import ControlClient
 from pairbus.errors import ConfigurationError
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_status_is_what_the_ready_file_says_without_its_keys(broker: Broker, cli
     ],
 )
 def test_it_answers_to_its_own_names_alone(control: dict[str, Any], host: str, status: int) -> None:
-    connection = http.client.HTTPConnection(control["url"].removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(control["url"].removeprefix("http://"), timeout=PATIENCE)
     connection.putrequest("GET", "/faults", skip_host=True)
     connection.putheader("Host", host)
     connection.putheader("Authorization", f"Bearer {control['token']}")

@@ -7,18 +7,17 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from tests.waiting import PATIENCE, wait_until
+
 __all__ = ["NAMESPACE", "BrokerProcess"]
 
 NAMESPACE = "contoso"
-# Generous, for a loaded machine; a start takes a fraction of a second.
-PATIENCE = 30.0
 
 
 class BrokerProcess:
@@ -53,16 +52,20 @@ class BrokerProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pairbus.cli", "broker", *arguments], stdout=log, stderr=log
             )
-        deadline = time.monotonic() + PATIENCE
-        while not self._ready_file.exists():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise AssertionError(f"the broker did not start:\n{self._log.read_text()}")
-            time.sleep(0.01)
+        try:
+            wait_until(self._is_ready, what="the broker")
+        except BaseException:
+            self.kill()
+            raise
         described: dict[str, Any] = json.loads(self._ready_file.read_text(encoding="utf-8"))[NAMESPACE]
         self.port = described["port"]
         self.connection_string = described["connection_string"]
         self.certificate = described["cert"]
+
+    def _is_ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"the broker did not start:\n{self._log.read_text()}"
+        return self._ready_file.exists()
 
     def kill(self) -> None:
         """SIGKILL: the process gets no chance to do anything more."""

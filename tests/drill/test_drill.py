@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from pairbus.errors import ConfigurationError
 from tests.cli.process import call
 from tests.guards.sources import ROOT
 from tests.processes import killed_at_end
+from tests.waiting import PATIENCE, wait_until
 
 COMMAND = [sys.executable, "-m", "pairbus.cli", "drill"]
 # Each is an application to drill.
@@ -425,13 +425,12 @@ def test_an_interrupt_ends_the_drill_and_its_application(tmp_path: Path, applica
         text=True,
     )
     with killed_at_end(started) as process:
-        deadline = time.monotonic() + 40
-        while not application.exists() or not application.read_text(encoding="utf-8"):
-            assert time.monotonic() < deadline, "the application did not start"
-            assert process.poll() is None
-            time.sleep(0.05)
+        wait_until(
+            lambda: (application.exists() and application.read_text()) or process.poll() is not None,
+            what="the application",
+        )
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=40)
+        _, told = process.communicate(timeout=PATIENCE)
     assert (process.returncode, told.strip()) == (130, "")
     with pytest.raises(ProcessLookupError):
         os.kill(int(application.read_text(encoding="utf-8")), 0)

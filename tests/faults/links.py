@@ -11,13 +11,14 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.broker import NamespaceHandle
+from tests.waiting import PATIENCE
 
 __all__ = ["HASTE", "SOON", "Action", "Client", "outcomes_of"]
 
 # How long the SDK may try what is never answered.
 HASTE = 4.0
 # A receive that must find something, or an error, ends as soon as it does.
-SOON = 40.0
+SOON = PATIENCE
 
 Action = Callable[[], Awaitable[Any]]
 

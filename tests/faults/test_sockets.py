@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from pairbus.broker import Broker, NamespaceHandle
+from tests.waiting import PATIENCE
 
 HEADER = b"AMQP\x03\x01\x00\x00"
 HTTP = b"GET /$namespaceinfo HTTP/1.1\r\nHost: contoso\r\n\r\n"
 # Long enough for an answer on the same machine, short enough to wait for one that must not come.
 MOMENT = 0.15
-PATIENCE = 40.0
 
 
 @contextmanager

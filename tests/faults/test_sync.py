@@ -28,6 +28,7 @@ from azure.servicebus.exceptions import (
 
 from pairbus.broker import Broker, FaultKind, NamespaceHandle
 from pairbus.clock import ManualClock
+from tests.waiting import PATIENCE
 
 # kind -> what a send on an open link raises, and one on a new link; None where it is not tried.
 EXPECTED: dict[FaultKind, tuple[type[Exception] | None, type[Exception]]] = {
@@ -44,8 +45,7 @@ EXPECTED: dict[FaultKind, tuple[type[Exception] | None, type[Exception]]] = {
     FaultKind.DROP: (ServiceBusConnectionError, ServiceBusConnectionError),
 }
 ARGUMENTS: dict[FaultKind, dict[str, Any]] = {FaultKind.DROP: {"every": 1}}
-# How long a send may take. Only answers that never come take all of it.
-PATIENCE = 40.0
+# How long a send may take whose answer never comes.
 HASTE = 2.0
 
 Report = tuple[Any, Any, Any]

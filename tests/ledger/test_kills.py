@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,8 +21,9 @@ from pairbus.ledger.operations import KIND, Ledger, find_gaps, read_operations
 from pairbus.ledger.segment import adopt_segments, closed_segments
 from pairbus.pairing.envelope import ALIAS_PATH
 from tests.client.scene import BACKLOG
+from tests.processes import killed_at_end
+from tests.waiting import PATIENCE, wait_until
 
-PATIENCE = 40.0
 INTERVAL = 0.3
 CLIENT = f"""
 INTERVAL = {INTERVAL}
@@ -82,23 +81,6 @@ def pair(broker: Broker) -> Broker:
     return broker
 
 
-@contextmanager
-def running(script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", script, *arguments])
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(PATIENCE)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    ends = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < ends, "it did not come about"
-        time.sleep(0.05)
-
-
 def sent(ledger: Ledger) -> int:
     """What was sent to the primary, as the ledger has it."""
     return sum(one.count for one in ledger.operations if one.stage == "send")
@@ -116,7 +98,7 @@ def test_a_process_that_is_killed_loses_its_open_interval_at_most(
     primary, secondary = pair["contoso"], pair["contoso-dr"]
     strings = (primary.connection_string, secondary.connection_string)
     arguments = (*strings, str(tmp_path), *BACKLOG[:1])
-    with running(script, *arguments) as victim:
+    with killed_at_end(subprocess.Popen([sys.executable, "-c", script, *arguments])) as victim:
         wait_until(lambda: sent(written(tmp_path)) > 0)
         before = primary.count(OperationKind.SEND)
         # All that was done before this has been written by a whole interval that came after it.

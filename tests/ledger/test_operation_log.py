@@ -29,6 +29,7 @@ from pairbus.ledger.operations import (
 from pairbus.ledger.segment import SegmentWriter, adopt_segments, closed_segments, read_segment
 from pairbus.metering import units
 from pairbus.stages import Stage
+from tests.waiting import PATIENCE
 
 NOON = 1_763_208_000.0  # a full hour
 
@@ -203,7 +204,7 @@ def test_an_error_that_nobody_thought_of_does_not_end_the_writing(
     written.before_flush = stumble
     written.record("primary", "orders", stage=Stage.SEND, kind="send", count=1)
     written.start()
-    assert is_over_it.wait(10)
+    assert is_over_it.wait(PATIENCE)
     written.close()
     rows = [row for path in closed_segments(tmp_path, KIND) for row in read_segment(path).rows]
     assert sum(row.get("count", 0) for row in rows) == 1

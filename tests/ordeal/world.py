@@ -21,7 +21,7 @@ from pairbus.broker.engine.message import StoredMessage
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.ledger.receipts import KIND as RECEIPTS
 from pairbus.ledger.segment import closed_segments, read_segment
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 from .journal import BACKLOG, body_of
 from .lines import Lines
@@ -39,10 +39,8 @@ PUMP_RATE = "60"
 
 
 def until(is_so: Callable[[], object], *, what: str, within: float = 2 * PATIENCE) -> None:
-    ends = time.monotonic() + within
-    while not is_so():
-        assert time.monotonic() < ends, f"{what}: not within {within:.0f} s"
-        time.sleep(0.02)
+    """With the patience that several processes need."""
+    wait_until(is_so, what=what, within=within)
 
 
 class World:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from pairbus.plumbing.group_commit import GroupCommit
 from pairbus.plumbing.serial_thread import SerialThread
-
-LIMIT = 40.0
+from tests.waiting import PATIENCE
 
 
 class SteppedThread(SerialThread):
@@ -107,7 +106,7 @@ async def play(steps: list[tuple[str, Any]]) -> None:
             disk.error = thread.refusal = None
     # The end: whatever there was is carried out, and then nothing is left.
     disk.error = thread.refusal = None
-    ends = asyncio.get_running_loop().time() + LIMIT
+    ends = asyncio.get_running_loop().time() + PATIENCE
     while thread.work or any(not task.done() for _, task in appends):
         assert asyncio.get_running_loop().time() < ends, "every append ends"
         thread.step()
@@ -125,7 +124,7 @@ async def play(steps: list[tuple[str, Any]]) -> None:
     last = asyncio.create_task(commit.append([9999]))
     await asyncio.sleep(0)
     thread.step()
-    await asyncio.wait_for(last, LIMIT)
+    await asyncio.wait_for(last, PATIENCE)
     assert disk.items[-1] == 9999, "a failure ends with its call"
 
 
@@ -135,16 +134,16 @@ async def test_what_comes_meanwhile_shares_the_next_call() -> None:
 
     def write(items: list[int]) -> None:
         begun.set()
-        assert allowed.wait(LIMIT)
+        assert allowed.wait(PATIENCE)
         disk.write(items)
 
     commit: GroupCommit[int] = GroupCommit(write, thread=thread)
     first = asyncio.create_task(commit.append([0]))
-    await asyncio.to_thread(begun.wait, LIMIT)
+    await asyncio.to_thread(begun.wait, PATIENCE)
     others = [asyncio.create_task(commit.append([number])) for number in range(1, 100)]
     await asyncio.sleep(0)
     allowed.set()
-    await asyncio.wait_for(asyncio.gather(first, *others), LIMIT)
+    await asyncio.wait_for(asyncio.gather(first, *others), PATIENCE)
     assert disk.calls == [[0], list(range(1, 100))]
     thread.rest()
 
@@ -160,7 +159,7 @@ async def test_a_failure_to_gather_is_told() -> None:
     await asyncio.sleep(0)
     thread.step()
     with pytest.raises(KeyError, match="gathering"):
-        await asyncio.wait_for(task, LIMIT)
+        await asyncio.wait_for(task, PATIENCE)
 
 
 async def test_whoever_waits_learns_of_whatever_ended_it() -> None:
@@ -168,11 +167,11 @@ async def test_whoever_waits_learns_of_whatever_ended_it() -> None:
     disk.error = KeyError("row")
     commit: GroupCommit[int] = GroupCommit(disk.write, thread=thread)
     ended = await asyncio.wait_for(
-        asyncio.gather(*(commit.append([number]) for number in range(10)), return_exceptions=True), LIMIT
+        asyncio.gather(*(commit.append([number]) for number in range(10)), return_exceptions=True), PATIENCE
     )
     assert [type(each) for each in ended] == [KeyError] * 10
     disk.error = None
-    await asyncio.wait_for(commit.append([1]), LIMIT)
+    await asyncio.wait_for(commit.append([1]), PATIENCE)
     assert disk.items == [1]
     thread.rest()
 
@@ -189,7 +188,7 @@ def test_it_outlives_a_loop_that_was_closed_while_somebody_waited() -> None:
         waiting = asyncio.create_task(commit.append([number]))
         await asyncio.sleep(0)
         thread.step()
-        await asyncio.wait_for(waiting, LIMIT)
+        await asyncio.wait_for(waiting, PATIENCE)
 
     asyncio.run(give_up())
     asyncio.run(keep(2))

@@ -18,6 +18,7 @@ from pairbus.pump.options import PumpOptions
 from pairbus.pump.pump import Pump
 from pairbus.pump.summary import PumpSummary
 from tests.ledger.receipts import read_receipts
+from tests.waiting import PATIENCE
 
 from .bench import Bench, backlog, envelope
 
@@ -213,7 +214,7 @@ async def test_progress_is_told(bench: Bench) -> None:
             pump.stop()
 
     pump = Pump(bench.pair(), [queue], options=PumpOptions(progress_interval=0.02), on_progress=note)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await pump.run()
     assert [summary.moved for summary in told] == sorted(summary.moved for summary in told)
     assert told[-1].moved == 100

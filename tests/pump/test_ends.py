@@ -16,7 +16,7 @@ from pairbus.pump.pump import Pump
 from pairbus.pump.queue import QueuePump
 from pairbus.pump.rate import Room
 from pairbus.pump.summary import PumpSummary
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 from .bench import Bench, backlog, envelope
 
@@ -214,7 +214,7 @@ async def test_a_mistake_in_one_queue_ends_the_run_at_once(
 
     monkeypatch.setattr(QueuePump, "run", run)
     with pytest.raises(LookupError, match="a mistake of ours"):
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(PATIENCE):
             await bench.pump([first, second], drain=False, poll=3600.0).run()
     assert bench.locked(first) == 0
 
@@ -240,7 +240,7 @@ async def test_a_mistake_in_a_plan_that_nobody_waits_for_ends_the_run(
     is_broken = True
     pump._pumps[0]._advance_soon()
     with pytest.raises(KeyError, match="a lane that is not there"):
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, PATIENCE)
 
 
 async def test_progress_is_told_again_after_a_listener_has_failed(
@@ -258,7 +258,7 @@ async def test_progress_is_told_again_after_a_listener_has_failed(
 
     options = PumpOptions(drain=False, progress_interval=0.02)
     pump = Pump(bench.pair(), [queue], options=options, on_progress=listen, stop=stop)
-    await asyncio.wait_for(pump.run(), 20)
+    await asyncio.wait_for(pump.run(), PATIENCE)
     assert len(told) >= 2
     assert "progress could not be told" in caplog.text
 
@@ -276,4 +276,4 @@ async def test_a_step_that_is_cancelled_by_nobody_ends_the_run(
 
     monkeypatch.setattr(AmqpSource, place, cancel)
     with pytest.raises(RuntimeError, match="called off"):
-        await asyncio.wait_for(bench.pump([queue], drain=place == "complete").run(), 20)
+        await asyncio.wait_for(bench.pump([queue], drain=place == "complete").run(), PATIENCE)

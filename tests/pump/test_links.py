@@ -15,7 +15,7 @@ from pairbus.pump.pair import Side
 from pairbus.pump.pump import open_transport
 from pairbus.pump.transport import Unit
 from pairbus.wire.links import SenderLink, Wave
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 from .bench import Bench, envelope
 from .test_contract import message
@@ -50,7 +50,7 @@ async def test_nobody_overtakes_those_who_wait_for_the_link_to_open(bench: Bench
     destination = transport.destination("orders")
     assert isinstance(destination, AmqpDestination)
     early = [asyncio.create_task(destination.send([Unit([message(number)])])) for number in range(5)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await eventually(lambda: destination._sender.present is not None)
         assert await destination.send([Unit([message(5)])]) == [None]
         assert await asyncio.gather(*early) == [[None]] * 5

@@ -17,7 +17,7 @@ from pairbus.pump.pump import OpenTransport, Pump, open_transport
 from pairbus.pump.transport import Transport
 from pairbus.stages import Stage
 from pairbus.wire.meter import Meter
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 from .bench import Bench, envelope
 
@@ -97,10 +97,10 @@ async def test_a_long_poll_is_split_where_the_service_would_close_the_link(bench
     sums = Sums(role="pump")
     pump = metered(bench, queue, sums, PumpOptions(poll=0.9), opening=open_impatient)
     running = asyncio.create_task(pump.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await eventually(lambda: bench.counted(OperationKind.EMPTY_RECEIVE) >= 6)
     bench.load(queue, [envelope("orders", "late")])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await eventually(lambda: bench.primary.message_count("orders") >= 1)
     pump.stop()
     summary = await running
@@ -120,7 +120,7 @@ async def test_a_long_poll_outlives_a_link_that_the_service_took_for_idle(
     sums = Sums(role="pump")
     pump = metered(bench, queue, sums, PumpOptions(poll=600.0))
     running = asyncio.create_task(pump.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         bench.load(queue, [envelope("orders", "early")])
         # The pump has heard that it is completed: a reset before that leaves it unknown.
         await eventually(lambda: sums.completed == 1)

@@ -38,7 +38,7 @@ def check_order(bench: Bench) -> None:
 
 
 async def until(bench: Bench, count: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await eventually(lambda: bench.primary.message_count("orders") >= count)
 
 

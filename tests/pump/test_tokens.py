@@ -277,8 +277,8 @@ async def test_who_waits_for_a_token_on_a_line_that_ends_is_told_so(bench: Bench
     line = await AmqpLine.connect(bench.pair().primary.resolve().place(), Slow(), timeout=10.0)
     line.put_token = lambda *_: None
     waiting = asyncio.create_task(line.authorize("orders"))
-    await asyncio.wait_for(asked.wait(), 10)
+    await asyncio.wait_for(asked.wait(), PATIENCE)
     line.cut(CONNECTION_LOST, "pulled out")
     with pytest.raises(TransportError, match="pulled out"):
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, PATIENCE)
     await line.close()

@@ -35,10 +35,7 @@ from pairbus.sdk.privates import (
     was_opening,
     wrapped_by,
 )
-from tests.waiting import eventually
-
-# How long a message that is there may take to arrive.
-SOON = 40.0
+from tests.waiting import PATIENCE, eventually
 
 
 @pytest.fixture
@@ -88,7 +85,7 @@ async def test_a_message_fetched_by_its_number_is_settled_by_a_request(
 ) -> None:
     async with client.get_queue_sender("orders") as sender, client.get_queue_receiver("orders") as receiver:
         await sender.send_messages(ServiceBusMessage("later"))
-        [message] = await receiver.receive_messages(max_wait_time=SOON)
+        [message] = await receiver.receive_messages(max_wait_time=PATIENCE)
         assert not is_settled_by_request(message)
         await receiver.defer_message(message)
         assert message.sequence_number is not None

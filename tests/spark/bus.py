@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +27,7 @@ from pairbus.broker.handle import NamespaceHandle
 from pairbus.broker.links.wire import render_peeked
 from pairbus.pairing.envelope import Long, Natives, TimestampMs, wrap
 from pairbus.pairing.names import backlog_queue_names, lease_queue_name
+from tests.waiting import wait_until
 
 __all__ = ["OTHER_ENV", "PRIMARY_ENV", "SECONDARY_ENV", "Bus", "Letter", "until"]
 
@@ -207,7 +207,5 @@ def _run(side: NamespaceHandle, act: Callable[[Namespace, float], T]) -> T:
 
 
 def until(condition: Callable[[], bool], *, within: float = 240.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
+    """With the patience that Spark needs."""
+    wait_until(condition, within=within)

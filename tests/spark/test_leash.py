@@ -37,6 +37,7 @@ from pairbus.spark.leash.tether import (
 from pairbus.stores.places import name_of
 from pairbus.stores.store import open_store
 from tests.object_places import credentials, make_azure_container, place_of
+from tests.waiting import PATIENCE
 
 from .bus import until as until_now
 
@@ -88,13 +89,13 @@ async def connect(leash: Leash, *, shard: int = 0, epoch: int = 1, timed: bool =
 
 async def until(condition: object) -> None:
     assert callable(condition)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not await asyncio.to_thread(condition):  # noqa: ASYNC110 - other threads bring it about
             await asyncio.sleep(0.01)
 
 
 async def expect(tether: Tether, order: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while tether.order != order:
             await tether.changed.wait()
             tether.changed.clear()
@@ -322,7 +323,7 @@ async def test_a_pump_that_cannot_hear_any_more_takes_its_leash_for_cut(
 
         monkeypatch.setattr(tether, "_obey", stumble)
         leash.pause()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await tether.changed.wait()
         assert (tether.is_cut, tether.order) == (True, "stop")
         await tether.close()
@@ -341,7 +342,7 @@ async def test_a_driver_that_does_not_answer_is_not_waited_for_without_end(
         address = LeashAddress("127.0.0.1", server.sockets[0].getsockname()[1], "x")
         pump = PumpSeen(shard=0, epoch=1, attempt=7, host="here", pid=1)
         with pytest.raises(UnreachableError, match="does not answer"):
-            await asyncio.wait_for(hold_leash(address, [tmp_path], pump=pump, timed=False), 10)
+            await asyncio.wait_for(hold_leash(address, [tmp_path], pump=pump, timed=False), PATIENCE)
 
 
 async def test_who_lets_go_resets_nothing_though_the_driver_has_just_spoken(tmp_path: Path) -> None:

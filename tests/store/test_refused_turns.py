@@ -20,9 +20,7 @@ from pairbus.broker.gate import ConnectionLimits
 from pairbus.broker.host import NamespaceHost
 from pairbus.broker.store.sqlite import SqliteStore
 from pairbus.clock import SystemClock
-from tests.waiting import eventually
-
-LIMIT = 40.0
+from tests.waiting import PATIENCE, eventually
 
 
 class FailingStore(SqliteStore):
@@ -36,7 +34,7 @@ class FailingStore(SqliteStore):
     def finish(self) -> None:
         if self.fails:
             self.fails = False
-            assert self.may_fail.wait(LIMIT)
+            assert self.may_fail.wait(PATIENCE)
             with self._undoing():
                 raise StoreError("disk full")
         super().finish()
@@ -57,7 +55,7 @@ async def test_what_is_decided_meanwhile_confirms_nothing_of_a_turn_that_failed(
         await host.perform(lambda engine, now: engine.create_queue("before", None, now))
         store.fails = True
         lost = asyncio.create_task(host.perform(lambda engine, now: engine.create_queue("lost", None, now)))
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(PATIENCE):
             await eventually(lambda: not store.fails)  # the commit has begun
 
         def decide() -> None:
@@ -75,8 +73,8 @@ async def test_what_is_decided_meanwhile_confirms_nothing_of_a_turn_that_failed(
         assert host.decisions.are_made
         store.may_fail.set()
         with pytest.raises(StoreError, match="disk full"):
-            await asyncio.wait_for(lost, LIMIT)
-        async with asyncio.timeout(LIMIT):
+            await asyncio.wait_for(lost, PATIENCE)
+        async with asyncio.timeout(PATIENCE):
             await eventually(lambda: not host.is_loading)
         assert [queue.path for queue in host.engine.list_queues()] == ["before"]
     finally:

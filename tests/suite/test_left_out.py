@@ -28,6 +28,7 @@ def run_without_node(directory: Path, *arguments: str, **variables: str) -> subp
     shutil.copy(ROOT / "tests" / "conftest.py", directory / "conftest.py")
     (directory / "test_sample.py").write_text(NEEDS_NODE, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "PAIRBUS_REQUIRE_ALL"}
+    modules = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.run(
         [
             sys.executable,
@@ -41,7 +42,7 @@ def run_without_node(directory: Path, *arguments: str, **variables: str) -> subp
             str(directory),
         ],
         cwd=directory,
-        env={**environment, "PATH": str(directory), **variables},
+        env={**environment, "PATH": str(directory), "PYTHONPATH": os.pathsep.join(modules), **variables},
         capture_output=True,
         text=True,
         timeout=50,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from pairbus.portal import Portal
 from tests.hurry import PACE, HurriedLoop
 from tests.waiting import PATIENCE
 
-__all__ = ["BACKLOG", "FAST", "PATIENT", "QUEUES", "SOON", "Namespaces", "wait_until"]
+__all__ = ["BACKLOG", "FAST", "PATIENT", "QUEUES", "SOON", "Namespaces"]
 
 QUEUES = 2
 BACKLOG = [f"contoso/x-servicebus-transfer/{index}" for index in range(QUEUES)]
@@ -111,11 +110,3 @@ def namespaces(pairbus_broker: Broker) -> Iterator[Namespaces]:
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the loops of clients run ahead, so that the SDK's naps are short; our own time-outs are, too."""
     monkeypatch.setattr(lifetime, "Portal", lambda name: Portal(name, make_loop=HurriedLoop))
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Return as soon as something is so."""
-    ends = time.monotonic() + SOON
-    while not is_so():
-        assert time.monotonic() < ends, "it did not come to pass"
-        time.sleep(0.005)

@@ -211,7 +211,7 @@ def test_sixteen_threads_share_one_client(namespaces: Namespaces) -> None:
 
         def work(number: int) -> None:
             own = client.get_queue_sender("Bills" if number % 2 else "bills")
-            start.wait(10.0)
+            start.wait(SOON)
             for index in range(EACH):
                 shared.send_messages(ServiceBusMessage(f"{number}/{index}"))
                 own.send_messages([ServiceBusMessage(f"{number}/{index}")] * 1)
@@ -235,12 +235,12 @@ def test_threads_that_begin_at_once_get_one_loop(namespaces: Namespaces) -> None
     start = threading.Barrier(8)
 
     def begin() -> None:
-        start.wait(10.0)
+        start.wait(SOON)
         client.start()
 
     with ThreadPoolExecutor(8) as pool:
         for done in [pool.submit(begin) for _ in range(8)]:
-            done.result(10.0)
+            done.result(SOON)
     assert len(threads_of_clients()) == 1
 
 

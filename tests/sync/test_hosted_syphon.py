@@ -10,8 +10,9 @@ from azure.servicebus import ServiceBusMessage
 from pairbus.client.errors import ClientClosedError
 from pairbus.pairing.errors import PairFaultedError
 from pairbus.testing import ManualTimers
+from tests.waiting import wait_until
 
-from .conftest import FAST, PATIENT, Namespaces, wait_until
+from .conftest import FAST, PATIENT, Namespaces
 
 
 def test_the_backlog_comes_home_while_threads_do_other_things(namespaces: Namespaces) -> None:

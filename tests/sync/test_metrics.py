@@ -15,8 +15,9 @@ from pairbus import EntityState, StateChange
 from pairbus.client.observers.metrics import FAMILIES, PrometheusObserver
 from pairbus.client.observers.observer import AttemptOutcome, RouteName, Sending
 from pairbus.spark.metrics import COUNTERS, GAUGES, LABELLED
+from tests.waiting import wait_until
 
-from .conftest import FAST, QUEUES, Namespaces, wait_until
+from .conftest import FAST, QUEUES, Namespaces
 
 PAGE = Path(__file__).parents[2] / "docs" / "observability.md"
 

@@ -14,8 +14,9 @@ from azure.servicebus import ServiceBusMessage
 
 from pairbus import EntityState, StateChange
 from pairbus.client.status import PairStatus
+from tests.waiting import wait_until
 
-from .conftest import BACKLOG, FAST, PATIENT, QUEUES, SOON, Namespaces, wait_until
+from .conftest import BACKLOG, FAST, PATIENT, QUEUES, SOON, Namespaces
 
 H, S, F = EntityState.HEALTHY, EntityState.SUSPECT, EntityState.FAILED_OVER
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from pairbus.portal import Portal, PortalClosed, PortalReentered
+from tests.waiting import PATIENCE
 
-LIMIT = 40.0
 COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 
 
@@ -22,7 +22,7 @@ COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="
 def portal() -> Iterator[Portal]:
     portal = Portal("portal-of-a-test")
     yield portal
-    portal.close(timeout=LIMIT)
+    portal.close(timeout=PATIENCE)
 
 
 async def double(number: int, *, plus: int = 0) -> int:
@@ -67,7 +67,7 @@ def test_a_call_on_the_own_thread_is_refused_instead_of_waiting_for_ever(portal:
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)  # no coroutine may be left that was never awaited
         with pytest.raises(PortalReentered, match="on_state_change"):
-            portal.call(call_again, timeout=LIMIT)
+            portal.call(call_again, timeout=PATIENCE)
         gc.collect()
 
 
@@ -83,20 +83,20 @@ def test_a_call_that_is_not_answered_in_time_is_cancelled(portal: Portal) -> Non
 
     async def sleep_long() -> None:
         try:
-            await asyncio.sleep(LIMIT)
+            await asyncio.sleep(PATIENCE)
         except asyncio.CancelledError:
             cancelled.set()
             raise
 
     with pytest.raises(PortalClosed, match=r"within 0\.05 s"):
         portal.run_within(0.05, sleep_long)
-    assert cancelled.wait(LIMIT)
+    assert cancelled.wait(PATIENCE)
 
 
 def test_a_blocked_loop_does_not_hold_a_call_with_a_limit(portal: Portal) -> None:
     released = threading.Event()
     with pytest.raises(PortalClosed):
-        portal.call(lambda: released.wait(LIMIT), timeout=0.05)
+        portal.call(lambda: released.wait(PATIENCE), timeout=0.05)
     with pytest.raises(PortalClosed):
         portal.call(lambda: None, timeout=0.05)
     released.set()
@@ -119,13 +119,13 @@ def test_those_who_wait_are_told_when_it_is_closed() -> None:
 
     caller = threading.Thread(target=call)
     caller.start()
-    began.wait(LIMIT)
-    portal.close(timeout=LIMIT)
-    caller.join(LIMIT)
+    began.wait(PATIENCE)
+    portal.close(timeout=PATIENCE)
+    caller.join(PATIENCE)
     assert len(told) == 1
     with pytest.raises(PortalClosed):
         portal.run(double, 1)
-    portal.close(timeout=LIMIT)  # once more does no harm
+    portal.close(timeout=PATIENCE)  # once more does no harm
 
 
 def test_closing_and_calling_at_the_same_time_never_hangs() -> None:
@@ -143,9 +143,9 @@ def test_closing_and_calling_at_the_same_time_never_hangs() -> None:
         callers = [threading.Thread(target=call) for _ in range(4)]
         for caller in callers:
             caller.start()
-        portal.close(timeout=LIMIT)
+        portal.close(timeout=PATIENCE)
         for caller in callers:
-            caller.join(LIMIT)
+            caller.join(PATIENCE)
         assert outcomes == ["told"] * 4
 
 
@@ -155,7 +155,7 @@ def test_what_begins_while_it_ends_is_cancelled_too(caplog: pytest.LogCaptureFix
 
     async def sweep() -> None:
         try:
-            await asyncio.sleep(LIMIT)
+            await asyncio.sleep(PATIENCE)
         finally:
             swept.set()
 
@@ -164,7 +164,7 @@ def test_what_begins_while_it_ends_is_cancelled_too(caplog: pytest.LogCaptureFix
 
         async def work() -> None:
             try:
-                await asyncio.sleep(LIMIT)
+                await asyncio.sleep(PATIENCE)
             finally:
                 tasks.append(asyncio.create_task(sweep()))
                 await asyncio.sleep(0)
@@ -173,7 +173,7 @@ def test_what_begins_while_it_ends_is_cancelled_too(caplog: pytest.LogCaptureFix
         await asyncio.sleep(0)
 
     portal.run(leave_a_sweeper)
-    portal.close(timeout=LIMIT)
+    portal.close(timeout=PATIENCE)
     gc.collect()
     assert swept.is_set()
     assert caplog.records == []
@@ -190,21 +190,21 @@ def test_leaving_says_farewell_and_does_not_wait() -> None:
     portal.leave(farewell)
     assert not portal.join(0.0)
     allowed.set()
-    assert portal.join(LIMIT)
+    assert portal.join(PATIENCE)
     assert said.is_set()
 
 
 def test_a_loop_ends_though_its_farewell_fails(caplog: pytest.LogCaptureFixture) -> None:
     portal = Portal("portal-of-a-test")
     portal.leave(fail)
-    assert portal.join(LIMIT)
+    assert portal.join(PATIENCE)
 
 
 def test_work_for_other_threads_does_not_keep_anybody(portal: Portal) -> None:
     released = threading.Event()
 
     async def look_up() -> bool:
-        return await asyncio.get_running_loop().run_in_executor(None, released.wait, LIMIT)
+        return await asyncio.get_running_loop().run_in_executor(None, released.wait, PATIENCE)
 
     async def raise_there() -> None:
         await asyncio.to_thread(lambda: 1 / 0)
@@ -216,7 +216,7 @@ def test_work_for_other_threads_does_not_keep_anybody(portal: Portal) -> None:
         portal.run(raise_there)
     assert [thread for thread in threading.enumerate() if thread.name == "pairbus-work" and thread.daemon]
     released.set()
-    waiting.join(LIMIT)
+    waiting.join(PATIENCE)
 
 
 def test_an_error_does_not_keep_its_caller_alive(portal: Portal) -> None:

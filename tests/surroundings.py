@@ -1,0 +1,126 @@
+"""What a test finds around it and has to leave as it was, or the tests after it fail for its sake.
+
+A thread or a process that goes on after its test keeps a lease, a port or a lock. A variable or a setting
+of the interpreter that stays is seen by every later test. A test that fails half-way is where this happens.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .waiting import PATIENCE, PAUSE
+
+__all__ = ["Surroundings"]
+
+# pytest says in it what runs.
+PYTEST_VARIABLE = "PYTEST_CURRENT_TEST"
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)
+# Of libraries that keep what they have started until the process ends.
+LASTING = ("py4j.", "pyspark.", "tqdm.")
+
+
+def variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != PYTEST_VARIABLE}
+
+
+def set_variables(wanted: dict[str, str]) -> None:
+    for name in variables().keys() - wanted.keys():
+        del os.environ[name]
+    os.environ.update(wanted)
+
+
+def handlers() -> list[Any]:
+    return [signal.getsignal(number) for number in SIGNALS]
+
+
+def set_handlers(wanted: list[Any]) -> None:
+    for number, handler in zip(SIGNALS, wanted, strict=True):
+        signal.signal(number, handler)
+
+
+# By what it is called: how it is read, and set again.
+SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "environment variables": (variables, set_variables),
+    "the working directory": (os.getcwd, os.chdir),
+    "handlers of signals": (handlers, set_handlers),
+    "what logging is disabled for": (lambda: logging.root.manager.disable, logging.disable),
+    "whether garbage is collected": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+    "the usual time-out of sockets": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+    "the path of modules": (lambda: [*sys.path], lambda path: sys.path.__setitem__(slice(None), path)),
+    "the limit of recursion": (sys.getrecursionlimit, sys.setrecursionlimit),
+}
+
+
+def running_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if not type(thread).__module__.startswith(LASTING)}
+
+
+def child_processes() -> set[int]:
+    """Also those that have ended and that nobody has waited for. None where there is no /proc to tell it."""
+    found: set[int] = set()
+    for file in Path("/proc/self/task").glob("*/children"):
+        try:
+            found.update(map(int, file.read_text(encoding="ascii").split()))
+        except OSError:  # the thread has ended
+            continue
+    return found
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """As they were when this was made."""
+
+    threads: set[threading.Thread] = field(default_factory=running_threads)
+    children: set[int] = field(default_factory=child_processes)
+    settings: dict[str, Any] = field(
+        default_factory=lambda: {name: read() for name, (read, _) in SETTINGS.items()}
+    )
+
+    def restore(self, *, patience: float = PATIENCE) -> list[str]:
+        """Wait for what is about to end, end the rest as far as possible, and tell what that was."""
+        ends = time.monotonic() + patience
+        while (left := self._left()) and time.monotonic() < ends:
+            time.sleep(PAUSE)
+        for child in child_processes() - self.children:
+            os.kill(child, signal.SIGKILL)
+        return [*left, *self._set_back()]
+
+    def _left(self) -> list[str]:
+        return [
+            *(f"thread {thread.name}" for thread in running_threads() - self.threads),
+            *(f"process {child}: {command_of(child)}" for child in child_processes() - self.children),
+        ]
+
+    def _set_back(self) -> list[str]:
+        changed = [name for name, (read, _) in SETTINGS.items() if read() != self.settings[name]]
+        told = [f"{name}: {describe_change(self.settings[name], SETTINGS[name][0]())}" for name in changed]
+        for name in changed:
+            SETTINGS[name][1](self.settings[name])
+        return told
+
+
+def describe_change(before: Any, after: Any) -> str:
+    """Of variables only the names: a value may be a secret."""
+    if isinstance(before, dict):
+        names = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+        return ", ".join(sorted(names))
+    return f"{after}, was {before}"
+
+
+def command_of(child: int) -> str:
+    try:
+        words = Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8").split("\0")
+    except OSError:
+        words = []
+    return " ".join(words).strip() or "ended"
