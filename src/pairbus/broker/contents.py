@@ -6,7 +6,7 @@ Theory
    mostly delivered in the next. `MOST_KEPT` bytes of them are kept.
 2. Two generations are kept. What is committed, or read, joins the younger one. When that has half of the
    budget, the older one is let go and the younger takes its place. So nothing has to be noted when a message
-   is delivered or leaves, and what a sender in a hurry pays is one entry of a list.
+   is delivered or leaves, and what a sender in a hurry pays is one entry of a list, a turn's in one go.
 3. A content is let go only if the message still has that one: another, which a settlement has made of it, may
    not be committed. Contents never change, so whatever was committed or read is what the file has.
 4. Receivers are given what is at hand. What is next in their line and is not at hand is read for them on a
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pairbus.errors import PairbusError
 
-from .engine.breath import breathe
+from .engine.breath import slices
 from .engine.events import EngineEvent, MessageChanged, MessageStored
 from .engine.message import Content, ContentSource, StoredMessage
 from .engine.namespace import Namespace
@@ -34,7 +34,11 @@ from .store.store import Store
 MOST_KEPT = 64 << 20
 # What a content takes beside the bytes that its message counts: objects, and what they are held by.
 _OVERHEAD = 700
-_Entry = tuple[StoredMessage, Content, ContentSource]
+_Kept = tuple[StoredMessage, Content]
+# By queue: the contents that a turn brings.
+_Noted = dict[str, list[_Kept]]
+# Events that are looked at in a moment.
+_FEW = 64
 
 
 class NotAtHand(PairbusError):
@@ -69,10 +73,10 @@ class Contents:
         self._thread = thread
         self._fail = fail
         self._half = budget // 2
-        self._old: list[_Entry] = []
-        self._young: list[_Entry] = []
+        self._old: list[tuple[ContentSource, list[_Kept]]] = []
+        self._young: list[tuple[ContentSource, list[_Kept]]] = []
         self._young_size = 0
-        self._noted: list[tuple[str, StoredMessage, Content]] = []
+        self._noted: _Noted = {}
         # What is being read, and which receivers wait for it.
         self._waiting: dict[tuple[MessageQueue, SessionLock | None], list[Callable[[], None]]] = {}
         self._is_closed = False
@@ -85,57 +89,68 @@ class Contents:
 
     def note(self, events: Sequence[EngineEvent]) -> None:
         """A turn is about to be committed: these contents will be in the store with it."""
-        noted = self._noted = []
-        for event in events:
-            breathe()
-            if type(event) is MessageStored:
-                message = event.message
-            elif type(event) is MessageChanged and event.changed is not None:
-                message = event.changed
-            else:
-                continue
-            if isinstance(message.held, Content):
-                noted.append((event.queue, message, message.held))
+        noted: _Noted = {}
+        path, kept = "", list[_Kept]()
+        for few in slices(events, _FEW):
+            for event in few:
+                if type(event) is MessageStored:
+                    queue, message = event
+                elif type(event) is MessageChanged and event.changed is not None:
+                    queue, message = event.queue, event.changed
+                else:
+                    continue
+                content = message.held
+                if isinstance(content, Content):
+                    if queue is not path:
+                        path, kept = queue, noted.setdefault(queue, [])
+                    kept.append((message, content))
+        self._noted = noted
 
-    def take_noted(self) -> list[tuple[str, StoredMessage, Content]]:
+    def take_noted(self) -> _Noted:
         """What was noted of the turn that is committed: it is in the store now."""
-        noted, self._noted = self._noted, []
+        noted, self._noted = self._noted, {}
         return noted
 
     def settle(self) -> None:
         """The turn that was noted is committed."""
         self.keep(self.take_noted())
 
-    def keep(self, noted: Sequence[tuple[str, StoredMessage, Content]]) -> None:
+    def keep(self, noted: _Noted) -> None:
         """Keep for a while what the store has now; other turns may have been noted since."""
-        path, source = "", None
-        for queue, message, content in noted:
-            if queue != path:
-                path, source = queue, self._store.source(queue)
+        for queue, kept in noted.items():
+            source = self._store.source(queue)
             if source is not None:  # the queue is still there
-                self._keep(message, content, source)
-            breathe()
+                self._keep(source, kept)
         self._turn_over()
 
     def _take_in(self, messages: Sequence[StoredMessage], contents: Sequence[Content | None]) -> None:
         """These have been read. A message that got its content meanwhile keeps that."""
+        before, kept = None, list[_Kept]()
         for message, content in zip(messages, contents, strict=True):
             source = message.held
-            if content is not None and not isinstance(source, Content):
-                message.held = content
-                self._keep(message, content, source)
+            if content is None or isinstance(source, Content):
+                continue
+            if source is not before:
+                if before is not None:
+                    self._keep(before, kept)
+                before, kept = source, []
+            message.held = content
+            kept.append((message, content))
+        if before is not None:
+            self._keep(before, kept)
         self._turn_over()
 
-    def _keep(self, message: StoredMessage, content: Content, source: ContentSource) -> None:
-        self._young.append((message, content, source))
-        self._young_size += message.size + _OVERHEAD
+    def _keep(self, source: ContentSource, kept: list[_Kept]) -> None:
+        self._young.append((source, kept))
+        self._young_size += sum([message.size for message, _ in kept]) + len(kept) * _OVERHEAD
 
     def _turn_over(self) -> None:
         if self._young_size < self._half:
             return
-        for message, content, source in self._old:
-            if message.held is content:
-                message.held = source
+        for source, kept in self._old:
+            for message, content in kept:
+                if message.held is content:
+                    message.held = source
         self._old, self._young, self._young_size = self._young, [], 0
 
     # -- reading

@@ -430,17 +430,8 @@ class NamespaceHost:
             noted = self.contents.take_noted()
             # Whatever is being decided: the next turn will put aside what it has to say in the same place.
             self._speak()
-            if len(noted) > _MANY:
-                self.decisions.make(lambda: self.contents.keep(noted), self._check_kept)
-            else:
-                self.contents.keep(noted)
+            self.contents.keep(noted)
         flight.tell()
-
-    def _check_kept(self, kept: Callable[[], None]) -> None:
-        try:
-            kept()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and undone
-            self.refuse_turn(error)
 
     def _settle(self) -> None:
         """Wait for what is under way, and let nothing else happen."""

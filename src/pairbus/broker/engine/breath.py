@@ -8,8 +8,11 @@ does). Whatever is decided meanwhile waits: to the work it looks as if nothing h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
 
 #: What to call at such a place; None where nobody cares.
 PAUSE: ContextVar[Callable[[], None] | None] = ContextVar("pause", default=None)
@@ -20,3 +23,12 @@ def breathe() -> None:
     pause = PAUSE.get()
     if pause is not None:
         pause()
+
+
+def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """So many items at a time, with a place to stop before each slice: for what is too little work to stop
+    after every single one.
+    """
+    for at in range(0, len(items), size):
+        breathe()
+        yield items[at : at + size]

@@ -52,52 +52,74 @@ _STATES = tuple(MessageState)
 # Of the content: the enqueued number, the header as it came, hops, and how long what follows is: the
 # message id, the partition key (-1: none), where it was dead-lettered, annotations, properties, and the body.
 _ENVELOPE = Struct("<qbqqqqqqqqq")
+_pack_envelope = _ENVELOPE.pack
+_join = bytearray().join
 
 
 class RowDamaged(PairbusError):
     """A row is not as it was written. The text says which one, as far as that can be told."""
 
 
-def message_row(key: int, message: StoredMessage, turn: int, total: int) -> tuple[Any, ...]:
-    """The row of a message, in the order of `put_message`."""
+def message_row(
+    key: int, message: StoredMessage, turn: int, total: int, no_session: int | None = None
+) -> tuple[Any, ...]:
+    """The row of a message, in the order of `put_message`; `no_session` stands where there is none."""
     content = message.content
-    expires_at, scheduled_for = message.expires_at, message.scheduled_for
+    expires_at, scheduled_for, session_id = message.expires_at, message.scheduled_for, message.session_id
     ends = _NEVER if expires_at is None else expires_at
     begins = _NOT_SCHEDULED if scheduled_for is None else scheduled_for
-    state, size, body = int(message.state), message.size, content.body
+    state, count, size, enqueued_at = (
+        int(message.state),
+        message.delivery_count,
+        message.size,
+        message.enqueued_at,
+    )
+    body, applied = content.body, content.application_properties_bytes
     priority, ttl_ms = content.priority, content.ttl_ms
     envelope = pack_envelope(
         content.enqueued_sequence_number,
-        _pack_flags(content.durable, content.first_acquirer),
+        _FLAGS[content.durable, content.first_acquirer],
         -1 if priority is None else priority,
         -1 if ttl_ms is None else ttl_ms,
         content.hops,
         content.message_id,
         content.partition_key,
-        content.dead_letter_source or "",
+        content.dead_letter_source,
         content.annotations_bytes,
         content.properties_bytes,
         len(body),
     )
-    applied = bytearray(content.application_properties_bytes)
-    record = (
+    content_sum = content_checksum(envelope, body)
+    properties_sum = properties_checksum(applied) if applied else 0
+    record_sum = record_checksum(
         key,
         turn,
         total,
-        content_checksum(envelope, body),
-        properties_checksum(applied),
+        content_sum,
+        properties_sum,
         state,
-        message.delivery_count,
+        count,
         size,
-        message.enqueued_at,
+        enqueued_at,
         ends,
         begins,
-        message.session_id,
+        session_id,
     )
     return (
-        *record,
-        record_checksum(*record),
-        applied,
+        key,
+        turn,
+        total,
+        content_sum,
+        properties_sum,
+        state,
+        count,
+        size,
+        enqueued_at,
+        ends,
+        begins,
+        no_session if session_id is None else session_id,
+        record_sum,
+        bytearray(applied),
         envelope,
         bytearray(body) if len(body) <= _COPY_LIMIT else body,
     )
@@ -111,15 +133,16 @@ def pack_envelope(
     hops: int,
     message_id: str,
     partition_key: str | None,
-    dead_letter_source: str,
+    dead_letter_source: str | None,
     annotations: bytes,
     properties: bytes,
     body_length: int,
 ) -> bytearray:
     """What is short of a content, in one."""
-    name, source = message_id.encode(), dead_letter_source.encode()
+    name = message_id.encode()
     partition = b"" if partition_key is None else partition_key.encode()
-    numbers = _ENVELOPE.pack(
+    source = dead_letter_source.encode() if dead_letter_source else b""
+    numbers = _pack_envelope(
         enqueued_sequence_number,
         flags,
         priority,
@@ -132,7 +155,7 @@ def pack_envelope(
         len(properties),
         body_length,
     )
-    return bytearray(b"".join((numbers, name, partition, source, annotations, properties)))
+    return _join((numbers, name, partition, source, annotations, properties))
 
 
 def change_row(key: int, event: MessageChanged) -> tuple[Any, ...]:
@@ -219,17 +242,14 @@ def _unpack_content(applied: bytes, envelope: bytes, body: Blob) -> Content:
     )
 
 
-def _pack_flags(durable: bool | None, first_acquirer: bool | None) -> int:
-    """Two fields of a header in a byte. Without the second it is -1, 0 or 1, as in stores that knew the first
-    alone.
-    """
-    first = -1 if durable is None else durable
-    return first if first_acquirer is None else first + (6 if first_acquirer else 3)
-
-
 def _unpack_flags(flags: int) -> tuple[bool | None, bool | None]:
     second, first = divmod(flags + 1, 3)
     return (None, False, True)[first], (None, False, True)[second]
+
+
+# Two fields of a header, durable and first acquirer, in a byte. Without the second it is -1, 0 or 1, as in
+# stores that knew the first alone.
+_FLAGS = {_unpack_flags(flags): flags for flags in range(-1, 8)}
 
 
 def sealed(*values: Any) -> tuple[Any, ...]:

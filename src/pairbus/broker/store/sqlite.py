@@ -36,11 +36,10 @@ from typing import Any, TypeVar
 
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.serials import NumberPool
-from pairbus.broker.engine.breath import breathe
+from pairbus.broker.engine.breath import slices
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.events import (
     DuplicateForgotten,
-    DuplicateSeen,
     EngineEvent,
     EntityPut,
     EntityRemoved,
@@ -50,13 +49,13 @@ from pairbus.broker.engine.events import (
     MessageStored,
     RulePut,
     RuleRemoved,
-    SequenceAdvanced,
     SessionStateSet,
 )
 from pairbus.broker.engine.message import Content, StoredMessage
 from pairbus.broker.errors import StoreDamaged, StoreError
 from pairbus.plumbing.ranges import ranges_of
 
+from .batch import Batch
 from .checksums import row_checksum
 from .counter import CommitCounter, Mark, counter_path
 from .file import (
@@ -97,8 +96,11 @@ T = TypeVar("T")
 # What a row that is not as it was written makes of the functions that read it.
 UNREADABLE = (ValueError, TypeError, KeyError, DecodeError, Refused, RowDamaged)
 _ROWS_AT_ONCE = 1000
-# Bytes of messages, and rows, that are not written in a moment.
+# Bytes of messages, and rows, that are not written in a moment. Only messages of more than so many bytes are
+# weighed: small ones are written a few at a time.
 _HEAVY, _MANY = 1 << 20, 4096
+_SMALL = 8192
+_FEW = 4
 _HIGHEST_KEY = (1 << 63) - 1
 # The tables whose rows are not counted. SQLite looks whether their pages hang together, so that none is lost;
 # the messages, whose pages are most of the file, are counted instead.
@@ -182,15 +184,18 @@ class SqliteStore:
     def is_heavy(self, events: Sequence[EngineEvent]) -> bool:
         """Whether to write these takes more than some milliseconds: many rows, as a batch to a topic makes,
         many bytes, another state or the end of a large message, whose pages are all touched, or the end of an
-        entity with all that it holds.
+        entity with all that it holds. Small messages are none of this, however many bytes they have together:
+        on the thread each row would pass Python's lock there and back.
         """
         if len(events) >= _MANY:
             return True
         size, large = 0, self._large
         for event in events:
-            if isinstance(event, MessageStored):
-                size += event.message.size
-            elif isinstance(event, EntityRemoved) or (
+            kind = type(event)
+            if kind is MessageStored:
+                if (bytes_ := event.message.size) > _SMALL:
+                    size += bytes_
+            elif kind is EntityRemoved or (
                 large
                 and isinstance(event, MessageRemoved | MessageChanged)
                 and self._places.get(event.queue, 0) + event.sequence_number in large
@@ -245,49 +250,37 @@ class SqliteStore:
     # -- writing
 
     def _write(self, events: Sequence[EngineEvent]) -> None:
-        """Sort a turn's events by how they are written. The order of the cases is that of their number."""
-        batch, first_key, has_border = _Batch(), self._first_key, False
-        for event in events:
-            breathe()
-            if isinstance(event, MessageStored):
-                message = event.message
-                batch.stored[first_key(event.queue) + message.sequence_number] = message
-            elif isinstance(event, MessageRemoved):
-                batch.removed[first_key(event.queue) + event.sequence_number] = None
-            elif isinstance(event, DuplicateSeen):
-                batch.duplicates.append((first_key(event.queue), event.message_id, event.until))
-            elif isinstance(event, MessageChanged):
-                batch.change(first_key(event.queue) + event.sequence_number, event)
-            elif isinstance(event, SequenceAdvanced):
-                batch.sequences[first_key(event.queue)] = event.sequence_number
-            elif isinstance(event, EntityRemoved):
-                self._write_batch(batch)
-                batch, has_border = _Batch(), True
-                self._remove_entity(event.path)
-            else:
-                batch.others.append(event)
-        if not self._write_batch(batch) or has_border:
+        """Write the batches between removals of entities, and these."""
+        begin, tells = 0, False
+        for at in [at for at, event in enumerate(events) if type(event) is EntityRemoved]:
+            self._write_batch(events[begin:at])
+            removal = events[at]
+            assert isinstance(removal, EntityRemoved)
+            self._remove_entity(removal.path)
+            begin = at + 1
+        tells = self._write_batch(events[begin:] if begin else events)
+        if not tells or begin:
             account = sealed(self._mark.identity, self._mark.turn + 1, self._counted)
             self._write_one("write_account", *account[1:])
 
-    def _write_batch(self, batch: "_Batch") -> bool:
+    def _write_batch(self, events: Sequence[EngineEvent]) -> bool:
         """Write what came between two removals of entities; whether a message tells of the turn."""
+        batch = Batch()
+        batch.sort(events, self._first_key)
         for event in batch.others:
             _WRITERS[type(event)](self, event)
         gone, put = batch.removed, batch.stored
         if gone:
             self._large.difference_update(gone)
-            self._counted -= self._write_many(
-                "remove_message", [key for key in gone if key not in put], lambda key: (key,)
-            )
+            self._counted -= self._write_many("remove_messages", batch.removed_ranges(), lambda row: row)
             put = {key: message for key, message in put.items() if key not in gone}
         self._counted += len(put)
         turn, total = self._mark.turn + 1, self._counted
         large = {key: message for key, message in put.items() if message.size > LARGE_BODY}
-        small = [key for key in put if key not in large]
-        self._write_many("put_message", small, lambda key: message_row(key, put[key], turn, total))
+        small = [key for key in put if key not in large] if large else list(put)
+        self._write_many("put_message", small, lambda key: message_row(key, put[key], turn, total, 0))
         for key, message in large.items():
-            self._put_large(message_row(key, message, turn, total))
+            self._put_large(message_row(key, message, turn, total, 0))
         changed = [key for key in batch.changed if key not in gone and key not in put]
         self._write_many("change_message", changed, lambda key: change_row(key, batch.changed[key]))
         self._write_many("keep_duplicate", batch.duplicates, lambda row: sealed(*row))
@@ -307,7 +300,7 @@ class SqliteStore:
         number, place = written
         return number, row_checksum(place, self._paths[place], number), place
 
-    def _written_numbers(self, batch: "_Batch") -> list[tuple[int, int]]:
+    def _written_numbers(self, batch: Batch) -> list[tuple[int, int]]:
         newest, gone, rows = self._newest, batch.removed, []
         if len(newest) <= len(gone):
             shown = [place for place in newest if newest[place] + place in gone]
@@ -540,10 +533,9 @@ class SqliteStore:
                 self._newest[place] = key - place
 
 
-def _rows(given: Iterable[T], make_row: Callable[[T], tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    for each in given:
-        yield make_row(each)
-        breathe()
+def _rows(given: Sequence[T], make_row: Callable[[T], tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    for few in slices(given, _FEW):
+        yield from map(make_row, few)
 
 
 class _Source:
@@ -568,27 +560,6 @@ def _with_body(database: sqlite3.Connection, row: tuple[Any, ...]) -> tuple[Any,
         while piece := blob.read(LARGE_BODY):
             body += piece
     return *row[:-1], memoryview(body).toreadonly()
-
-
-class _Batch:
-    """What a turn writes, by how it is written. Messages go by their keys."""
-
-    __slots__ = ("changed", "duplicates", "others", "removed", "sequences", "stored")
-
-    def __init__(self) -> None:
-        self.stored: dict[int, StoredMessage] = {}
-        self.changed: dict[int, MessageChanged] = {}
-        self.removed: dict[int, None] = {}
-        self.sequences: dict[int, int] = {}
-        self.duplicates: list[tuple[int, str, float]] = []
-        self.others: list[EngineEvent] = []
-
-    def change(self, key: int, event: MessageChanged) -> None:
-        """Note the newest state of a message, with the newest properties that were told of."""
-        before = self.changed.get(key)
-        if before is not None and event.application_properties_bytes is None:
-            event = event._replace(application_properties_bytes=before.application_properties_bytes)
-        self.changed[key] = event
 
 
 _WRITERS: dict[type[Any], Callable[[SqliteStore, Any], None]] = {
