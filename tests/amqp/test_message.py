@@ -22,6 +22,7 @@ from pairbus.amqp.message import (
     encode_properties,
     encode_value,
     scan,
+    scan_plain,
 )
 from pairbus.amqp.types import Described, Symbol, Timestamp, UInt, ULong
 from tests.amqp.values import TEXT, VALUES, same
@@ -310,3 +311,49 @@ def test_numbers_out_of_range_cannot_be_written() -> None:
 def test_annotations_keep_their_types() -> None:
     values = {Symbol("a"): 1, Symbol("b"): Timestamp(5), Symbol("c"): UInt(5), Symbol("d"): "s"}
     assert same(scan(encode_annotations(values)).annotations, values)
+
+
+_plain_sections = st.tuples(
+    st.sampled_from([b"", encode_header(Header(durable=True)), encode_header(Header(priority=4, ttl=7))]),
+    st.sampled_from(
+        [
+            b"",
+            encode_properties(Properties(message_id="1")),
+            encode_properties(Properties(message_id="2", group_id="s", creation_time=Timestamp(5))),
+            encode_application_properties({"n": 1}),
+        ]
+    ),
+    st.sampled_from([encode_data(b"x" * 300), encode_data(b"short"), encode_data(b"x" * 256) * 2]),
+)
+
+
+@given(_plain_sections, st.integers(0, 400), st.binary(max_size=3))
+def test_what_is_found_at_a_glance_is_what_a_scan_finds(
+    sections: tuple[bytes, bytes, bytes], at: int, others: bytes
+) -> None:
+    """Whole messages, and such as have other bytes somewhere: a glance tells the same, or nothing."""
+    payload = b"".join(sections)
+    for given_ in (payload, payload[:at] + others + payload[at + len(others) :], payload[:at]):
+        try:
+            found = scan_plain(given_)
+        except DecodeError:
+            with pytest.raises(DecodeError):
+                _ = scan(given_).property_values
+            continue
+        if found is not None:
+            scanned = scan(given_)
+            assert found == (
+                scanned.header,
+                scanned.property_values,
+                scanned.properties_bytes,
+                scanned.body_bytes,
+            )
+            assert not scanned.has_maps
+
+
+def test_what_most_clients_send_is_found_at_a_glance() -> None:
+    header, properties = encode_header(Header(durable=True)), encode_properties(Properties(message_id="1"))
+    payload = header + properties + encode_data(b"x" * 300)
+    assert scan(payload).header.durable  # which is known from then on
+    assert scan_plain(payload) is not None
+    assert scan_plain(encode_data(b"x" * 300)) is not None

@@ -338,6 +338,33 @@ def scan(payload: bytes) -> MessageSections:
     return MessageSections(payload, spans, size, size, "none")
 
 
+# How the sections of a usual message begin: a list of the 8 bit form, a binary of the 32 bit form.
+_SHORT_HEADER, _SHORT_PROPERTIES, _LONG_DATA = b"\x00\x53\x70\xc0", b"\x00\x53\x73\xc0", b"\x00\x53\x75\xb0"
+
+
+def scan_plain(payload: bytes) -> tuple[Header, list[Any], bytes, bytes] | None:
+    """Header, values of the properties, their section and the body of a message that has no more than these,
+    and one data section that reaches to the end, as most have. None says nothing: `scan` tells.
+    """
+    header, at = NO_HEADER, 0
+    try:
+        if payload[:4] == _SHORT_HEADER:
+            at = 5 + payload[4]
+            found = _headers.get(payload[:at])
+            if found is None:
+                return None
+            header = found
+        begin = at
+        if payload[at : at + 4] == _SHORT_PROPERTIES:
+            at += 5 + payload[at + 4]
+        if payload[at : at + 4] != _LONG_DATA or at + 8 + _u32(payload, at + 4)[0] != len(payload):
+            return None
+    except (IndexError, struct.error):
+        return None
+    values = _read_properties(payload, begin, at) if begin < at else []
+    return header, values, payload[begin:at], payload[at:]
+
+
 # Which body section may follow which (part 3.2); 0 is the beginning.
 _FOLLOWERS: dict[int, tuple[int, ...]] = {
     0: (DATA, SEQUENCE, VALUE, FOOTER),

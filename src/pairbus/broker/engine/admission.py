@@ -55,6 +55,32 @@ class Admission:
             raise _too_large(total, limits.max_batch_size, "batch")
         if self._space.used + total > self._space.limit:
             self.check_room(total)
+        self._name(messages)
+
+    def admit_each(self, messages: Sequence[Incoming]) -> bool:
+        """Whether each of these, which are sent each for itself, may come in and nothing else is to be done
+        with it; if so, give an id to whoever has none.
+        """
+        largest, limit, total = self._largest, self._limits.max_identifier, 0
+        has_ids = True
+        for incoming in messages:
+            size, session_id, message_id = incoming.size, incoming.session_id, incoming.message_id
+            total += size
+            if size > largest or incoming.is_ping or incoming.scheduled_for is not None:
+                return False
+            if self._needs_session if session_id is None else len(session_id) > limit:
+                return False
+            if message_id is None:
+                has_ids = False
+            elif len(message_id) > limit:
+                return False
+        if self._space.used + total > self._space.limit:
+            return False
+        if not has_ids:
+            self._name(messages)
+        return True
+
+    def _name(self, messages: Sequence[Incoming]) -> None:
         for incoming in messages:
             if incoming.message_id is None:
                 incoming.name(str(self._next_token()))

@@ -94,6 +94,11 @@ class Entity(ABC):
         """Whether a single message that is sent here may cause much to be done."""
 
     @property
+    def lines_up(self) -> bool:
+        """Whether each message that is taken, and not scheduled, just joins the line."""
+        return False
+
+    @property
     def size_bytes(self) -> int:
         """Bytes taken by the entity with all that shares its quota."""
         return self.space.used
@@ -153,6 +158,26 @@ class Entity(ABC):
                 expires_at = self._admission.expiry(incoming.time_to_live, now)
                 self._enqueue(incoming.store(self._advance(), now, expires_at), now, incoming)
             breathe()
+
+    @timely
+    def send_run(self, messages: Sequence[Incoming], now: float) -> bool:
+        """Take messages that are sent each for itself, as `send` would one after the other, if each of them
+        just joins the line; else do nothing, and say so.
+        """
+        if not (self._takes_messages and self.lines_up and self._admission.admit_each(messages)):
+            return False
+        self.accessed_at = now
+        first, expiry = self.last_sequence + 1, self._admission.expiry
+        self.last_sequence += len(messages)
+        self._context.advanced.add(self)
+        self._line_up(
+            [
+                incoming.store(number, now, expiry(incoming.time_to_live, now))
+                for number, incoming in enumerate(messages, first)
+            ],
+            now,
+        )
+        return True
 
     @timely
     def schedule(self, messages: Sequence[Incoming], now: float) -> list[int]:
@@ -299,6 +324,11 @@ class Entity(ABC):
     @abstractmethod
     def _enqueue(self, message: StoredMessage, now: float, view: Incoming | None = None) -> None:
         """Do with a message what the entity is there for. `view` is what filters may look at."""
+
+    def _line_up(self, messages: Sequence[StoredMessage], now: float) -> None:
+        """Enqueue messages, in the order of their numbers, where each just joins the line."""
+        for message in messages:
+            self._enqueue(message, now)
 
     def _advance(self) -> int:
         self.last_sequence += 1

@@ -32,12 +32,14 @@ from pairbus.amqp.decoding import decode
 from pairbus.amqp.encoding import encode
 from pairbus.amqp.errors import DecodeError
 from pairbus.amqp.message import (
+    Header,
     MessageSections,
     Properties,
     encode_application_properties,
     encode_properties,
     scan,
     scan_large,
+    scan_plain,
 )
 from pairbus.amqp.types import Blob, Symbol
 from pairbus.words import PING_CONTENT_TYPE, POSTMARKS
@@ -297,46 +299,47 @@ class Incoming:
     """A message that a client sends: what is decided by, and the content that is stored if it is taken."""
 
     __slots__ = (
+        "_payload",
+        "_sections",
         "annotations",
         "content",
         "is_ping",
         "message_id",
         "scheduled_for",
-        "sections",
         "session_id",
         "size",
         "time_to_live",
     )
 
-    def __init__(self, sections: MessageSections, size: int) -> None:
-        """Reads all that the broker must know; raises DecodeError."""
-        values, header = sections.property_values, sections.header
+    def __init__(
+        self, payload: Blob, header: Header, values: Sequence[Any], properties: bytes, body: Blob
+    ) -> None:
+        """`values` are those of the properties. What maps say is not known yet."""
         count = len(values)
-        self.sections = sections
-        self.size = size
+        self._payload = payload
+        self._sections: MessageSections | None = None
+        self.size = len(payload)
         self.message_id = message_id = identifier(values[_MESSAGE_ID]) if count else None
         self.session_id: str | None = values[_GROUP_ID] if count > _GROUP_ID else None
         self.is_ping = count > _CONTENT_TYPE and values[_CONTENT_TYPE] == PING_CONTENT_TYPE
         self.scheduled_for: float | None = None
-        self.time_to_live = _time_to_live(header.ttl, values)
         self.annotations: Mapping[Any, Any] = _NOTHING
-        partition_key, annotated, applied = None, b"", sections.application_properties_bytes
-        if sections.has_maps:
-            # Stored as they came, decimals apart; but whoever filters by them must be able to read them.
-            applied = rewrite_decimals(applied, sections.application_properties)
-            partition_key, annotated = self._read_annotations()
+        ttl_ms = header.ttl
+        self.time_to_live = (
+            None if ttl_ms is None and count <= _CREATION_TIME else _time_to_live(ttl_ms, values)
+        )
         self.content = Content(
             0,
             message_id or "",
-            partition_key,
+            None,
             header.durable,
             header.priority,
-            header.ttl,
+            ttl_ms,
             header.first_acquirer,
-            annotated,
-            sections.properties_bytes,
-            applied,
-            sections.body,
+            b"",
+            properties,
+            b"",
+            body,
         )
 
     @classmethod
@@ -344,8 +347,34 @@ class Incoming:
         """Read what the broker must know of a message; raises DecodeError on bytes that are none. The body of
         a view stays where it is.
         """
-        sections = scan_large(payload) if isinstance(payload, memoryview) else scan(payload)
-        return cls(sections, len(payload))
+        if isinstance(payload, memoryview):
+            sections = scan_large(payload)
+        elif (plain := scan_plain(payload)) is not None:
+            return cls(payload, *plain)
+        else:
+            sections = scan(payload)
+        incoming = cls(
+            payload, sections.header, sections.property_values, sections.properties_bytes, sections.body
+        )
+        incoming._sections = sections
+        if sections.has_maps:
+            incoming._read_maps(sections)
+        return incoming
+
+    @property
+    def sections(self) -> MessageSections:
+        """Its sections, for whoever wants more of it."""
+        if self._sections is None:
+            self._sections = scan(bytes(self._payload))
+        return self._sections
+
+    def _read_maps(self, sections: MessageSections) -> None:
+        """Stored as they came, decimals apart; but whoever filters by them must be able to read them."""
+        content = self.content
+        content.application_properties_bytes = rewrite_decimals(
+            sections.application_properties_bytes, sections.application_properties
+        )
+        content.partition_key, content.annotations_bytes = self._read_annotations()
 
     def _read_annotations(self) -> tuple[str | None, bytes]:
         """The partition key, and what is kept of both kinds of annotations."""

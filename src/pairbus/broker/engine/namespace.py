@@ -78,6 +78,13 @@ class Namespace:
         """Take all messages, or none and raise Refused. Pings are checked and dropped."""
         self._directory.node(path).send(messages, now)
 
+    def send_run(self, path: str, messages: Sequence[Incoming], now: float) -> bool:
+        """Take messages that are sent each for itself, as `send` would one after the other. If that is more
+        than to put them into a queue, nothing is done, and the answer is False.
+        """
+        node = self._directory.find(path)
+        return node is not None and node.send_run(messages, now)
+
     def schedule(self, path: str, messages: Sequence[Incoming], now: float) -> list[int]:
         """Hold all messages until their time, or none; the numbers that name them until then."""
         return self._directory.node(path).schedule(messages, now)

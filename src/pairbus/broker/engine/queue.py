@@ -38,26 +38,12 @@ from typing import Any
 
 from pairbus import words
 
+from . import errors
 from .breath import breathe
 from .context import Context, Space
 from .deadlines import timely
 from .entity import Entity
-from .errors import (
-    Refused,
-    bad_argument,
-    disabled,
-    forwards_elsewhere,
-    has_no_sessions,
-    is_dead_already,
-    locked_by_session,
-    message_lock_lost,
-    message_not_found,
-    needs_session,
-    not_allowed,
-    not_found,
-    session_cannot_be_locked,
-    session_lock_lost,
-)
+from .errors import Refused
 from .events import MessageChanged, MessageRemoved, MessageStored, SessionStateSet
 from .exits import Exits
 from .locks import Locks
@@ -181,25 +167,25 @@ class MessageQueue(Entity):
 
     def check_send(self) -> None:
         if self.parent is not None:
-            raise not_allowed(f"'{self.path}' is a sub-queue. Send to '{self.parent.path}' instead.")
+            raise errors.not_allowed(f"'{self.path}' is a sub-queue. Send to '{self.parent.path}' instead.")
         super().check_send()
 
     def check_receive(self) -> None:
         """Raise Refused if nothing can be received here now."""
         if self.removed:
-            raise not_found(self.path)
+            raise errors.not_found(self.path)
         if self.settings.status.forbids_receiving:
-            raise disabled(self.path, "receiving")
+            raise errors.disabled(self.path, "receiving")
         if self.parent is None and self.settings.forward_to is not None:
-            raise forwards_elsewhere(self.path, self.settings.forward_to)
+            raise errors.forwards_elsewhere(self.path, self.settings.forward_to)
 
     def check_receiver(self, *, with_session: bool) -> None:
         """Raise Refused if a receiver of this kind cannot be here."""
         self.check_receive()
         if with_session and self._shelf.sessions is None:
-            raise has_no_sessions(self.path)
+            raise errors.has_no_sessions(self.path)
         if not with_session and self._shelf.sessions is not None:
-            raise needs_session(self.path)
+            raise errors.needs_session(self.path)
 
     # -- messages that come in
 
@@ -209,20 +195,26 @@ class MessageQueue(Entity):
             self._exits.forward(message, forward_to, now)
         elif message.session_id is None and self._shelf.sessions is not None:
             # Only topics and forwarding bring such a message; a sender is refused.
-            letter = self._exits.letter(
-                message,
-                reason="Session ID is null.",
-                description="A session-enabled entity takes no message whose session id is null.",
-            )
-            self._exits.bury(letter, now)
+            text = "A session-enabled entity takes no message whose session id is null."
+            self._exits.bury(self._exits.letter(message, reason="Session ID is null.", description=text), now)
         else:
             self.insert(message)
+
+    @property
+    def lines_up(self) -> bool:
+        return self._exits.forward_to is None and self._shelf.sessions is None and self.duplicates is None
+
+    def _line_up(self, messages: Sequence[StoredMessage], now: float) -> None:
+        self._wake_at(self._stock.place_all(messages))
+        for message in messages:
+            self._emit(MessageStored(self.path, message))
+        self._context.ready.add(self)
 
     def insert(self, message: StoredMessage) -> None:
         """Put an active message in, with the number that it has."""
         self._stock.place(message)
-        if message.expires_at is not None and message.expires_at < self.alarm.at:
-            self._context.alarms.set(self.alarm, message.expires_at)
+        if message.expires_at is not None:
+            self._wake_at(message.expires_at)
         self._emit(MessageStored(self.path, message))
         self._context.ready.add(self)
 
@@ -278,10 +270,7 @@ class MessageQueue(Entity):
         until = now + self._lock_duration if session is None else session.locked_until
         next_token = self._context.next_token
         deliveries: list[Handout] = []
-        while len(deliveries) < limit:
-            message = self._stock.next(line)
-            if message is None:
-                break
+        while len(deliveries) < limit and (message := self._stock.next(line)) is not None:
             breathe()
             if message.expires_at is not None and message.expires_at <= now:
                 self._expire(message, now)
@@ -326,7 +315,11 @@ class MessageQueue(Entity):
                 self._take_out(message)
             return [Handout(message, None, 0.0) for message in messages]
         until = now + self._lock_duration if session is None else session.locked_until
-        return [self._lock(message, until, held) for message in messages]
+        for message in messages:
+            self._locks.add(message, self._context.next_token(), until, held)
+        if held is None:
+            self._wake_at(until)
+        return [Handout(message, message.lock_token, until) for message in messages]
 
     def peek(
         self, from_sequence: int, limit: int, now: float, *, session_id: str | None = None
@@ -337,19 +330,19 @@ class MessageQueue(Entity):
     @timely
     def _since(self, number: int, now: float, session_id: str | None) -> Iterator[StoredMessage]:
         if self.removed:
-            raise not_found(self.path)
+            raise errors.not_found(self.path)
         self.accessed_at = now
         return self._shelf.since(number, session_id)
 
     def _find_deferred(self, number: int, held: MessageSession | None, now: float) -> StoredMessage:
         message = self.table.get(number)
         if message is None or message.state is not MessageState.DEFERRED or message.lock_token is not None:
-            raise message_not_found(number)
+            raise errors.message_not_found(number)
         if held is not None and message.session_id != held.session_id:
-            raise message_not_found(number)
+            raise errors.message_not_found(number)
         if message.expires_at is not None and message.expires_at <= now:
             self._expire(message, now)
-            raise message_not_found(number)
+            raise errors.message_not_found(number)
         return message
 
     # -- settling
@@ -357,6 +350,17 @@ class MessageQueue(Entity):
     def complete(self, token: uuid.UUID, now: float) -> None:
         """The message is done with."""
         self._take_out(self._locks.release(self._locked(token, now)))
+
+    @timely
+    def complete_all(self, tokens: Sequence[uuid.UUID], now: float) -> list[Refused | None]:
+        """Complete each of them for itself; why it is refused, where it is."""
+        self.accessed_at = now
+        outcomes = list[Refused | None]()
+        for token in tokens:
+            if (message := self._locks.find(token)) is not None:
+                self._take_out(self._locks.release(message))
+            outcomes.append(self.lost() if message is None else None)
+        return outcomes
 
     def abandon(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
         """Give a message back that could not be handled."""
@@ -382,7 +386,7 @@ class MessageQueue(Entity):
     ) -> None:
         """Move a message to the dead letters."""
         if self.parent is not None:
-            raise is_dead_already(self.path)
+            raise errors.is_dead_already(self.path)
         message = self._locked(token, now)
         letter = self._exits.letter(message, reason=reason, description=description, properties=properties)
         self._move(self._locks.release(message), letter, now)
@@ -395,18 +399,11 @@ class MessageQueue(Entity):
         """Lock a message for another lock duration; until when."""
         message = self._locked(token, now)
         if self._shelf.sessions is not None:
-            raise locked_by_session()
+            raise errors.locked_by_session()
         until = now + self._lock_duration
         self._locks.move_end(message, until)
         self._wake_at(until)
         return until
-
-    def _lock(self, message: StoredMessage, until: float, held: MessageSession | None) -> Handout:
-        token = self._context.next_token()
-        self._locks.add(message, token, until, held)
-        if held is None:
-            self._wake_at(until)
-        return Handout(message, token, until)
 
     @timely
     def _locked(self, token: uuid.UUID, now: float) -> StoredMessage:
@@ -418,8 +415,8 @@ class MessageQueue(Entity):
 
     def lost(self) -> Refused:
         if self.removed:
-            return not_found(self.path)
-        return message_lock_lost() if self._shelf.sessions is None else session_lock_lost(None)
+            return errors.not_found(self.path)
+        return errors.message_lock_lost() if self._shelf.sessions is None else errors.session_lock_lost(None)
 
     def _give_back(self, message: StoredMessage, now: float, *, changed: bool = False) -> None:
         """A delivery has failed: count it, and bury the message if that was the last one."""
@@ -512,7 +509,7 @@ class MessageQueue(Entity):
         if session is None:
             return None
         if session.lock is not None:
-            raise session_cannot_be_locked(session.session_id)
+            raise errors.session_cannot_be_locked(session.session_id)
         lock = SessionLock(session.session_id, self._context.next_token(), now + self._lock_duration)
         sessions.lock(session, lock)
         self._wake_at(lock.locked_until)
@@ -554,7 +551,9 @@ class MessageQueue(Entity):
         """Set the state of a session; None clears it."""
         limit = self._context.limits.max_session_state
         if state is not None and len(state) > limit:
-            raise bad_argument(f"The session state has {len(state)} bytes; it may have {limit} at most.")
+            raise errors.bad_argument(
+                f"The session state has {len(state)} bytes; it may have {limit} at most."
+            )
         self.accessed_at = now
         self.restore_session_state(session_id, state, now)
         self._emit(SessionStateSet(self.path, session_id, state, now))
@@ -588,13 +587,13 @@ class MessageQueue(Entity):
 
     def _needs_sessions(self) -> MessageSessions:
         if self.removed:
-            raise not_found(self.path)
+            raise errors.not_found(self.path)
         if self._shelf.sessions is None:
-            raise not_allowed(f"The entity '{self.path}' does not require sessions and has none.")
+            raise errors.not_allowed(f"The entity '{self.path}' does not require sessions and has none.")
         return self._shelf.sessions
 
     def _held_session(self, lock: SessionLock) -> MessageSession:
         session = self._shelf.sessions.get(lock.session_id) if self._shelf.sessions is not None else None
         if session is None or session.lock is not lock:
-            raise session_lock_lost(lock.session_id)
+            raise errors.session_lock_lost(lock.session_id)
         return session

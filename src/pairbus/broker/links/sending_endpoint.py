@@ -197,22 +197,17 @@ class SendingEndpoint(LinkEndpoint):
 
     def _complete_all(self, events: list[Settled]) -> None:
         """The other side has completed deliveries, in frames of their own."""
-        now, unsettled, complete = self._host.now(), self._unsettled, self.queue.complete
-        completed = 0
+        unsettled, settle, asked, tokens = self._unsettled, self.link.settle, list[Settled](), []
         for event in events:
-            (delivery_id,) = event.delivery_ids
-            delivery = unsettled.pop(delivery_id, None)
-            if delivery is None or delivery.lock_token is None:
-                continue
-            completed += 1
-            echo: DeliveryOutcome = ACCEPTED
-            try:
-                complete(delivery.lock_token, now)
-            except Refused as refused:
-                echo = Rejected(AmqpError(refused.condition, refused.description, {}))
+            delivery = unsettled.pop(event.delivery_ids[0], None)
+            if delivery is not None and delivery.lock_token is not None:
+                asked.append(event)
+                tokens.append(delivery.lock_token)
+        outcomes = self.queue.complete_all(tokens, self._host.now())
+        for event, refused in zip(asked, outcomes, strict=True):
             if not event.settled:
-                self.link.settle(delivery_id, echo)
-        sizes = [0] * completed
+                settle(event.delivery_ids[0], ACCEPTED if refused is None else _refusal(refused))
+        sizes = [0] * len(asked)
         self._host.counters.count_all(self.path, self.peer.name, kind=OperationKind.COMPLETE, sizes=sizes)
 
     def on_settled(self, event: Settled) -> None:
@@ -338,7 +333,7 @@ class SendingEndpoint(LinkEndpoint):
         try:
             return self._apply(token, state, now)
         except Refused as refused:
-            return Rejected(AmqpError(refused.condition, refused.description, {}))
+            return _refusal(refused)
 
     def _apply(self, token: "uuid.UUID", state: Any, now: float) -> DeliveryOutcome:
         """Settle a delivery; it is counted as asked for, also if it is refused. What to echo."""
@@ -367,6 +362,10 @@ class SendingEndpoint(LinkEndpoint):
 
     def _count(self, kind: OperationKind) -> None:
         self._host.counters.count(self.path, self.peer.name, kind=kind)
+
+
+def _refusal(refused: Refused) -> Rejected:
+    return Rejected(AmqpError(refused.condition, refused.description, {}))
 
 
 def _changes(given: Any) -> dict[str, Any] | None:

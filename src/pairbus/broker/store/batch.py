@@ -38,13 +38,12 @@ class Batch:
         stored, removed, path, place = self.stored, self.removed, "", 0
         for few in slices(events, _FEW):
             for event in few:
-                kind = type(event)
-                if kind is MessageStored:
+                if type(event) is MessageStored:
                     queue, message = event
                     if queue is not path:
                         path, place = queue, first_key(queue)
                     stored[place + message.sequence_number] = message
-                elif kind is MessageRemoved:
+                elif type(event) is MessageRemoved:
                     queue, number = event
                     if queue is not path:
                         path, place = queue, first_key(queue)

@@ -191,11 +191,10 @@ class SqliteStore:
             return True
         size, large = 0, self._large
         for event in events:
-            kind = type(event)
-            if kind is MessageStored:
+            if type(event) is MessageStored:
                 if (bytes_ := event.message.size) > _SMALL:
                     size += bytes_
-            elif kind is EntityRemoved or (
+            elif type(event) is EntityRemoved or (
                 large
                 and isinstance(event, MessageRemoved | MessageChanged)
                 and self._places.get(event.queue, 0) + event.sequence_number in large
