@@ -67,6 +67,12 @@ Delays = dict[str, list[float]]
 class NullSender:
     """An SDK sender that has nothing to do."""
 
+    async def __aenter__(self) -> NullSender:
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        """There is nothing to close."""
+
     async def send_messages(self, message: Any, *, timeout: float | None = None) -> None:
         """Done."""
 
