@@ -236,6 +236,11 @@ class Connection:
                 self._finish(AmqpError(UNAUTHORIZED, "SASL authentication failed"), local=True)
         return self.receive_data(b"", self._now)
 
+    @property
+    def has_to_say(self) -> bool:
+        """Whether anything waits to be written."""
+        return bool(self._chunks)
+
     def data_to_send(self) -> bytes:
         """Take out everything that waits to be written."""
         chunks = self._chunks

@@ -4,7 +4,7 @@ Theory of operation
 1. `pairbus.amqp.Connection` knows the protocol and does no I/O. The line gives it the bytes of a socket and
    the time, hands its events to the links that they concern, and writes what it has to say once a turn of the
    loop, however many links spoke in that turn.
-2. Events are handled where they arrive, in `data_received`, by plain function calls. A future is made for a
+2. Events are handled where they arrive, in `buffer_updated`, by plain function calls. A future is made for a
    *call* (attach, a wave of sends, a range of settlements), never for a single message: a message costs a
    dictionary entry and no turn of the loop.
 3. Nothing waits for ever. Each call has a deadline. Where a deadline passes while the peer said nothing at
@@ -28,6 +28,7 @@ import asyncio
 import itertools
 import logging
 import ssl
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -69,8 +70,20 @@ _RENEW_AGAIN = 10.0
 # The path of the whole namespace.
 _WHOLE = ""
 _MAX_FRAME = 65536
-# What the event loop reads from a socket at once; less came only because there was no more.
+# What is read from a socket at once; less came only because there was no more.
 _FULL_READ = 256 * 1024
+
+
+class _ReadBuffer(threading.local):
+    """What all lines of a thread read into: what has come is taken out at once. Without it the event loop
+    would take so much memory for every read and give it back, which costs as much as a small read itself.
+    """
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_FULL_READ))
+
+
+_reading = _ReadBuffer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,7 @@ class LinkListener(Protocol):
     def on_lost(self, error: TransportError) -> None: ...
 
 
-class AmqpLine(asyncio.Protocol):
+class AmqpLine(asyncio.BufferedProtocol):
     """One connection. Made by `connect`."""
 
     def __init__(
@@ -346,11 +359,15 @@ class AmqpLine(asyncio.Protocol):
         self._flush()
         self._ticker = self._loop.call_later(_TICK, self._tick)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _reading.view
+
+    def buffer_updated(self, nbytes: int) -> None:
         now = self._heard = self._loop.time()
-        self._is_behind = len(data) >= _FULL_READ
-        self._handle(self._machine.receive_data(data, now))
-        self.flush_soon()
+        self._is_behind = nbytes >= _FULL_READ
+        self._handle(self._machine.receive_data(_reading.view[:nbytes].tobytes(), now))
+        if self._machine.has_to_say:
+            self.flush_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
