@@ -9,6 +9,8 @@
 5. Items of a caller that is cancelled are written all the same: the call may have begun, and others share it.
 6. Nothing here belongs to an event loop. Each caller is told on its own; one that has been closed meanwhile
    has nobody on it who waits.
+7. `ended` hears of the items of every call before those who wait do, on their loop: also of the items of a
+   caller that is gone. Whatever it raises, all are told.
 """
 
 from __future__ import annotations
@@ -39,24 +41,21 @@ class GroupCommit(Generic[T]):
         *,
         thread: SerialThread,
         gather: Callable[[], None] = lambda: None,
+        ended: Callable[[list[T], BaseException | None], None] | None = None,
     ) -> None:
         """`write` returns when the items are safe, and raises if that cannot be said of them. `gather` may
-        wait before each write, so that more come to share it.
+        wait before each write, so that more come to share it. `ended` is told of items that a write has
+        kept, or of the error that it met.
         """
         self._write = write
         self._gather = gather
+        self._ended = ended
         self._thread = thread
         self._lock = threading.Lock()
         self._waiting: list[_Waiter[T]] = []
 
     async def append(self, items: Sequence[T]) -> None:
         """Keep these; they are safe when this returns."""
-        await self.begin(items)
-
-    def begin(self, items: Sequence[T]) -> asyncio.Future[None]:
-        """The same, without waiting: what is given is done when they are safe. Whoever cancels it hears no
-        more of them.
-        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         with self._lock:
@@ -64,13 +63,13 @@ class GroupCommit(Generic[T]):
             self._waiting.append(_Waiter(items, loop, done))
         if is_first:
             self._post()
-        return done
+        await done
 
     def _post(self) -> None:
         try:
             self._thread.post(self._write_waiting)
         except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            _tell(self._take(), error)
+            self._tell(self._take(), error)
 
     def _take(self) -> list[_Waiter[T]]:
         with self._lock:
@@ -89,24 +88,30 @@ class GroupCommit(Generic[T]):
                 self._write([item for waiter in taken for item in waiter.items])
         except BaseException as raised:  # noqa: BLE001 - the same
             error = raised
-        _tell(taken, error)
+        self._tell(taken, error)
+
+    def _tell(self, waiters: list[_Waiter[T]], error: BaseException | None) -> None:
+        """From any thread: this is how it ended."""
+        if isinstance(error, StopIteration):  # no future takes one, and whoever waits must be told
+            error = RuntimeError(f"the write ended with {error!r}")
+        for loop in dict.fromkeys(waiter.loop for waiter in waiters):
+            told = [waiter for waiter in waiters if waiter.loop is loop]
+            with suppress(RuntimeError):  # rule 6: it has been closed
+                loop.call_soon_threadsafe(self._end, told, error)
+
+    def _end(self, waiters: list[_Waiter[T]], error: BaseException | None) -> None:
+        try:
+            if self._ended is not None:
+                self._ended([item for waiter in waiters for item in waiter.items], error)
+        finally:
+            for waiter in waiters:
+                _end_future(waiter.done, error)
 
 
-def _tell(waiters: list[_Waiter[T]], error: BaseException | None) -> None:
-    """From any thread: this is how it ended."""
-    if isinstance(error, StopIteration):  # no future takes one, and whoever waits must be told
-        error = RuntimeError(f"the write ended with {error!r}")
-    for loop in dict.fromkeys(waiter.loop for waiter in waiters):
-        told = [waiter.done for waiter in waiters if waiter.loop is loop]
-        with suppress(RuntimeError):  # rule 6: it has been closed
-            loop.call_soon_threadsafe(_end, told, error)
-
-
-def _end(waiting: list[asyncio.Future[None]], error: BaseException | None) -> None:
-    for done in waiting:
-        if done.done():  # its caller was cancelled
-            continue
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
+def _end_future(done: asyncio.Future[None], error: BaseException | None) -> None:
+    if done.done():  # its caller was cancelled
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)

@@ -45,6 +45,7 @@ from .spool_lane import OnStay, Replay, SpooledMessage, SpoolLane
 
 log = logging.getLogger(__name__)
 _MOMENT = 1.0
+_NOTHING = Held()
 
 
 @dataclass(slots=True)
@@ -73,11 +74,12 @@ class Spool:
         self.keeps_sessions = keeps_sessions
         self._clock = clock or SystemClock()
         self.thread = SerialThread("pairbus-spool")
-        self._commit = GroupCommit(self._write, thread=self.thread)
+        self._commit = GroupCommit(self._write, thread=self.thread, ended=self._end_entries)
         # Those of processes that are gone, the oldest first, then our own.
         self.stores: list[SpoolStore] = []
         self._own: SpoolStore | None = None
         self._held: dict[LineKey, Held] = {}
+        self._size = 0  # of all of it
         self._lanes: dict[LineKey, tuple[SpoolLane, asyncio.Task[None]]] = {}
         self._refused = self._damaged = self._known_damages = 0
         self._start: tuple[Replay, Timers] | None = None
@@ -143,12 +145,9 @@ class Spool:
         if self._is_closed:  # nobody would look after the file
             raise SpoolError(f"The spool in {self._directory} has been closed.")
         self._count(entry.key, entry.held)  # first, so that calls side by side do not overfill it
-        kept = self._commit.begin([entry])
-        # Also what its caller gives up is counted as long as it is on the disk, and no longer.
-        kept.add_done_callback(partial(self._end_entry, entry))
         error: BaseException | None = None
         try:
-            await asyncio.shield(kept)
+            await self._commit.append((entry,))
         except Exception as raised:  # noqa: BLE001 - it is told below, as one of the spool's
             error = raised
         error = error or entry.error
@@ -157,19 +156,21 @@ class Spool:
         if error is not None:
             raise SpoolError(f"The spool in {self._directory} could not take the message: {error}") from error
 
-    def _end_entry(self, entry: _Entry, kept: asyncio.Future[None]) -> None:
-        if kept.cancelled() or kept.exception() is not None or entry.error is not None:
-            self.release(entry.key, entry.held)
-        else:
-            self._begin_lane(entry.key, at_once=False)
-
-    @property
-    def _size(self) -> int:
-        return sum(held.size for held in self._held.values())
+    def _end_entries(self, entries: list[_Entry], error: BaseException | None) -> None:
+        """Also what its caller gives up is counted as long as it is on the disk, and no longer."""
+        kept: dict[LineKey, None] = {}
+        for entry in entries:
+            if error is not None or entry.error is not None:
+                self.release(entry.key, entry.held)
+            else:
+                kept[entry.key] = None
+        for key in kept:
+            self._begin_lane(key, at_once=False)
 
     def _count(self, key: LineKey, held: Held) -> None:
-        before = self._held.get(key, Held())
+        before = self._held.get(key, _NOTHING)
         self._held[key] = Held(before.messages + held.messages, before.size + held.size)
+        self._size += held.size
 
     # -- lanes
 
@@ -249,7 +250,8 @@ class Spool:
         """So much of a line is not held any more."""
         before = self._held[key]
         left = Held(before.messages - held.messages, before.size - held.size)
-        if left == Held():
+        self._size -= held.size
+        if left == _NOTHING:
             del self._held[key]
         else:
             self._held[key] = left

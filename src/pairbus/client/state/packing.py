@@ -20,7 +20,7 @@ from azure.servicebus.amqp import (
 )
 
 from pairbus.amqp.decoding import decode_own
-from pairbus.amqp.encoding import encode, encode_into, put_entries, put_fields, put_string
+from pairbus.amqp.encoding import encode, encode_into, put_binary, put_entries, put_fields, put_string
 from pairbus.amqp.types import Described, Symbol
 from pairbus.client.sending.message import Message, raw_of
 from pairbus.errors import PairbusError
@@ -34,6 +34,8 @@ _KINDS = {kind: encode("kind") + encode(kind.value) + encode("body") for kind in
 _SECTIONS = {
     name: encode(name) for name in ("application_properties", "annotations", "delivery_annotations", "footer")
 }
+_NONE = (None,) * len(_SECTIONS)
+_NO_SECTIONS = b"".join(key + _NULL for key in _SECTIONS.values())
 
 
 class UnreadableMessages(PairbusError):
@@ -65,20 +67,35 @@ def unpack(data: bytes) -> tuple[list[Message], dict[str, Any]]:
 
 
 def _put_message(out: bytearray, raw: AmqpAnnotatedMessage) -> None:
-    content = bytearray(_KINDS[raw.body_type])
-    _put(content, raw.body if raw.body_type is AmqpMessageBodyType.VALUE else list(raw.body))
+    kind = raw.body_type
+    content = bytearray(_KINDS[kind])
+    if kind is AmqpMessageBodyType.VALUE:
+        _put(content, raw.body)
+    else:
+        _put_body(content, list(raw.body))
     content += _HEADER
     _put_given(content, raw.header)
     content += _PROPERTIES
     _put_given(content, raw.properties)
-    for key, value in zip(
-        _SECTIONS.values(),
-        (raw.application_properties, raw.annotations, raw.delivery_annotations, raw.footer),
-        strict=True,
-    ):
-        content += key
-        _put(content, value)
+    sections = (raw.application_properties, raw.annotations, raw.delivery_annotations, raw.footer)
+    if sections == _NONE:
+        content += _NO_SECTIONS
+    else:
+        for key, value in zip(_SECTIONS.values(), sections, strict=True):
+            content += key
+            _put(content, value)
     put_entries(out, 2 * (4 + len(_SECTIONS)), content)
+
+
+def _put_body(out: bytearray, sections: list[Any]) -> None:
+    """The sections of a body, which nearly always are bytes."""
+    if not all(type(section) is bytes for section in sections) or not sections:
+        _put(out, sections)
+        return
+    content = bytearray()
+    for section in sections:
+        put_binary(content, section)
+    put_fields(out, len(sections), content)
 
 
 def _put_given(out: bytearray, section: AmqpMessageHeader | AmqpMessageProperties | None) -> None:
