@@ -127,6 +127,7 @@ class Writes:
 
     threads: list[str] = field(default_factory=list)
     takes: float = 0.0
+    burns: float = 0.0
     error: OSError | None = None
 
     def write(self, descriptor: int, data: bytes) -> None:
@@ -135,7 +136,11 @@ class Writes:
         if error is not None:
             raise error
         write_all(descriptor, data)
-        time.sleep(self.takes)
+        if self.takes:
+            time.sleep(self.takes)
+        ends = time.monotonic() + self.burns
+        while time.monotonic() < ends:
+            pass
 
 
 HERE, THREAD = threading.main_thread().name, f"pairbus-{KIND}"
@@ -204,7 +209,7 @@ async def test_what_cannot_be_written_in_place_counts_as_lost(
     assert (ids_in(tmp_path)[-1], records.lost) == ("m2", 1)
 
 
-async def test_after_a_write_that_took_long_none_is_made_in_place(
+async def test_after_a_write_that_waited_long_none_is_made_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: Writes
 ) -> None:
     records = await records_in_place(tmp_path, monkeypatch, writes)
@@ -213,6 +218,18 @@ async def test_after_a_write_that_took_long_none_is_made_in_place(
     for number in range(3):
         await records.append([record(number)])
     assert writes.threads[-3:] == [HERE, THREAD, THREAD]
+    await records.close()
+
+
+async def test_a_write_that_only_had_no_processor_is_no_reason_for_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: Writes
+) -> None:
+    records = await records_in_place(tmp_path, monkeypatch, writes)
+    monkeypatch.setattr(segment_log, "_LONG", 0.005)
+    writes.burns = 0.01
+    for number in range(3):
+        await records.append([record(number)])
+    assert writes.threads[-3:] == [HERE, HERE, HERE]
     await records.close()
 
 

@@ -8,13 +8,16 @@ To wake a thread and to be woken by it costs ten times as much as to pass a row 
 need not be synced are written *in place*, on the event loop, while that is all there is to do: a segment is
 open, and the thread, which syncs, closes and opens segments, has nothing to do. A disk that hangs does so in
 a sync first, and whoever comes meanwhile waits for the thread, not the event loop for the disk. A write that
-took long, as it may when the kernel has too much to bring to the disk, leaves the next ones to the thread.
+waited long, as it may when the kernel has too much to bring to the disk, leaves the next ones to the thread.
+One that only took long, since others had the processor, does not: on a busy machine all would go to the
+thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -29,6 +32,8 @@ Row = TypeVar("Row")
 _SYNC_AFTER = 0.5
 # A write in place takes some ten microseconds. One that took so many seconds is followed by none for so many.
 _LONG, _WARY = 0.005, 30.0
+# Where waits are not counted by thread, those of others count as ours.
+_OURSELVES = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 class RowWriter(Protocol):
@@ -119,9 +124,10 @@ class SegmentLog(Generic[Row]):
         began = time.monotonic()
         if began < self._in_place_from:
             return False
+        waits = _count_waits()
         is_written = self._thread.at_once(partial(self._write_if_ready, rows))
         ended = time.monotonic()
-        if ended - began > _LONG:
+        if ended - began > _LONG and _count_waits() > waits:
             self._in_place_from = ended + _WARY
         return is_written
 
@@ -162,3 +168,8 @@ class SegmentLog(Generic[Row]):
             self._segments.close()
         except OSError as error:  # it is adopted later
             log.warning("cannot close a segment of %s: %s", self._segments.kind, error)
+
+
+def _count_waits() -> int:
+    """How often this thread has waited for something other than the processor."""
+    return resource.getrusage(_OURSELVES).ru_nvcsw
