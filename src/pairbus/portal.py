@@ -15,6 +15,13 @@ Theory of operation
 6. When the loop ends, what still runs on it is cancelled, and whoever still waits is told.
 7. A call that was called away may leave a write to a dead connection behind, which fails when nobody waits
    for it any more. That is no news for the application's log.
+8. Two wake-ups cost more than a small call. A portal that *lends* its loop has it run by the caller's own
+   thread: whoever calls while nobody runs it does so himself until his call is done. The portal's thread has
+   it back when nobody has run it for a moment, and at once when somebody waits for a call; with the last call
+   that was waited for it lends the loop again. So one caller needs no wake-up, and many share one thread as
+   before. Between two calls of such a caller the loop stands still for as long as that moment.
+9. The main thread borrows nothing: handlers of signals run there, and what they raise would end whatever the
+   loop is about. Nor does a thread that runs another event loop.
 """
 
 from __future__ import annotations
@@ -24,6 +31,7 @@ import concurrent.futures
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from .errors import PairbusError
@@ -31,6 +39,8 @@ from .errors import PairbusError
 T = TypeVar("T")
 P = ParamSpec("P")
 log = logging.getLogger(__name__)
+# After so long without anybody who runs a loop that is lent its own thread has it back.
+_MOMENT = 0.01
 # What is cancelled may begin new work to clean up, which is cancelled in its turn; but not without end.
 _CANCEL_ROUNDS = 5
 
@@ -52,16 +62,24 @@ class PortalReentered(PairbusError):
 class _Call(Generic[T]):
     """One call on its way through the loop."""
 
-    __slots__ = ("_done", "_error", "_is_called_off", "_task", "_value", "_work")
+    __slots__ = ("_done", "_error", "_is_called_off", "_task", "_value", "_work", "borrows", "ended")
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._work = work
+        #: Whether its caller may run the loop, and what is told of its end, on the loop.
+        self.borrows = False
+        self.ended: Callable[[_Call[T]], None] | None = None
         self._is_called_off = False
         self._done = threading.Lock()
         self._done.acquire()
         self._task: asyncio.Task[None] | None = None
         self._value: T | None = None
         self._error: BaseException | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended."""
+        return not self._done.locked()
 
     def wait(self, timeout: float) -> bool:
         """Wait until it is done, for ever if `timeout` is -1; whether it is."""
@@ -103,6 +121,8 @@ class _Call(Generic[T]):
             self._error = PortalClosed("The event loop was closed while this call was under way.")
         except BaseException as error:  # noqa: BLE001 - it is raised where the caller waits
             self._error = error
+        if self.ended is not None:
+            self.ended(self)
         self._done.release()
 
 
@@ -135,21 +155,35 @@ class Portal:
     """One event loop on one daemon thread."""
 
     def __init__(
-        self, name: str, *, make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+        self,
+        name: str,
+        *,
+        make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+        lends: bool = False,
     ) -> None:
+        """`lends`: rule 8."""
         self._loop = make_loop()
         self._loop.set_exception_handler(_tell)
         self._loop.set_default_executor(_Threads(1))
-        self._calls: set[_Call[Any]] = set()
+        self._calls: set[_Call[Any]] = set()  # that have not ended
+        self._is_over = False  # the loop is to end
         self._is_ending = False
         self._has_ended = False
+        self._lends = lends
+        self._loan = threading.Lock()  # of whoever runs the loop
+        self._runner: int | None = None
+        self._lent_for: _Call[Any] | None = None
+        self._loans = 0
+        self._wanted = threading.Lock()  # let go when the portal's thread is to run the loop
+        self._wanted.acquire()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-        self._ident = self._thread.ident
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Have a coroutine function run on the loop, and wait for its result."""
-        return self._carry(_Call(lambda: function(*args, **kwargs)), None)
+        call = _Call(lambda: function(*args, **kwargs))
+        call.borrows = self._lends and _may_borrow()
+        return self._carry(call, None)
 
     def run_within(self, seconds: float, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The same, but cancelled and refused with PortalClosed when the time is over."""
@@ -165,8 +199,8 @@ class Portal:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the loop's own thread."""
-        return threading.get_ident() == self._ident
+        """Whether this is the thread that runs the loop."""
+        return threading.get_ident() == self._runner
 
     def leave(self, farewell: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Run a last coroutine function and end the loop; nobody waits for that here."""
@@ -175,13 +209,17 @@ class Portal:
             try:
                 await farewell()
             finally:
-                self._loop.stop()
+                self._is_over = True
+                self._stop()
 
         self._schedule(self._begin, _Call(part))
+        self._want()
 
     def close(self, *, timeout: float) -> None:
         """Cancel what still runs on the loop, end it, and wait for its thread."""
-        self._schedule(self._loop.stop)
+        self._is_over = True
+        self._schedule(self._stop)
+        self._want()
         self.join(timeout)
 
     def join(self, timeout: float) -> bool:
@@ -196,12 +234,21 @@ class Portal:
         if self.is_here:
             raise PortalReentered
         is_done = False
-        # Among those who are told of the end before the end is looked for: one of the two sees the other.
+        call.ended = self._end
+        # Among those who are told of the end before the end is looked for: one of the two sees the other. And
+        # before the loan is asked for: whoever has it looks for calls when it is given back.
         self._calls.add(call)
         try:
-            if self._has_ended or not self._schedule(self._begin, call):
+            if self._has_ended:
                 raise PortalClosed("The event loop has been closed.")
-            is_done = call.wait(-1 if timeout is None else timeout)
+            if call.borrows and not self._is_over and self._loan.acquire(blocking=False):
+                is_done = self._run_until_done(call)
+            elif not self._schedule(self._begin, call):
+                raise PortalClosed("The event loop has been closed.")
+            elif self._lends and not self._loan.locked():
+                self._want()
+            if not is_done:
+                is_done = call.wait(-1 if timeout is None else timeout)
         finally:
             self._calls.discard(call)
             if not is_done:  # its time is over, or its caller was interrupted
@@ -209,6 +256,25 @@ class Portal:
         if not is_done:
             raise PortalClosed(f"The event loop did not answer within {timeout:g} s.")
         return call.result()
+
+    def _run_until_done(self, call: _Call[Any]) -> bool:
+        """With the loan: run the loop here; whether the call is done, and not the loop over before that."""
+        self._runner, self._lent_for = threading.get_ident(), call
+        try:
+            self._begin(call)
+            self._loop.run_forever()
+        finally:
+            self._runner = self._lent_for = None
+            self._loans += 1
+            self._loan.release()
+            if self._calls or self._is_over:
+                self._want()
+        return call.is_done
+
+    def _want(self) -> None:
+        """Have the portal's thread run the loop as soon as it can."""
+        with suppress(RuntimeError):  # it is wanted already
+            self._wanted.release()
 
     def _schedule(self, function: Callable[..., object], *args: Any) -> bool:
         """Have something called on the loop's thread; False if it has ended."""
@@ -224,10 +290,21 @@ class Portal:
         if not self._is_ending:
             call.begin(self._loop)
 
+    def _end(self, call: _Call[Any]) -> None:
+        """A call has ended: its caller has what it runs the loop for, or the next one may run it."""
+        self._calls.discard(call)
+        if call is self._lent_for or (call.borrows and self._lent_for is None and not self._calls):
+            self._stop()
+
+    def _stop(self) -> None:
+        """Let whoever runs the loop end that, but for what ends it for good."""
+        if not self._is_ending:
+            self._loop.stop()
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            self._take_turns()
             self._is_ending = True
             self._cancel_all()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -237,6 +314,29 @@ class Portal:
             for call in list(self._calls):
                 call.fail(PortalClosed("The event loop has been closed."))
 
+    def _take_turns(self) -> None:
+        """Run the loop whenever nobody else does, until it is over; the loan is kept then."""
+        self._loan.acquire()
+        while True:
+            self._runner = threading.get_ident()
+            if not self._is_over:
+                self._loop.run_forever()
+            if self._is_over or not self._lends:
+                return
+            self._runner = None
+            self._loan.release()
+            if not self._calls:
+                self._rest()
+            self._loan.acquire()
+
+    def _rest(self) -> None:
+        """Wait until the loop is wanted, or nobody has run it for a moment."""
+        seen = None
+        while seen != self._loans:
+            seen = self._loans
+            if self._wanted.acquire(timeout=_MOMENT):
+                return
+
     def _cancel_all(self) -> None:
         for _ in range(_CANCEL_ROUNDS):
             tasks = asyncio.all_tasks(self._loop)
@@ -245,6 +345,17 @@ class Portal:
             for task in tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+def _may_borrow() -> bool:
+    """Rule 9."""
+    if threading.current_thread() is threading.main_thread():
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -109,4 +110,4 @@ def namespaces(pairbus_broker: Broker) -> Iterator[Namespaces]:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the loops of clients run ahead, so that the SDK's naps are short; our own time-outs are, too."""
-    monkeypatch.setattr(lifetime, "Portal", lambda name: Portal(name, make_loop=HurriedLoop))
+    monkeypatch.setattr(lifetime, "Portal", partial(Portal, make_loop=HurriedLoop))

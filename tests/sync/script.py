@@ -18,12 +18,13 @@ ROOT = Path(__file__).parents[2]
 LIMIT = 50.0
 HEAD = """
 import os, signal, sys, threading
+from functools import partial
 from pairbus.client import lifetime
 from pairbus.portal import Portal
 from tests.hurry import HurriedLoop
 
 if os.environ["HURRY"]:
-    lifetime.Portal = lambda name: Portal(name, make_loop=HurriedLoop)
+    lifetime.Portal = partial(Portal, make_loop=HurriedLoop)
 
 from azure.servicebus import ServiceBusMessage
 from pairbus import PairedServiceBusClient, SendAvailabilityOptions

@@ -5,24 +5,52 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import operator
 import threading
+import time
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
 import pytest
 
 from pairbus.portal import Portal, PortalClosed, PortalReentered
 from tests.waiting import PATIENCE
 
+T = TypeVar("T")
 COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 
 
+Make = Callable[[], Portal]
+
+
+@pytest.fixture(params=[False, True], ids=["keeps its loop", "lends its loop"])
+def make(request: pytest.FixtureRequest) -> Make:
+    """Both kinds of portals keep the same promises."""
+    return partial(Portal, "portal-of-a-test", lends=request.param)
+
+
 @pytest.fixture
-def portal() -> Iterator[Portal]:
-    portal = Portal("portal-of-a-test")
+def portal(make: Make) -> Iterator[Portal]:
+    portal = make()
     yield portal
     portal.close(timeout=PATIENCE)
+
+
+@pytest.fixture
+def lending() -> Iterator[Portal]:
+    portal = Portal("portal-of-a-test", lends=True)
+    yield portal
+    portal.close(timeout=PATIENCE)
+
+
+def on_a_thread(work: Callable[[], T]) -> T:
+    """What a thread of its own makes of it."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result(PATIENCE)
 
 
 async def double(number: int, *, plus: int = 0) -> int:
@@ -103,8 +131,8 @@ def test_a_blocked_loop_does_not_hold_a_call_with_a_limit(portal: Portal) -> Non
     assert portal.run(double, 2) == 4
 
 
-def test_those_who_wait_are_told_when_it_is_closed() -> None:
-    portal = Portal("portal-of-a-test")
+def test_those_who_wait_are_told_when_it_is_closed(make: Make) -> None:
+    portal = make()
     began, told = threading.Barrier(2), []
 
     async def wait_for_ever() -> None:
@@ -128,9 +156,9 @@ def test_those_who_wait_are_told_when_it_is_closed() -> None:
     portal.close(timeout=PATIENCE)  # once more does no harm
 
 
-def test_closing_and_calling_at_the_same_time_never_hangs() -> None:
+def test_closing_and_calling_at_the_same_time_never_hangs(make: Make) -> None:
     for _ in range(30):
-        portal = Portal("portal-of-a-test")
+        portal = make()
         outcomes: list[str] = []
 
         def call(portal: Portal = portal, outcomes: list[str] = outcomes) -> None:
@@ -149,8 +177,8 @@ def test_closing_and_calling_at_the_same_time_never_hangs() -> None:
         assert outcomes == ["told"] * 4
 
 
-def test_what_begins_while_it_ends_is_cancelled_too(caplog: pytest.LogCaptureFixture) -> None:
-    portal = Portal("portal-of-a-test")
+def test_what_begins_while_it_ends_is_cancelled_too(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    portal = make()
     swept = threading.Event()
 
     async def sweep() -> None:
@@ -179,8 +207,8 @@ def test_what_begins_while_it_ends_is_cancelled_too(caplog: pytest.LogCaptureFix
     assert caplog.records == []
 
 
-def test_leaving_says_farewell_and_does_not_wait() -> None:
-    portal = Portal("portal-of-a-test")
+def test_leaving_says_farewell_and_does_not_wait(make: Make) -> None:
+    portal = make()
     said, allowed = threading.Event(), threading.Event()
 
     async def farewell() -> None:
@@ -194,8 +222,8 @@ def test_leaving_says_farewell_and_does_not_wait() -> None:
     assert said.is_set()
 
 
-def test_a_loop_ends_though_its_farewell_fails(caplog: pytest.LogCaptureFixture) -> None:
-    portal = Portal("portal-of-a-test")
+def test_a_loop_ends_though_its_farewell_fails(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    portal = make()
     portal.leave(fail)
     assert portal.join(PATIENCE)
 
@@ -266,3 +294,126 @@ def test_only_a_dead_connection_that_nobody_uses_is_left_out_of_the_log(
 ) -> None:
     portal.run(leave_behind, error)
     assert [record.levelname for record in caplog.records if record.levelname == "ERROR"] == told
+
+
+async def where() -> int:
+    await asyncio.sleep(0)
+    return threading.get_ident()
+
+
+def borrow(portal: Portal) -> int:
+    """Call until the loop runs on the own thread; that thread."""
+    ends = time.monotonic() + PATIENCE
+    while portal.run(where) != threading.get_ident():
+        assert time.monotonic() < ends, "the loop was never lent"
+    return threading.get_ident()
+
+
+def test_a_thread_that_calls_alone_runs_the_loop_itself(lending: Portal) -> None:
+    assert on_a_thread(lambda: borrow(lending)) != threading.get_ident()
+
+
+def test_the_main_thread_borrows_nothing(lending: Portal) -> None:
+    """What a handler of a signal raises there would end whatever the loop is about."""
+    assert threading.get_ident() not in {lending.run(where) for _ in range(50)}
+    on_a_thread(lambda: borrow(lending))
+    assert threading.get_ident() not in {lending.run(where) for _ in range(50)}
+
+
+def test_a_thread_with_a_loop_of_its_own_borrows_nothing(lending: Portal) -> None:
+    async def call() -> set[int]:
+        return {lending.run(where) for _ in range(50)} - {threading.get_ident()}
+
+    assert on_a_thread(lambda: borrow(lending) and asyncio.run(call()))
+
+
+def test_the_loop_goes_on_when_its_borrowers_are_gone(lending: Portal) -> None:
+    rung = threading.Event()
+
+    async def set_alarm() -> None:
+        asyncio.get_running_loop().call_later(0.05, rung.set)
+
+    on_a_thread(lambda: (borrow(lending), lending.run(set_alarm)))
+    assert rung.wait(PATIENCE)
+
+
+def test_a_call_that_is_run_by_its_caller_serves_others_meanwhile(lending: Portal) -> None:
+    ends = time.monotonic() + PATIENCE
+    while not served_by_a_caller(lending):  # the portal's thread was quicker
+        assert time.monotonic() < ends, "the loop was never lent"
+
+
+def served_by_a_caller(portal: Portal) -> bool:
+    """One waits for what only others bring, by every way into the loop; whether it ran the loop itself."""
+    begun, stages = threading.Event(), [asyncio.Event() for _ in range(3)]
+
+    async def wait_for_all() -> int:
+        begun.set()
+        for stage in stages:
+            await stage.wait()
+        return threading.get_ident()
+
+    async def bring(number: int) -> None:
+        stages[number].set()
+
+    def lead() -> bool:
+        return borrow(portal) == portal.run(wait_for_all)
+
+    with ThreadPoolExecutor(2) as pool:
+        leader = pool.submit(lead)
+        assert begun.wait(PATIENCE)
+        pool.submit(portal.run, bring, 0).result(PATIENCE)
+        portal.run(bring, 1)
+        portal.call(stages[2].set)
+        return leader.result(PATIENCE)
+
+
+def test_closing_ends_a_call_that_is_run_by_its_caller(lending: Portal) -> None:
+    begun = threading.Event()
+
+    async def wait_for_ever() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def lead() -> None:
+        borrow(lending)
+        lending.run(wait_for_ever)
+
+    with ThreadPoolExecutor(1) as pool:
+        leader = pool.submit(lead)
+        assert begun.wait(PATIENCE)
+        lending.close(timeout=PATIENCE)
+        with pytest.raises(PortalClosed):
+            leader.result(PATIENCE)
+
+
+def test_a_call_from_a_loop_that_its_caller_runs_is_refused(lending: Portal) -> None:
+    async def call_again() -> None:
+        lending.run(double, 1)
+
+    def lead() -> None:
+        borrow(lending)
+        lending.run(call_again)
+
+    with pytest.raises(PortalReentered):
+        on_a_thread(lead)
+    assert lending.run(double, 1) == 2
+
+
+@pytest.mark.parametrize("threads", [2, 5, 16])
+def test_every_call_of_many_threads_has_its_own_answer(portal: Portal, threads: int) -> None:
+    """Alone, side by side, in bursts and after pauses: whoever runs the loop, nobody waits for ever."""
+
+    def call(thread: int) -> list[int]:
+        found = []
+        for number in range(60):
+            if (thread + number) % 7 == 0:
+                time.sleep(0.002)  # others are alone meanwhile
+            found.append(
+                portal.run(double, number) if number % 5 else portal.call(partial(operator.mul, 2, number))
+            )
+        return found
+
+    with ThreadPoolExecutor(threads) as pool:
+        for found in pool.map(call, range(threads), timeout=PATIENCE):
+            assert found == [2 * number for number in range(60)]

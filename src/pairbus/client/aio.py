@@ -164,6 +164,8 @@ class PairedServiceBusClient:
         wall = clock or SystemClock()
         #: The process that this client belongs to.
         self.made_in = getpid()
+        # Whether it has a pump of its own.
+        self._hosts_syphon = chosen.enable_syphon
         self._primary = primary
         self._receiving: ServiceBusClient | None = None
         self._pair: Pair | None = None

@@ -2,7 +2,8 @@
 
 1. Each client has a loop of its own. A shared one would save a thread for each further client of a process,
    but an observer of one client that blocks would then stop the deadlines of all others.
-2. The loop begins with the first call that needs it: making a client starts no thread.
+2. The loop begins with the first call that needs it: making a client starts no thread. It is lent to those
+   who call, unless the client hosts a syphon, which would stand still between two calls.
 3. It ends with `close`; with the client, when nobody refers to it any more; and with the process, where all
    that are left end together, within one limit. Threads that are no daemons are waited for first, as Python
    does, so that they can send to their end.
@@ -43,9 +44,12 @@ _running: set[Lifetime] = set()
 class Lifetime:
     """Gives a client its loop, and takes it away."""
 
-    def __init__(self, farewell: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """`farewell` is run on the loop before it ends."""
+    def __init__(
+        self, farewell: Callable[[], Coroutine[Any, Any, object]], *, lends_loop: bool = True
+    ) -> None:
+        """`farewell` is run on the loop before it ends. `lends_loop`: callers may run it, see `portal`."""
         self._farewell = farewell
+        self._lends_loop = lends_loop
         self._made_in = os.getpid()
         self._lock = threading.Lock()
         self._portal: Portal | None = None
@@ -99,7 +103,7 @@ class Lifetime:
         with self._lock:
             self.check()
             if self._portal is None:
-                self._portal = Portal("pairbus-client")
+                self._portal = Portal("pairbus-client", lends=self._lends_loop)
                 _running.add(self)
             return self._portal
 

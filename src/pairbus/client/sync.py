@@ -135,7 +135,7 @@ class PairedServiceBusClient:
         self, inner: aio.PairedServiceBusClient, make_receiving: Callable[[Lifetime], ServiceBusClient]
     ) -> None:
         self._inner = inner
-        lifetime = self._lifetime = Lifetime(inner.close)
+        lifetime = self._lifetime = Lifetime(inner.close, lends_loop=not inner._hosts_syphon)
         self._receiving = Receiving(lambda: make_receiving(lifetime))
         # Nothing of the above refers to this client: when nobody does any more, its loop ends with it.
         weakref.finalize(self, lifetime.leave).atexit = False
