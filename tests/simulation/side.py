@@ -237,6 +237,9 @@ class SimulatedSide:
     def make_batch(self, kind: type[B], size: int) -> B:
         return kind(size)
 
+    def enclose(self, payload: bytes, *routing: Any) -> None:
+        """Senders are given messages, not their bytes."""
+
     def check_entity(self, path: str) -> None:
         """Every entity can be sent to."""
 

@@ -13,8 +13,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Iterator
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
 
@@ -26,6 +27,8 @@ _ENCODERS = frozenset({"_encode", "_amqp_message", "message"})
 _OF_A_MESSAGE = frozenset({"MessageException", "MessageSendFailed"})
 # The function of the SDK's clients, senders and receivers that connects, authenticates and attaches.
 _OPENER = "_open"
+# Where a batch has its messages among its parts.
+_DATA_PART = 5
 log = logging.getLogger(__name__)
 
 
@@ -36,6 +39,26 @@ def batch_keywords(client: Any) -> dict[str, Any]:
     """
     transport = getattr(client, "_amqp_transport", None)
     return {} if transport is None else {"amqp_transport": transport}
+
+
+def enclose(
+    payload: bytes, *, message_id: Any, session_id: Any, partition_key: Any, keywords: dict[str, Any]
+) -> ServiceBusMessageBatch | None:
+    """A batch with one message, which is encoded already; the rest says of it what the SDK repeats on the
+    outside. `keywords` are those of `batch_keywords`. None if the SDK has no room for such a thing.
+
+    The SDK needs 40 to 60 µs to convert and to write a message, and we a tenth of that. Without it, each
+    message to the backlog costs so much more.
+    """
+    batch: Any = ServiceBusMessageBatch(None, **keywords)
+    parts = getattr(batch, "_message", None)
+    tell = getattr(getattr(batch, "_amqp_transport", None), "set_batch_envelope_properties", None)
+    if type(parts) is not list or parts[_DATA_PART:][:1] != [[]] or not hasattr(batch, "_count") or not tell:
+        return None
+    parts[_DATA_PART].append(payload)
+    batch._count = 1
+    tell(parts, message_id, session_id, partition_key)
+    return cast(ServiceBusMessageBatch, batch)
 
 
 class LinkLimits(NamedTuple):

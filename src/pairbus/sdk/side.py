@@ -24,7 +24,7 @@ from pairbus.pairing.names import (
 
 from .administration import open_administration
 from .credentials import for_event_loop
-from .privates import batch_keywords, keep_open_when_refused
+from .privates import batch_keywords, enclose, keep_open_when_refused
 from .tls import with_shared_context
 
 log = logging.getLogger(__name__)
@@ -161,6 +161,20 @@ class SdkSide:
     def make_batch(self, kind: type[B], size: int) -> B:
         """An empty batch that the senders of this side take as it is."""
         return kind(size, **batch_keywords(self._sdk_client()))
+
+    def enclose(
+        self, payload: bytes, message_id: Any, session_id: Any, partition_key: Any
+    ) -> ServiceBusMessageBatch | None:
+        """A batch with one message, which is encoded already, for the senders of this side; None if they are
+        better given the message itself.
+        """
+        return enclose(
+            payload,
+            message_id=message_id,
+            session_id=session_id,
+            partition_key=partition_key,
+            keywords=batch_keywords(self._sdk_client()),
+        )
 
     def open_sender(
         self, path: str, *, is_topic: bool = False, keywords: Mapping[str, Any] | None = None

@@ -15,7 +15,7 @@ from calendar import timegm
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from azure.core.settings import settings
@@ -23,7 +23,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
 
 from pairbus.amqp.message import encode_data
-from pairbus.client.sending.message import Message, measure_if_writable, raw_of
+from pairbus.client.sending.message import Message, body_bytes, measure_if_writable, raw_of
 from pairbus.metering import UNIT_BYTES
 from pairbus.sdk.privates import encode_by_sdk
 from pairbus.words import ENQUEUED_TIME, LOCKED_UNTIL, PARTITION_KEY
@@ -86,10 +86,28 @@ def _encode_if_usual(raw: AmqpAnnotatedMessage) -> bytes | None:
         return None
 
 
-def weigh(messages: Sequence[Message], *, when: Any = None) -> tuple[int, tuple[int, ...]]:
-    """The bytes of messages on the wire, to the byte: all together, and of each above a billing unit.
-    `when` is the time for which they are scheduled.
+def encode_to_enclose(message: Message, limit: int) -> bytes | None:
+    """A message as a batch has it, if it is not above a limit; None while the SDK traces, which would miss
+    it. Raises what the SDK raises if a message cannot be written.
     """
+    if _tracing.is_on() or body_bytes(message) > limit:
+        return None
+    payload = encode_message(message, alone=True)
+    return payload if len(payload) <= limit else None
+
+
+#: Bytes on the wire: of all messages together, and of each that is above a billing unit.
+Weight = tuple[int, tuple[int, ...]]
+
+
+def weigh_payload(payload: bytes) -> Weight:
+    """The same of one message that is encoded."""
+    size = len(payload)
+    return size, (size,) if size > UNIT_BYTES else ()
+
+
+def weigh(messages: Sequence[Message], *, when: Any = None) -> Weight:
+    """The bytes of messages on the wire, to the byte. `when` is the time for which they are scheduled."""
     total = 0
     large: tuple[int, ...] = ()
     for message in messages:
@@ -104,11 +122,7 @@ def weigh(messages: Sequence[Message], *, when: Any = None) -> tuple[int, tuple[
 
 def encode_envelope(first: Message, payloads: Sequence[bytes]) -> bytes:
     """A batch: what the service routes it by is repeated of its first message, and each message is data."""
-    raw = raw_of(first)
-    named = raw.properties
-    number = None if named is None else _text_if(named.message_id)
-    session = None if named is None else _text_if(named.group_id)
-    key = None if not raw.annotations else _text_if(raw.annotations.get(_PARTITION_KEY))
+    number, session, key = routing_of(first)
     try:
         head = _routing(number, session, key)
     except _FOR_THE_SDK:
@@ -139,16 +153,22 @@ def scheduled_copy(message: Message, when: Any) -> AmqpAnnotatedMessage:
     return copy
 
 
-def routing_of(message: Message) -> dict[str, Any]:
-    """What a request to schedule a message says of it beside the message."""
+class Routing(NamedTuple):
+    """What the service routes a message by."""
+
+    message_id: Any
+    session_id: Any
+    partition_key: Any
+
+
+def routing_of(message: Message) -> Routing:
+    """What a batch and a request repeat of a message on the outside."""
     raw = raw_of(message)
-    named = raw.properties
-    found = {
-        "message-id": None if named is None else _text_if(named.message_id),
-        "session-id": None if named is None else _text_if(named.group_id),
-        "partition-key": _text_if((raw.annotations or {}).get(_PARTITION_KEY)),
-    }
-    return {name: value for name, value in found.items() if value or name == "message-id"}
+    named, annotations = raw.properties, raw.annotations
+    key = _text_if(annotations.get(_PARTITION_KEY)) if annotations else None
+    if named is None:
+        return Routing(None, None, key)
+    return Routing(_text_if(named.message_id), _text_if(named.group_id), key)
 
 
 def _text_if(value: Any) -> Any:

@@ -33,7 +33,7 @@ from pairbus.wire.sign_in import open_line
 from pairbus.wire.tokens import TokenSource
 
 from .batch import EncodedBatch
-from .encoding import encode_message, routing_of, scheduled_copy
+from .encoding import Routing, encode_message, routing_of, scheduled_copy
 from .refusals import as_sdk_error
 
 # Longer than any caller waits: its own deadline comes first.
@@ -132,7 +132,7 @@ class AmqpSender:
         entries = []
         for message in listed:
             stamped = scheduled_copy(message, schedule_time_utc)
-            entries.append({**routing_of(stamped), "message": encode_message(stamped)})
+            entries.append({**_named(routing_of(stamped)), "message": encode_message(stamped)})
         answer = await self._ask("schedule-message", {"messages": entries}, "Scheduling messages failed.")
         found = {str(key): value for key, value in answer.items()} if isinstance(answer, dict) else {}
         return [int(number) for number in found.get("sequence-numbers", ())]
@@ -221,6 +221,12 @@ class AmqpSender:
         finally:
             if self._line is not None:
                 self._line.cut(CONNECTION_LOST, "the sender was closed")
+
+
+def _named(routing: Routing) -> dict[str, Any]:
+    """What a request says of a message beside it: always an id, and what else there is."""
+    found = {"session-id": routing.session_id, "partition-key": routing.partition_key}
+    return {"message-id": routing.message_id, **{name: value for name, value in found.items() if value}}
 
 
 def _level(line: AmqpLine | None) -> ErrorLevel:

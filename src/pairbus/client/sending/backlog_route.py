@@ -13,6 +13,8 @@
 5. A throttled secondary is waited for with the turn kept, so that order holds, until the round is over. All
    its queues are throttled alike: none leaves the rotation for it, and with the round that it has used up
    end those of all who wait behind it.
+6. The SDK is given a single message as bytes, in a batch: it takes many times as long as we do to write a
+   message, and a batch of one is to the service what the message is.
 """
 
 from __future__ import annotations
@@ -29,12 +31,13 @@ from typing import Any
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.client.direct.encoding import weigh
+from pairbus.client.direct.encoding import Weight, encode_to_enclose, routing_of, weigh, weigh_payload
 from pairbus.client.observers.observer import AttemptOutcome, Sending, SendNote
 from pairbus.client.state.records import UNANSWERED, UNKNOWN, Records, RedirectRecord
 from pairbus.client.status import SendCounts
 from pairbus.pairing.errors import BacklogUnavailableError, tell_taken
 from pairbus.pairing.failures import Action, Fate, find_idle_closure, judge_backlog
+from pairbus.pairing.headroom import BATCH_RESERVE
 from pairbus.pairing.names import path_key
 from pairbus.pairing.rotation import Rotation
 from pairbus.sdk.failures import describe
@@ -103,6 +106,7 @@ class BacklogRoute:
         self._wall_clock = surroundings.wall_clock
         self._records = records
         self._new_batch = partial(side.make_batch, ServiceBusMessageBatch)
+        self._encloses = side.width == 1  # rule 6; our own senders write messages by themselves
         self.rotation = Rotation(queues, cool_down=options.rotation_cool_down, random=surroundings.random)
         self.queues = tuple(queues)
         #: The largest message that a backlog queue takes, as far as is known.
@@ -187,8 +191,17 @@ class BacklogRoute:
         wrapped = group.messages
         unsure: list[str] = []
 
+        payload: bytes | None = None
+
         async def transmit(sender: SdkSender) -> None:
-            await sender.send_messages(group.native)
+            nonlocal payload
+            native: Any = group.native
+            if self._encloses and len(wrapped) == 1:
+                # Here, where what cannot be written fails as the SDK's send would.
+                payload = encode_to_enclose(native, self.batch_limit - BATCH_RESERVE)
+                if payload is not None:
+                    native = self._side.enclose(payload, *routing_of(native)) or native
+            await sender.send_messages(native)
 
         def observe(queue: str, ticket: Ticket, ending: Ending | None) -> None:
             outcome = _outcome(ending, ticket)
@@ -198,7 +211,10 @@ class BacklogRoute:
                 attempt.unsure += 1
             if self._observers.hear_sends or self._observers.hear_tallies:
                 fate = fate_of(ending, ticket)
-                self._tell_sent(path, wrapped, queue=queue, ticket=ticket, outcome=outcome, fate=fate)
+                weight = None if payload is None else weigh_payload(payload)
+                self._tell_sent(
+                    path, wrapped, queue=queue, ticket=ticket, outcome=outcome, fate=fate, weight=weight
+                )
 
         taken: list[RedirectRecord] = []
         ids = [(one.message_id, one.session_id) for one in wrapped]
@@ -449,11 +465,12 @@ class BacklogRoute:
         ticket: Ticket,
         outcome: AttemptOutcome,
         fate: Fate,
+        weight: Weight | None,
     ) -> None:
         observers = self._observers
         messages = [one.message for one in wrapped]
         if observers.hear_tallies:
-            size, large = weigh(messages)
+            size, large = weight or weigh(messages)
             observers.tell_tally(SendNote(path, "backlog", queue, fate, len(wrapped), size, large, False))
         if observers.hear_sends:
             observers.tell_sent(
