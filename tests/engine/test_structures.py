@@ -25,13 +25,17 @@ def stored(number: int) -> StoredMessage:
     st.lists(st.integers(1, 3000), unique=True, max_size=60),
     st.sets(st.integers(1, 3000)),
     st.integers(0, 3000),
+    st.booleans(),
 )
-def test_a_table_is_a_sorted_mapping(added: list[int], removed: set[int], start: int) -> None:
+def test_a_table_is_a_sorted_mapping(added: list[int], removed: set[int], start: int, at_once: bool) -> None:
     table = MessageTable()
     for number in added:
         table.add(stored(number))
-    for number in removed & set(added):
-        table.remove(number)
+    if at_once:
+        table.remove_all([number for number in added if number in removed])
+    else:
+        for number in removed & set(added):
+            table.remove(number)
     left = sorted(set(added) - removed)
     assert len(table) == len(left)
     assert [each.sequence_number for each in table.since(0)] == left

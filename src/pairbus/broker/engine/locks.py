@@ -53,6 +53,14 @@ class Locks:
         """Unlock a message before its time."""
         assert message.lock_token is not None
         del self._by_token[message.lock_token.int]
+        return self._unlock(message)
+
+    def take(self, token: uuid.UUID) -> StoredMessage | None:
+        """Unlock the message that is locked by this token, unless that is lost."""
+        message = self._by_token.pop(token.int, None)
+        return None if message is None else self._unlock(message)
+
+    def _unlock(self, message: StoredMessage) -> StoredMessage:
         message.lock_token = None
         sessions = self._shelf.sessions
         if sessions is None:

@@ -355,12 +355,12 @@ class MessageQueue(Entity):
     def complete_all(self, tokens: Sequence[uuid.UUID], now: float) -> list[Refused | None]:
         """Complete each of them for itself; why it is refused, where it is."""
         self.accessed_at = now
-        outcomes = list[Refused | None]()
-        for token in tokens:
-            if (message := self._locks.find(token)) is not None:
-                self._take_out(self._locks.release(message))
-            outcomes.append(self.lost() if message is None else None)
-        return outcomes
+        found = [self._locks.take(token) for token in tokens]
+        gone = [message for message in found if message is not None]
+        self._stock.take_all_off(gone)
+        for message in gone:
+            self._emit(MessageRemoved(self.path, message.sequence_number))
+        return [self.lost() if message is None else None for message in found]
 
     def abandon(self, token: uuid.UUID, now: float, *, properties: Mapping[str, Any] | None = None) -> None:
         """Give a message back that could not be handled."""

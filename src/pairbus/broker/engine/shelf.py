@@ -46,6 +46,15 @@ class Shelf:
                 session.table.remove(message.sequence_number)
                 self.sessions.review(session)
 
+    def remove_all(self, messages: Sequence[StoredMessage]) -> None:
+        """The same for many."""
+        if self.sessions is not None:
+            for message in messages:
+                self.remove(message)
+            return
+        self.table.remove_all([message.sequence_number for message in messages])
+        self.space.used -= sum([message.size for message in messages])
+
     def since(self, number: int, session_id: str | None) -> Iterator[StoredMessage]:
         """The messages from a number on, in order, of one session if one is named."""
         if session_id is None:

@@ -70,6 +70,18 @@ class Stock:
         else:
             self.active_count -= 1
 
+    def take_all_off(self, messages: Sequence[StoredMessage]) -> None:
+        """The same for many."""
+        deferred = 0
+        for message in messages:
+            if message.expires_at is not None:
+                self._expiries.remove(message.expires_at, message.sequence_number)
+            if message.state is MessageState.DEFERRED:
+                deferred += 1
+        self._shelf.remove_all(messages)
+        self.deferred_count -= deferred
+        self.active_count -= len(messages) - deferred
+
     def defer(self, message: StoredMessage) -> None:
         """Put an active message aside."""
         if message.state is MessageState.ACTIVE:

@@ -33,10 +33,12 @@ _SEQUENCE = encode(Symbol(words.SEQUENCE_NUMBER)) + b"\x81"
 _ENQUEUED = encode(Symbol(words.ENQUEUED_TIME)) + b"\x83"
 _LOCKED = encode(Symbol(words.LOCKED_UNTIL)) + b"\x83"
 _ENQUEUED_SEQUENCE = encode(Symbol(words.ENQUEUED_SEQUENCE_NUMBER)) + b"\x81"
-# These three alone are what nearly every delivery has.
+# The lock token and these three alone are what nearly every delivery has.
 _USUAL_LENGTH = len(_SEQUENCE) + len(_ENQUEUED) + len(_LOCKED) + 24
 _USUAL_ANNOTATIONS = _ANNOTATIONS + b"\xc1" + bytes((_USUAL_LENGTH + 1, 6)) + _SEQUENCE
-_usual_annotations = struct.Struct(f">{len(_USUAL_ANNOTATIONS)}sq{len(_ENQUEUED)}sq{len(_LOCKED)}sq").pack
+_usual_annotations = struct.Struct(
+    f">{len(_LOCK_ANNOTATIONS)}s16s{len(_USUAL_ANNOTATIONS)}sq{len(_ENQUEUED)}sq{len(_LOCKED)}sq"
+).pack
 _STATE = encode(Symbol(words.MESSAGE_STATE))
 _DEFERRED, _SCHEDULED = _STATE + b"\x54\x01", _STATE + b"\x54\x02"
 _PARTITION_KEY = encode(Symbol(words.PARTITION_KEY))
@@ -64,13 +66,44 @@ def dotnet_ticks(seconds: float) -> int:
 
 def render_delivery(delivery: Handout) -> bytes | Pieces:
     """The bytes of a delivery; with a lock token unless it was deleted on receipt."""
-    message, token = delivery.message, delivery.lock_token
+    message, token, locked_until = delivery
     if token is None:
-        lock, locked_until = _NO_LOCK_ANNOTATIONS, None
-    else:
-        lock = _LOCK_ANNOTATIONS + token.int.to_bytes(16, "big")
-        locked_until = delivery.locked_until
-    return _render(message, lock, locked_until)
+        return _render(message, _NO_LOCK_ANNOTATIONS, None)
+    content, lock = message.content, token.int.to_bytes(16, "big")
+    if (
+        message.state is not MessageState.ACTIVE
+        or message.scheduled_for is not None
+        or message.session_id is not None
+        or content.annotations_bytes
+        or content.enqueued_sequence_number
+        or content.dead_letter_source
+        or isinstance(content.body, memoryview)
+    ):
+        return _render(message, _LOCK_ANNOTATIONS + lock, locked_until)
+    return b"".join(
+        (
+            _header(
+                content.durable,
+                content.priority,
+                content.ttl_ms,
+                content.first_acquirer,
+                message.delivery_count,
+            ),
+            _usual_annotations(
+                _LOCK_ANNOTATIONS,
+                lock,
+                _USUAL_ANNOTATIONS,
+                message.sequence_number,
+                _ENQUEUED,
+                int(message.enqueued_at * 1000),
+                _LOCKED,
+                int(locked_until * 1000),
+            ),
+            content.properties_bytes,
+            content.application_properties_bytes,
+            content.body,
+        )
+    )
 
 
 def render_peeked(message: StoredMessage, *, with_body: bool = True) -> bytes | Pieces:
@@ -132,21 +165,6 @@ def _header(
 
 def _annotations(message: StoredMessage, content: Content, own: bytes, locked_until: float | None) -> bytes:
     """What the service says, and no more: clients that are tried against it count the annotations."""
-    if (
-        message.state is MessageState.ACTIVE
-        and locked_until is not None
-        and message.scheduled_for is None
-        and message.session_id is None
-        and not (own or content.enqueued_sequence_number or content.dead_letter_source)
-    ):
-        return _usual_annotations(
-            _USUAL_ANNOTATIONS,
-            message.sequence_number,
-            _ENQUEUED,
-            milliseconds(message.enqueued_at),
-            _LOCKED,
-            milliseconds(locked_until),
-        )
     pairs = [
         _SEQUENCE + _long(message.sequence_number),
         _ENQUEUED + _long(milliseconds(message.enqueued_at)),
