@@ -1,9 +1,9 @@
 """`python -m bench.bill_job RECORDS OUT`: `pairbus cost report` on a ledger, twice, and what it took.
 
 The first report takes the segments into the table; the second one finds only the table. Then DuckDB makes
-the sums of the bill, by hours, from the same Parquet. It runs in a process of its own, so that the peak of
-its memory is its own. In local mode all of Spark, driver and executors, is one Java process, and the Python
-workers that it starts: the peaks of all of them and of this interpreter are what a report takes.
+the sums of the bill, by hours, from the same Parquet. In local mode all of Spark, driver and executors, is
+one Java process, and the Python workers that it starts: the peaks of all and of this interpreter are what
+a report takes, and their processor time is what counts where others use the machine as well.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.processor import members, processor_seconds
 from bench.records import FIRST
@@ -44,43 +45,62 @@ def report(spark: object, records: Path, out: Path) -> BillRun:
     return run
 
 
-def time_of_duckdb(records: Path) -> float:
-    """Seconds, the best of three: the first one reads the files into the system's memory."""
+class Spent(NamedTuple):
+    """Seconds, and those of them on a processor."""
+
+    seconds: float
+    processor: float
+
+    @classmethod
+    def until_now(cls, java: int | None = None) -> Spent:
+        """By this process, and by Java and its workers."""
+        of_java = 0.0 if java is None else processor_seconds(java)
+        return cls(time.perf_counter(), time.process_time() + of_java)
+
+    def since(self, before: Spent) -> Spent:
+        return Spent(self.seconds - before.seconds, self.processor - before.processor)
+
+
+def time_of_duckdb(records: Path) -> Spent:
+    """The best of three: the first one reads the files into the system's memory."""
     import duckdb
 
     taken = []
     for _ in range(3):
-        begun = time.perf_counter()
+        begun = Spent.until_now()
         duckdb.execute(_SAME.format(records=records)).fetchall()
-        taken.append(time.perf_counter() - begun)
-    return min(taken)
+        taken.append(Spent.until_now().since(begun))
+    return min(taken, key=lambda one: one.processor)
 
 
 def main(arguments: list[str]) -> None:
     """Bill the ledger, and print what it took as JSON."""
     records, out = Path(arguments[0]), Path(arguments[1])
-    moments = [time.perf_counter()]
+    begun = time.perf_counter()
     spark = open_session(app_name="pairbus-bench", is_short=is_small(records))
     try:
         java = spark.sparkContext._gateway.proc.pid
-        moments.append(time.perf_counter())
+        moments = [Spent.until_now(java)]
         run = report(spark, records, out)
-        moments.append(time.perf_counter())
-        processor, peak = processor_seconds(java), sum(map(peak_kilobytes, members(java)))
-        moments.append(time.perf_counter())
+        moments.append(Spent.until_now(java))
+        # Before DuckDB comes, which has memory of its own.
+        peak = sum(map(peak_kilobytes, (*members(java), "self")))
+        moments.append(Spent.until_now(java))
         report(spark, records, out)
-        moments.append(time.perf_counter())
+        moments.append(Spent.until_now(java))
     finally:
         spark.stop()
+    first, again, ducks = moments[1].since(moments[0]), moments[3].since(moments[2]), time_of_duckdb(records)
     recorded = [share for share in run.report.by_stage if not share.derived]
     took = {
-        "start": moments[1] - moments[0],
-        "seconds": moments[2] - moments[1],
-        "again": moments[4] - moments[3],
-        "duckdb": time_of_duckdb(records),
-        "spark_kilobytes": peak,
-        "spark_processor": processor,
-        "python_kilobytes": peak_kilobytes("self"),
+        "start": moments[0].seconds - begun,
+        "seconds": first.seconds,
+        "processor": first.processor,
+        "again": again.seconds,
+        "again_processor": again.processor,
+        "duckdb": ducks.seconds,
+        "duckdb_processor": ducks.processor,
+        "kilobytes": peak,
         "units": sum(share.units for share in recorded),
         "outages": len(run.report.outages),
         "gaps": len(run.report.gaps),

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.cost.bill import hour_of
+from pairbus.cost.bill import hour_of, make_bill
 from pairbus.cost.outages import OutageBook, merge_outages
+from pairbus.cost.sheet import default_sheet
+from pairbus.errors import PairbusError
 from pairbus.ledger.operations import (
     EARLIEST,
     Operation,
@@ -30,6 +33,7 @@ from pairbus.spark.day_brief import (
     join_briefs,
     read_marks,
     read_sums,
+    uses_of,
     write_brief,
 )
 from pairbus.spark.segment_rows import parse_segment
@@ -38,6 +42,7 @@ from pairbus.stages import Stage
 from .test_segment_rows import OPERATION
 
 NOW = 1_800_000_000.0
+SHEET = default_sheet()
 # About the boundaries: before there was a ledger, of late, and a day ahead of the clock.
 MINUTES = st.builds(
     lambda near, minutes: int(near) // 60 * 60 + 60 * minutes,
@@ -158,3 +163,25 @@ def test_a_brief_lies_beside_its_rows_and_is_read_again(tmp_path: Path) -> None:
     assert [one["count"] for one in found.sums.to_pylist()] == [3, 3]
     assert join_briefs([found], now=NOW).sums["count"].to_pylist() == [6]
     assert [one["row"] for one in found.marks.to_pylist()] == ["bad", "bad"]
+
+
+def test_sums_that_cannot_be_true_are_refused_and_do_not_wrap_around() -> None:
+    row = parse_row({**OPERATION, "minute": int(NOW) // 60 * 60, "count": 10**9, "bytes": 10**13})
+    brief = brief_of(table_of([row]), now=NOW)
+    large = brief.sums.set_column(
+        brief.sums.column_names.index("bytes"), "bytes", pa.chunked_array([pa.array([2**62], pa.int64())])
+    )
+    once = join_briefs([Brief(large, brief.marks), brief], now=NOW)
+    assert once.sums["bytes"].to_pylist() == [2**62 + 10**13]
+    with pytest.raises(PairbusError, match="bytes comes to more than 9,223,372,036,854,775,807"):
+        join_briefs([Brief(large, brief.marks)] * 2, now=NOW)
+
+
+def test_a_brief_can_be_billed_in_memory() -> None:
+    rows = [
+        parse_row({**OPERATION, "id": f"w:{number}", "minute": int(NOW) // 60 * 60, "size_class": number})
+        for number in (1, 2, 3)
+    ]
+    found = uses_of(brief_of(table_of(rows), now=NOW).sums)
+    operations = [row for row in rows if isinstance(row, Operation)]
+    assert make_bill(found, [], SHEET) == make_bill(operations, [], SHEET)
