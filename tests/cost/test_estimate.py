@@ -96,6 +96,10 @@ def test_a_batch_bills_by_its_messages_or_as_one_as_the_parameter_says() -> None
     assert operations(estimate(by_message, SHEET), Stage.SEND) == 86_400
     by_batch = replace(by_message, batch_billing="per_batch")
     assert operations(estimate(by_batch, SHEET), Stage.SEND) == 864 * 2
+    # In the backlog each has its envelope: 64 messages of 1,024 bytes are one unit here, and two there.
+    tight = replace(by_batch, batch_size=64, outages=1, outage_hours=1)
+    assert operations(estimate(tight, SHEET), Stage.SEND) == 86_400 // 64
+    assert operations(estimate(tight, SHEET), Stage.BACKLOG_SEND) == 3600 // 64 * 2 + 1
 
 
 def test_transfer_between_regions_is_paid_there_and_back() -> None:

@@ -168,7 +168,12 @@ def test_spark_bills_what_the_reference_does(spark: Any, expected: Report, tmp_p
     write(records, rows[::2])
     write(records, rows[1::2], torn=True)
     write(records, rows[100:140])  # told twice, and taken in together
-    found = on_spark(spark, records, out=out)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")  # somebody's own session
+    try:
+        found = on_spark(spark, records, out=out)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
     assert found.to_dict() == expected.to_dict()
     assert list(found.timeline) == list(expected.timeline)
     assert found.used == expected.used
@@ -257,7 +262,11 @@ def test_the_command_writes_a_page_and_prints_the_sums(
     [
         (["--records", "nowhere"], "/nowhere: clients with a state_dir write one"),
         (["--records", ".", "--copies", "orders"], "ENTITY=N"),
+        (["--records", ".", "--copies", "orders=99999"], "0 to 10,000"),
+        (["--records", ".", "--copies", "orders=1", "--copies", "Orders=2"], "named twice"),
         (["--records", ".", "--month", "November"], "written as 2026-11"),
+        (["--records", ".", "--month", "0000-01"], "written as 2026-11"),
+        (["--records", ".", "--month", "9999-12"], "written as 2026-11"),
     ],
 )
 def test_a_mistake_is_told_before_spark_starts(

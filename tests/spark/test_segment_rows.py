@@ -31,7 +31,7 @@ WRITER = {
 }  # fmt: skip
 ODD = st.sampled_from(
     [None, True, -1, 0, 2**62, 2**63 - 1, 2**63, 10**400, 1.5, 1e15, 1e300, -0.0, "", "send", "pump",
-     "ü\x00\n", [], {}, [1], {"a": 1}]
+     "ü\x00\n", "\ud800", "\x1b[2J", [], {}, [1], {"a": 1}]
 )  # fmt: skip
 
 
@@ -42,7 +42,8 @@ def lines(draw: st.DrawFn) -> bytes:
         row[draw(st.sampled_from([*OPERATION, *WRITER, "begins", "new"]))] = draw(ODD)
     if draw(st.integers(0, 4)) == 0:
         del row[draw(st.sampled_from(sorted(row)))]
-    text = json.dumps(row, ensure_ascii=draw(st.booleans()))
+    is_ascii = draw(st.booleans()) or "\ud800" in row.values()
+    text = json.dumps(row, ensure_ascii=is_ascii)
     damage = draw(st.integers(0, 19))
     if damage == 0:
         return text.encode()[: draw(st.integers(0, len(text)))]

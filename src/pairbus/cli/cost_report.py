@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _PAGE = "report.html"
 # More subscriptions than a topic can have.
 _MOST_COPIES = 10_000
-_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+# Of years that a calendar has, and that have a next one.
+_MONTH = re.compile(r"[2-8][0-9]{3}-(0[1-9]|1[0-2])")
 
 
 @click.command(
@@ -100,6 +101,7 @@ def report_command(
         )
     finally:
         spark.stop()
+    _tell_unknown(terms, run.report)
     out.mkdir(parents=True, exist_ok=True)
     page = out / _PAGE
     page.write_text(render_page(run.report, now=now), encoding="utf-8")
@@ -147,6 +149,13 @@ def _copies(given: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
+def _tell_unknown(terms: BillTerms, report: Report) -> None:
+    known = {share.name.lower() for share in report.by_entity}
+    for entity in terms.copies:
+        if entity not in known:
+            click.echo(f"pairbus: --copies names {entity}, of which the ledger has nothing", err=True)
+
+
 def _print(report: Report, page: Path) -> None:
     print_table(
         ("STAGE", "OPERATIONS", "BILLED", "UNKNOWN", report.currency),
@@ -159,7 +168,7 @@ def _print(report: Report, page: Path) -> None:
     click.echo()
     outages = {share.name: share for share in report.by_outage}
     if report.outages:
-        rows = [(one.name, outages[one.name]) for one in report.outages if one.name in outages]
+        rows = [(_shown(one.name), outages[one.name]) for one in report.outages if one.name in outages]
         print_table(
             ("OUTAGE", "BILLED", report.currency),
             [(name, f"{share.units:,}", f"{share.cost:.4f}") for name, share in rows],
@@ -178,12 +187,17 @@ def _print(report: Report, page: Path) -> None:
     print_alternatives(report.alternatives, report.currency)
     for gap in report.gaps:
         click.echo(
-            f"\n{gap.writer} ({gap.pair}) ended without a word: what it did between "
+            f"\n{_shown(gap.writer)} ({_shown(gap.pair)}) ended without a word: what it did between "
             f"{_moment(gap.begins)} and {_moment(gap.ends)} UTC may be missing."
         )
     if report.bad_rows:
         click.echo(f"\nLines of the ledger that could not be read: {report.bad_rows:,}.")
     click.echo(f"\n{page}")
+
+
+def _shown(name: str) -> str:
+    """A name as a terminal may have it: whoever writes a ledger could write anything."""
+    return name if name.isprintable() else repr(name)
 
 
 def _moment(at: float) -> str:

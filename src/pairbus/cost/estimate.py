@@ -226,7 +226,7 @@ def _count(system: System) -> dict[Stage, tuple[int, int]]:
         **_count_normal_way(_messages(system), system),
         Stage.IDLE: (idle, 0),
         Stage.LEASE: (_renewals_per_hour(system) * 24 * system.days, 0),
-        Stage.BACKLOG_SEND: (_sends(redirected, units(wrapped), system), redirected * wrapped),
+        Stage.BACKLOG_SEND: (_sends(redirected, wrapped, system), redirected * wrapped),
         Stage.BACKLOG_RECEIVE: (redirected * units(wrapped), redirected * wrapped),
         Stage.BACKLOG_COMPLETE: (redirected, 0),
         Stage.PING: (pings, pings * PING_BYTES),
@@ -254,17 +254,18 @@ def _redirected(system: System) -> int:
 def _count_normal_way(messages: int, system: System) -> dict[Stage, tuple[int, int]]:
     copies, unit = messages * system.subscriptions, units(system.size)
     return {
-        Stage.SEND: (_sends(messages, unit, system), messages * system.size),
+        Stage.SEND: (_sends(messages, system.size, system), messages * system.size),
         Stage.RECEIVE: (copies * unit, copies * system.size),
         Stage.COMPLETE: (copies, 0),
     }
 
 
-def _sends(messages: int, unit: int, system: System) -> int:
-    if system.batch_billing == "per_message" or system.batch_size == 1:
-        return messages * unit
-    batches = -(-messages // system.batch_size)
-    return batches * units(system.size * system.batch_size)
+def _sends(messages: int, size: int, system: System) -> int:
+    """Of messages of this size; a batch that is billed as one has what is left over in its last one."""
+    if system.batch_billing == "per_message":
+        return messages * units(size)
+    batches, rest = divmod(messages, system.batch_size)
+    return batches * units(size * system.batch_size) + (units(size * rest) if rest else 0)
 
 
 def _pings(system: System) -> int:

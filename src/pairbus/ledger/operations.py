@@ -131,7 +131,18 @@ def parse_row(row: Mapping[str, Any]) -> LedgerRow | None:
         return None
     if any(name in values and not least <= values[name] <= most for name, (least, most) in BOUNDS.items()):
         return None
+    if not all(_is_text(value) for value in values.values() if isinstance(value, str)):
+        return None
     return ROWS[kind](**values)
+
+
+def _is_text(value: str) -> bool:
+    """Whether tables and pages can hold it: JSON can tell half of a character."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
