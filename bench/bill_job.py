@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> None:
         run = report(spark, records, out)
         moments.append(Spent.until_now(java))
         # Before DuckDB comes, which has memory of its own.
-        peak = sum(map(peak_kilobytes, (*members(java), "self")))
+        peaks = [*map(peak_kilobytes, (*members(java), "self"))]
         moments.append(Spent.until_now(java))
         report(spark, records, out)
         moments.append(Spent.until_now(java))
@@ -100,7 +100,8 @@ def main(arguments: list[str]) -> None:
         "again_processor": again.processor,
         "duckdb": ducks.seconds,
         "duckdb_processor": ducks.processor,
-        "kilobytes": peak,
+        "kilobytes": sum(peaks),
+        "peaks": peaks,
         "units": sum(share.units for share in recorded),
         "outages": len(run.report.outages),
         "gaps": len(run.report.gaps),

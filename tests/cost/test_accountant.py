@@ -15,11 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.cost.bill import BillTerms, make_bill, month_of
+from pairbus.cost.estimate import ENVELOPE_BYTES, estimate
 from pairbus.cost.outages import Outage, merge_outages
 from pairbus.cost.page import render_page
 from pairbus.cost.report import Report, report_of
+from pairbus.cost.system import System
 from pairbus.cost.tiers import PriceStep, Tiers
 from pairbus.ledger.operations import Operation, OutageSpan
+from pairbus.metering import units
 from pairbus.stages import ROLES, Stage
 
 from .test_bill import DAY, HOUR, NOON, SHEET, used
@@ -263,3 +266,56 @@ def test_an_outage_that_is_not_of_this_bill_is_not_charged() -> None:
     other = Outage(name="other", pair="fabrikam", begins=NOON, ends=None, ids=frozenset({"b"}))
     bill = make_bill([used(outage="a")], [other], SHEET)
     assert [line.outage for line in bill.lines] == [None]
+
+
+# -- forecast and bill
+
+
+@given(
+    st.integers(1, 50),
+    st.sampled_from([0, 1024, 65_336, 65_537, 200_000]),
+    st.integers(0, 3),
+    st.integers(1, 3),
+    st.integers(0, 24),
+)
+def test_a_month_that_goes_as_it_was_forecast_is_billed_so(
+    rate: int, size: int, copies: int, days: int, down: int
+) -> None:
+    """Message by message: each is sent and received, and what is sent in the outage goes the long way."""
+    system = System(
+        rate=rate, size=size, subscriptions=copies, days=days, outages=1, outage_hours=down, clients=1
+    )
+    sent, redirected = rate * days * DAY, rate * down * HOUR
+    wrapped = size + ENVELOPE_BYTES
+
+    def rows(stage: Stage, count: int, carried: int = 0, **values: Any) -> list[Operation]:
+        about = {"kind": "send", "size_class": units(carried), **values}
+        each = [count // days] * (days - 1)
+        counts = [*each, count - sum(each)]
+        return [
+            used(stage=stage, count=some, bytes=some * carried, minute=NOON + day * DAY, **about)
+            for day, some in enumerate(counts)
+        ]
+
+    usages = [
+        *rows(Stage.SEND, sent - redirected, size),
+        *rows(Stage.SEND, redirected, size, role="pump"),
+        *rows(Stage.BACKLOG_SEND, redirected, wrapped, outage="seen"),
+        *rows(Stage.BACKLOG_RECEIVE, redirected, wrapped, role="pump", kind="delivery"),
+        *rows(Stage.BACKLOG_COMPLETE, redirected, role="pump", kind="complete"),
+        *rows(Stage.PING, down * 60, kind="ping"),
+        *rows(Stage.IDLE, 960 * days, role="pump", kind="empty_receive"),
+        *rows(Stage.LEASE, 2880 * days, role="lease", kind="management"),
+        *rows(Stage.MANAGEMENT, (960 + 44 * 24) * days, role="pump", kind="management"),
+    ]
+    bill = make_bill(usages, OUTAGES, SHEET, BillTerms(copies={"orders": copies}))
+    found = report_of(bill, usages, OUTAGES, SHEET, system=system)
+    assert {row.stage: row.billed for row in found.forecast} == {
+        row.stage: row.expected for row in found.forecast
+    }
+    # Whoever made the forecast made the bill, and what other ways would have cost.
+    forecast = estimate(system, SHEET)
+    assert found.units == forecast.operations
+    assert found.months[0].transfer_cost == forecast.bandwidth_cost
+    plain = found.alternatives[0].cost - found.base
+    assert plain == forecast.alternatives[0].cost - forecast.base

@@ -109,6 +109,21 @@ def test_transfer_between_regions_is_paid_there_and_back() -> None:
     assert month(rate=100, outages=1, outage_hours=1, same_region=True).bandwidth_cost == 0
 
 
+def test_every_stage_that_carries_something_has_its_bytes_by_region_and_direction() -> None:
+    """Requests to the administration address are not counted, nor in the ledger."""
+    reckoned = month(rate=1, days=1, outages=1, outage_hours=1, clients=3, share_pings=True)
+    sizes = {row.stage: row.bytes for row in reckoned.stages if row.bytes}
+    assert sizes.keys() == {
+        stage for stage in Stage if stage.traits.is_estimated and stage.traits.direction is not None
+    }
+    assert sizes[Stage.LEASE] == 2880 * 107
+    assert sizes[Stage.PING] == 60 * 156
+    assert sizes[Stage.WORD_RECEIVE] == 2 * 368
+    found = {(one.region, one.direction): one.bytes for one in reckoned.transfer}
+    assert sum(found.values()) == sum(sizes.values())
+    assert found["primary", "in"] == 86_400 * 1024 + 60 * 156
+
+
 def test_the_stages_bear_the_cost_of_operations_between_them() -> None:
     reckoned = month(rate=50, outages=1, outage_hours=3, entities=5, clients=20, subscriptions=2)
     assert abs(sum(row.cost for row in reckoned.stages) - reckoned.operations_cost) < Decimal("0.000001")

@@ -37,6 +37,9 @@ from .transfer import RegionBytes, sum_transfer
 
 # The aliases and the path around a message in the backlog; about what they take for ordinary names.
 ENVELOPE_BYTES = 200
+# About what an embedded namespace counts, for ordinary names, of a renewal of the lease, of a peek, and of a
+# word that is sent or received.
+RENEWAL_BYTES, PEEK_BYTES, WORD_BYTES, WORD_RECEIVE_BYTES = 107, 130, 234, 368
 # A lock of a minute is renewed when half of it is over.
 RENEWAL_SECONDS = 30
 # How long the queues of an idle syphon stay dealt as they are, at least.
@@ -220,19 +223,22 @@ def _count(system: System) -> dict[Stage, tuple[int, int]]:
     """Operations and bytes of each stage, over all pairs."""
     redirected, wrapped = _redirected(system), system.size + ENVELOPE_BYTES
     pings, words = _pings(system), _words(system)
-    idle = _idle_per_hour(system) * 24 * system.days
-    asked = _peeks_per_hour(system) + _searches_per_hour(system)
+    sent, heard = 2 * system.clients * words, (system.clients - 1) * words
+    idle, renewals, peeks, searches = (
+        count(system) * 24 * system.days
+        for count in (_idle_per_hour, _renewals_per_hour, _peeks_per_hour, _searches_per_hour)
+    )
     return {
         **_count_normal_way(_messages(system), system),
         Stage.IDLE: (idle, 0),
-        Stage.LEASE: (_renewals_per_hour(system) * 24 * system.days, 0),
+        Stage.LEASE: (renewals, renewals * RENEWAL_BYTES),
         Stage.BACKLOG_SEND: (_sends(redirected, wrapped, system), redirected * wrapped),
         Stage.BACKLOG_RECEIVE: (redirected * units(wrapped), redirected * wrapped),
         Stage.BACKLOG_COMPLETE: (redirected, 0),
         Stage.PING: (pings, pings * PING_BYTES),
-        Stage.WORD: (2 * system.clients * words, 0),
-        Stage.WORD_RECEIVE: ((system.clients - 1) * words, 0),
-        Stage.MANAGEMENT: (asked * 24 * system.days, 0),
+        Stage.WORD: (sent, sent * WORD_BYTES),
+        Stage.WORD_RECEIVE: (heard, heard * WORD_RECEIVE_BYTES),
+        Stage.MANAGEMENT: (peeks + searches, peeks * PEEK_BYTES),
         Stage.STORE_WRITE: (_store_writes(system), 0),
     }
 
