@@ -9,18 +9,19 @@ a report takes, and their processor time is what counts where others use the mac
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.processor import members, processor_seconds
+from bench.processor import ended_seconds, members, processor_seconds
 from bench.records import FIRST
 from pairbus.cost.page import render_page
 from pairbus.cost.sheet import default_sheet
 from pairbus.spark import open_session
 from pairbus.spark.bill import BillRun, bill_ledger
-from pairbus.spark.operations import is_small
+from pairbus.spark.operations import bill_settings, is_small
 
 __all__ = ["main"]
 
@@ -54,7 +55,8 @@ class Spent(NamedTuple):
     @classmethod
     def until_now(cls, java: int | None = None) -> Spent:
         """By this process, and by Java and its workers."""
-        of_java = 0.0 if java is None else processor_seconds(java)
+        # Workers that have nothing to do for a while end.
+        of_java = 0.0 if java is None else processor_seconds(java) + ended_seconds(java)
         return cls(time.perf_counter(), time.process_time() + of_java)
 
     def since(self, before: Spent) -> Spent:
@@ -77,14 +79,16 @@ def main(arguments: list[str]) -> None:
     """Bill the ledger, and print what it took as JSON."""
     records, out = Path(arguments[0]), Path(arguments[1])
     begun = time.perf_counter()
-    spark = open_session(app_name="pairbus-bench", is_short=is_small(records))
+    spark = open_session(
+        app_name="pairbus-bench", is_short=is_small(records), settings=bill_settings(records)
+    )
     try:
         java = spark.sparkContext._gateway.proc.pid
         moments = [Spent.until_now(java)]
         run = report(spark, records, out)
         moments.append(Spent.until_now(java))
         # Before DuckDB comes, which has memory of its own.
-        peaks = [*map(peak_kilobytes, (*members(java), "self"))]
+        peaks = [peak_kilobytes(pid) for pid in (*members(java), os.getpid())]
         moments.append(Spent.until_now(java))
         report(spark, records, out)
         moments.append(Spent.until_now(java))

@@ -91,10 +91,12 @@ def report_command(
     from pairbus.cost.page import render_page
     from pairbus.spark import open_session  # late: help needs no Spark
     from pairbus.spark.bill import bill_ledger
-    from pairbus.spark.operations import is_small
+    from pairbus.spark.operations import bill_settings, is_small
 
     now = time.time()
-    spark = open_session(master=master, app_name="pairbus-cost", is_short=is_small(place))
+    spark = open_session(
+        master=master, app_name="pairbus-cost", is_short=is_small(place), settings=bill_settings(place)
+    )
     try:
         run = bill_ledger(
             spark, place, sheet, now=now, terms=terms, system=system, month=month, out=out.absolute()

@@ -83,10 +83,10 @@ FAMILIES = (
     PageFamily("pairbus_drain_waiting", "Messages that the drain put aside because their path is down."),
     PageFamily("pairbus_spool_refused", "Messages that the spool keeps because no side takes them."),
     PageFamily("pairbus_spool_damaged", "Parts of the spool that cannot be read."),
+    PageFamily("pairbus_cost", "Money of this month so far, by stage.", ("pair", "stage", "currency")),
     PageFamily(
-        "pairbus_cost", "Money so far, by stage, over the newest records.", ("pair", "stage", "currency")
+        "pairbus_cost_total", "Money of this month so far, with the base charge.", ("pair", "currency")
     ),
-    PageFamily("pairbus_cost_total", "Money so far, with the base charge.", ("pair", "currency")),
     PageFamily(
         "pairbus_cost_per_hour", "What the last hour costs, with the base charge.", ("pair", "currency")
     ),

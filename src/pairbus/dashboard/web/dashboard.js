@@ -42,7 +42,7 @@ function overview() {
       figure("Drain", rate ? `${number(Math.round(rate))} /s` : draining ? "running" : "none", left.length ? `${duration(Math.max(...left))} left` : draining ? "nothing moves now" : "no syphon is running"),
       figure("Dead letters", number(dead), dead ? "redrive them once the cause is mended" : "none"),
       figure("Spool", number(sum(pairs, pair => pair.spool.messages)), refused ? `${count(refused, "refused one is", "refused ones are")} kept` : "nothing is refused"),
-      figure("Money so far", spent(pairs), state.budget ? `budget ${state.budget} a month` : "operations, transfer and base charge")),
+      figure("Money this month", spent(pairs), state.budget ? `budget ${state.budget} a month` : "operations, transfer and base charge")),
     pairs.map(pair => [
       title(pair),
       h("section", {}, h("h2", {}, "Entities"), entityTable(pair)),
