@@ -87,8 +87,8 @@ def test_without_manage_there_is_a_note_and_no_complaint() -> None:
 def test_what_lies_in_the_backlog_is_told() -> None:
     assert list(judge_contents(0, 0)) == []
     assert [finding.text for finding in judge_contents(1200, 3)] == [
-        "1,200 messages wait in the backlog",
-        "3 messages of the backlog are dead letters",
+        "1,200 messages wait in the backlog: `pairbus syphon run --once` moves what can be moved",
+        "3 messages are dead letters of the backlog: `pairbus redrive --dry-run` shows why",
     ]
 
 

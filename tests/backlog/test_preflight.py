@@ -207,8 +207,8 @@ def test_the_backlog_and_its_room(reports: Reports) -> None:
         ("warning", "capacity", "secondary"),
     ]
     assert [one.text for one in report.findings if one.topic == "backlog"] == [
-        "1 messages wait in the backlog",
-        "1 messages of the backlog are dead letters",
+        "1 message waits in the backlog: `pairbus syphon run --once` moves what can be moved",
+        "1 message is a dead letter of the backlog: `pairbus redrive --dry-run` shows why",
     ]
     assert report.capacity is not None
     assert 0 < report.capacity.free_bytes < FREE

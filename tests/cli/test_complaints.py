@@ -100,7 +100,8 @@ def test_every_library_of_an_extra_is_known() -> None:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (TransportError(CONNECTION_LOST, "a:1: gone"), "cannot reach a:1: gone; is it up"),
+        (TransportError(CONNECTION_LOST, "cannot reach a:1: gone"), "cannot reach a:1: gone; is it up"),
+        (TransportError(CONNECTION_LOST, "the peer hung up"), "the connection was lost: the peer hung up"),
         (TransportError(UNANSWERED, "a:1"), "no answer in time: a:1; is it up?"),
         (TransportError("amqp:not-found", "no such queue"), "amqp:not-found: no such queue"),
     ],
@@ -125,9 +126,8 @@ def spark_error(text: str) -> Exception:
         (
             "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
             '  File "x.py", line 3, in peek\nOSError: [Errno 111] refused\n\nDuring handling:\n'
-            "pairbus.wire.errors.TransportError: pairbus:connection-lost: a:1: [Errno 111] refused\n",
-            "a Spark task failed: cannot reach a:1: [Errno 111] refused; is it up, and is its connection "
-            "string right?",
+            "pairbus.wire.errors.TransportError: pairbus:connection-lost: cannot reach a:1: refused\n",
+            "a Spark task failed: cannot reach a:1: refused; is it up, and is its connection string right?",
         ),
         ("Traceback:\nValueError: odd", "a Spark task failed: ValueError: odd"),
         ("[TABLE] there is none\nJVM stacktrace:", "Spark: [TABLE] there is none"),

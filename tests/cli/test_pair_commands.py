@@ -143,7 +143,7 @@ def test_check_tells_what_it_found(scene: Scene) -> None:
     lines = [line.split() for line in done.stdout.splitlines()]
     assert ["error", "backlog", QUEUES[0]] in [line[:3] for line in lines]
     assert ["warning", "duplicates", "orders"] in [line[:3] for line in lines]
-    assert lines[-1] == ["contoso:", "2", "found"]
+    assert lines[-1] == ["contoso:", "2", "problems", "found"]
 
 
 def test_check_of_a_pair_that_is_down_is_3(scene: Scene) -> None:

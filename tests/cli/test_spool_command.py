@@ -82,8 +82,8 @@ def test_ls_tells_what_waits_what_was_refused_and_what_is_damaged(state: Path) -
 
 def test_status_tells_of_it_too(state: Path) -> None:
     done = call("status", "--state", str(state))
-    assert "1 messages were refused and are kept" in done.stdout
-    assert "1 parts are damaged and are kept" in done.stdout
+    assert "1 message was refused and is kept" in done.stdout
+    assert "1 part is damaged and is kept" in done.stdout
     done = call("status", "--state", str(state), "--json")
     assert [one["message_id"] for one in json.loads(done.stdout)["spool"]["refused"]] == ["r0"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.cli.tables import clock_time, time_span
+from pairbus.cli.tables import clock_time, lay_out, time_span
 
 from .process import call
 
@@ -39,6 +39,29 @@ def test_a_moment_of_another_day_has_its_date() -> None:
     assert clock_time(NOW + 60, now=NOW + 90) == "00:01:00Z"
     assert clock_time(NOW - 60, now=NOW) == "2026-11-16 23:59Z"
     assert clock_time(None, now=NOW) == ""
+
+
+WORDS = st.lists(st.text("abc,.", min_size=1, max_size=12), max_size=30).map(" ".join)
+
+
+@given(st.text("xyz", max_size=20), WORDS, st.integers(30, 120))
+def test_a_text_that_is_too_long_for_the_screen_goes_on_below_itself(
+    name: str, text: str, width: int
+) -> None:
+    lines = list(lay_out(("NAME", "COUNT", "WHY"), [(name, "1", text)], numbers=(1,), width=width))
+    assert all(len(line) <= width for line in lines)
+    assert " ".join(lines).split() == ["NAME", "COUNT", "WHY", *name.split(), "1", *text.split()]
+
+
+def test_without_a_screen_a_row_is_a_line() -> None:
+    assert list(lay_out(("A", "WHY"), [("x", "y " * 100)])) == ["A  WHY", "x  " + ("y " * 100).rstrip()]
+
+
+def test_a_place_that_is_given_twice_is_refused_where_one_counts() -> None:
+    for command in (("cost", "report"), ("syphon", "status"), ("syphon", "run", "--once")):
+        done = call(*command, "--records", "a", "--records", "b")
+        assert done.returncode == 2
+        assert "'--records': it takes one place, and 2 are given." in done.stderr
 
 
 def test_the_status_of_a_syphon_of_which_nothing_is_seen(tmp_path: Path) -> None:

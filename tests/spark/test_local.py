@@ -333,6 +333,37 @@ def test_pumps_end_before_a_lease_that_cannot_be_renewed_and_go_on_when_it_is_ba
 # -- looking on
 
 
+@pytest.mark.parametrize("command", [[*RUN, "--once"], RUN, ["syphon", "plan", *PAIR], ["redrive", *PAIR]])
+def test_a_pair_without_backlog_queues_is_no_empty_backlog(
+    shop: Bus, tmp_path: Path, command: list[str]
+) -> None:
+    """A name that is wrong would look like one."""
+    fill(shop, 3)
+    state = ["--state", str(tmp_path)] if "run" in command else []
+    done = call(*command, *state, "--primary-name", "contosso")
+    assert done.returncode == 2
+    assert "the secondary has no backlog queue of contosso: run `pairbus provision`" in done.stderr
+
+
+def test_a_paused_drain_has_no_rate_and_no_end(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    fill(shop, 1000)
+    syphon = Syphon(None, pair, state=tmp_path, options=PumpOptions(max_rate=50))
+    place = ["--state", str(tmp_path)]
+    with running(syphon):
+        until(lambda: syphon.progress().rate > 1 and syphon.progress().seconds_left is not None)
+        assert call("syphon", "pause", *place).returncode == 0
+        progress = syphon.progress()
+        assert (progress.rate, progress.seconds_left) == (0.0, None)
+        assert "paused, moved" in call("syphon", "status", *place).stdout
+
+
+def test_the_summary_has_the_rate_of_each_path_as_it_was(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    """Not that of the moments in which messages were on the way."""
+    fill(shop, 60)
+    summary = Syphon(None, pair, state=tmp_path, options=PumpOptions(max_rate=40)).run(once=True)
+    assert 0 < summary.paths["orders"].rate <= 50
+
+
 def test_status_tells_who_works_and_what_waits(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
     shop.make_lease(lock=5.0)
     fill(shop, 20)
@@ -364,7 +395,7 @@ def test_status_tells_who_works_and_what_waits(shop: Bus, pair: PumpPair, tmp_pa
     # What one that was killed has left is no sign of life while nobody holds the lease.
     write_status(state / "records", "killed", last_words)
     done = call("syphon", "status", *PAIR, *place)
-    assert "syphon   none runs; one had moved 20 when last heard of" in done.stdout
+    assert "syphon   none is heard of; one had moved 20 when last heard of" in done.stdout
     (left,) = (state / "records").glob(".syphon-*")
     remove_status(state / "records", "another")
     assert left.exists()

@@ -46,6 +46,8 @@ class Discovery:
     queues: tuple[ServedQueue, ...]
     active: int | None
     notes: tuple[str, ...] = ()
+    #: Pairs that have no backlog queue at all: nothing can be done for these, which is never meant.
+    bare: tuple[str, ...] = ()
 
 
 async def discover(backlogs: Sequence[Backlog], tellers: Sequence[OnRequest] = ()) -> Discovery:
@@ -55,15 +57,17 @@ async def discover(backlogs: Sequence[Backlog], tellers: Sequence[OnRequest] = (
     """
     queues: list[ServedQueue] = []
     notes: list[str] = []
+    bare: list[str] = []
     active: int | None = 0
     for index, backlog in enumerate(backlogs):
         found = await _discover_one(index, backlog, tellers[index] if tellers else None)
         queues += found.queues
         notes += found.notes
+        bare += found.bare
         active = None if active is None or found.active is None else active + found.active
     if len(set(queues)) < len(queues):
         raise ConfigurationError("the same backlog queue is named twice; give each pair once")
-    return Discovery(queues=tuple(queues), active=active, notes=tuple(notes))
+    return Discovery(queues=tuple(queues), active=active, notes=tuple(notes), bare=tuple(bare))
 
 
 def discover_now(backlogs: Sequence[Backlog], tellers: Sequence[OnRequest] = ()) -> Discovery:
@@ -82,7 +86,7 @@ async def _discover_one(index: int, backlog: Backlog, on_request: OnRequest | No
     if depth.trouble is not None:
         note = f"the backlog queues of {backlog.name} cannot be looked at: {depth.reason}"
         return Discovery(queues=_served(index, names), active=None, notes=(note,))
-    notes = [f"there is no backlog queue {name}" for name in depth.missing]
+    notes = _note_missing(depth.missing)
     served = [queue.name for queue in depth.queues]
     active = depth.active
     extra = await _list_extra(side, backlog, on_request)
@@ -90,13 +94,34 @@ async def _discover_one(index: int, backlog: Backlog, on_request: OnRequest | No
         held = await read_depth(lambda: administration(side), extra, on_request=on_request)
         verb = "are drained too" if backlog.include_extra else "are left alone (--include-extra drains them)"
         notes.append(
-            f"{len(extra)} backlog queues beyond the count, with {held.active} messages, {verb}: "
+            f"{len(extra)} backlog queues beyond the count, with {held.active:,} messages, {verb}: "
             f"{', '.join(extra)}"
         )
         if backlog.include_extra:
             served += extra
             active += held.active
-    return Discovery(queues=_served(index, served), active=active, notes=tuple(notes))
+    return Discovery(
+        queues=_served(index, served),
+        active=active,
+        notes=tuple(notes),
+        bare=() if served else (backlog.name,),
+    )
+
+
+def _note_missing(missing: Sequence[str]) -> list[str]:
+    if not missing:
+        return []
+    are = "backlog queue is" if len(missing) == 1 else "backlog queues are"
+    return [f"{len(missing)} {are} missing, which `pairbus provision` makes: {', '.join(missing)}"]
+
+
+def refuse_bare(found: Discovery) -> None:
+    """Refuse to work on no queue at all: a name that is wrong would look like a backlog that is empty."""
+    if not found.queues:
+        raise ConfigurationError(
+            f"the secondary has no backlog queue of {' or '.join(found.bare)}: run `pairbus provision`, or "
+            "give the --primary-name that the names of the queues begin with"
+        )
 
 
 async def _list_extra(side: Side, backlog: Backlog, on_request: OnRequest | None) -> list[str]:

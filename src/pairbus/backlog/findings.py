@@ -106,13 +106,22 @@ def _judge_differences(queues: Sequence[BacklogQueueReport]) -> Iterator[Finding
         yield Finding("error" if setting in _FATAL else "warning", topic, _several(names), text)
 
 
+def _wait(number: int) -> str:
+    what = "1 message waits" if number == 1 else f"{number:,} messages wait"
+    return f"{what} in the backlog: `pairbus syphon run --once` moves what can be moved"
+
+
+def _are_dead(number: int) -> str:
+    what = "1 message is a dead letter" if number == 1 else f"{number:,} messages are dead letters"
+    return f"{what} of the backlog: `pairbus redrive --dry-run` shows why"
+
+
 def judge_contents(waiting: int, dead: int) -> Iterator[Finding]:
     """What lies in the backlog already."""
     if waiting:
-        yield Finding("warning", "backlog", "secondary", f"{waiting:,} messages wait in the backlog")
+        yield Finding("warning", "backlog", "secondary", _wait(waiting))
     if dead:
-        text = f"{dead:,} messages of the backlog are dead letters"
-        yield Finding("warning", "backlog", "secondary", text)
+        yield Finding("warning", "backlog", "secondary", _are_dead(dead))
 
 
 def measure_capacity(free: int, plan: Plan) -> Capacity:
@@ -127,7 +136,7 @@ def judge_capacity(capacity: Capacity, plan: Plan) -> Finding:
     room = f"room for {capacity.messages:,} messages of {plan.message_size:,} bytes"
     if capacity.hours is None:
         return Finding("note", "capacity", "secondary", f"{room}; give a rate to have it in hours")
-    text = f"{room}: {capacity.hours:.1f} h at {plan.rate:g} a second"
+    text = f"{room}: {capacity.hours:.1f} h at {plan.rate:,.10g} a second"
     if capacity.hours * 3600.0 >= plan.outage:
         return Finding("note", "capacity", "secondary", text)
     needed = f"an outage of {_duration(plan.outage)} needs more or larger backlog queues"

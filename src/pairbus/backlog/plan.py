@@ -13,7 +13,7 @@ from pairbus.pairing.names import path_key
 from pairbus.pump.options import PumpOptions
 from pairbus.sdk.administration import describe_trouble, judge_trouble
 
-from .discovery import Backlog, administration, discover
+from .discovery import Backlog, administration, discover, refuse_bare
 from .survey import survey_queues
 
 # A namespace has ten thousand entities at most, listed a hundred at a time.
@@ -82,6 +82,7 @@ class BacklogPlan:
 async def plan_backlog(backlog: Backlog, options: PumpOptions, *, rate: float, now: float) -> BacklogPlan:
     """Look through the whole backlog of a pair."""
     found = await discover([backlog])
+    refuse_bare(found)
     plan = BacklogPlan(rate=rate, notes=found.notes)
     async for seen in survey_queues(backlog.pair, [queue.name for queue in found.queues], options, now=now):
         if seen.is_dead:

@@ -17,7 +17,7 @@ from .numbers import AT_LEAST_ONE, POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options
 from .places import ENTITY_PATH
 from .progress import working
-from .tables import json_option, print_json, print_table
+from .tables import counted, json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.backlog.findings import Plan
@@ -101,5 +101,6 @@ def _print_for_people(report: PreflightReport) -> None:
         ("", "TOPIC", "SUBJECT", "FINDING"),
         [(coloured(finding.severity), finding.topic, finding.subject, finding.text) for finding in findings],
     )
-    counted = sum(finding.severity != "note" for finding in findings)
-    click.echo(f"{report.primary_name}: {counted or 'nothing'} found")
+    number = sum(finding.severity != "note" for finding in findings)
+    found = counted(number, "problem", "problems") if number else "nothing"
+    click.echo(f"{report.primary_name}: {found} found")

@@ -76,7 +76,8 @@ def in_words(text: str) -> str:
 
     condition, _, told = text.partition(": ")
     if condition == CONNECTION_LOST:
-        return f"cannot reach {told}; is it up, and is its connection string right?"
+        how = "; is it up, and is its connection string right?"
+        return f"{told}{how}" if told.startswith("cannot reach") else f"the connection was lost: {told}"
     return f"no answer in time: {told}; is it up?" if condition == UNANSWERED else text
 
 

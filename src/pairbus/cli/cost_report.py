@@ -172,7 +172,7 @@ def _print(report: Report, page: Path) -> None:
     if report.outages:
         rows = [(_shown(one.name), outages[one.name]) for one in report.outages if one.name in outages]
         print_table(
-            ("OUTAGE", "BILLED", report.currency),
+            ("OUTAGE (UTC)", "BILLED", report.currency),
             [(name, f"{share.units:,}", f"{share.cost:.4f}") for name, share in rows],
             numbers=(1, 2),
         )

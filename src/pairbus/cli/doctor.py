@@ -29,6 +29,7 @@ import click
 
 from pairbus import __version__
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.os_reason import os_reason
 
 from .colours import coloured
 from .examples import examples
@@ -147,11 +148,11 @@ def _look_at_java() -> Symptom:
     except ModuleNotFoundError:
         return Symptom("java", "note", "not looked for: without pyspark there is no use for it")
     try:
-        check_java()
+        java_version = check_java()
     except ConfigurationError as error:
         problem, _, remedy = str(error).partition(": ")
         return Symptom("java", "warning", problem, remedy)
-    return Symptom("java", "ok", str(find_java()))
+    return Symptom("java", "ok", f"{java_version} ({find_java()})")
 
 
 def _look_at_descriptors() -> Symptom:
@@ -259,7 +260,7 @@ async def _knock(what: str, endpoint: Endpoint, context: ssl.SSLContext | None) 
         remedy = "name the certificate of its issuer as certificate in pairbus.toml"
         return Symptom(what, "error", f"{endpoint}: {error.verify_message}", remedy)
     except OSError as error:
-        return Symptom(what, "error", f"{endpoint}: {error.strerror or error}", _firewall(endpoint))
+        return Symptom(what, "error", f"{endpoint}: {os_reason(error)}", _firewall(endpoint))
     took = (time.monotonic() - began) * 1000
     writer.transport.abort()
     return Symptom(what, "ok", f"{endpoint}, {'TLS' if context else 'plain'}, in {took:.0f} ms")

@@ -26,7 +26,7 @@ from .numbers import AT_LEAST_ONE
 from .progress import working
 from .send import send_all
 from .shared_options import FILE
-from .tables import json_option, print_json, print_table
+from .tables import counted, json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from .message_moves import ImportedMessages, MessagePlace
@@ -322,7 +322,7 @@ def purge(*, place: MessagePlace, yes: bool, as_json: bool) -> int:
         with working("counting"):
             count = asyncio.run(count_messages(place))
         if count:
-            confirm(f"Delete {count:,} messages of {place} for good?")
+            confirm(f"Delete {counted(count, 'message', 'messages')} of {place} for good?")
     with working("purging"):
         done = asyncio.run(take_away(place))
     if as_json:

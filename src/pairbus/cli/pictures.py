@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .colours import coloured
-from .tables import clock_time, print_table, time_span
+from .tables import clock_time, counted, print_table, time_span
 
 if TYPE_CHECKING:
     from pairbus.backlog.depth import BacklogDepth
@@ -38,15 +38,17 @@ def print_client(client: ClientPicture, *, now: float) -> None:
             click.echo(f"  its last failure: {syphon['last_error']}")
     spool = status.get("spool")
     if spool:
-        click.echo(f"  spool: {spool['messages']:,} messages, {spool['bytes']:,} of {spool['limit']:,} bytes")
+        held = counted(spool["messages"], "message", "messages")
+        click.echo(f"  spool: {held}, {spool['bytes']:,} of {spool['limit']:,} bytes")
     if lost := status.get("records_lost"):
         click.echo(
-            f"  {lost:,} redirect records could not be written: `pairbus verify` cannot tell everything"
+            f"  {counted(lost, 'redirect record', 'redirect records')} could not be written: "
+            "`pairbus verify` cannot tell everything"
         )
     if shipping := status.get("shipping"):
         click.echo(
             f"  records older than {shipping['lag']:,.0f} s are in {shipping['to']}, "
-            f"{shipping['waiting']:,} segments wait"
+            f"{counted(shipping['waiting'], 'segment waits', 'segments wait')}"
         )
         if client.is_stale:
             click.echo("  what it had not shipped, a client with the same state directory ships")
@@ -63,11 +65,13 @@ def print_client(client: ClientPicture, *, now: float) -> None:
 def print_aside(refused: Sequence[RefusedMessage], damaged: Sequence[DamagedBytes]) -> None:
     """What the spool keeps because it cannot be sent, if there is any."""
     if refused:
-        click.echo(f"spool: {len(refused):,} messages were refused and are kept, see `pairbus spool`")
+        were = counted(len(refused), "message was refused and is", "messages were refused and are")
+        click.echo(f"spool: {were} kept, see `pairbus spool`")
         rows = [(f"  {one.name}", one.path, one.message_id, one.reason) for one in refused]
         print_table(("  NAME", "ENTITY", "MESSAGE", "REASON"), rows)
     if damaged:
-        click.echo(f"spool: {len(damaged):,} parts are damaged and are kept, see `pairbus spool`")
+        are = counted(len(damaged), "part is damaged and is", "parts are damaged and are")
+        click.echo(f"spool: {are} kept, see `pairbus spool`")
         print_table(("  NAME", "BYTES", "FILE"), [(f"  {one.name}", one.size, one.file) for one in damaged])
 
 
@@ -82,13 +86,21 @@ def _entity_row(entity: dict[str, Any], *, now: float) -> tuple[object, ...]:
     )
 
 
+def describe_missing(depth: BacklogDepth) -> str:
+    """How many backlog queues there are not, and what to do about it; nothing if all are there."""
+    if not depth.missing:
+        return ""
+    missing = counted(len(depth.missing), "queue is missing", "queues are missing")
+    return f", {missing}: run `pairbus provision`"
+
+
 def print_backlog(name: str, depth: BacklogDepth) -> None:
     """What lies in the backlog queues, those that hold nothing left out."""
     if depth.trouble is not None:
         click.echo(f"backlog of {name}: not known ({depth.trouble.value}: {depth.reason})")
         return
-    missing = f", {len(depth.missing)} queues missing" if depth.missing else ""
-    click.echo(f"backlog of {name}: {depth.active:,} waiting, {depth.dead_letters:,} dead letters{missing}")
+    dead = counted(depth.dead_letters, "dead letter", "dead letters")
+    click.echo(f"backlog of {name}: {depth.active:,} waiting, {dead}{describe_missing(depth)}")
     rows = [
         (f"  {queue.name}", f"{queue.active:,}", f"{queue.dead_letters:,}", f"{queue.size:,}")
         for queue in depth.queues

@@ -19,7 +19,7 @@ from .pairs import PairChoice, pair_options
 from .places import ENTITY_PATH
 from .progress import CLEAR_LINE, working
 from .shared_options import count_option, extra_option
-from .tables import json_option, print_json, print_table, time_span
+from .tables import counted, json_option, print_json, print_table, time_span
 
 if TYPE_CHECKING:
     from pairbus.backlog.redrive import DeadLetterChoice, Redriven
@@ -126,8 +126,15 @@ def _print(done: Redriven, seconds: float, *, dry_run: bool) -> None:
     if rows:
         print_table(("REASON", "PATH", word, "LEFT", "OLDEST"), rows, numbers=(2, 3, 4))
     moved, left = sum(done.by_path.values()), sum(done.left_by_path.values())
+    if not moved and not left:
+        click.echo(f"there are no dead letters in the backlog; {seconds:.1f} s")
+        return
     verb = "would go back" if dry_run else "went back"
-    click.echo(f"{moved:,} dead letters {verb} into play, {left:,} stay; {seconds:.1f} s")
+    stay = f"{left:,} {'stays' if left == 1 else 'stay'}"
+    then = "; `pairbus syphon run --once` moves them" if moved and not dry_run else ""
+    click.echo(
+        f"{counted(moved, 'dead letter', 'dead letters')} {verb} into play, {stay}; {seconds:.1f} s{then}"
+    )
     if done.locked:
         click.echo(
             f"incomplete: {done.locked:,} of those that stay are locked by somebody else, such as a redrive "
@@ -136,9 +143,11 @@ def _print(done: Redriven, seconds: float, *, dry_run: bool) -> None:
 
 
 async def _queues(chosen: ChosenBacklog) -> list[str]:
-    from pairbus.backlog.discovery import discover
+    from pairbus.backlog.discovery import discover, refuse_bare
 
-    return [queue.name for queue in (await discover([chosen.backlog])).queues]
+    found = await discover([chosen.backlog])
+    refuse_bare(found)
+    return [queue.name for queue in found.queues]
 
 
 async def _survey(chosen: ChosenBacklog, meant: DeadLetterChoice) -> Redriven:
@@ -176,7 +185,9 @@ async def _tell(done: Redriven) -> None:
     try:
         while True:
             moved = sum(done.by_path.values())
-            click.echo(f"{CLEAR_LINE}{moved:,} dead letters put back …", err=True, nl=False)
+            click.echo(
+                f"{CLEAR_LINE}{counted(moved, 'dead letter', 'dead letters')} put back …", err=True, nl=False
+            )
             await asyncio.sleep(_DRAWN_EVERY)
     finally:
         click.echo(CLEAR_LINE, err=True, nl=False)

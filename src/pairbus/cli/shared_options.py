@@ -39,11 +39,19 @@ def extra_option(act: str) -> Callable[[_F], _F]:
     return click.option("--include-extra", is_flag=True, help=f"{act} backlog queues beyond the count too.")
 
 
+def only_one(context: click.Context, option: click.Parameter, given: tuple[Any, ...]) -> Any:
+    """The only value, or None. Other commands take several: here click would silently take the last."""
+    if len(given) > 1:
+        raise click.BadParameter(f"it takes one place, and {len(given)} are given.", context, option)
+    return given[0] if given else None
+
+
 def records_option(what: str, *, multiple: bool = False) -> Callable[[_F], _F]:
     """Where records are; `what` says which, and what they do there."""
     return click.option(
         "--records",
-        multiple=multiple,
+        multiple=True,
+        callback=None if multiple else only_one,
         type=PLACE,
         help=f"Where {what}: a directory or an object store. {'Repeatable. ' if multiple else ''}"
         "[default: records of the pair, or STATE/records]",

@@ -21,7 +21,7 @@ from .numbers import POSITIVE
 from .pairs import PairChoice, PairSettings, pair_options
 from .progress import working
 from .shared_options import state_option
-from .tables import json_option, print_json, print_table
+from .tables import counted, json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from pairbus.client.state.spool_aside import DamagedBytes, RefusedMessage
@@ -73,7 +73,8 @@ def list_spool(*, choice: PairChoice, state: Path | None, as_json: bool) -> None
     else:
         counts = Counter(one.path for one in waiting)
         rows: list[tuple[object, ...]] = [
-            ("waiting", "", path, f"{count:,} messages", "") for path, count in sorted(counts.items())
+            ("waiting", "", path, counted(count, "message", "messages"), "")
+            for path, count in sorted(counts.items())
         ]
         rows += [("refused", one.name, one.path, one.message_id, one.reason) for one in refused]
         rows += [("damaged", one.name, "", f"{one.size:,} bytes", "") for one in damaged]

@@ -110,9 +110,14 @@ def _print_plan(plan: BacklogPlan) -> None:
     ]
     if rows:
         print_table(("PATH", "MESSAGES", "BYTES", "OLDEST", "PROBLEMS"), rows, numbers=(1, 2, 3))
+    already = f"{counted(plan.dead_letters, 'dead letter', 'dead letters')} already"
+    if not plan.messages:
+        look = "; `pairbus redrive --dry-run` shows why" if plan.dead_letters else ""
+        click.echo(f"nothing waits to be moved; {already}{look}")
+        return
     takes = f"about {time_span(plan.seconds)}" if plan.seconds >= 1 else "under a second"
     click.echo(
-        f"{plan.messages:,} messages, {plan.bytes:,} bytes, {plan.dead_letters:,} dead letters already; "
+        f"{counted(plan.messages, 'message', 'messages')}, {plan.bytes:,} bytes, {already}; "
         f"{takes} at {_rate(plan.rate)} a second; {plan.operations:,} operations, "
         f"{plan.cost} {plan.currency} at most"
     )

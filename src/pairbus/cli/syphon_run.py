@@ -30,8 +30,8 @@ from .numbers import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE
 from .pairs import PairChoice, pair_options
 from .places import ENTITY_PATH, PLACE
 from .progress import CLEAR_LINE
-from .shared_options import all_pairs_option, count_option, extra_option, job_state_option
-from .tables import json_option, print_json, print_table, time_span
+from .shared_options import all_pairs_option, count_option, extra_option, job_state_option, only_one
+from .tables import counted, json_option, print_json, print_table, time_span
 
 if TYPE_CHECKING:
     from pairbus.spark import Syphon, SyphonProgress, SyphonSummary
@@ -116,6 +116,8 @@ _PLAIN_PAUSE = 10.0
 @click.option(
     "--records",
     type=PLACE,
+    multiple=True,
+    callback=only_one,
     help="Where receipts go: a directory that executors share, or an object store. "
     "[default: records of the pair, or STATE/records]",
 )
@@ -362,6 +364,10 @@ class _ProgressLine:
             click.echo(CLEAR_LINE, err=True, nl=False)
 
 
+def _are_left(number: int) -> str:
+    return f"{counted(number, 'message is', 'messages are')} left"
+
+
 def _print_summary(summary: SyphonSummary, *, once: bool) -> None:
     for note in summary.notes:
         click.echo(note)
@@ -382,7 +388,7 @@ def _print_summary(summary: SyphonSummary, *, once: bool) -> None:
         header = ("PATH", "MOVED", "DEAD LETTERS", "WAITING", "PER SECOND", "TROUBLE")
         print_table(header, rows, numbers=(1, 2, 3, 4))
     if summary.stopped and summary.left != 0:
-        left = "what is left waits" if summary.left is None else f"{summary.left:,} messages are left"
+        left = "what is left waits" if summary.left is None else _are_left(summary.left)
         click.echo(f"stopped before its end: {left} in the backlog; run it again to move the rest")
     elif once and not summary.is_complete:
         click.echo(

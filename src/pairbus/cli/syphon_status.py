@@ -22,6 +22,7 @@ from .complaints import in_words
 from .examples import examples
 from .exit_codes import UNREACHABLE
 from .pairs import PairChoice, pair_options
+from .pictures import describe_missing
 from .shared_options import job_state_option, records_option, watch_options
 from .tables import counted, json_option, print_table, time_span
 from .watching import show_again, show_once
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 _ANSWER_LIMIT = 5.0
 # What was not told anew for so long is told by nobody any more.
 _STALE = 60.0
+# States of a lease in which its pair is not worked on.
+_WITHOUT = {"asking", "taken", "unreachable"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +70,8 @@ class _Seen:
 
     def draw(self) -> None:
         click.echo(f"lease    {_describe_lease(self.lease)}")
-        is_free = self.lease is not None and self.lease.is_held is False
-        click.echo(f"syphon   {_describe_syphon(self.syphon, is_free=is_free)}")
+        is_held = None if self.lease is None else self.lease.is_held
+        click.echo(f"syphon   {_describe_syphon(self.syphon, is_held=is_held)}")
         click.echo(f"backlog  {_describe_depth(self.depth)}")
         syphon = self.syphon or {}
         if syphon.get("trouble"):
@@ -198,7 +201,7 @@ def _describe_depth(depth: BacklogDepth | None) -> str:
         return f"cannot be looked at: {depth.reason}"
     return (
         f"{counted(depth.active, 'message', 'messages')}, "
-        f"{counted(depth.dead_letters, 'dead letter', 'dead letters')}"
+        f"{counted(depth.dead_letters, 'dead letter', 'dead letters')}{describe_missing(depth)}"
     )
 
 
@@ -212,21 +215,20 @@ def _describe_lease(lease: LeaseView | None) -> str:
     return f"held by {lease.holder or 'a syphon that left no word of itself'}"
 
 
-def _describe_syphon(told: Mapping[str, Any] | None, *, is_free: bool) -> str:
-    """`is_free`: nobody holds the lease, so that what a file tells is the last word of one that died."""
-    from pairbus.spark.leash.leash import ORDER_STATES
-
+def _describe_syphon(told: Mapping[str, Any] | None, *, is_held: bool | None) -> str:
+    """`is_held`: the lease, by anybody. If by nobody, what a file tells is the last word of one that died."""
     if told is None:
-        return "none runs with this state or these records"
-    if is_free and told["age"] > 0:
+        elsewhere = "; who holds the lease has others: name them with --state or --records"
+        return f"none runs with this state or these records{elsewhere if is_held else ''}"
+    if told["age"] > _STALE or (is_held is False and told["age"] > 0):
         moved = f"had moved {told['moved']:,} when last heard of {time_span(told['age'])} ago"
-        return f"none runs; one {moved}, and seems to have been killed"
+        return f"none is heard of; one {moved}, and seems to have been killed or to stand still"
     handled = told["moved"] + told["dead_lettered"]
     total = told.get("total")
     of = "" if total is None else f" of {max(total, handled):,}"
     left = told.get("seconds_left")
     parts = [
-        f"{ORDER_STATES[told['order']]}, moved {told['moved']:,}{of}",
+        f"{_state_of(told)}, moved {told['moved']:,}{of}",
         f"{told.get('rate', 0.0):,.0f}/s",
         *([] if left is None else [f"{time_span(left)} left"]),
         f"{told['dead_lettered']:,} dead-lettered",
@@ -235,6 +237,12 @@ def _describe_syphon(told: Mapping[str, Any] | None, *, is_free: bool) -> str:
         counted(told["lost_locks"], "lock lost", "locks lost"),
         counted(told["retries"], "retry", "retries"),
     ]
-    if told["age"] > _STALE:
-        parts.append(f"last heard of {time_span(told['age'])} ago: it may have been killed")
     return ", ".join(parts)
+
+
+def _state_of(told: Mapping[str, Any]) -> str:
+    """One that has not all its leases waits, whatever it was told to do."""
+    from pairbus.spark.leash.leash import ORDER_STATES
+
+    is_barred = told["order"] == "run" and set(told.get("leases", {}).values()) & _WITHOUT
+    return "waiting for its lease" if is_barred else ORDER_STATES[told["order"]]

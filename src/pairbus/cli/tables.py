@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+import shutil
+import sys
+import textwrap
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import click
+
+# A column of text that is narrower is hard to read; it is told below the others then, a step to the right.
+_NARROWEST, _STEP = 24, 4
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -47,16 +53,47 @@ def print_table(
 ) -> None:
     """Print the rows below their header, each column as wide as its longest cell.
 
-    `numbers` are the columns whose cells stand at the right.
+    `numbers` are the columns whose cells stand at the right. What is too long for a terminal is folded.
     """
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in lay_out(header, rows, numbers=numbers, width=width):
+        click.echo(line)
+
+
+def lay_out(
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    numbers: Collection[int] = (),
+    width: int | None = None,
+) -> Iterator[str]:
+    """The lines of a table. On a screen so wide, a text in the last column goes on below itself."""
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
+    before = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    room = None if width is None else width - before
     for row in cells:
         padded = []
         for column, cell in enumerate(row):
-            room = " " * (widths[column] - _width(cell))
-            padded.append(room + cell if column in numbers else cell + room)
-        click.echo("  ".join(padded).rstrip())
+            blank = " " * (widths[column] - _width(cell))
+            padded.append(blank + cell if column in numbers else cell + blank)
+        if room is None or _width(row[-1]) <= room or len(row) - 1 in numbers:
+            yield "  ".join(padded).rstrip()
+        else:
+            first = "  ".join(padded[:-1])
+            yield from _fold(first, row[-1], room, before)
+
+
+def _fold(first: str, text: str, room: int, before: int) -> Iterator[str]:
+    """A line whose last cell is longer than the room that is left for it."""
+    if room < _NARROWEST:  # below the others, then
+        yield first.rstrip()
+        first, before, room = " " * _STEP, _STEP, room + before - _STEP
+    else:
+        first += "  "
+    for line in textwrap.wrap(text, max(room, _NARROWEST), break_on_hyphens=False) or [""]:
+        yield (first + line).rstrip()
+        first = " " * before
 
 
 def _width(cell: str) -> int:

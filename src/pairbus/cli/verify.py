@@ -32,7 +32,9 @@ _TOLD = (
     "recovered",
     "unexpected",
 )
-# Of the messages that are lost a page shows the first ones; `verify` itself names them all.
+# Of the messages that are lost so many are shown to people.
+_MOST_SHOWN = 20
+# A page shows some more.
 _MOST_KEPT = 100
 
 
@@ -129,13 +131,27 @@ def _print(verdict: Verdict) -> None:
         for gap in verdict.gaps:
             click.echo(f"  {gap}")
     if verdict.missing:
-        click.echo()
-        print_table(
-            ("LOST", "PATH", "BACKLOG QUEUE"),
-            [(_times(one.message_id, one.count), one.path, one.queue) for one in verdict.missing],
-        )
+        _print_missing(verdict)
     if verdict.is_complete and not verdict.lost:
         click.echo("\nnothing is lost")
+
+
+def _print_missing(verdict: Verdict) -> None:
+    """The first ones: thousands of ids would take what they mean off the screen."""
+    shown = verdict.missing[:_MOST_SHOWN]
+    click.echo()
+    print_table(
+        ("LOST", "PATH", "BACKLOG QUEUE"),
+        [(_times(one.message_id, one.count), one.path, one.queue) for one in shown],
+    )
+    more = verdict.lost - sum(one.count for one in shown)
+    if more:
+        click.echo(f"and {more:,} more, see --json")
+    click.echo(
+        "\nno receipt of these is here. If another syphon has drained this backlog, name its records too: "
+        "--records, once for each place. If not, they are lost: keep all state directories as they are, and "
+        "look for the ids at the receivers"
+    )
 
 
 def _duplicated(verdict: Verdict) -> str:

@@ -20,9 +20,10 @@ import asyncio
 import json
 import logging
 import random
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Literal
 
 from pairbus import conditions
@@ -155,7 +156,9 @@ class PairLease:
         """Renew until stopped or lost; rule 2."""
         self._change("held")
         with suppress(TransportError):  # rule 6; whatever is wrong with the line shows below
-            await hold.announce(json.dumps(asdict(self._holder)), message_id=self._holder.run)
+            await hold.announce(
+                json.dumps(asdict(replace(self._holder, since=time.time()))), message_id=self._holder.run
+            )
         due = self._ends - (1 - _RENEWED_AFTER) * hold.duration
         while not self._stop.is_set():
             last = self._ends - _TOLD_BEFORE * hold.duration

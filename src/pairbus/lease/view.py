@@ -72,6 +72,8 @@ async def read_lease(transport: AmqpTransport, primary: str) -> LeaseView:
     except TransportError as error:
         if error.condition == conditions.SESSION_CANNOT_BE_LOCKED:
             return LeaseView(is_held=True, holder=parse_holder(text))
+        if error.condition == conditions.NOT_FOUND:
+            return LeaseView(trouble=f"there is no queue {queue}; `pairbus provision` makes it")
         return LeaseView(trouble=str(error))
     except PairbusError as error:
         return LeaseView(trouble=str(error))

@@ -66,4 +66,4 @@ def judge(error: TransportError) -> Judgement:
     if verdict is Remedy.BUSY:
         asked = _WAIT.search(error.description)
         wait = min(float(asked[1]), LONGEST_BUSY_WAIT) if asked else DEFAULT_BUSY_WAIT
-    return Judgement(verdict, reason, str(error), wait, error.condition in _STRAIN)
+    return Judgement(verdict, reason, error.words, wait, error.condition in _STRAIN)

@@ -376,7 +376,7 @@ class QueuePump:
             [Unit([parcel.opened.payload for parcel in unit], unit[0].session_id) for unit in fresh]
         )
         now = self._station.now()
-        self._station.tally.of(path).busy_seconds += now - begun
+        self._station.tally.of(path).note_transfer(begun, now)
         moved: list[Parcel] = []
         for unit, error in zip(fresh, outcomes, strict=True):
             for held in unit:
@@ -570,7 +570,7 @@ class QueuePump:
 
     def _note_failure(self, error: TransportError) -> None:
         self._failures += 1
-        self._station.tally.queue_errors[self.queue] = str(error)
+        self._station.tally.queue_errors[self.queue] = error.words
         if error.condition == conditions.SERVER_BUSY:
             self._station.limiter.trouble(self._station.monotonic(), "secondary", is_busy=True)
         # The first one of a row is news; a queue that stays away would fill the log.

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
+def rate_between(moved: int, first: float | None, last: float | None) -> float:
+    """Messages a second between two moments; 0 if that is no time."""
+    return moved / (last - first) if first is not None and last is not None and last > first else 0.0
+
+
 @dataclass(slots=True)
 class PathTally:
     """What became of the messages of one path."""
@@ -13,7 +18,8 @@ class PathTally:
     dead_lettered: int = 0
     waiting: int = 0
     bytes: int = 0
-    busy_seconds: float = 0.0  # time that transfers were on the way, added up
+    first: float | None = None  # when the first transfer began and the last one ended, Unix seconds
+    last: float | None = None
     trouble: str | None = None
     #: When the oldest of those that wait was enqueued, of all that have waited since none did.
     oldest: float | None = None
@@ -22,10 +28,15 @@ class PathTally:
         """A message that was enqueued then has to wait."""
         self.oldest = enqueued if self.oldest is None else min(self.oldest, enqueued)
 
+    def note_transfer(self, begun: float, ended: float) -> None:
+        """Messages were on the way from then to then."""
+        self.first = begun if self.first is None else min(self.first, begun)
+        self.last = ended if self.last is None else max(self.last, ended)
+
     @property
     def rate(self) -> float:
-        """Messages a second while any were on the way; 0 if none were."""
-        return self.moved / self.busy_seconds if self.busy_seconds > 0 else 0.0
+        """Messages a second, from the first to the last; 0 if there were none."""
+        return rate_between(self.moved, self.first, self.last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

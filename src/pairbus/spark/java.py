@@ -31,8 +31,8 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Path | None:
     return Path(found) if found else None
 
 
-def check_java() -> None:
-    """Refuse a machine without a Java that Spark can run on."""
+def check_java() -> int:
+    """The version of Java here; a machine without one that Spark can run on is refused."""
     program = find_java()
     if program is None:
         raise ConfigurationError(f"Spark needs Java, and there is none here: {_HOW}")
@@ -41,6 +41,7 @@ def check_java() -> None:
     if version is None or version < LEAST_JAVA:
         what = "one that does not tell its version" if version is None else f"version {version}"
         raise ConfigurationError(f"Spark needs Java {LEAST_JAVA} or newer, and {program} is {what}: {_HOW}")
+    return version
 
 
 def parse_java_version(text: str) -> int | None:

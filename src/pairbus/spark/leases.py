@@ -91,7 +91,7 @@ class SyphonLeases:
         if lease is not None and lease.state == "released":
             return  # all has ended
         reasons = [one.why or f"the lease of {one.primary} is asked for" for one in self._missing()]
-        self._leash.bar("; ".join(reasons) or None)
+        self._leash.bar(f"waiting: {'; '.join(reasons)}" if reasons else None)
 
     def _missing(self) -> list[PairLease]:
         return [one for one in self._leases if not one.may_work]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pairbus.plumbing.json_text import parse_json
+from pairbus.pump.summary import rate_between
 
 
 @dataclass(slots=True)
@@ -17,13 +18,14 @@ class PathSummary:
     dead_lettered: int = 0
     waiting: int = 0
     bytes: int = 0
-    busy_seconds: float = 0.0
+    first: float | None = None  # when the first transfer began and the last one ended, Unix seconds
+    last: float | None = None
     trouble: str | None = None
 
     @property
     def rate(self) -> float:
-        """Messages a second while any were on the way."""
-        return self.moved / self.busy_seconds if self.busy_seconds > 0 else 0.0
+        """Messages a second, from the first to the last."""
+        return rate_between(self.moved, self.first, self.last)
 
 
 class ReceiptCounts(NamedTuple):
@@ -116,6 +118,8 @@ def _add(found: PathSummary, tallies: Sequence[Mapping[str, Any]]) -> None:
         found.moved += tally["moved"]
         found.dead_lettered += tally["dead_lettered"]
         found.bytes += tally["bytes"]
-        found.busy_seconds += tally["busy_seconds"]
+        if tally["first"] is not None:
+            found.first = tally["first"] if found.first is None else min(found.first, tally["first"])
+            found.last = tally["last"] if found.last is None else max(found.last, tally["last"])
         found.trouble = tally["trouble"] or found.trouble
     found.waiting += tallies[-1]["waiting"]

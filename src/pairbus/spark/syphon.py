@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pairbus.backlog.discovery import Backlog, Discovery
+from pairbus.backlog.discovery import Backlog, Discovery, refuse_bare
 from pairbus.client.state.directory import records_dir
 from pairbus.errors import ConfigurationError
 from pairbus.lease.view import Holder
@@ -87,7 +87,7 @@ class SyphonProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """How long it will take at this rate; None if nobody knows."""
+        """How long it will take at this rate; None if nobody knows, or it does not go on."""
         if self.total is None or self.rate <= 1:
             return None
         return max(0, self.total - self.moved - self.dead_lettered) / self.rate
@@ -230,6 +230,7 @@ class Syphon:
         self._begun = time.monotonic()
         self._leases = leases = self._make_leases()
         discovery = leases.discover()
+        refuse_bare(discovery)
         self._total = discovery.active
         for directory in self._directories:
             make_directory(directory, follows=True)
@@ -243,7 +244,7 @@ class Syphon:
             leases.wait(ONCE_PATIENCE if once else None, reporter.tick)
             begun = time.monotonic()
             # A syphon that was told to stop before all this has nothing to do.
-            if discovery.queues and self._leash.order != "stop":
+            if self._leash.order != "stop":
                 self._work(leases, discovery, once=once, reporter=reporter)
             self._was_stopped = once and self._leash.order == "stop"
             self._leash.settle()
@@ -354,7 +355,7 @@ class Syphon:
             retries=counts["retries"],
             lost_locks=counts["lost_locks"],
             paths=progress.paths,
-            rate=self._speed.rate,
+            rate=0.0 if progress.order == "pause" else self._speed.rate,
             leases={} if self._leases is None else self._leases.describe(),
         )
 
@@ -363,7 +364,7 @@ class Syphon:
         handled = progress.moved + progress.dead_lettered
         self._speed.note(handled, time.monotonic())
         holder = Holder.of_this_process(self._run_id, kind=self._engine.kind, now=self._since)
-        told = {**progress.to_dict(), "rate": self._speed.rate, "at": time.time(), "who": asdict(holder)}
+        told = {**progress.to_dict(), "rate": progress.rate, "at": time.time(), "who": asdict(holder)}
         self._leash.facts = {name: told[name] for name in told if name not in _TOLD_BY_LEASH}
         for directory in self._directories:
             write_status(directory, self._run_id, told)
@@ -393,7 +394,10 @@ class Syphon:
             receipts=told.moved + told.dead_lettered,
             slowest_path=tally.slowest_path,
             paths=tally.paths,
-            queue_errors=tally.queue_errors,
+            queue_errors={
+                **{f"the backlog of {pair}": "it has no queues" for pair in discovery.bare},
+                **tally.queue_errors,
+            },
             notes=discovery.notes,
             stopped=self._was_stopped,
             left=left,

@@ -38,6 +38,12 @@ class TransportError(PairbusError):
         self.description = description
         super().__init__(f"{condition}: {description}" if description else condition)
 
+    @property
+    def words(self) -> str:
+        """The same for people: conditions of our own say nothing that the description does not."""
+        is_ours = self.condition in (CONNECTION_LOST, UNANSWERED)
+        return self.description if is_ours and self.description else str(self)
+
 
 class TokenRefused(TransportError):
     """`$cbs` did not take a token; `status` is its status code, 0 if there was none."""

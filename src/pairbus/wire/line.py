@@ -53,6 +53,7 @@ from pairbus.amqp.performatives import AmqpError
 from pairbus.amqp.session import Session
 from pairbus.amqp.types import Symbol
 from pairbus.clock import Clock, SystemClock
+from pairbus.plumbing.os_reason import os_reason
 
 from .errors import CONNECTION_LOST, UNANSWERED, TokenMissing, TokenRefused, TransportError
 from .tokens import TokenSource
@@ -189,9 +190,9 @@ class AmqpLine(asyncio.BufferedProtocol):
             raise line._error() from None
         except ssl.SSLCertVerificationError as error:
             how = "give the certificate of its CA as ca_file"
-            raise TransportError(CONNECTION_LOST, f"{place}: {error}; {how}") from error
+            raise TransportError(CONNECTION_LOST, f"cannot reach {place}: {error}; {how}") from error
         except OSError as error:  # refused, unreachable, no such name, TLS
-            raise TransportError(CONNECTION_LOST, f"{place}: {error}") from error
+            raise TransportError(CONNECTION_LOST, f"cannot reach {place}: {os_reason(error)}") from error
         except asyncio.CancelledError:
             line.cut(CONNECTION_LOST, "called off")
             raise

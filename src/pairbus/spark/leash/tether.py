@@ -19,6 +19,7 @@ from pairbus.backlog.served_queue import ServedQueue
 from pairbus.errors import ConfigurationError, UnreachableError
 from pairbus.plumbing.files import SECRET, hold_alone, make_directory, publish, read_file
 from pairbus.plumbing.json_text import parse_json
+from pairbus.plumbing.os_reason import os_reason
 from pairbus.stores.places import RecordPlace
 from pairbus.stores.store import open_store
 
@@ -268,7 +269,11 @@ def ask_leash(address: LeashAddress, order: Order | None = None) -> dict[str, An
         with _open(address, {"role": "control", "order": order}) as stream:
             answer = parse_json(stream.readline() or "null")
     except (OSError, ValueError) as error:
-        raise UnreachableError(f"the syphon does not answer ({error})") from None
+        why = os_reason(error) if isinstance(error, OSError) else str(error)
+        raise UnreachableError(
+            f"the syphon does not answer ({why}): it was killed, or stands still; `pairbus syphon "
+            "status` shows who works on the pair"
+        ) from None
     if not isinstance(answer, dict):
         raise UnreachableError("the syphon does not answer to this token")
     return answer
@@ -317,4 +322,7 @@ class ControlFile:
             found = parse_json(read_file(self.path))
             return LeashAddress(found["host"], found["port"], found["token"])
         except (OSError, ValueError, KeyError, TypeError):
-            raise UnreachableError(f"no syphon runs with the state {self.path.parent}") from None
+            raise UnreachableError(
+                f"no syphon runs with the state directory {self.path.parent}; `pairbus syphon status` shows "
+                "whether one works on the pair from elsewhere"
+            ) from None
