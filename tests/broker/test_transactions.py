@@ -42,7 +42,7 @@ from pairbus.clock import ManualClock
 from tests.waiting import wait_until
 
 from .raw import RawClient
-from .test_tokens import key_of
+from .test_tokens import key_of, signature
 
 DEAD = "orders/$DeadLetterQueue"
 
@@ -352,6 +352,29 @@ def test_a_link_may_send_elsewhere_than_it_is_attached(client: Client, contoso: 
     client.send_in(txn, link, "there")
     assert client.ask(coordinator, Discharge(txn)) == ACCEPTED
     assert counts(contoso) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("weaker", ["send", "listen"])
+def test_a_right_that_is_lost_rolls_all_back(
+    broker: Broker, contoso: NamespaceHandle, clock: ManualClock, weaker: str
+) -> None:
+    """Its link ends with it, and what came by that link comes to nothing."""
+    ends = clock.now() + 600
+    with Client.connected(contoso.port, SaslClient.anonymous()) as client:
+        assert isinstance(client, Client)
+        cbs = client.attach("$cbs", sends=True), client.attach("$cbs", sends=False)
+        assert client.put_token(*cbs, "orders", signature(contoso, expires_at=ends)) == 202
+        sender, coordinator = client.attach("orders", sends=True), client.coordinate()
+        (delivery,) = deliveries(client, sender, 1)
+        txn = client.declare(coordinator)
+        if weaker == "send":
+            client.settle_in(txn, delivery, ACCEPTED)
+        else:
+            client.send_in(txn, sender, "never")
+        token = signature(contoso, expires_at=ends, policy=weaker)
+        assert client.put_token(*cbs, "orders", token) == 202
+        assert condition_of(client.ask(coordinator, Discharge(txn))) == conditions.TRANSACTION_ROLLBACK
+    assert counts(contoso) == (1, 0, 0)
 
 
 def test_the_basic_tier_has_none(certificate: tuple[Path, Path]) -> None:

@@ -41,6 +41,10 @@ class NotedSettlement:
     buries: bool = False
     needs_content: bool = False
 
+    @property
+    def path(self) -> str:
+        return self.queue.path
+
 
 NotedStep = NotedSend | NotedSettlement
 

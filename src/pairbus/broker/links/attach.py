@@ -223,6 +223,9 @@ def _attach_coordinator(peer: "Peer", event: LinkAttached) -> None:
 
     def perform(transaction: Transaction, held: int) -> None:
         for step in transaction.steps:
+            # The link that it came by may have lost its right since.
+            claim = Claim.SEND if isinstance(step, NotedSend) else Claim.LISTEN
+            peer.access.require(step.path, (claim,), now=host.now())
             if isinstance(step, NotedSettlement) and step.needs_content:
                 check_at_hand(step.queue, step.queue.locked([step.token]))
         discharge(host.engine, transaction.steps, host.now())
