@@ -29,6 +29,8 @@ from pairbus.amqp.performatives import (
     Attach,
     Begin,
     Close,
+    Coordinator,
+    Declared,
     Detach,
     Disposition,
     End,
@@ -38,6 +40,7 @@ from pairbus.amqp.performatives import (
     Rejected,
     Source,
     Target,
+    TransactionalState,
     Transfer,
 )
 from pairbus.amqp.types import Array, Described, Int, Symbol, Timestamp, UInt, ULong
@@ -136,6 +139,7 @@ class Grammar:
             (self._attach(handle), b""),
             (Transfer(handle, dice.randrange(50), dice.randbytes(4), 0, dice.random() < 0.5), self.message()),
             (Transfer(handle, dice.randrange(50), b"t", 0, more=True), self.message()),
+            (Transfer(handle, dice.randrange(50), b"t", 0, state=self._state()), self.message()),
             (
                 Flow(
                     next_incoming_id=number,
@@ -166,13 +170,15 @@ class Grammar:
             handle,
             receives,
             source=Source(address, filter=filters if dice.random() < 0.2 else None),
-            target=Target(address),
+            target=Target(address) if dice.random() < 0.9 else Coordinator(),
             initial_delivery_count=None if receives else 0,
             properties={Symbol("com.microsoft:timeout"): self.value()} if dice.random() < 0.2 else None,
         )
 
     def _state(self) -> Any:
-        return self.dice.choice([None, ACCEPTED, Rejected(None), Modified(True, False, {"k": self.value()})])
+        modified = Modified(True, False, {"k": self.value()})
+        in_transaction = TransactionalState(b"txn", self.dice.choice([None, ACCEPTED, modified]))
+        return self.dice.choice([None, ACCEPTED, Rejected(None), modified, in_transaction, Declared(b"txn")])
 
     def message(self) -> bytes:
         """A message, a request, a batch, or something like them."""
@@ -199,6 +205,8 @@ class Grammar:
         """The body of a request: the right keys, and all kinds of things below them."""
         if self.dice.random() < 0.1:
             return self.value()
+        if self.dice.random() < 0.1:  # to a coordinator: declare, discharge
+            return Described(ULong(self.dice.choice([0x31, 0x32])), self.dice.choice([[], [b"txn", True], 1]))
         return {key: self.value() for key in self.dice.sample(KEYS, self.dice.randint(0, 6))}
 
     def value(self, depth: int = 0) -> Any:
