@@ -49,8 +49,9 @@ LOCK_PATIENCE = 2.0
 # Twice SQLite's own choice: a page of 4 KB holds three messages of 1 KB and wastes a fifth, and every page
 # costs two system calls.
 PAGE_SIZE = 8192
-# Pages of WAL before they are moved into the database: 32 MB, so that a busy second pays for it about once.
-_CHECKPOINT_PAGES = 4000
+# Pages of WAL, 128 MB, before a commit moves them into the database. A thread does so earlier
+# (`checkpoints`).
+_CHECKPOINT_PAGES = 16000
 _CACHE_KILOBYTES = 16384
 _SPILLED_PAGES = 16384
 _READER_CACHE_KILOBYTES = 2048
@@ -133,6 +134,13 @@ def _claim(path: Path) -> None:
         if path.resolve() in _claimed:
             raise StoreError(f"the store {path} is open. {_ADVICE[sqlite3.SQLITE_BUSY]}.")
         _claimed.add(path.resolve())
+
+
+def open_mover(path: Path) -> sqlite3.Connection:
+    """Another connection to a database that this process has open, for its checkpoints."""
+    database = _connect(path)
+    database.execute("PRAGMA synchronous = FULL")
+    return database
 
 
 def open_reader(path: Path) -> sqlite3.Connection:

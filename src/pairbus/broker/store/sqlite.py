@@ -56,15 +56,18 @@ from pairbus.broker.errors import StoreDamaged, StoreError
 from pairbus.plumbing.ranges import ranges_of
 
 from .batch import Batch
+from .checkpoints import Checkpoints
 from .checksums import row_checksum
 from .counter import CommitCounter, Mark, counter_path
 from .file import (
+    PAGE_SIZE,
     FileIdentity,
     close_database,
     damage,
     identity_of,
     moved_away,
     open_database,
+    open_mover,
     open_reader,
     read_error,
     set_wal_aside,
@@ -101,6 +104,8 @@ _ROWS_AT_ONCE = 1000
 _HEAVY, _MANY = 1 << 20, 4096
 _SMALL = 8192
 _FEW = 4
+# Bytes of a row beside those that its message counts.
+_ROW = 200
 _HIGHEST_KEY = (1 << 63) - 1
 # The tables whose rows are not counted. SQLite looks whether their pages hang together, so that none is lost;
 # the messages, whose pages are most of the file, are counted instead.
@@ -122,14 +127,15 @@ class SqliteStore:
             raise damage(path, f"it is empty or gone, and {known.turn} turns were committed to it")
         self._database = open_database(path)
         self._reader = open_reader(path)
+        self._checkpoints = Checkpoints(open_mover(path))
         self._reading = threading.Lock()
         # Why nothing of the store can be trusted any more.
         self._damage: StoreError | None = None
         # Which files these are, whatever their names say.
         self._files: dict[Path, FileIdentity | None] = {path: identity_of(path)}
         self.commits = 0
-        # How many messages there are in the turn that is being written.
-        self._counted = 0
+        # How many messages there are in the turn that is being written, and about how many bytes it has.
+        self._counted = self._written = 0
         # By path: the number of a place, to which a message's sequence number is added to get its key.
         self._places: dict[str, int] = {}
         self._paths: dict[int, str] = {}
@@ -152,6 +158,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Let go of the file."""
+        self._checkpoints.close()
         with self._reading:
             close_database(self._path, self._reader, self._database)
         self._counter.close()
@@ -163,7 +170,7 @@ class SqliteStore:
 
     def write(self, events: Sequence[EngineEvent]) -> None:
         """The first half of a commit, which does not wait for the disk: it is nothing without the second."""
-        self._counted = self._total
+        self._counted, self._written = self._total, 2 * PAGE_SIZE
         with self._undoing():
             self._database.execute(self._sql["begin"])
             self._write(events)
@@ -180,6 +187,7 @@ class SqliteStore:
         self.commits += 1
         self._mark, self._total = Mark(self._mark.identity, self._mark.turn + 1), self._counted
         self._counter.write(self._mark)
+        self._checkpoints.follow(self._database, self._written)
 
     def is_heavy(self, events: Sequence[EngineEvent]) -> bool:
         """Whether to write these takes more than some milliseconds: many rows, as a batch to a topic makes,
@@ -271,7 +279,9 @@ class SqliteStore:
         gone, put = batch.removed, batch.stored
         if gone:
             self._large.difference_update(gone)
-            self._counted -= self._write_many("remove_messages", batch.removed_ranges(), lambda row: row)
+            ranges = batch.removed_ranges()
+            self._counted -= self._write_many("remove_messages", ranges, lambda row: row)
+            self._written += len(ranges) * PAGE_SIZE
             put = {key: message for key, message in put.items() if key not in gone}
         self._counted += len(put)
         turn, total = self._mark.turn + 1, self._counted
@@ -281,6 +291,7 @@ class SqliteStore:
         for key, message in large.items():
             self._put_large(message_row(key, message, turn, total, 0))
         changed = [key for key in batch.changed if key not in gone and key not in put]
+        self._written += sum([message.size + _ROW for message in put.values()]) + len(changed) * PAGE_SIZE
         self._write_many("change_message", changed, lambda key: change_row(key, batch.changed[key]))
         self._write_many("keep_duplicate", batch.duplicates, lambda row: sealed(*row))
         self._write_many("advance_sequence", self._written_numbers(batch), self._sequence_row)
