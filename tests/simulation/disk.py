@@ -22,11 +22,13 @@ class ReceiptDisk:
         self.outcomes: dict[tuple[str, int], str] = {}  # queue and number -> the last outcome
         self._weather = weather
         self._chance = random.Random(f"disk {seed}")
+        # Some are slower than locks are long.
+        self._longest = random.Random(f"pace of the disk {seed}").choice((*[0.003] * 8, 0.3, 3.0))
 
     async def write(self, rows: Sequence[Receipt]) -> None:
         """Keep rows; OSError if they are not kept, or nobody knows."""
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(self._chance.uniform(0.0001, 0.003))
+        await asyncio.sleep(self._chance.uniform(0.0001, self._longest))
         if self._weather.strikes("disk", loop.time(), "disk-full"):
             raise OSError(errno.ENOSPC, "No space left on device")
         failed = self._weather.strikes("disk", loop.time(), "disk-sync") is not None

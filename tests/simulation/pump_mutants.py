@@ -63,6 +63,17 @@ def _complete_though_the_receipt_failed() -> Iterator[Any]:
     yield mock.patch.object(QueuePump, "_complete", complete)
 
 
+@mutant("complete what comes again before its receipt")
+def _complete_what_comes_again_before_its_receipt() -> Iterator[Any]:
+    original = Intake._take_one
+
+    def take_one(self: Intake, *given: Any) -> Stray | None:
+        self.unrecorded.clear()
+        return original(self, *given)
+
+    yield mock.patch.object(Intake, "_take_one", take_one)
+
+
 @mutant("bury without a receipt")
 def _bury_without_a_receipt() -> Iterator[Any]:
     async def bury(self: Burials, parcels: list[Parcel], why: Any) -> list[Any]:

@@ -1,7 +1,8 @@
 """What comes from one backlog queue: deliveries become parcels in their lanes, or strays that end here.
 
 1. A message that cannot be opened, or whose time is over, is a stray to be buried. One that the primary has
-   already got, and whose completion failed, is a stray to be completed: it is not sent a second time.
+   already got, and whose completion failed, is a stray to be completed: it is not sent a second time. One
+   whose receipt is still being written is completed after that, by the lock with which it came again.
 2. A delivery of a message that is still in hand brings nothing but a new lock: the old one had ended.
 3. Messages are delivered in the order of their numbers, and numbers have no gaps. So where one is left out
    the message is gone, was put aside by an earlier pump, or is locked by somebody. Such a *gap* is looked at
@@ -99,6 +100,7 @@ class Intake:
 
     def __init__(self, lanes: Lanes[Parcel], pace: Pace, station: Station) -> None:
         self.unsettled: set[int] = set()  # moved, and not known to be completed
+        self.unrecorded: dict[int, Parcel] = {}  # those of them whose receipts are being written
         self._suspects: list[Parcel] = []
         self._lanes = lanes
         self._pace = pace
@@ -172,8 +174,13 @@ class Intake:
         if sections is None:
             return Stray(delivery, mark, fetched, None, _MALFORMED, fault)
         if mark.sequence_number in self.unsettled:
-            return Stray(delivery, mark, fetched, is_moved=True)
-        held = self._lanes.in_hand(mark.sequence_number)
+            held = self.unrecorded.get(mark.sequence_number)
+            if held is None:
+                return Stray(delivery, mark, fetched, is_moved=True)
+            self._lanes.dismiss(mark.sequence_number)
+            held.was_deferred = fetched
+        else:
+            held = self._lanes.in_hand(mark.sequence_number)
         if held is not None:
             held.delivery = delivery
             held.locked_until = self.lock_end(mark.locked_until_ms / 1000, now)

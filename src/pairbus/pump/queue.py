@@ -391,6 +391,7 @@ class QueuePump:
             self.lanes.moved(moved)
             # At once: a lock may have ended, and the message be on its way to us, before a completion fails.
             self._intake.unsettled.update(held.number for held in moved)
+            self._intake.unrecorded.update((held.number, held) for held in moved)
             self._finishing += len(moved)
             self._pace.count(len(moved), now)
             self._start(self._complete(path, moved, now))
@@ -431,6 +432,8 @@ class QueuePump:
         """Rule 2: receipts, then completion."""
         try:
             await self._station.receipts.append([self._book.moved(parcel, now) for parcel in moved])
+            for held in moved:
+                self._intake.unrecorded.pop(held.number, None)
             lost = await self._complete_all(moved)
             tally = self._station.tally.of(path)
             for held in lost:
