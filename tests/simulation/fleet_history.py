@@ -6,7 +6,8 @@ order the secondary wakes those who wait for word, and whatever goes wrong at th
 1. When all is well again, all are back.
 2. Where nothing else goes wrong, and where there is no place to meet at all, each is back not more than a
    second later than it might be without a fleet: one ping interval after its entity was well.
-3. Where nothing else goes wrong, each is back two seconds after the first good ping of its entity.
+3. Where nothing else goes wrong, each is back two seconds after the first good ping of its entity, and what
+   it takes to open a link.
 4. Whoever leaves, is killed or stands still, the others are back two intervals and a second after their
    entity was well: who pinged is replaced.
 5. Where nothing else goes wrong, an entity is pinged once an interval, and by each client that joins once at
@@ -106,6 +107,8 @@ class FleetPlan:
     begins: tuple[float, ...] = ()
     #: Whether there is a place to meet.
     has_queue: bool = True
+    #: What it takes to open a link to either namespace: by the SDK, half a second or more.
+    opening: float = 0.0
 
     @property
     def is_lonely(self) -> bool:
@@ -133,6 +136,7 @@ class FleetPlan:
     def lines(self) -> list[str]:
         """The plan for people."""
         told = f"{self.clients} clients, pings every {self.interval:g} s, {self.good_pings} good ones"
+        told += f", links open in {self.opening:g} s"
         outage = f"{self.outage[0]:8.3f} to {self.outage[1]:.3f}: {self.outage_kind} at {PRIMARY}"
         entities = f"{len(self.later)} entities, back later by {self.later}; clients begin at {self.begins}"
         place = [] if self.has_queue else ["no place to meet"]
@@ -169,6 +173,7 @@ def draw_fleet_plan(seed: int) -> FleetPlan:
         later,
         tuple(chance.choice((0.0, 0.0, chance.uniform(0.0, ends))) for _ in range(clients)),
         has_queue=weather != "nowhere" or chance.random() < 0.7,
+        opening=random.Random(f"opening {seed}").choice((0.0, 0.0, 0.5, 1.0)),
     )
 
 
@@ -321,8 +326,8 @@ class FleetHistory(SimulatedHistory):
             *map(connection_string, (PRIMARY, SECONDARY)), primary_name=PRIMARY
         )
         client._make_pair = lambda: Pair(
-            cast(Any, SimulatedSide(self.primary)),
-            cast(Any, SimulatedSide(self.secondary)),
+            cast(Any, SimulatedSide(self.primary, opening=plan.opening)),
+            cast(Any, SimulatedSide(self.secondary, opening=plan.opening)),
             name=PRIMARY,
             options=options,
             clock=self._clock,
@@ -361,12 +366,13 @@ class FleetHistory(SimulatedHistory):
                 continue
             well = plan.outage[1] + plan.later[self.paths.index(path)]
             since = max(well, self.over[index, path])
-            if back > since + intervals * plan.interval + _LATER + _TRAVELS:
+            if back > since + intervals * plan.interval + _LATER + _TRAVELS + plan.opening:
                 self.failures.append(
                     f"late: client {index} was back {back - since:.1f} s after {path} was well, at {back:.3f}"
                 )
             good = max(self.good_at.get(path, back), self.over[index, path])
-            if plan.is_clean and not plan.is_lonely and plan.good_pings == 1 and back > good + _TOLD_WITHIN:
+            told = good + _TOLD_WITHIN + plan.opening
+            if plan.is_clean and not plan.is_lonely and plan.good_pings == 1 and back > told:
                 self.failures.append(
                     f"not told: client {index} was back {back - good:.1f} s after the good ping of {path}"
                 )

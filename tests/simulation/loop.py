@@ -101,39 +101,42 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._is_playing = True
         try:
             task: asyncio.Task[T] = self.create_task(main)
-            while not task.done():
-                self._step(limit)
+            self._play(task.done, limit)
             return task.result()
         finally:
             self._end()
             asyncio._set_running_loop(None)
 
-    def _step(self, limit: float) -> None:
-        if not self._ready:
-            self._jump(limit)
-        self.steps += 1
-        while self._interruptions and self._interruptions[0][0] <= self.steps:
-            heapq.heappop(self._interruptions)[2]()
-        if self.steps > self.max_steps:
-            raise Stuck(f"{self.max_steps} steps and no end")
-        handle = self._ready.popleft()
-        if handle.cancelled():
-            return
-        process = handle._context.get(_process)  # type: ignore[attr-defined]
-        if process is not None:
-            if not process.is_alive:
-                return
-            if process.stands_until > self._now:
-                self._count += 1
-                heapq.heappush(self._timers, (process.stands_until, self._count, handle))
-                return
-            process.steps += 1
-            if process.steps >= process.ends_at:
-                process.ends_at = inf
-                process.end()
-                if not process.is_alive:
-                    return
-        handle._run()
+    def _play(self, is_done: Callable[[], bool], limit: float) -> None:
+        # In one piece: there are thousands of steps in a history, and most of them are short.
+        ready, interruptions = self._ready, self._interruptions
+        while not is_done():
+            if not ready:
+                self._jump(limit)
+            self.steps += 1
+            while interruptions and interruptions[0][0] <= self.steps:
+                heapq.heappop(interruptions)[2]()
+            if self.steps > self.max_steps:
+                raise Stuck(f"{self.max_steps} steps and no end")
+            handle = ready.popleft()
+            if handle.cancelled():
+                continue
+            process = handle._context.get(_process)  # type: ignore[attr-defined]
+            if process is None or self._may_step(process, handle):
+                handle._run()
+
+    def _may_step(self, process: Process, handle: asyncio.Handle) -> bool:
+        if not process.is_alive:
+            return False
+        if process.stands_until > self._now:
+            self._count += 1
+            heapq.heappush(self._timers, (process.stands_until, self._count, handle))
+            return False
+        process.steps += 1
+        if process.steps >= process.ends_at:
+            process.ends_at = inf
+            process.end()
+        return process.is_alive
 
     def interrupt(self, steps: int, act: Callable[[], object]) -> None:
         """Do something so many steps from now, between two of them: no timer comes at such a moment."""

@@ -13,8 +13,8 @@ Theory of operation
    that wait. Each takes its copy, believes it, and leaves two more. So N are reached in as many steps as N
    has binary digits. A copy has all words that its writer knows. Who takes one that has no news for it puts
    one in its place if it knows more than that one says, and else none; so words that go round at the same
-   time become one. Who had news leaves what there is to the others for a moment. Copies that nobody takes
-   live for `WORD_LIFE`.
+   time become one. Who has told, or had news, leaves what there is to the others for a moment. Copies that
+   nobody takes live for `WORD_LIFE`.
 5. A word may be lost, or not be told at all (a queue that is full). So a good ping gives its slot free when
    the word should have gone round, or at once if it cannot be told; a connection that ends gives it free too.
    Those who missed a slot ask for it once more when all that should have happened: who gets it then pings.
@@ -261,6 +261,9 @@ class Fleet:
         word = {entity_digest(path): (good, self._there())}
         is_news = bool(_beyond(word, self._fresh_words()))
         self._words |= word
+        if is_news:
+            # It still listens if other entities are down, and must not be the one that takes its own word.
+            self._leave_to_others(_GATHERED)
         if is_news and not self._is_gathering:  # else it goes with the rest
             self._is_gathering = True
             self._do(self._post(0, _COPIES, after=_GATHERED))
@@ -292,7 +295,7 @@ class Fleet:
         news = _beyond(words, mine)
         self._words |= news
         if news:
-            self._listens_from = self._loop_time() + _LEFT_TO_OTHERS
+            self._leave_to_others()
         copies = _COPIES if news else 1 if _beyond(mine, words) else 0
         if copies and hops < _MOST_HOPS:
             self._do(self._post(hops + 1, copies))
@@ -300,6 +303,10 @@ class Fleet:
             told = words.get(entity_digest(member.path))
             if told is not None and self._local(told[1]) >= member.since:
                 member.told(told[0])
+
+    def _leave_to_others(self, after: float = 0.0) -> None:
+        self._listens_from = self._loop_time() + after + _LEFT_TO_OTHERS
+        self._stir.set()
 
     def _fresh_words(self) -> dict[str, tuple[int, float]]:
         now = self._there()
