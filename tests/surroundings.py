@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -26,8 +27,12 @@ __all__ = ["Surroundings"]
 # pytest says in it what runs.
 PYTEST_VARIABLE = "PYTEST_CURRENT_TEST"
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)
-# Of libraries that keep what they have started until the process ends.
-LASTING = ("py4j.", "pyspark.", "tqdm.")
+# Threads of libraries that keep what they have started until the process ends.
+LASTING = ("py4j.", "pyspark.")
+# Threads that start late for what several tests share, and end with it: the pool of `tests/broker/shells.py`,
+# and the strand of a broker, whose other threads are told. And those of the SDK's handlers that were
+# forgotten before their client was closed.
+SHARED = re.compile(r"sdk_\d+|pairbus-decides-.+|Thread-\d+ \(_keep_alive\)")
 
 
 def variables() -> dict[str, str]:
@@ -63,7 +68,11 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 
 
 def running_threads() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if not type(thread).__module__.startswith(LASTING)}
+    return {
+        thread
+        for thread in threading.enumerate()
+        if not type(thread).__module__.startswith(LASTING) and not SHARED.fullmatch(thread.name)
+    }
 
 
 def child_processes() -> set[int]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pairbus.spark.class_archive import VARIABLE, ClassArchive, find_archive
+from pairbus.spark.class_archive import VARIABLE, ClassArchive, _makers, find_archive
+from tests.waiting import PATIENCE
 
 from .bus import until
 
@@ -17,11 +19,13 @@ OPTIONS = ["-XX:+UseSerialGC"]
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path: Path) -> Iterator[Path]:
     """A Spark and a Java that note how they are called; `java` makes an archive unless told to fail."""
     (tmp_path / "spark" / "jars").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
-    return tmp_path
+    yield tmp_path
+    while _makers:
+        _makers.pop().wait(PATIENCE)
 
 
 def install_java(home: Path, script: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from pairbus.pairing.names import lease_queue_name
 from pairbus.spark import PumpOptions, PumpPair, Syphon, SyphonError
 from pairbus.spark.leases import SyphonLeases
 from pairbus.spark.local_engine import LocalEngine
-from pairbus.spark.metrics import serve_metrics
+from pairbus.spark.metrics import served_metrics
 from pairbus.spark.onlookers import read_statuses, remove_status, write_status
 from tests.cli.process import call
 from tests.guards.sources import ROOT
@@ -410,13 +410,13 @@ def test_metrics_tell_the_same(shop: Bus, pair: PumpPair, tmp_path: Path) -> Non
     fill(shop, 10, path="returns")
     shop.primary.faults.set("refuse", entity="returns")
     syphon = Syphon(None, pair, state=tmp_path)
-    with running(syphon):
-        port = serve_metrics(syphon, 0)
+    with running(syphon), served_metrics(syphon, 0) as port:
         until(lambda: syphon.progress().moved == 20 and "returns" in syphon.progress().paths)
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             lines = answer.read().decode().splitlines()
-        with pytest.raises(UnreachableError, match=f"cannot listen on 127.0.0.1:{port}"):
-            serve_metrics(syphon, port)
+        taken = pytest.raises(UnreachableError, match=f"cannot listen on 127.0.0.1:{port}")
+        with taken, served_metrics(syphon, port):
+            pass
     assert "pairbus_syphon_moved_total 20.0" in lines
     assert 'pairbus_syphon_waiting{path="returns"} 10.0' in lines
     assert 'pairbus_syphon_has_lease{pair="contoso"} 1.0' in lines

@@ -51,7 +51,7 @@ def test_a_process_that_goes_on_is_told_and_ended() -> None:
 def test_a_process_that_nobody_has_waited_for_is_told() -> None:
     before = Surroundings()
     with subprocess.Popen(["true"]) as process:
-        wait_until(lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes() == b"")
+        wait_until(lambda: ") Z " in Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii"))
         assert before.restore(patience=0.01) == [f"process {process.pid}: ended"]
     assert before.restore() == []
 

@@ -201,9 +201,8 @@ def run_command(
             keep_days=keep_days,
         )
         signals.obeyed_by(runner)
-        if metrics_port is not None:
-            _serve_metrics(runner, metrics_port)
-        summary = _run(runner, once=once, as_json=as_json, began=began)
+        with _served_metrics(runner, metrics_port):
+            summary = _run(runner, once=once, as_json=as_json, began=began)
     if as_json:
         summary = dataclasses.replace(summary, seconds=time.monotonic() - began)
         print_json({**dataclasses.asdict(summary), "rate": summary.rate})
@@ -228,11 +227,16 @@ def _refuse_for_local(**given: object) -> None:
             raise ConfigurationError(f"--{name.replace('_', '-')} is for Spark, and --engine local has none")
 
 
-def _serve_metrics(runner: Syphon, port: int) -> None:
-    from pairbus.spark.metrics import serve_metrics  # late: needed by few
+@contextmanager
+def _served_metrics(runner: Syphon, port: int | None) -> Iterator[None]:
+    if port is None:
+        yield
+        return
+    from pairbus.spark.metrics import served_metrics  # late: needed by few
 
-    served = serve_metrics(runner, port)
-    click.echo(f"metrics on http://127.0.0.1:{served}/metrics", err=True)
+    with served_metrics(runner, port) as served:
+        click.echo(f"metrics on http://127.0.0.1:{served}/metrics", err=True)
+        yield
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -65,15 +66,21 @@ def _labelled(progress: SyphonProgress) -> Iterator[Metric]:
     yield from (waiting, oldest, lease)
 
 
-def serve_metrics(syphon: Syphon, port: int) -> int:
-    """Serve them on the loopback, on a thread that ends with the process; on which port.
+@contextmanager
+def served_metrics(syphon: Syphon, port: int) -> Iterator[int]:
+    """Serve them on the loopback, on a thread of their own, until the block ends; on which port.
 
     UnreachableError if the port is taken.
     """
     registry = CollectorRegistry()
     registry.register(SyphonCollector(syphon))
     try:
-        server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
+        server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
     except OSError as error:
         raise UnreachableError(f"cannot listen on 127.0.0.1:{port}: {error.strerror or error}") from None
-    return int(server.server_address[1])
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
