@@ -101,6 +101,12 @@ def test_a_file_of_good_lines_is_taken_whole_and_split_by_its_days() -> None:
     }
 
 
+def test_a_bad_line_of_a_file_with_any_name_is_kept() -> None:
+    for name in ("operations-foo.jsonl", f"operations-{'9' * 20}-a.jsonl", f"operations-{'9' * 400}-a.jsonl"):
+        (row,) = parse_segment(b"no\n", name).to_pylist()
+        assert (row["row"], row["at"], row["day"]) == ("bad", None, "1970-01-01")
+
+
 def test_bad_lines_have_ids_of_their_own() -> None:
     """The same line twice in a file is one row, be it good or bad; in two files it is two bad ones."""
     table = parse_segment(b"no\nno\nnone\n", FILE)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json
 
-from pairbus.ledger.columns import RowColumn, columns_of
+from pairbus.ledger.columns import LAST_MOMENT, RowColumn, columns_of
 from pairbus.ledger.operations import BOUNDS, KIND, ROWS, parse_row
 from pairbus.ledger.store_files import day_at
 from pairbus.plumbing.json_text import parse_json
@@ -39,7 +39,7 @@ SCHEMA = pa.schema([*_FIELDS, ("raw", pa.string()), ("day", pa.string())])
 _PARSE = json.ParseOptions(explicit_schema=pa.schema(_FIELDS), unexpected_field_behavior="ignore")
 # A line must fit into a block; others are read by themselves.
 _READ = json.ReadOptions(use_threads=False, block_size=4 << 20)
-_BEGUN = re.compile(rf"{KIND}-(\d+)-")
+_BEGUN = re.compile(rf"{KIND}-(\d{{1,15}})-")
 _DAY = 86_400
 # The largest number that a table holds.
 _LARGEST = {int: 2**63 - 1, float: nextafter(2.0**63, 0.0)}
@@ -138,7 +138,8 @@ def _bad_row(line: bytes, file: str) -> dict[str, Any]:
     raw, begun = line.decode("utf-8", "replace"), _BEGUN.match(file)
     identity = hashlib.sha256(f"{file}{raw}".encode()).hexdigest()
     at = int(begun[1]) / 1000 if begun is not None else None
-    return {"row": "bad", "id": f"bad:{identity}", "at": at, "raw": raw}
+    is_time = at is not None and at <= LAST_MOMENT
+    return {"row": "bad", "id": f"bad:{identity}", "at": at if is_time else None, "raw": raw}
 
 
 def _rows(rows: list[dict[str, Any]]) -> pa.Table:
