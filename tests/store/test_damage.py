@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pairbus.broker import Broker
+from pairbus.broker.engine.namespace import Namespace
 from pairbus.broker.errors import StoreDamaged, StoreError
 from pairbus.broker.store import salvage
 from pairbus.broker.store.counter import CommitCounter, Mark, counter_path
@@ -352,3 +353,50 @@ def test_what_the_system_refuses_is_told_in_words(
     monkeypatch.setattr(salvage, "make_image", _fail)
     with pytest.raises(StoreError, match=r"cannot be salvaged: No space left on device: .*store\.db"):
         salvage_store(path)
+
+
+# -- an older database under a newer WAL
+
+
+def turn_over(store: SqliteStore, space: Namespace, turns: int) -> None:
+    """Turns that each bring a message and take one, so that there are always as many."""
+    for _ in range(turns):
+        space.send("orders", [message(b"x" * 3000)], START)
+        assert space.get_queue("orders").receive(1, START, delete=True)
+        store.commit(space.take_events())
+
+
+def copy_killed(store: Path, directory: Path) -> Path:
+    """The files of a store that is open, as a kill would leave them."""
+    shutil.copytree(store.parent, directory)
+    return directory / store.name
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one life", "after a kill"])
+@pytest.mark.parametrize("turns", [2, 40, 41, 100])
+def test_an_older_database_under_a_newer_wal_is_found(tmp_path: Path, turns: int, restarts: bool) -> None:
+    """As many messages are missing as have come back, so that no count tells. SQLite finds most of these, by
+    pages that make no sense together, and one of them not.
+    """
+    path = store_path(tmp_path)
+    space = namespace()
+    space.create_queue("orders", None, START)
+    with closing(SqliteStore(path)) as store:
+        store._database.execute("PRAGMA wal_autocheckpoint = 20")
+        space.send("orders", [message(b"x" * 3000) for _ in range(50)], START)
+        store.commit(space.take_events())
+        turn_over(store, space, 60)
+        older = copy_killed(path, tmp_path / "older")
+        turn_over(store, space, turns + 40)
+        newer = copy_killed(path, tmp_path / "newer")
+    if restarts:
+        with closing(SqliteStore(newer)) as store:
+            store._database.execute("PRAGMA wal_autocheckpoint = 0")
+            space = namespace()
+            space.replay(store.load())
+            turn_over(store, space, 5)
+            newer = copy_killed(newer, tmp_path / "newest")
+    load(copy_killed(newer, tmp_path / "whole"))
+    shutil.copy(older, newer)
+    with pytest.raises(StoreDamaged, match=r"older store\.db lies under a newer|malformed"):
+        SqliteStore(newer)

@@ -8,6 +8,7 @@ import sqlite3
 
 from pairbus.broker.store import file as sqlite_file
 from pairbus.broker.store import sqlite as sqlite_store
+from pairbus.broker.store import wal_marks
 from pairbus.broker.store.statements import load_migrations, load_statements, parse_statements
 
 
@@ -25,7 +26,7 @@ def test_every_statement_is_understood_by_the_newest_shape() -> None:
 
 
 def test_every_statement_is_used_and_every_used_one_exists() -> None:
-    source = inspect.getsource(sqlite_store)
+    source = inspect.getsource(sqlite_store) + inspect.getsource(wal_marks)
     quoted = set(re.findall(r'"(\w+)"', source))
     assert set(load_statements()) <= quoted
     named = re.findall(r'(?:_sql\[|_write_one\(|_write_many\(|rows\()\s*"(\w+)"', source)

@@ -94,6 +94,7 @@ from .rows import (
     unsealed,
 )
 from .statements import load_statements
+from .wal_marks import WalMarks
 
 T = TypeVar("T")
 # What a row that is not as it was written makes of the functions that read it.
@@ -109,7 +110,7 @@ _ROW = 200
 _HIGHEST_KEY = (1 << 63) - 1
 # The tables whose rows are not counted. SQLite looks whether their pages hang together, so that none is lost;
 # the messages, whose pages are most of the file, are counted instead.
-_UNCOUNTED = ("account", "entity", "rule", "place", "session_state", "duplicate")
+_UNCOUNTED = ("account", "even_wal", "odd_wal", "entity", "rule", "place", "session_state", "duplicate")
 
 
 class SqliteStore:
@@ -122,6 +123,7 @@ class SqliteStore:
         self._path = path
         self._sql = load_statements()
         self._counter = CommitCounter(path)
+        self._wal_marks = WalMarks(path)
         known = self._counter.read()
         if known is not None and known.turn and not (path.exists() and path.stat().st_size):
             raise damage(path, f"it is empty or gone, and {known.turn} turns were committed to it")
@@ -162,6 +164,7 @@ class SqliteStore:
         with self._reading:
             close_database(self._path, self._reader, self._database)
         self._counter.close()
+        self._wal_marks.close()
 
     def commit(self, events: Sequence[EngineEvent]) -> None:
         """Write a turn, or raise (what the file refuses is a StoreError) and write nothing."""
@@ -184,6 +187,7 @@ class SqliteStore:
             self._bury()
             raise
         self._check_files()
+        self._wal_marks.look()
         self.commits += 1
         self._mark, self._total = Mark(self._mark.identity, self._mark.turn + 1), self._counted
         self._counter.write(self._mark)
@@ -269,6 +273,7 @@ class SqliteStore:
         if not tells or begin:
             account = sealed(self._mark.identity, self._mark.turn + 1, self._counted)
             self._write_one("write_account", *account[1:])
+        self._wal_marks.write(self._write_one)
 
     def _write_batch(self, events: Sequence[EngineEvent]) -> bool:
         """Write what came between two removals of entities; whether a message tells of the turn."""
@@ -505,6 +510,7 @@ class SqliteStore:
 
     def _take_account(self, known: Mark | None) -> tuple[Mark, int]:
         """How far the store has come, and its messages; refused if that is less than was committed."""
+        self._wal_marks.check(self._rows("read_wal_marks"))
         (row,) = self._rows("read_account")
         identity, turn, total = unsealed(row, "the account")
         count, last, total_then = next(self._rows("count_messages"))

@@ -146,3 +146,14 @@ SELECT
     key, turn, total, content_checksum, properties_checksum, state, delivery_count, size, enqueued_at, expires_at, scheduled_for,
     session_id, checksum, application_properties, envelope, CASE WHEN length(body) <= ?3 THEN body END
 FROM message WHERE key BETWEEN ?1 AND ?2;
+
+-- The numbers of the last two WALs.
+
+-- name: read_wal_marks
+SELECT number, salt, checksum FROM even_wal UNION ALL SELECT number, salt, checksum FROM odd_wal;
+
+-- name: mark_even_wal
+UPDATE even_wal SET number = ?, salt = ?, checksum = ? WHERE rowid = 1;
+
+-- name: mark_odd_wal
+UPDATE odd_wal SET number = ?, salt = ?, checksum = ? WHERE rowid = 1;
