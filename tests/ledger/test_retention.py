@@ -143,11 +143,13 @@ def test_of_the_ledger_whole_months_go(tmp_path: Path) -> None:
     for moment in ("2026-12-20", "2027-01-02"):
         begun = datetime.fromisoformat(f"{moment}T00:00:00+00:00").timestamp()
         (tmp_path / f"operations-{int(begun * 1000)}-abc.jsonl").write_text("{}\n")
+    (tmp_path / f"operations-{'9' * 20}-abc.jsonl").write_text("{}\n")  # which tells no time, and stays
     before = datetime(2027, 1, 20, tzinfo=UTC).timestamp()
     assert trim(tmp_path, before=before).operations == 2
     assert sorted(path.name[:18] for path in tmp_path.glob("operations-*")) == [
         "operations-1798848",
         "operations-2027-01",
+        "operations-9999999",
     ]
 
 

@@ -48,7 +48,8 @@ DAY = 86_400.0
 _MOVED = "moved"
 _LEDGER_LOCK = f".{OPERATIONS}.lock"
 _LEDGER_DAY = re.compile(rf"^{OPERATIONS}-(\d{{4}}-\d\d)-\d\d-\d{{6}}\.parquet$")
-_LEDGER_OBJECT = re.compile(rf"^{OPERATIONS}-(\d{{13,}})-.+\.jsonl$")
+# Of a time that calendars can tell.
+_LEDGER_OBJECT = re.compile(rf"^{OPERATIONS}-(\d{{13,14}})-.+\.jsonl$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
