@@ -304,7 +304,7 @@ def test_nothing_is_purged_unasked(here: tuple[str, str], monkeypatch: pytest.Mo
     done("send", "orders", "x", *here)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     result = call("messages", "purge", "orders", *here)
-    assert (result.returncode, "Delete 1 messages of orders of contoso" in result.stderr) == (2, True)
+    assert (result.returncode, "Delete 1 message of orders of contoso" in result.stderr) == (2, True)
     assert len(done("ls", "orders", *here)) == 1
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     assert call("messages", "purge", "orders", *here).stdout == "orders of contoso: 1 purged\n"
