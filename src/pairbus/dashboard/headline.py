@@ -8,6 +8,7 @@ JSON out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Protocol
 
@@ -119,7 +120,9 @@ def _troubles(pair: Facts, *, budget: Decimal | None, now: float) -> Iterable[Fa
 
     if pair["verdict"] and (lost := pair["verdict"]["lost"]):
         text = _count(lost, "message is lost", "messages are lost")
-        yield say("bad", f"{text}, says the last verdict", "VerdictNotClean")
+        told = datetime.fromtimestamp(pair["verdict"]["at"], UTC)
+        given = f"It was given at {told:%F %H:%M} UTC. Did it see the records of all syphons that drained?"
+        yield say("bad", f"{text}, says the last verdict", "VerdictNotClean", given)
     yield from _of_clients([one for one in pair["clients"] if not one["is_gone"]], say)
     for state, level, alert, one_is, many_are in _DOWN:
         if down := [one for one in pair["entities"] if one["state"] == state]:

@@ -161,12 +161,13 @@ function drain(pair) {
 }
 
 function destinations(pair) {
+  const atLeast = text => pair.waiting.is_partial ? `${text} or more` : text;
   return [table(`Messages in the backlog of ${pair.name}, by destination`, ["Destination", "Messages", "Bytes", "Oldest", "Put aside", "<Problems", ""],
-    pair.waiting.paths.map(one => [one.path, number(one.messages), bytes(one.bytes), duration(now() - one.oldest), number(one.deferred),
+    pair.waiting.paths.map(one => [one.path, atLeast(number(one.messages)), atLeast(bytes(one.bytes)), duration(now() - one.oldest), number(one.deferred),
       Object.entries(one.problems).map(([why, count]) => `${number(count)} ${why}`).join("; "),
       action("Drain only this", { action: "drain", pair: pair.name, path: one.path }, { disabled: ACTIVE.includes(pair.drain.state) })]),
     { empty: blind(pair, "waiting") ?? "Nothing waits." }),
-    pair.waiting.is_partial && h("p", { class: "dim small" }, "The first messages of each queue alone were looked at; the queues below tell all.")];
+    pair.waiting.is_partial && h("p", { class: "dim small" }, "Only the first 1,000 messages of each queue were looked at; By queue counts all.")];
 }
 
 const blind = (pair, name) => pair.sources[name]?.error ? `Not known: ${pair.sources[name].error}` : pair.sources[name] ? null : "Not known: the pair is named by its state directory alone.";
@@ -215,9 +216,9 @@ function moneyOf(pair) {
   const digits = found.stages.some(one => amount(one.cost).length > Number(one.cost).toFixed(2).length) ? 6 : 2;
   return [h("section", {}, h("h2", {}, "So far"),
     h("dl", { class: "figures" }, figure("Total", `${total.toFixed(2)} ${found.currency}`, `since ${moment(found.since)}`),
-      figure("Base charge", amount(found.base), "of the namespaces, for these hours"),
-      figure("Operations and transfer", amount(found.used), `${number(found.units)} billed operations`),
-      figure("In outages", amount(found.in_outages), found.outages.length === 1 ? "one outage on record" : `${number(found.outages.length)} outages on record`)),
+      figure("Base charge", `${amount(found.base)} ${found.currency}`, "of the namespaces, for these hours"),
+      figure("Operations and transfer", `${amount(found.used)} ${found.currency}`, `${number(found.units)} billed operations`),
+      figure("In outages", `${amount(found.in_outages)} ${found.currency}`, found.outages.length === 1 ? "one outage on record" : `${number(found.outages.length)} outages on record`)),
     budget !== null && h("div", { class: "budget" }, h("h3", {}, `${(100 * total / budget).toFixed(1)} % of the budget of ${state.budget} ${found.currency}`),
       bar(total / budget, total > budget ? "over" : "")),
     h("p", { class: "dim small" }, `A plain sum over the newest records, at the prices of ${found.prices_as_of}; the full bill, by hour and outage: `, h("code", {}, "pairbus cost report"), ".",

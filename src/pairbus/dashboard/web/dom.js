@@ -79,7 +79,8 @@ export function bytes(value) {
   return `${unit ? size.toFixed(1) : size} ${units[unit]}`;
 }
 
-// A time of day; with the day, if that is not the day of `now`.
-export const clock = (at, now = at) => !isToday(at, now) ? moment(at) : new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+// A time of day with its zone, which is the reader's and not that of the logs; with the day, if that is not the day of `now`.
+const TIME = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short" };
+export const clock = (at, now = at) => !isToday(at, now) ? moment(at) : new Date(at * 1000).toLocaleTimeString([], TIME);
 const isToday = (at, now) => new Date(at * 1000).toDateString() === new Date(now * 1000).toDateString();
-export const moment = at => new Date(at * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
+export const moment = at => new Date(at * 1000).toLocaleString([], { year: "numeric", month: "short", day: "numeric", ...TIME });
