@@ -334,6 +334,16 @@ async def test_what_a_throttling_secondary_does_not_take_is_spooled_in_order(
     assert still.backlog_ids() == ["a", "b", "c", "d"]
 
 
+async def test_no_queue_is_looked_for_any_more_when_the_client_is_closed(still: Scene) -> None:
+    """By a send that fails then, before the client has had any success."""
+    client = still.client()
+    await client.start()
+    backlog = client.pair.backlog
+    await client.close()
+    assert await backlog.find(None) == []
+    assert backlog._links == {}
+
+
 async def test_pings_are_never_delivered_and_session_entities_take_them(
     still: Scene, manual_timers: ManualTimers
 ) -> None:

@@ -222,6 +222,8 @@ class ClientHistory(SimulatedHistory):
         ending.cancel()
         working.result()
         await self._wait_until_well(client)
+        if (looking := client.pair.backlog._looking) is not None:  # calls that nobody has made
+            await asyncio.wait({looking})
         self._look_at_counters(client)
         for path in _PATHS:
             await self._send_last(client, path)

@@ -80,6 +80,11 @@ class SimulatedSender:
         """Whether it has a connection that is whole."""
         return self._connection is not None and self._connection.lost is None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the next call has to connect again; senders of our own AMQP know it."""
+        return self._link is None or self._link.is_lost
+
     async def __aenter__(self) -> SimulatedSender:
         await self._open()
         return self

@@ -126,6 +126,7 @@ class BacklogRoute:
         self._silent_since: dict[str, float] = {}
         # The last throttled answer, and how many rounds ended by such answers.
         self._throttling, self._throttled_rounds = "", 0
+        self._is_closed = False
 
     async def send(self, path: str, attempt: PrimaryAttempt, *, counts: SendCounts) -> None:
         """Have all messages of a call in backlog queues, in order, or raise; what was taken is on record when
@@ -177,7 +178,8 @@ class BacklogRoute:
             link.send_away()
 
     async def close(self, grace: float) -> None:
-        """Close all links; what waits for one is called away."""
+        """Close all links; what waits for one is called away. None is opened any more."""
+        self._is_closed = True
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait({self._looking})
@@ -398,6 +400,8 @@ class BacklogRoute:
         return learn_and_perform
 
     async def _open(self, queue: str, ticket: Ticket, limit: float, deadline: float | None) -> Ending:
+        if self._is_closed:
+            return Ending.ABANDONED
         operation = self._learning(queue, _open_link)
         return await self._link(queue).run(ticket, operation, limit=limit, deadline=deadline)
 
