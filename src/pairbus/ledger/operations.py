@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,17 @@ LedgerRow = Operation | OutageMark | WriterMark
 #: What the rows of segments are, by what they call themselves.
 ROWS: Mapping[str, type[LedgerRow]] = {"operation": Operation, "outage": OutageMark, "writer": WriterMark}
 _COLUMNS = {kind: columns_of(made) for kind, made in ROWS.items()}
+_NUMBERS = {
+    kind: [(name, bound) for name, bound in BOUNDS.items() if name in columns]
+    for kind, columns in _COLUMNS.items()
+}
+# Of others it is known what they can be.
+_take_texts = {
+    kind: itemgetter(
+        *(name for name, column in columns.items() if column.plain is str and not column.choices)
+    )
+    for kind, columns in _COLUMNS.items()
+}
 _ALL_COLUMNS = tuple(dict.fromkeys(name for columns in _COLUMNS.values() for name in columns))
 
 
@@ -129,9 +141,11 @@ def parse_row(row: Mapping[str, Any]) -> LedgerRow | None:
         values = {name: column.take(row.get(name)) for name, column in columns.items()}
     except ValueError:
         return None
-    if any(name in values and not least <= values[name] <= most for name, (least, most) in BOUNDS.items()):
-        return None
-    if not all(_is_text(value) for value in values.values() if isinstance(value, str)):
+    for name, (least, most) in _NUMBERS[kind]:
+        if not least <= values[name] <= most:
+            return None
+    text = "".join(filter(None, _take_texts[kind](values)))
+    if not (text.isascii() or _is_text(text)):
         return None
     return ROWS[kind](**values)
 
