@@ -23,7 +23,7 @@ from .test_contract import message
 
 async def test_a_wave_moves_as_long_as_it_or_one_before_it_is_answered() -> None:
     loop = asyncio.get_running_loop()
-    first, second = Wave(loop, 2), Wave(loop, 2)
+    first, second = Wave(loop.create_future(), 2), Wave(loop.create_future(), 2)
     waves = {1: (first, 0), 2: (first, 1), 3: (second, 0), 4: (second, 1)}
 
     def answer(number: int) -> None:

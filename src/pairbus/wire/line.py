@@ -29,6 +29,7 @@ import itertools
 import logging
 import ssl
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -55,6 +56,7 @@ from pairbus.amqp.types import Symbol
 from pairbus.clock import Clock, SystemClock
 from pairbus.plumbing.os_reason import os_reason
 
+from .answers import SendAnswer
 from .errors import CONNECTION_LOST, UNANSWERED, TokenMissing, TokenRefused, TransportError
 from .tokens import TokenSource
 
@@ -147,6 +149,8 @@ class AmqpLine(asyncio.BufferedProtocol):
         self._sessions: list[Session] = []
         self._links: dict[Link, LinkListener] = {}
         self._is_flush_due = False
+        self._is_reading = False
+        self._answered: deque[SendAnswer] = deque()  # by what is being read
         self._heard = 0.0
         self._is_behind = False  # the last read was full: more is waiting in the socket
         self._ticker: asyncio.TimerHandle | None = None
@@ -244,6 +248,16 @@ class AmqpLine(asyncio.BufferedProtocol):
         """
         if not self._is_flush_due:
             self._flush()
+
+    def new_answer(self) -> SendAnswer:
+        """What one call waits for that has no deadline; its caller goes on in the turn that reads it."""
+        return SendAnswer(self._loop, self._wake_soon)
+
+    def _wake_soon(self, answer: SendAnswer) -> None:
+        if self._is_reading:
+            self._answered.append(answer)
+        else:
+            answer.wake_later()
 
     async def answer(
         self, future: asyncio.Future[Any], timeout: float, *, is_moving: Callable[[], bool] | None = None
@@ -366,9 +380,33 @@ class AmqpLine(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         now = self._heard = self._loop.time()
         self._is_behind = nbytes >= _FULL_READ
-        self._handle(self._machine.receive_data(_reading.view[:nbytes].tobytes(), now))
+        self._is_reading = True
+        try:
+            self._handle(self._machine.receive_data(_reading.view[:nbytes].tobytes(), now))
+        finally:
+            self._is_reading = False
+        if self._answered:
+            self._wake_answered()
         if self._machine.has_to_say:
             self.flush_soon()
+
+    def _wake_answered(self) -> None:
+        """Let those go on whose answers were read. What they send next leaves with one write."""
+        answered = self._answered
+        if asyncio.current_task(self._loop) is not None:  # somebody runs the loop from within a task
+            while answered:
+                answered.popleft().wake_later()
+            return
+        is_due, self._is_flush_due = self._is_flush_due, True
+        try:
+            while answered:
+                answered.popleft().wake()
+        finally:  # also if one of them ends the program
+            while answered:
+                answered.popleft().wake_later()
+            self._is_flush_due = is_due
+        if not is_due:
+            self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

@@ -48,6 +48,7 @@ from pairbus.pairing.failures import Fate
 from pairbus.pairing.headroom import BATCH_RESERVE
 from pairbus.plumbing.ranges import ranges_of
 
+from .answers import SendAnswer
 from .errors import CONNECTION_LOST, OF_A_MESSAGE, SUSPECTED, UNANSWERED, TransportError
 from .line import AmqpLine
 from .meter import Meter
@@ -64,11 +65,11 @@ class Wave:
 
     __slots__ = ("errors", "fates", "future", "left")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, size: int) -> None:
+    def __init__(self, future: asyncio.Future[None] | SendAnswer, size: int) -> None:
         self.errors: dict[int, TransportError] = {}
         self.fates: list[Fate] = ["unsent"] * size
         self.left = size
-        self.future: asyncio.Future[None] = loop.create_future()
+        self.future = future
 
     def mover(self, waves: dict[int, tuple[Wave, int]]) -> Callable[[], bool]:
         """Tells, each time since the last time, whether the peer has come nearer to the end of this wave: it
@@ -183,11 +184,12 @@ class SenderLink(LinkEnd):
         """Send payloads, each with its message format; the outcome of each, None being success."""
         if self.lost is not None:
             return [self.lost] * len(transfers)
-        wave = Wave(self.line.loop, len(transfers))
+        future = self.line.loop.create_future()
+        wave = Wave(future, len(transfers))
         self._waiting.extend((payload, form, wave, index) for index, (payload, form) in enumerate(transfers))
         self._send_waiting()
         try:
-            await self.line.answer(wave.future, timeout, is_moving=wave.mover(self._waves))
+            await self.line.answer(future, timeout, is_moving=wave.mover(self._waves))
         except TransportError as error:
             self._give_up(wave, error)
         except asyncio.CancelledError:
@@ -205,7 +207,7 @@ class SenderLink(LinkEnd):
         """
         if self.lost is not None:
             return self.lost, "unsent"
-        wave = Wave(self.line.loop, 1)
+        wave = Wave(self.line.new_answer(), 1)
         self._waiting.append((payload, message_format, wave, 0))
         self._send_waiting()
         try:
@@ -391,7 +393,8 @@ class ReceiverLink(LinkEnd):
         """Settle deliveries alike and wait for the echoes; those that failed, by their place in `ids`."""
         if self.lost is not None:
             return dict.fromkeys(range(len(ids)), self.lost)
-        wave = Wave(self.line.loop, len(ids))
+        future = self.line.loop.create_future()
+        wave = Wave(future, len(ids))
         for index, delivery_id in enumerate(ids):
             self._waves[delivery_id] = wave, index
             wave.fates[index] = "unknown"
@@ -399,7 +402,7 @@ class ReceiverLink(LinkEnd):
             self.link.settle_range(first, last, state, settled=False)
         self.line.flush_soon()
         try:
-            await self.line.answer(wave.future, timeout, is_moving=wave.mover(self._waves))
+            await self.line.answer(future, timeout, is_moving=wave.mover(self._waves))
         except TransportError as error:
             for delivery_id in ids:
                 found = self._waves.pop(delivery_id, None)

@@ -258,7 +258,7 @@ class SendLink:
             self._parting.set_result(None)
 
     async def _call_in_place(self, ticket: Ticket, operation: SdkOperation, sender: SdkSender) -> Ending:
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         cancelling = task.cancelling()
         ticket.occupy(task)
