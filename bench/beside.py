@@ -1,9 +1,9 @@
 """`python -m bench.beside`: what an application notices of a drain, where namespaces have credits.
 
 Two embedded namespaces with 1,000 credits a second each, a backlog, and an application of the official SDK
-that sends and receives so many messages a second at the primary: first alone, then beside a drain, which runs
-in a process of its own. Told are the application's p99, its throttled answers, and what the drain took of
-what is left.
+that sends and receives so many messages a second at the primary, or at both: first alone, then beside a
+drain, which runs in a process of its own. Told are the application's p99, its throttled answers of all sides
+together, and what the drain took of what is left.
 """
 
 from __future__ import annotations
@@ -90,13 +90,18 @@ def _drain(primary: str, secondary: str) -> None:
     asyncio.run(Pump(pair, [_BACKLOG], options=PumpOptions(drain=True)).run())
 
 
+async def _live_at(texts: list[str], felt: _Felt, rate: float, ended: asyncio.Event) -> None:
+    await asyncio.gather(*(_live(text, felt, rate, ended) for text in texts))
+
+
 async def _measure(options: argparse.Namespace, primary: str, secondary: str) -> tuple[_Felt, _Felt, float]:
     quiet, beside, ended = _Felt(), _Felt(), asyncio.Event()
+    where = [primary, secondary] if options.both else [primary]
     asyncio.get_running_loop().call_later(options.quiet, ended.set)
-    await _live(primary, quiet, options.rate, ended)
+    await _live_at(where, quiet, options.rate, ended)
     ended.clear()
     process = multiprocessing.get_context("spawn").Process(target=_drain, args=(primary, secondary))
-    living = asyncio.create_task(_live(primary, beside, options.rate, ended))
+    living = asyncio.create_task(_live_at(where, beside, options.rate, ended))
     await asyncio.sleep(2.0)
     began = time.perf_counter()
     process.start()
@@ -114,12 +119,14 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=200.0, help="of the application, sent and received")
     parser.add_argument("--credits", type=int, default=1000, help="of each namespace a second")
     parser.add_argument("--quiet", type=float, default=20.0, help="seconds without the drain")
+    parser.add_argument("--both", action="store_true", help="let the application be at the secondary too")
     parser.add_argument("--check", action="store_true", help="fail if a target is missed")
     options = parser.parse_args()
     with Broker({"contoso": 0, "contoso-dr": 0}, credits=options.credits) as broker:
         bench = Bench(broker)
         for name in (_QUEUE, "orders"):
             bench.primary.create_queue(name)
+        bench.secondary.create_queue(_QUEUE)
         large = QueueSettings(max_size_in_megabytes=5120, max_delivery_count=2_147_483_647)
         bench.secondary.create_queue(_BACKLOG, large)
         bench.load(_BACKLOG, [envelope("orders", f"m{number}") for number in range(options.messages)])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
 
 from pairbus import conditions
 from pairbus.clock import SystemClock
-from pairbus.ledger.receipts import MemoryReceipts
+from pairbus.ledger.receipts import MemoryReceipts, Receipt
 from pairbus.pump.destinations import Destinations
 from pairbus.pump.judgement import judge
 from pairbus.pump.options import PumpOptions
@@ -77,3 +78,15 @@ def test_a_throttled_path_is_tried_as_often_as_it_asks_for(station: Station) -> 
     for tried in range(2, 60, 2):
         assert station.conditions.claim_try("orders", float(tried))
         station.note_trouble("orders", judgement, float(tried))
+
+
+async def test_receipts_that_are_not_confirmed_are_a_reason_why_nothing_moves(station: Station) -> None:
+    class Slow(MemoryReceipts):
+        async def append(self, rows: Sequence[Receipt]) -> None:
+            assert "the disk or store has not confirmed them" in station.describe_stall(0)
+            raise OSError("full")
+
+    station.receipts = Slow()
+    with pytest.raises(OSError, match="full"):
+        await station.record([])
+    assert "receipts" not in station.describe_stall(0)

@@ -26,6 +26,9 @@ from pairbus.spark.leases import SyphonLeases
 from pairbus.spark.local_engine import LocalEngine
 from pairbus.spark.metrics import served_metrics
 from pairbus.spark.onlookers import read_statuses, remove_status, write_status
+from pairbus.spark.shard import describe_failure
+from pairbus.stores.errors import RecordStoreError
+from pairbus.wire.errors import CONNECTION_LOST, TransportError
 from tests.cli.process import call
 from tests.guards.sources import ROOT
 from tests.ledger.receipts import read_receipts
@@ -328,6 +331,24 @@ def test_pumps_end_before_a_lease_that_cannot_be_renewed_and_go_on_when_it_is_ba
         shop.secondary.faults.clear()
         before = len(shop.ids("orders"))
         until(lambda: len(shop.ids("orders")) > before)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            RecordStoreError("cannot put a in s3://b: gone"),
+            "cannot put a in s3://b: gone; what has no receipt stays",
+        ),
+        (
+            TransportError(CONNECTION_LOST, "cannot reach a:1: gone"),
+            "pairbus:connection-lost: cannot reach a:1",
+        ),
+        (KeyError("a"), "KeyError: 'a'"),
+    ],
+)
+def test_why_a_pump_has_ended_is_told_in_our_own_words(error: Exception, told: str) -> None:
+    assert describe_failure(error).startswith(told)
 
 
 # -- looking on

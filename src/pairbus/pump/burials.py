@@ -29,9 +29,7 @@ class Burials:
     async def bury(self, parcels: Sequence[Parcel], why: Judgement) -> list[Refusal]:
         """Bury messages of lanes; what became of each."""
         now = self._station.now()
-        await self._station.receipts.append(
-            [self._book.buried(parcel, now, why.reason) for parcel in parcels]
-        )
+        await self._station.record([self._book.buried(parcel, now, why.reason) for parcel in parcels])
         outcomes = await asyncio.gather(
             *(self._bury_one(parcel.delivery, why.reason, why.description) for parcel in parcels)
         )
@@ -51,7 +49,7 @@ class Burials:
             outcome="dead-lettered",
             reason=stray.reason,
         )
-        await self._station.receipts.append([row])
+        await self._station.record([row])
         error = await self._bury_one(stray.delivery, stray.reason, stray.text)
         if error is None:
             path = path_key(stray.opened.path) if stray.opened else ""

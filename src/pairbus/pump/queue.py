@@ -426,12 +426,12 @@ class QueuePump:
 
     async def _note_unanswered(self, parcels: Sequence[Parcel], now: float) -> None:
         """For the count of duplicates: sends that may have arrived."""
-        await self._station.receipts.append([self._book.unanswered(parcel, now) for parcel in parcels])
+        await self._station.record([self._book.unanswered(parcel, now) for parcel in parcels])
 
     async def _complete(self, path: str, moved: list[Parcel], now: float) -> None:
         """Rule 2: receipts, then completion."""
         try:
-            await self._station.receipts.append([self._book.moved(parcel, now) for parcel in moved])
+            await self._station.record([self._book.moved(parcel, now) for parcel in moved])
             for held in moved:
                 self._intake.unrecorded.pop(held.number, None)
             lost = await self._complete_all(moved)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 from pairbus.clock import Clock
-from pairbus.ledger.receipts import Receipts
+from pairbus.ledger.receipts import Receipt, Receipts
 from pairbus.pairing.names import path_key
 
 from .destinations import Destinations, PathState
@@ -54,6 +54,7 @@ class Station:
     looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOOKING))
     spellings: dict[str, str] = field(default_factory=dict)
     failure: BaseException | None = None
+    recording: int = 0  # calls that wait until receipts are durable
     _ends: dict[str, Destination] = field(default_factory=dict)
 
     def now(self) -> float:
@@ -117,6 +118,14 @@ class Station:
         """How long a drain may still wait without headway."""
         return self.headway_at + self.options.patience - self.monotonic()
 
+    async def record(self, rows: Sequence[Receipt]) -> None:
+        """Write receipts; while that lasts it may be why nothing moves."""
+        self.recording += 1
+        try:
+            await self.receipts.append(rows)
+        finally:
+            self.recording -= 1
+
     def describe_stall(self, waiting: int) -> str:
         """Why nothing may be moving, as far as is known."""
         now = self.now()
@@ -127,9 +136,11 @@ class Station:
             due = "" if condition.due == inf else f", tried again in {max(0.0, condition.due - now):.0f} s"
             why = "no reason is known" if condition.why is None else condition.why.description
             reasons.append(f"{self.spellings.get(path, path)} is {condition.state.value} ({why}){due}")
+        if self.recording:
+            reasons.insert(0, "receipts are written, and the disk or store has not confirmed them")
         if len(reasons) > _REASONS:
             reasons[_REASONS:] = [f"{len(reasons) - _REASONS} more of the kind"]
-        held = f"{self.in_hand} in hand, {waiting} put aside, at most {self.limiter.rate:.0f} a second"
+        held = f"{self.in_hand:,} in hand, {waiting:,} put aside, at most {self.limiter.rate:,.0f} a second"
         return "; ".join([*reasons, held])
 
     def note_end(self, task: asyncio.Task[None]) -> None:

@@ -29,6 +29,7 @@ from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import Pump
 from pairbus.pump.summary import PumpSummary
+from pairbus.stores.errors import RecordStoreError
 from pairbus.stores.places import RecordPlace
 
 from .leash.ends import hold_leash
@@ -86,7 +87,7 @@ class ShardRun:
             tether.complain(f"on {host}, where a pump runs: {error}", is_final=True)
             raise
         except (PairbusError, OSError) as error:
-            tether.complain(_describe(error))
+            tether.complain(describe_failure(error))
             raise
         finally:
             await tether.close()
@@ -215,6 +216,9 @@ async def _wait(event: asyncio.Event, seconds: float | None) -> None:
         return
 
 
-def _describe(error: Exception) -> str:
-    kind = "" if isinstance(error, ConfigurationError) else f"{type(error).__name__}: "
-    return f"{kind}{error}"
+def describe_failure(error: Exception) -> str:
+    """Why a pump has ended, for the driver and its user."""
+    if isinstance(error, RecordStoreError):
+        return f"{error}; what has no receipt stays in the backlog: run it again when the store takes records"
+    # Our own are sentences; of others the kind says more than the text.
+    return str(error) if isinstance(error, PairbusError) else f"{type(error).__name__}: {error}"
