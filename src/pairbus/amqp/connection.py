@@ -46,6 +46,7 @@ from pairbus.conditions import (
 from . import frames
 from .errors import DecodeError, ProtocolError, SessionViolation, UsageError
 from .events import Closed, Opened, ProtocolEvent
+from .fastattach import read_attach
 from .fastframes import (
     DISPOSITION_LIST,
     FLOW_LIST,
@@ -419,7 +420,11 @@ class Connection:
             return at
         if start < end:
             self.effort += 4 + (size >> 8)
-            performative, reached = frames.decode_performative(data, start, end, self._performative_limit)
+            limit = self._performative_limit
+            performative: Any = read_attach(data, start, end) if end - start <= limit else None
+            reached = end
+            if performative is None:
+                performative, reached = frames.decode_performative(data, start, end, limit)
             if reached != end and not isinstance(performative, Transfer):
                 raise DecodeError("bytes follow a performative that takes none")
             self._dispatch(channel, performative, data[reached:end])

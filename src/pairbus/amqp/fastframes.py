@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from .composites import encode_composite
 from .errors import DecodeError, UsageError
-from .frames import HEADER_SIZE, decode_performative, encode_frame
+from .frames import AMQP_FRAME, HEADER_SIZE, decode_performative, encode_frame, pack_header
 from .performatives import (
     ACCEPTED,
     RELEASED,
@@ -188,31 +189,40 @@ def _make_flow(fields: list[Any]) -> Flow | None:
     )
 
 
+@lru_cache(maxsize=1024)
+def transfer_frame(handle: int, tag_size: int, message_format: int, settled: bool, more: bool) -> bytes:
+    """A transfer without payload on channel 0, with the largest delivery id, whose place is then known: that
+    takes the five byte form.
+    """
+    if tag_size > MAX_TAG:
+        raise UsageError(f"a delivery tag has at most {MAX_TAG} bytes")
+    tag = b"\xff" * tag_size
+    return encode_frame(0, Transfer(handle, 0xFFFFFFFF, tag, message_format, settled, more))
+
+
 class TransferShape:
     """A transfer frame of one link with everything fixed but size, delivery id, tag and payload."""
 
     __slots__ = ("head", "mark", "overhead", "pack", "tail")
 
-    def __init__(self, channel: int, handle: int, model: Transfer) -> None:
-        tag = model.delivery_tag or b""
-        if len(tag) > MAX_TAG:
-            raise UsageError(f"a delivery tag has at most {MAX_TAG} bytes")
-        # A large delivery id takes the five byte form, whose place is then known.
-        model.handle, model.delivery_id = handle, 0xFFFFFFFF
-        frame = encode_frame(channel, model)
+    def __init__(self, channel: int, frame: bytes, tag_size: int) -> None:
+        """`frame` is one of `transfer_frame`."""
         split = frame.index(b"\x70\xff\xff\xff\xff", HEADER_SIZE) + 1
         after = split + 4
-        self.head = frame[4:split]
+        self.head = frame[4:6] + channel.to_bytes(2, "big") + frame[HEADER_SIZE:split]
         self.mark = frame[after : after + 2]
-        self.tail = frame[after + 2 + len(tag) :]
+        self.tail = frame[after + 2 + tag_size :]
         self.overhead = len(frame)
-        self.pack: Callable[..., bytes] = struct.Struct(
-            f">I{len(self.head)}sI2s{len(tag)}s{len(self.tail)}s"
-        ).pack
+        self.pack: Callable[..., bytes] = _packer(len(self.head), tag_size, len(self.tail))
 
     def write(self, delivery_id: int, tag: bytes, size: int) -> bytes:
         """The frame up to its payload of `size` bytes."""
         return self.pack(self.overhead + size, self.head, delivery_id, self.mark, tag, self.tail)
+
+
+@lru_cache(maxsize=1024)
+def _packer(head: int, tag: int, tail: int) -> Callable[..., bytes]:
+    return struct.Struct(f">I{head}sI2s{tag}s{tail}s").pack
 
 
 pack_disposition = struct.Struct(">16sIBI6s").pack
@@ -222,6 +232,9 @@ SHORT_SUFFIXES: dict[type, bytes] = {
     type(state): b"\x41" + encode_composite(state) + b"\x42" for state in (ACCEPTED, RELEASED)
 }
 """Settled with an outcome that has no fields."""
+
+ECHOED_SUFFIXES = {kind: b"\x42" + suffix[1:] for kind, suffix in SHORT_SUFFIXES.items()}
+"""The same, and not settled before the peer has said so."""
 
 
 class SettledRun:
@@ -257,6 +270,42 @@ class SettledRun:
         chunks.append(self._frame)
 
 
+_PREFIXES = {
+    receiver: encode_frame(0, Disposition(receiver, 0xFFFFFFFF, 0xFFFFFFFF, True, ACCEPTED))[:16]
+    for receiver in (False, True)
+}
+
+
 def disposition_prefix(channel: int, *, receiver: bool) -> bytes:
-    """What stands before `first` in a frame that `pack_disposition` finishes."""
-    return encode_frame(channel, Disposition(receiver, 0xFFFFFFFF, 0xFFFFFFFF, True, ACCEPTED))[:16]
+    """What stands before `first` in a frame that `pack_disposition` finishes. Each link has one of its own,
+    by which `SettledRun` knows it.
+    """
+    model = _PREFIXES[receiver]
+    return model[:6] + channel.to_bytes(2, "big") + model[HEADER_SIZE:]
+
+
+_FLOW_MARK = b"\x00\x53%c\xc0" % Flow.CODE
+_pack_uint = struct.Struct(">BI").pack
+
+
+def encode_flow(channel: int, numbers: tuple[int | None, ...], *, drain: bool, echo: bool) -> bytes:
+    """A whole flow frame: the bytes that `encode_frame` writes. `numbers` are its first eight fields."""
+    content = bytearray()
+    for number in numbers:
+        if number is None:
+            content.append(0x40)
+        elif number > 255:
+            content += _pack_uint(0x70, number)
+        elif number:
+            content += b"\x52%c" % number
+        else:
+            content.append(0x43)
+    size = len(content) + 4
+    return b"%b%b%c\x0b%b%c%c\x40" % (
+        pack_header(HEADER_SIZE + 5 + size, 2, AMQP_FRAME, channel),
+        _FLOW_MARK,
+        size,
+        bytes(content),
+        0x41 if drain else 0x42,
+        0x41 if echo else 0x42,
+    )

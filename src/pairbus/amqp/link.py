@@ -22,7 +22,15 @@ from pairbus.conditions import INVALID_FIELD, LINK_STOLEN, MESSAGE_SIZE_EXCEEDED
 
 from .errors import ProtocolError
 from .events import LinkAttached, LinkDetached, LinkFlowed, ProtocolEvent, TransferReceived
-from .fastframes import SHORT_SUFFIXES, TransferShape, disposition_prefix, pack_disposition
+from .fastattach import encode_attach
+from .fastframes import (
+    ECHOED_SUFFIXES,
+    SHORT_SUFFIXES,
+    TransferShape,
+    disposition_prefix,
+    pack_disposition,
+    transfer_frame,
+)
 from .limits import MAX_TAG
 from .outbox import Outgoing
 from .performatives import (
@@ -181,7 +189,7 @@ class Link:
     def send_attach(self, attach: Attach) -> None:
         if attach.max_message_size:
             self._limit_size(attach.max_message_size)
-        self.session.send(attach)
+        self._write(encode_attach(self.session.channel, attach))
 
     def _limit_size(self, announced: int) -> None:
         allowance = self.session.limits.message_allowance
@@ -306,8 +314,8 @@ class Link:
         key = tag_size << 34 | message_format << 2 | settled << 1 | more
         shape = self._shapes.get(key)
         if shape is None:
-            model = Transfer(0, 0, b"\xff" * tag_size, message_format, settled, more)
-            shape = self._shapes[key] = TransferShape(self.session.channel, self.handle, model)
+            frame = transfer_frame(self.handle, tag_size, message_format, settled, more)
+            shape = self._shapes[key] = TransferShape(self.session.channel, frame, tag_size)
         return shape
 
     # -- receiving
@@ -461,7 +469,11 @@ class Link:
         if self.is_alive:
             if settled:
                 self._unsettled.forget(first, last)
-            self.session.send(Disposition(not self.is_sender, first, last, settled, state))
+            suffix = (SHORT_SUFFIXES if settled else ECHOED_SUFFIXES).get(type(state))
+            if suffix is not None:
+                self._write(pack_disposition(self._prefix, first, 0x70, last, suffix))
+            else:
+                self.session.send(Disposition(not self.is_sender, first, last, settled, state))
 
     # -- detaching
 

@@ -27,6 +27,7 @@ from pairbus.conditions import (
 from .composites import Composite
 from .errors import ProtocolError, SessionViolation, UsageError
 from .events import LinkFlowed, ProtocolEvent, SessionBegun, SessionEnded
+from .fastframes import encode_flow
 from .frames import encode_frame
 from .inbox import Inbox
 from .limits import CodecLimits
@@ -93,6 +94,11 @@ class Session:
     def links(self) -> list[Link]:
         """Links that are attached or on their way; of a session that is over, those that ended with it."""
         return list(self._by_handle.values())
+
+    @property
+    def link_count(self) -> int:
+        """How many those are."""
+        return len(self._by_handle)
 
     # -- beginning and ending
 
@@ -289,20 +295,17 @@ class Session:
         echo: bool = False,
     ) -> None:
         """Tell the session's state, and perhaps a link's."""
-        self.send(
-            Flow(
-                next_incoming_id=self.inbox.next_incoming_id,
-                incoming_window=self.inbox.window,
-                next_outgoing_id=self.next_outgoing_id,
-                outgoing_window=self.limits.session_window,
-                handle=handle,
-                delivery_count=delivery_count,
-                link_credit=link_credit,
-                available=available,
-                drain=drain,
-                echo=echo,
-            )
+        numbers = (
+            self.inbox.next_incoming_id,
+            self.inbox.window,
+            self.next_outgoing_id,
+            self.limits.session_window,
+            handle,
+            delivery_count,
+            link_credit,
+            available,
         )
+        self.write(encode_flow(self.channel, numbers, drain=drain, echo=echo))
 
     def count_sent_frame(self) -> None:
         self.remote_window -= 1

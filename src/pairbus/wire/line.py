@@ -473,7 +473,7 @@ class AmqpLine(asyncio.BufferedProtocol):
             self._links.pop(link).on_lost(error)
 
     def _session(self) -> Session:
-        if self._sessions and len(self._sessions[-1].links) < LINKS_A_SESSION:
+        if self._sessions and self._sessions[-1].link_count < LINKS_A_SESSION:
             return self._sessions[-1]
         try:
             session = self._machine.begin()

@@ -191,14 +191,24 @@ class SenderLink(LinkEnd):
         try:
             await self.line.answer(future, timeout, is_moving=wave.mover(self._waves))
         except TransportError as error:
-            self._give_up(wave, error)
+            self.give_up(wave, error)
         except asyncio.CancelledError:
-            self._give_up(wave, TransportError(UNANSWERED, "called off"))
+            self.give_up(wave, TransportError(UNANSWERED, "called off"))
             raise
         finally:
             if on_fates is not None:
                 on_fates(wave.fates)
         return [wave.errors.get(index) for index in range(len(transfers))]
+
+    def post(self, payload: bytes, wave: Wave) -> None:
+        """Send one payload, as a wave that somebody else waits for; raises if the link is lost."""
+        self.check()
+        self._waiting.append((payload, 0, wave, 0))
+        self._send_waiting()
+
+    def mover(self, wave: Wave) -> Callable[[], bool]:
+        """See `Wave.mover`."""
+        return wave.mover(self._waves)
 
     async def send_one(self, payload: bytes, message_format: int) -> tuple[TransportError | None, Fate]:
         """Send one payload, without a deadline: its outcome, None being success, and what became of it.
@@ -213,7 +223,7 @@ class SenderLink(LinkEnd):
         try:
             await wave.future
         except asyncio.CancelledError:
-            self._give_up(wave, TransportError(UNANSWERED, "called off"))
+            self.give_up(wave, TransportError(UNANSWERED, "called off"))
             raise
         return wave.errors.get(0), wave.fates[0]
 
@@ -237,8 +247,10 @@ class SenderLink(LinkEnd):
         else:
             self.line.flush_soon()
 
-    def _give_up(self, wave: Wave, error: TransportError) -> None:
-        """The deadline has passed: what is not answered by now has failed."""
+    def give_up(self, wave: Wave, error: TransportError) -> None:
+        """Nobody waits for it any longer: what is not answered by now has failed."""
+        if not wave.left:
+            return
         open_ones = {delivery_id: index for delivery_id, (of, index) in self._waves.items() if of is wave}
         for delivery_id, index in open_ones.items():
             del self._waves[delivery_id]

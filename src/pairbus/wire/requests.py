@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from pairbus import conditions, words
@@ -23,11 +23,28 @@ from pairbus.amqp.performatives import ACCEPTED
 from pairbus.amqp.session import Session
 from pairbus.pairing.failures import Fate
 
-from .errors import TransportError
+from .errors import UNANSWERED, TransportError
 from .line import AmqpLine
-from .links import LinkEnd, SenderLink, attach_link
+from .links import LinkEnd, SenderLink, Wave, attach_link
 
 _ANSWER_CREDIT = 100
+
+
+class _Asked(Wave):
+    """A request on its way. Its future is that of the answer, which does not come if it is refused."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: asyncio.Future[Any]) -> None:
+        super().__init__(answer, 1)
+        self.answer = answer
+
+    def settle(self, index: int, error: TransportError | None) -> None:
+        self.left -= 1
+        if error is not None and not self.answer.done():
+            self.errors[index] = error
+            self.answer.set_exception(TransportError(error.condition, error.description))
+            self.answer.exception()  # looked at: whoever asked may have gone
 
 
 class RequestLink:
@@ -74,8 +91,7 @@ class RequestLink:
         request, and its size; `read` reads the body, if it is not to be decoded as it is.
         """
         number = f"{next(self._ids)}"
-        future: asyncio.Future[bytes] = self._line.loop.create_future()
-        self._answers.waiting[number] = future
+        asked = _Asked(self._line.loop.create_future())
         payload = b"".join(
             (
                 encode_properties(Properties(message_id=number, reply_to=self._answers.address)),
@@ -83,16 +99,12 @@ class RequestLink:
                 encode_value(body),
             )
         )
-
-        def tell(fates: Sequence[Fate]) -> None:
-            if on_fate is not None:
-                on_fate(fates[0], len(payload))
-
+        self._answers.waiting[number] = asked.answer
         try:
-            (refusal,) = await self._sender.send([(payload, 0)], timeout=timeout, on_fates=tell)
-            if refusal is not None:
-                raise TransportError(refusal.condition, refusal.description)
-            answer = scan(await self._line.answer(future, timeout))
+            self._sender.post(payload, asked)
+            is_moving = self._sender.mover(asked)
+            answer: MessageSections = await self._line.answer(asked.answer, timeout, is_moving=is_moving)
+            asked.fates[0] = "taken"  # an answer may come before the word that the request was taken
             found = {str(key): value for key, value in answer.application_properties.items()}
             if read is not None:
                 return found, read(answer)
@@ -101,6 +113,9 @@ class RequestLink:
             raise TransportError(error.condition, error.description) from error
         finally:
             self._answers.waiting.pop(number, None)
+            self._sender.give_up(asked, TransportError(UNANSWERED, "called off"))
+            if on_fate is not None:
+                on_fate(asked.fates[0], len(payload))
 
     async def request(
         self,
@@ -131,7 +146,7 @@ class RequestLink:
 class _AnswerLink(LinkEnd):
     def __init__(self, line: AmqpLine, node: str) -> None:
         super().__init__(line)
-        self.waiting: dict[str, asyncio.Future[bytes]] = {}
+        self.waiting: dict[str, asyncio.Future[Any]] = {}
         self.address = ""
 
         def make(session: Session, name: str) -> Link:
@@ -146,12 +161,13 @@ class _AnswerLink(LinkEnd):
         if self.link.credit < _ANSWER_CREDIT // 2:
             self.link.flow(_ANSWER_CREDIT)
         try:
-            number = str(scan(event.payload).properties.correlation_id)
+            answer = scan(event.payload)
+            number = str(answer.properties.correlation_id)
         except DecodeError:
             return  # whoever asked hears nothing and says so
         future = self.waiting.get(number)
         if future is not None and not future.done():
-            future.set_result(event.payload)
+            future.set_result(answer)
 
     def on_lost(self, error: TransportError) -> None:
         super().on_lost(error)
