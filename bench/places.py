@@ -33,6 +33,7 @@ from bench.pump import Strings, load, running_broker, used_by
 from bench.report import Report
 from pairbus.ledger.receipts import ReceiptLog
 from pairbus.pairing.names import backlog_queue_names
+from pairbus.plumbing.collector import CalmCollector
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import Pump
@@ -111,7 +112,8 @@ def _make_place(address: str) -> StoreUri:
 async def _drain(strings: Strings, queues: list[str], place: RecordPlace) -> int:
     pair = PumpPair.from_connection_strings(strings.primary, strings.secondary)
     options = PumpOptions(drain=True, drain_wait=0.02)
-    return (await Pump(pair, queues, options=options, receipts=ReceiptLog(place)).run()).moved
+    with CalmCollector():
+        return (await Pump(pair, queues, options=options, receipts=ReceiptLog(place)).run()).moved
 
 
 def _measure(

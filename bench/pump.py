@@ -5,14 +5,15 @@ How it is measured
 2. Both drain the same number of backlog queues with messages of the same size for the same entity, in turns.
    The SDK's loop uses all that it offers: prefetched messages, batches to send, settlements side by side, and
    a client with a sender of its own for each queue. It writes no receipts; the pump does, with an fsync.
-3. The time is of a whole drain, with opening and closing. CPU is this process's own. The SDK takes about a
+3. Python's collector of garbage is calmed for both, as it is where a syphon's pump runs.
+4. The time is of a whole drain, with opening and closing. CPU is this process's own. The SDK takes about a
    second to open and close its links, which is no merit of the pump's: with few messages a queue that second
    is most of the SDK's time and the ratio flatters. Keep to some thousands a queue.
-4. A ratio is that of two values of the same round; its median is over the rounds.
-5. A second measure spreads the same number of messages over 10, 100 and 1,000 queues. It is the pump's alone:
+5. A ratio is that of two values of the same round; its median is over the rounds.
+6. A second measure spreads the same number of messages over 10, 100 and 1,000 queues. It is the pump's alone:
    what a queue costs that is opened, asked and closed is part of it, and the fewer messages a queue has the
    more that weighs.
-6. Of the two processors one is the broker's. Its CPU for each message is told beside the pump's: they are
+7. Of the two processors one is the broker's. Its CPU for each message is told beside the pump's: they are
    about as large, so that the rate is bounded by either, and on a machine with other work by what that leaves
    over. The SDK's loop leaves its processor idle for about half of the time. So the ratio of the rates says
    less than that of the CPU a message, which no better loop on the SDK could escape.
@@ -47,6 +48,7 @@ from pairbus.amqp.message import (
 from pairbus.broker import Broker
 from pairbus.ledger.receipts import ReceiptLog
 from pairbus.pairing.names import backlog_queue_names
+from pairbus.plumbing.collector import CalmCollector
 from pairbus.pump.options import PumpOptions
 from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import Pump, open_transport
@@ -130,7 +132,7 @@ async def load(strings: Strings, queues: list[str], *, count: int, body: int) ->
 
 async def drain_with_pump(strings: Strings, queues: list[str]) -> int:
     """Our way; how many were moved."""
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, CalmCollector():
         receipts = ReceiptLog(Path(directory))
         pair = PumpPair.from_connection_strings(strings.primary, strings.secondary)
         options = PumpOptions(drain=True)
@@ -140,8 +142,8 @@ async def drain_with_pump(strings: Strings, queues: list[str]) -> int:
 async def drain_with_sdk(strings: Strings, queues: list[str], count: int) -> int:
     """The SDK's way: one coroutine a queue, each with links of its own."""
     share = count // len(queues)
-    moved = await asyncio.gather(*(_drain_one(strings, queue, share) for queue in queues))
-    return sum(moved)
+    with CalmCollector():
+        return sum(await asyncio.gather(*(_drain_one(strings, queue, share) for queue in queues)))
 
 
 async def _drain_one(strings: Strings, queue: str, count: int) -> int:

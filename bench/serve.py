@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.broker import Broker
-from pairbus.broker.collector import CalmCollector
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.store.sqlite import SqliteStore
+from pairbus.plumbing.collector import CalmCollector
 
 __all__ = ["NAMESPACE", "QUEUE", "main"]
 

@@ -33,6 +33,7 @@ from pairbus.amqp.limits import CodecLimits
 from pairbus.amqp.performatives import AmqpError
 from pairbus.clock import Clock
 from pairbus.fault_kinds import LineState
+from pairbus.plumbing.collector import uncollected
 
 from .access.entity_rules import rules_at
 from .access.grants import Grant
@@ -41,7 +42,6 @@ from .access.tokens import check_token
 from .access.web_tokens import JwtKey
 from .admin.administration import Administration, AdminLine
 from .bounded_log import BoundedLog
-from .collector import uncollected
 from .connections import Connections
 from .contents import Contents
 from .counters import Counters

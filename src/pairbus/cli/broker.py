@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.collector import CalmCollector
 from pairbus.plumbing.files import make_directory
 
 from .examples import examples
@@ -307,8 +308,6 @@ def _make_directory(data: Path | None) -> None:
 
 
 async def _serve(embedded: Broker, ready_file: Path | None, *, as_json: bool, with_keys: bool) -> None:
-    from pairbus.broker.collector import CalmCollector  # late, as below
-
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

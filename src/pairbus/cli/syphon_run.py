@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from pairbus.errors import ConfigurationError
+from pairbus.plumbing.collector import CalmCollector
 
 from .backlogs import ChosenBacklog, TransportName, choose_backlog, choose_pairs, job_state_dir
 from .candidates import offer_entities
@@ -245,7 +246,8 @@ def _session(
 ) -> Iterator[Any]:
     """A session of Spark for as long as it is needed; None for the engine that needs none."""
     if engine == "local":
-        yield None
+        with CalmCollector():
+            yield None
         return
     from pairbus.spark import open_session
     from pairbus.spark.session import close_session

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from pairbus.backlog.served_queue import ServedQueue
+from pairbus.plumbing.collector import CalmCollector
 from pairbus.plumbing.json_text import parse_json
 
 from .leash.epochs import Shard
@@ -55,7 +56,8 @@ def _shard(row: dict[str, Any]) -> Shard:
 
 
 def _perform(job: ShardJob, shard: Shard) -> pa.RecordBatch:
-    counts = asyncio.run(ShardRun(job, shard).run(_attempt()))
+    with CalmCollector():
+        counts = asyncio.run(ShardRun(job, shard).run(_attempt()))
     row = {"epoch": shard.epoch, "shard": shard.number, **counts}
     return pa.RecordBatch.from_pylist([row], schema=_RESULT)
 

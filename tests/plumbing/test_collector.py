@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pairbus.broker import collector as collecting
-from pairbus.broker.collector import CalmCollector
+from pairbus.plumbing import collector as collecting
+from pairbus.plumbing.collector import CalmCollector
 
 
 class Cycle:

@@ -1,9 +1,10 @@
 """Python's collector of garbage, kept from walking over what is no garbage.
 
-A message in a broker is some objects that stay, and none of them refers to itself: they go when the last
-reference does. The collector counts how many there are more than before, and with its usual numbers looks a
-thousand times a second for circles among them, which is a tenth of a broker's time; and now and then it walks
-over all of them, for which everything stands still: a fifth of a second with 130,000 messages.
+A message in a broker or a pump is some objects that stay for a while, and none of them refers to itself: they
+go when the last reference does. The collector counts how many there are more than before, and with its usual
+numbers looks a thousand times a second for circles among them, which is a tenth of a broker's time, and a
+fifth of a pump's that has many queues; and now and then it walks over all of them, for which everything
+stands still: a fifth of a second with 130,000 messages.
 
 So it looks more rarely, and whatever has survived a walk that took long is left out of those to come
 (`gc.freeze`). What is frozen and becomes a circle later, as connections do, would stay for ever: once an hour
@@ -24,7 +25,9 @@ THAW_AFTER = 3600.0
 
 
 class CalmCollector:
-    """A context for a process that is a broker and nothing else. What is there when it begins is left out."""
+    """A context for a process that is a broker or a pump and nothing else. What is there when it begins is
+    left out.
+    """
 
     def __init__(self) -> None:
         self._began = 0.0
