@@ -158,7 +158,7 @@ async def test_a_pump_that_begins_heeds_a_stop(bench: Bench, drain: bool) -> Non
     bench.secondary.faults.set("silence")
     pump = bench.pump([queue], send_timeout=600.0, drain=drain, poll=5.0)
     running = asyncio.create_task(pump.run())
-    await eventually(lambda: pump._pumps and pump._pumps[0]._asking is not None, what="a first question")
+    await eventually(lambda: pump._pumps and pump._pumps[0]._asking.is_on, what="a first question")
     pump.stop()
     async with asyncio.timeout(PATIENCE):
         summary = await running

@@ -7,7 +7,7 @@ import math
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pairbus import conditions, words
 from pairbus.amqp.message import MessageSections, scan
@@ -27,7 +27,17 @@ from .peeked_page import read_page
 from .transport import Delivery, Peeked, Refusal, Unit
 from .unwrapping import read_postmark
 
+
+class _Loseable(Protocol):
+    """What a slot needs to know of a link."""
+
+    @property
+    def lost(self) -> TransportError | None: ...
+    def abandon(self) -> None: ...
+
+
 T = TypeVar("T")
+L = TypeVar("L", bound=_Loseable)
 _DEFERRED = Modified(delivery_failed=True, undeliverable_here=True)
 # Requests for many messages are cut into pieces: the answer is one message, and there is a limit for those.
 FETCH_AT_ONCE = 100
@@ -109,7 +119,7 @@ class AmqpTransport:
         task = self._connecting
         if task is None or (task.done() and _is_over(task)):
             task = self._connecting = asyncio.get_running_loop().create_task(self._connect())
-        return await asyncio.shield(task)
+        return task.result() if task.done() else await asyncio.shield(task)
 
     def distrust(self, path: str) -> None:
         """Have the token for an entity put anew before a link to it is opened again."""
@@ -134,47 +144,61 @@ def _is_over(task: asyncio.Task[AmqpLine]) -> bool:
     return task.cancelled() or task.exception() is not None or task.result().lost is not None
 
 
-class _Slot:
-    """A link that is opened when needed, once for all who need it, and again after it was lost."""
+class _Slot(Generic[L]):
+    """A link that is opened when needed, by the first who needs it and for all, and again after it was lost.
+
+    Who opens it does so in its own task. If that one is cancelled the next one opens it.
+    """
 
     def __init__(
-        self, open_link: Callable[[], Coroutine[Any, Any, Any]], on_denied: Callable[[], None]
+        self, open_link: Callable[[], Coroutine[Any, Any, L]], on_denied: Callable[[], None]
     ) -> None:
         """`on_denied` is called before it is opened again, if it was lost or refused for want of a claim."""
         self._open = open_link
         self._on_denied = on_denied
-        self._task: asyncio.Task[Any] | None = None
+        self._is_opening = False
+        self._waiting: list[asyncio.Future[None]] = []
+        self._failure: TransportError | None = None
+        self.present: L | None = None  # if it was opened, be it lost or not
 
-    async def get(self) -> Any:
-        task = self._task
-        if task is None or (task.done() and (_failed(task) or task.result().lost is not None)):
-            if task is not None and is_denial(_loss_of(task)):
-                self._on_denied()
-            task = self._task = asyncio.get_running_loop().create_task(self._open())
-        return await asyncio.shield(task)
+    async def get(self) -> L:
+        """The link, open."""
+        while self._is_opening:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+        link = self.present
+        if link is not None and link.lost is None:
+            return link
+        if is_denial(self._failure if link is None else link.lost):
+            self._on_denied()
+        self._is_opening, self.present, self._failure = True, None, None
+        try:
+            link = self.present = await self._open()
+            return link
+        except TransportError as error:
+            self._failure = error
+            self._tell(error)
+            raise
+        finally:
+            self._is_opening = False
+            self._tell(None)
 
-    @property
-    def present(self) -> Any:
-        """The link, if it was opened, be it lost or not."""
-        task = self._task
-        return task.result() if task is not None and task.done() and not _failed(task) else None
+    def _tell(self, error: TransportError | None) -> None:
+        """Those who wait fail with the one that opened the link, or look again."""
+        waiting, self._waiting = self._waiting, []
+        for turn in waiting:
+            if turn.done():
+                continue
+            if error is None:
+                turn.set_result(None)
+            else:
+                turn.set_exception(error)
 
     def drop(self) -> None:
-        task, self._task = self._task, None
-        if task is not None and not task.done():
-            task.cancel()
-        elif task is not None and not _failed(task) and task.result().lost is None:
-            task.result().abandon()
-
-
-def _loss_of(task: asyncio.Task[Any]) -> BaseException | None:
-    if task.cancelled():
-        return None
-    return task.exception() or task.result().lost
-
-
-def _failed(task: asyncio.Task[Any]) -> bool:
-    return task.cancelled() or task.exception() is not None
+        link, self.present, self._failure = self.present, None, None
+        if link is not None and link.lost is None:
+            link.abandon()
 
 
 class AmqpSource:
@@ -183,7 +207,7 @@ class AmqpSource:
     def __init__(self, transport: AmqpTransport, queue: str) -> None:
         self._transport = transport
         self._queue = queue
-        self._is_told = True  # when there is no more; where nothing is said one has to wait
+        self.is_told = True  # when there is no more; where nothing is said one has to wait
         distrust = partial(transport.distrust, queue)
         self._receiver = _Slot(self._open_receiver, distrust)
         self._management = _Slot(self._open_management, distrust)
@@ -209,19 +233,19 @@ class AmqpSource:
         await self._receiver.get()
 
     async def receive(self, limit: int, wait: float, *, at_once: bool = False) -> list[Delivery]:
-        held: ReceiverLink | None = self._receiver.present
+        held = self._receiver.present
         if held is not None and held.buffer:
             return self._take(held, limit)
         now = asyncio.get_running_loop().time
         end: float | None = None  # what it takes to open the link is no part of the wait
         while True:
             begun = now()
-            link: ReceiverLink = await self._receiver.get()
-            if at_once and self._is_told:
+            link = await self._receiver.get()
+            if at_once and self.is_told:
                 is_there = await link.gather(limit, self._transport.timeout)
                 if is_there is not None:
                     return self._take(link, limit) if is_there else []
-                self._is_told = False
+                self.is_told = False
             end = end or now() + wait
             link.grant(limit)  # also if credit is left: a poll is one grant
             try:
@@ -235,7 +259,7 @@ class AmqpSource:
         return [Delivery(event.payload, event.tag, (link, event.delivery_id)) for event in taken]
 
     async def stop_receiving(self) -> list[Delivery]:
-        link: ReceiverLink | None = self._receiver.present
+        link = self._receiver.present
         if link is None:
             return []
         try:
@@ -392,7 +416,7 @@ class AmqpSource:
         """To detach three links and to hear that they are takes as long as to move some messages, and there
         may be a thousand queues.
         """
-        link: ReceiverLink | None = self._receiver.present
+        link = self._receiver.present
         if link is None or link.link.credit > 0:
             await self.close()
 
@@ -417,7 +441,7 @@ class AmqpDestination:
 
     @property
     def max_size(self) -> int | None:
-        link: SenderLink | None = self._sender.present
+        link = self._sender.present
         return link.max_message_size if link is not None else None
 
     async def _get_link(self) -> SenderLink:
@@ -429,7 +453,7 @@ class AmqpDestination:
             if self._failure is not None and self._failures > tried:
                 raise self._failure
             try:
-                link: SenderLink = await self._sender.get()
+                link = await self._sender.get()
             except TransportError as error:
                 self._failure, self._failures = error, self._failures + 1
                 raise

@@ -216,6 +216,7 @@ class Pump:
             for wait in waits:
                 wait.cancel()
         station.stopped.set()
+        station.turns.open()
         for pump in self._pumps:
             pump.stop()
 

@@ -19,7 +19,7 @@ Theory of operation
    left. As long as something is, or where a transport cannot ask like that, it waits for a while, which
    grows, so that a thousand queues do not spend their time on asking; and it begins with more where there
    are many, since each is opened and served in its turn. Nothing is asked while a message is in hand; when
-   the last one is done with, the queue is asked at once.
+   the last one is done with, the queue is asked at once. Of many queues some begin at a time (see `turns`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ import contextlib
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from math import ceil, inf
-from typing import Any, TypeVar
+from typing import Any
 
 from pairbus import conditions
 from pairbus.plumbing.tasks import wait_at_most
 from pairbus.wire.errors import CONNECTION_LOST, SUSPECTED, UNANSWERED, TransportError
 
+from .asking import Asking
 from .burials import Burials
 from .intake import PEEK_PAGE, Intake, Letter, NumberGap, Stray
 from .judgement import Remedy, judge
@@ -44,6 +45,7 @@ from .rate import SHORTEST_LOCK, Pace
 from .station import Station
 from .steps import Bury, Defer, Fetch, LaneStep, Recheck, Renew, Send
 from .transport import BacklogSource, Delivery, Refusal, Unit
+from .turns import Turn
 
 log = logging.getLogger(__name__)
 # Rule 7: a message that somebody else had under lock is noticed so soon after it comes back.
@@ -59,7 +61,6 @@ _FIRST_QUIET = 1.0
 # Rule 3: a completion that ends like this is not tried again. And the longest pause before another try.
 _NO_LOCK = {conditions.MESSAGE_LOCK_LOST, conditions.SESSION_LOCK_LOST, conditions.MESSAGE_NOT_FOUND}
 _LONGEST_PAUSE = 5.0
-T = TypeVar("T")
 
 
 def _end_of_lock(held: Parcel) -> float:
@@ -80,8 +81,7 @@ class QueuePump:
         self._intake = Intake(self.lanes, self._pace, station)
         self._burials = Burials(source, self._book, station)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asking: asyncio.Task[Any] | None = None
-        self._is_nudged = False
+        self._asking = Asking()
         self._hopes = station.options.drain  # rule 7: what there is has not all come yet, as far as is known
         self._at_rest: asyncio.Future[None] | None = None
         self._quiet = station.options.drain_wait + station.queues * _TURN  # rule 7
@@ -93,16 +93,20 @@ class QueuePump:
         self._is_stopping = False
         self._failures = 0
         self._is_active = False
+        self._turn = Turn(station.turns, source)
         station.conditions.listen(lambda path: self._advance_soon())
 
     async def run(self) -> None:
         """Pump until stopped, or in a drain until there is nothing more to do."""
         try:
+            if self._options.drain:
+                await self._turn.take()
             while not self._is_stopping:
                 try:
                     await self._serve()
                     break
                 except TransportError as error:
+                    self._turn.end()
                     self._note_failure(error)
                     if self._options.drain and self._failures > 3 and self._has_given_up():
                         break
@@ -116,8 +120,7 @@ class QueuePump:
         self._is_stopping = True
         self._room.set()
         self._wake_up()
-        if self._asking is not None:
-            self._asking.cancel()
+        self._asking.call_off()
 
     # -- receiving
 
@@ -125,11 +128,12 @@ class QueuePump:
         self._intake.reopen()
         if self._options.scan and not self._options.drain:
             async with self._station.looking:
-                self._has_more = bool(await self._ask(self._source.peek(0, 1)))
+                self._has_more = bool(await self._asking.ask(self._source.peek(0, 1)))
         self._advance()
         while not self._is_stopping:
             room = self._credit()
             if room <= 0:
+                self._turn.end()
                 self._room.clear()
                 await self._room.wait()
                 continue
@@ -150,8 +154,11 @@ class QueuePump:
                 if self._options.scan and (gap := self._intake.find_gap(letters)) is not None:
                     await self._look_at(gap, deliveries)
                 self._take_in(letters)
+                self._count()
+                self._turn.note(len(deliveries))
                 self._advance()
             elif not self._is_stopping:
+                self._turn.end()
                 self._note_activity(bool(self.lanes.held))
                 self._pace.rest()
                 if self._hopes:
@@ -194,7 +201,7 @@ class QueuePump:
             wait = min(wait, _FIRST_QUIET)
         pieces = ceil(wait / self._station.longest_wait)
         receive = self._source.receive(room, wait / max(1, pieces), at_once=self._hopes)
-        return await self._ask(receive)
+        return await self._asking.ask(receive)
 
     async def _rest(self) -> None:
         """Wait until nothing is in hand any more, for a while."""
@@ -213,28 +220,12 @@ class QueuePump:
         if self._at_rest is not None and not self._at_rest.done():
             self._at_rest.set_result(None)
 
-    async def _ask(self, question: Coroutine[Any, Any, list[T]]) -> list[T]:
-        """What the queue has; nothing, if this is called off."""
-        self._asking = asking = asyncio.get_running_loop().create_task(question)
-        try:
-            return await asking
-        except asyncio.CancelledError:
-            is_ours = self._is_stopping or self._is_nudged
-            if not is_ours or (current := asyncio.current_task()) is None or current.cancelling():
-                raise
-            return []  # it was `stop`, or `_ended`, that called it off
-        finally:
-            self._asking = None
-            self._is_nudged = False
-
     def _note_activity(self, is_active: bool) -> None:
         self._station.active += is_active - self._is_active
         self._is_active = is_active
 
     def _credit(self) -> int:
-        station, lanes, own = self._station, self.lanes, self.lanes.held + self._finishing
-        station.in_hand += own - self._counted
-        self._counted = own
+        station, lanes, own = self._station, self.lanes, self._count()
         # A queue always gets its least, so that none starves while others are full.
         credit = min(self._pace.credit(station.share()), max(self._pace.least, own + station.room()))
         room = credit - own
@@ -242,6 +233,14 @@ class QueuePump:
             average = max(1, lanes.held_bytes // lanes.held)
             room = min(room, (self._options.max_bytes_in_hand - lanes.held_bytes) // average)
         return room
+
+    def _count(self) -> int:
+        """What is in hand; the station is told."""
+        own = self.lanes.held + self._finishing
+        if own != self._counted:
+            change, self._counted = own - self._counted, own
+            self._station.count_in_hand(change)
+        return own
 
     @property
     def _is_idle(self) -> bool:
@@ -343,11 +342,11 @@ class QueuePump:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._station.note_end(task)
+        self._count()
         if self._options.drain and self._is_idle:
             self._wake_up()
-            if self._asking is not None and not self._hopes:
-                self._is_nudged = True
-                self._asking.cancel()
+            if not self._hopes:
+                self._asking.call_off()
         self._room.set()
 
     async def _perform(self, step: LaneStep[Parcel]) -> None:
@@ -394,8 +393,9 @@ class QueuePump:
             self._intake.unrecorded.update((held.number, held) for held in moved)
             self._finishing += len(moved)
             self._pace.count(len(moved), now)
-            self._start(self._complete(path, moved, now))
         self._advance()
+        if moved:
+            await self._complete(path, moved, now)
 
     def _still_locked(self, units: list[list[Parcel]]) -> list[list[Parcel]]:
         """Those whose locks last; the others go back to their lanes, which renew them."""
@@ -556,7 +556,9 @@ class QueuePump:
         while self._tasks:
             await asyncio.wait(self._tasks)
         await self._give_back([])
-        self._station.in_hand -= self._counted
+        self._station.count_in_hand(-self._counted)
+        self._counted = 0
+        self._turn.end()
         self._note_activity(False)
         await self._source.leave()
 

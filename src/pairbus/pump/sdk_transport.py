@@ -134,6 +134,8 @@ class SdkTransport:
 class SdkSource:
     """A backlog queue."""
 
+    is_told = False
+
     def __init__(self, transport: SdkTransport, queue: str) -> None:
         self._transport = transport
         self._queue = queue

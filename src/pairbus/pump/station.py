@@ -18,6 +18,7 @@ from .options import PumpOptions
 from .rate import Limiter
 from .summary import PumpTally
 from .transport import Destination, Transport
+from .turns import Turns
 from .turnstile import Entrance, Turnstile
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Station:
     queues: int = 1
     active: int = 0  # queues that have something to move
     in_hand: int = 0  # messages of all queues
+    turns: Turns = field(default_factory=Turns)
     locked: set[str] = field(default_factory=set)  # queues of a drain whose rest somebody else has locked
     headway_at: float = -inf  # when a message was moved last, monotonic
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
@@ -74,6 +76,11 @@ class Station:
     def share(self) -> float:
         """The part of the rate that falls to one queue."""
         return self.limiter.rate / max(1, self.active)
+
+    def count_in_hand(self, more: int) -> None:
+        """A queue has so many messages more in hand, or fewer."""
+        self.in_hand += more
+        self.turns.note_in_hand(self.in_hand)
 
     def room(self) -> int:
         """How many messages one queue may have in hand, for what all of them have."""

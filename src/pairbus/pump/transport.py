@@ -58,6 +58,10 @@ class Unit(NamedTuple):
 class BacklogSource(Protocol):
     """A backlog queue."""
 
+    @property
+    def is_told(self) -> bool:
+        """Whether a receive at once ends as soon as there is no more, as far as is known."""
+
     async def receive(self, limit: int, wait: float, *, at_once: bool = False) -> list[Delivery]:
         """Up to `limit` messages; an empty list if none has come within `wait` seconds, or with `at_once` as
         soon as the queue has said that it has none, if the transport can ask for that.
