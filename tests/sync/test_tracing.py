@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pairbus.aio import PairedServiceBusClient as AioClient
+from pairbus.client.direct import encoding
 from pairbus.client.observers import tracing
 from pairbus.client.observers.observer import Observer, Undertaking
 from pairbus.client.observers.tracing import TracingObserver
@@ -55,6 +56,8 @@ def spans() -> Spans:
 def sdk_tracing(monkeypatch: pytest.MonkeyPatch, spans: Spans) -> Iterator[None]:
     """The SDK's tracing switched on; its plugin knows the global provider only."""
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", spans.provider)
+    # It asks once a second whether the SDK traces, and a test before this one may have just asked.
+    monkeypatch.setattr(encoding, "_tracing", encoding._TracingSwitch())
     settings.tracing_implementation.set_value(OpenTelemetrySpan)
     yield
     settings.tracing_implementation.unset_value()
