@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -252,3 +254,22 @@ async def test_switched_off_each_pings(broker: Broker) -> None:
         await eventually(lambda: states(clients) == {EntityState.HEALTHY})
         assert reasons(clients) == {"a ping succeeded": 2}
         assert [client.status().fleet for client in clients] == [None, None]
+
+
+async def test_a_client_that_is_closed_while_it_looks_for_its_fleet_leaves_no_thread(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """Whoever closes at once does so at another step each time."""
+    for turns in (0, 1, 3, 10, 30):
+        client = PairedServiceBusClient.from_connection_strings(
+            broker["contoso"].connection_string,
+            broker["contoso-dr"].connection_string,
+            options=SendAvailabilityOptions(backlog_queue_count=1),
+            state_dir=tmp_path,
+        )
+        await client.get_queue_sender("orders").send_messages(ServiceBusMessage("before"))
+        client.fail_over("orders")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await client.close()
+        await eventually(lambda: "pairbus-ledger" not in {one.name for one in threading.enumerate()})

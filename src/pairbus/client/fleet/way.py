@@ -32,11 +32,12 @@ class FleetWay:
         self._ledger: OperationLog | None = None
         if records is not None:
             self._ledger = OperationLog(records, role="fleet", pair=name, clock=clock)
-            self._ledger.start()
             self._meter = Meter(primary_name(secondary.parsed or secondary.endpoint), self._ledger)
 
     def open(self) -> FleetLine:
         """A new line; TransportError if there can be none. Does no I/O."""
+        if self._ledger is not None:
+            self._ledger.start()  # not before: a way that nobody takes is not closed either
         transport = open_transport(self._secondary, timeout=_ANSWER_LIMIT)
         if not isinstance(transport, AmqpTransport):
             raise TransportError(
