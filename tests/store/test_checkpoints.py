@@ -4,6 +4,7 @@ that was committed depends on it.
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 import time
@@ -103,6 +104,27 @@ def test_under_load_the_wal_is_used_anew_and_everything_is_there(
         seen.add(generation(path))
     store.close()
     assert observe(load(path)) == observe(space)
+
+
+def test_what_a_kill_has_left_in_the_wal_counts(
+    store: SqliteStore, space: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = store_path(tmp_path / "killed")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "LONG", 1 << 40)
+        lengthen(store, space)
+        shutil.copytree(store_path(tmp_path).parent, killed.parent, dirs_exist_ok=True)
+    with closing(SqliteStore(killed)) as restarted:
+        before = generation(killed)
+        deadline = time.monotonic() + PATIENCE
+        for _ in range(3):  # the second finds the last bit to be moved, the third the WAL empty
+            space.create_queue(f"q{restarted.commits}", None, START)
+            restarted.commit(space.take_events())
+            thread = restarted._checkpoints._thread
+            if thread is not None:
+                thread.join(deadline - time.monotonic())
+        assert generation(killed) != before
+    assert observe(load(killed)) == observe(space)
 
 
 def test_nobody_waits_for_a_checkpoint(

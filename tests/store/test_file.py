@@ -19,6 +19,7 @@ from pairbus.broker.store.counter import counter_path
 from pairbus.broker.store.file import APPLICATION_ID, FUNCTIONS, wal_path
 from pairbus.broker.store.sqlite import SqliteStore
 from pairbus.broker.store.statements import load_migrations
+from tests.engine.observing import observe
 from tests.engine.samples import START, message, namespace
 from tests.store.files import fingerprint, load, query, store_path, write
 
@@ -190,6 +191,73 @@ def test_rows_that_cannot_be_read_are_told_of(path: Path, sql: str) -> None:
 
 def test_a_directory_that_is_not_there_is_told_of(tmp_path: Path) -> None:
     assert "directory" in refusal(tmp_path / "nowhere" / "store.db")
+
+
+# -- starts that fail for a while
+
+# Opens a store with so many descriptors, and then with all of them.
+_STARVED = """
+import os, pathlib, resource, sys
+from pairbus.broker.errors import StoreDamaged, StoreError
+from pairbus.broker.store.sqlite import SqliteStore
+
+path = pathlib.Path(sys.argv[1])
+SqliteStore(path).close()  # so that all modules are there
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+refused = 0
+for spare in range(10):
+    held = []
+    try:
+        while True:
+            held.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        pass
+    for _ in range(spare):
+        os.close(held.pop())
+    try:
+        SqliteStore(path).close()
+    except StoreError as error:
+        assert not isinstance(error, StoreDamaged), error
+        refused += 1
+    for descriptor in held:
+        os.close(descriptor)
+    SqliteStore(path).close()
+print(refused)
+"""
+
+
+def test_a_start_without_descriptors_holds_nothing_afterwards(path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _STARVED, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) > 2
+
+
+def test_a_start_that_the_disk_refuses_leaves_the_wal_where_it_is(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = namespace()
+    space.create_queue("orders", None, START)
+    space.send("orders", [message(b"acknowledged")], START)
+    killed = store_path(tmp_path / "killed")
+    with closing(SqliteStore(path)) as store:
+        store.commit(space.take_events())
+        shutil.copytree(path.parent, killed.parent, dirs_exist_ok=True)  # as a kill leaves it
+
+    def fail(store: SqliteStore) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStore, "_read_places", fail)
+        with pytest.raises(StoreError) as caught:
+            SqliteStore(killed)
+    assert not isinstance(caught.value, StoreDamaged)
+    assert not list(killed.parent.glob("*damaged*"))
+    assert observe(load(killed)) == observe(space)
 
 
 # -- one broker at a time

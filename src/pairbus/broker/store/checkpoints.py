@@ -9,7 +9,8 @@ Theory
    written meanwhile. So the thread moves what has come since, too, which is less each time. The last bit, a
    few pages, is moved after the next commit, where nothing can come in between.
 3. Nobody tells Python how long the WAL is: it is reckoned by what was written, rather too long than too
-   short. SQLite's own limit is there for where that is wrong, several times as high.
+   short, and at the start by the length of the file that a kill has left. SQLite's own limit is there for
+   where that is wrong, several times as high.
 4. Nothing is less safe: every checkpoint syncs the WAL before its pages go to the database, and the database
    before the WAL may be used anew. One that fails, on a disk that is full, has moved nothing that is needed,
    and is tried again when as much has been written once more.
@@ -32,11 +33,11 @@ _MOVE = "PRAGMA wal_checkpoint(PASSIVE)"
 class Checkpoints:
     """Sees to it that the WAL of one store does not grow for ever."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        """`connection` is for the thread alone."""
+    def __init__(self, connection: sqlite3.Connection, *, length: int) -> None:
+        """`connection` is for the thread alone; `length` is that of the WAL that is there."""
         self._connection = connection
         self._thread: threading.Thread | None = None
-        self._written = 0
+        self._written = length
         self._is_last_bit_due = False
 
     def follow(self, database: sqlite3.Connection, written: int) -> None:

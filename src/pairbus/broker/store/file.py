@@ -111,11 +111,11 @@ def open_database(path: Path) -> sqlite3.Connection:
         for pragma in _PRAGMAS:
             database.execute(f"PRAGMA {pragma}")
         _migrate(database, path)
-    except (sqlite3.Error, StoreError, UnicodeDecodeError) as error:
+        # SQLite syncs the directory of its file; the entry of that directory itself is left to us.
+        sync_directory(path.parent.parent)
+    except (sqlite3.Error, StoreError, UnicodeDecodeError, OSError) as error:
         close_database(path, database)
         raise error if isinstance(error, StoreError) else read_error(path, error) from error
-    # SQLite syncs the directory of its file; the entry of that directory itself is left to us.
-    sync_directory(path.parent.parent)
     return database
 
 
@@ -134,6 +134,19 @@ def _claim(path: Path) -> None:
         if path.resolve() in _claimed:
             raise StoreError(f"the store {path} is open. {_ADVICE[sqlite3.SQLITE_BUSY]}.")
         _claimed.add(path.resolve())
+
+
+def open_all(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection]:
+    """The database, and for the same file a reader and a mover; raises StoreError, and holds nothing then."""
+    connections = [open_database(path)]
+    try:
+        connections += [open_reader(path)]
+        connections += [open_mover(path)]
+    except sqlite3.Error as error:
+        close_database(path, *reversed(connections))
+        raise read_error(path, error) from error
+    database, reader, mover = connections
+    return database, reader, mover
 
 
 def open_mover(path: Path) -> sqlite3.Connection:
@@ -173,6 +186,8 @@ def store_error(store: str, error: sqlite3.Error) -> StoreError:
 
 def read_error(path: Path, error: Exception) -> StoreError:
     """The same for what was found in reading: unless it comes from elsewhere, the store is damaged."""
+    if isinstance(error, OSError):
+        return StoreError(f"the store {path} cannot be opened: {error}.")
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     # A programming error is that a store was closed before.
     if isinstance(error, sqlite3.ProgrammingError) or (
@@ -201,6 +216,14 @@ def identity_of(path: Path) -> FileIdentity | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def size_of(path: Path) -> int:
+    """How many bytes a file has; none if there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def moved_away(path: Path) -> StoreError:

@@ -66,11 +66,10 @@ from .file import (
     damage,
     identity_of,
     moved_away,
-    open_database,
-    open_mover,
-    open_reader,
+    open_all,
     read_error,
     set_wal_aside,
+    size_of,
     store_error,
     wal_path,
 )
@@ -127,9 +126,8 @@ class SqliteStore:
         known = self._counter.read()
         if known is not None and known.turn and not (path.exists() and path.stat().st_size):
             raise damage(path, f"it is empty or gone, and {known.turn} turns were committed to it")
-        self._database = open_database(path)
-        self._reader = open_reader(path)
-        self._checkpoints = Checkpoints(open_mover(path))
+        self._database, self._reader, mover = open_all(path)
+        self._checkpoints = Checkpoints(mover, length=size_of(wal_path(path)))
         self._reading = threading.Lock()
         # Why nothing of the store can be trusted any more.
         self._damage: StoreError | None = None
@@ -154,9 +152,11 @@ class SqliteStore:
             self._mark, self._total = self._take_account(known)
             self._read_places()
         except (sqlite3.Error, *UNREADABLE, StoreError) as error:
-            set_wal_aside(path, known.turn if known else 0)
+            failure = self._unreadable(error)
+            if isinstance(failure, StoreDamaged):  # not by a disk that fails for a moment
+                set_wal_aside(path, known.turn if known else 0)
             self.close()
-            raise self._unreadable(error) from error
+            raise failure from error
 
     def close(self) -> None:
         """Let go of the file."""
