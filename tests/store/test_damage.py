@@ -20,6 +20,7 @@ from pairbus.broker.store.counter import CommitCounter, Mark, counter_path
 from pairbus.broker.store.file import PAGE_SIZE, wal_path
 from pairbus.broker.store.salvage import salvage_store
 from pairbus.broker.store.sqlite import SqliteStore
+from pairbus.broker.store.wal_marks import WalMarks
 from tests.engine.samples import START, message, namespace
 from tests.store.damage import Original, contents_of, do_damage, fixed_parts, make_originals, reload
 from tests.store.files import fingerprint, load, store_path, write
@@ -370,6 +371,14 @@ def copy_killed(store: Path, directory: Path) -> Path:
     """The files of a store that is open, as a kill would leave them."""
     shutil.copytree(store.parent, directory)
     return directory / store.name
+
+
+def test_a_wal_that_somebody_has_emptied_does_not_undo_a_turn_that_is_committed(tmp_path: Path) -> None:
+    path = store_path(tmp_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    wal_path(path).write_bytes(b"")
+    with closing(WalMarks(path)) as marks:
+        marks.look()
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["one life", "after a kill"])

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
+from struct import error as StructError
 
 from .file import damage, wal_path
 from .rows import sealed, unsealed
@@ -65,7 +66,8 @@ class WalMarks:
         if self._written is not None:
             self._number, self._marked = self._written
             self._written = None
-        with suppress(OSError):  # the turn is committed all the same; a WAL without a number is no damage
+        # The turn is committed all the same, and a WAL without a number is no damage.
+        with suppress(OSError, StructError):
             if self._descriptor is None:
                 self._descriptor = os.open(wal_path(self._store), os.O_RDONLY | os.O_CLOEXEC)
             (self._salt,) = _SALT.unpack(os.pread(self._descriptor, _SALT.size, _SALT_AT))
