@@ -129,6 +129,25 @@ def test_who_was_called_off_takes_no_turn() -> None:
     loop.run(play(), limit=600.0)
 
 
+def test_who_is_called_off_with_the_turn_in_hand_gives_it_back() -> None:
+    loop = SimulatedLoop(1)
+    gate = Turns(most=1, enough=10, pause=60.0)
+
+    async def play() -> None:
+        first, last = _turn(gate), _turn(gate)
+        await first.take()
+        gone = asyncio.create_task(_turn(gate).take())
+        await asyncio.sleep(1.0)
+        waiting = asyncio.create_task(last.take())
+        await asyncio.sleep(1.0)
+        first.end()  # it is given to the one that is called off before it can know
+        gone.cancel()
+        await waiting
+        assert loop.time() < 60.0
+
+    loop.run(play(), limit=600.0)
+
+
 def test_a_queue_that_does_not_tell_needs_no_turn() -> None:
     loop = SimulatedLoop(1)
     gate = Turns(most=1, enough=10, pause=60.0)

@@ -48,7 +48,12 @@ class Turns:
         self._waiting.append(turn)
         if self._timer is None:
             self._timer = loop.call_later(self._pause, self._go_on)
-        await turn
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it had just been given
+                self.leave()
+            raise
 
     def leave(self) -> None:
         """A turn has ended."""
