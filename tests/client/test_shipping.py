@@ -316,6 +316,27 @@ async def test_a_hosted_pump_is_known_to_the_place_before_it_moves_anything(
     assert tell_behind(RecordFiles.list(shared, RECEIPTS).heads) == []
 
 
+async def test_a_hosted_pump_that_cannot_begin_leaves_no_writer_behind(still: Scene, tmp_path: Path) -> None:
+    """It is known to the place, and would be waited for there for ever; and each try would leave a thread."""
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    certificate = tmp_path / "gone.pem"
+    client = still.client(
+        primary=still.primary.connection_string.replace(";UseDevelopmentEmulator=true", ""),
+        primary_name="contoso",
+        state_dir=own,
+        records=shared,
+        enable_syphon=True,
+        primary_options={"connection_verify": str(certificate)},
+    )
+    await client.start()
+    await eventually(lambda: (syphon := client.status().syphon) is not None and syphon.state == "resting")
+    syphon = client.status().syphon
+    assert syphon is not None
+    assert str(certificate) in (syphon.last_error or "")
+    await client.close()
+    assert tell_behind(RecordFiles.list(shared, RECEIPTS).heads) == []
+
+
 def test_records_need_a_state_directory() -> None:
     strings = [f"Endpoint=sb://{name}.example/;SharedAccessKeyName=a;SharedAccessKey=YQ==" for name in "ab"]
     with pytest.raises(ConfigurationError, match="state_dir"):

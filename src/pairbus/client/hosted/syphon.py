@@ -168,10 +168,13 @@ class HostedSyphon:
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._try_disk)
             receipts = self._receipts()
-            if self._introduce is not None and isinstance(receipts, ReceiptLog):
-                await receipts.begun()
-                await self._introduced(self._introduce)
-            await self._pump(receipts).run()
+            try:
+                if self._introduce is not None and isinstance(receipts, ReceiptLog):
+                    await receipts.begun()
+                    await self._introduced(self._introduce)
+                await self._pump(receipts).run()
+            finally:  # a pump that cannot even begin closes nothing
+                await receipts.close()
         except Exception as error:  # noqa: BLE001 - rule 3: whatever it is, the next pump may do better
             self._note_failure(error, lasted=timers.now() - begun)
             await self._rest(timers)
