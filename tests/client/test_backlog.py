@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusQuotaExceededError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError, ServiceBusQuotaExceededError
 
 from pairbus.aio import PairedSender
 from pairbus.broker.counters import OperationKind
@@ -55,6 +55,15 @@ async def test_a_sender_keeps_its_queue_and_many_senders_spread(still: Scene) ->
     for held in by_queue:
         senders = [message.message_id.partition("-")[0] for message in held]
         assert all(senders.count(sender) == 3 for sender in senders)
+
+
+@pytest.mark.parametrize("value", [object(), 2**70])
+async def test_what_cannot_be_written_counts_as_failed_and_not_as_unknown(still: Scene, value: Any) -> None:
+    sender = down(still)
+    await sender.send_messages(text("first"))  # so that a link is open
+    with pytest.raises(ServiceBusError):
+        await sender.send_messages(ServiceBusMessage("x", application_properties={"value": value}))
+    assert still.diary.outcomes("backlog") == ["ok", "failed"]
 
 
 async def test_a_queue_that_fails_leaves_for_everybody_and_comes_back_after_its_cool_down(

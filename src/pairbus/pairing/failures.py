@@ -90,14 +90,18 @@ class Failure:
     @property
     def is_outcome_known(self) -> bool:
         """Whether it is certain that the message was not taken."""
-        if self.causes & _NEVER_CONNECTED:
+        if self._never_left:
             return True
         return bool(self.causes & _REFUSALS) and self.condition not in _CLIENT_SIDE
 
     @property
+    def _never_left(self) -> bool:
+        return self.is_encoding or bool(self.causes & _NEVER_CONNECTED)
+
+    @property
     def fate(self) -> Fate:
         """Whether the broker has answered, has never seen it, or nobody knows."""
-        if self.is_opening or self.causes & _NEVER_CONNECTED:
+        if self.is_opening or self._never_left:
             return "unsent"
         if self.is_outcome_known or (self.status is not None and "HttpResponseError" not in self.causes):
             return "refused"  # a status comes with the answer to a request
