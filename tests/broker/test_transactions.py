@@ -15,7 +15,7 @@ from pairbus.amqp.composites import encode_composite
 from pairbus.amqp.events import LinkAttached, LinkDetached, LinkFlowed, Settled, TransferReceived
 from pairbus.amqp.frames import encode_frame
 from pairbus.amqp.link import Link
-from pairbus.amqp.message import VALUE_MARK, encode_data, encode_value, scan
+from pairbus.amqp.message import VALUE_MARK, encode_annotations, encode_data, encode_value, scan
 from pairbus.amqp.performatives import (
     ACCEPTED,
     RELEASED,
@@ -289,6 +289,30 @@ def test_limits(client: Client, contoso: NamespaceHandle) -> None:
     assert client.ask(coordinator, Discharge(txn)) == ACCEPTED
     assert contoso.message_count("orders") == transactions.MOST_MESSAGES
     client.declare(coordinator)
+
+
+def test_what_a_transaction_makes_us_hold_counts(client: Client, broker: Broker) -> None:
+    """What is said of a message that is settled too, and of it all nothing is held decoded."""
+    sender, coordinator = client.attach("orders", sends=True), client.coordinate()
+    held = broker._hosts["contoso"].burdens.unfinished
+    many = {Symbol(f"{number:04}"): number for number in range(200)}
+    (delivery,) = deliveries(client, sender, 1)
+    txn = client.declare(coordinator)
+    client.settle_in(txn, delivery, Modified(True, False, many))
+    assert broker.call(lambda: held._total) > 1500
+    payload = encode_annotations(many) + encode_data(b"x")
+    client.transfer(sender, payload, TransactionalState(txn))
+    client.await_event(Settled)
+    assert broker.call(lambda: held._total) > 1500 + len(payload)
+    ((transaction, _),) = broker._hosts["contoso"].transactions._declared.values()
+    (message,) = transaction.steps[1].messages  # type: ignore[union-attr]
+    assert (message._sections, message._annotations) == (None, None)
+    assert client.ask(coordinator, Discharge(txn)) == ACCEPTED
+    assert broker.call(lambda: held._total) == 0
+    receiver = client.attach("orders", sends=False)
+    changed = scan(client.receive(receiver).payload)
+    assert changed.application_properties == {str(key): value for key, value in many.items()}
+    assert many.items() <= scan(client.receive(receiver).payload).annotations.items()
 
 
 def test_one_that_is_refused_unseen_dooms_the_rest(client: Client, contoso: NamespaceHandle) -> None:

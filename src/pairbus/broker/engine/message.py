@@ -299,9 +299,9 @@ class Incoming:
     """A message that a client sends: what is decided by, and the content that is stored if it is taken."""
 
     __slots__ = (
+        "_annotations",
         "_payload",
         "_sections",
-        "annotations",
         "content",
         "is_ping",
         "message_id",
@@ -323,7 +323,7 @@ class Incoming:
         self.session_id: str | None = values[_GROUP_ID] if count > _GROUP_ID else None
         self.is_ping = count > _CONTENT_TYPE and values[_CONTENT_TYPE] == PING_CONTENT_TYPE
         self.scheduled_for: float | None = None
-        self.annotations: Mapping[Any, Any] = _NOTHING
+        self._annotations: Mapping[Any, Any] | None = None
         ttl_ms = header.ttl
         self.time_to_live = (
             None if ttl_ms is None and count <= _CREATION_TIME else _time_to_live(ttl_ms, values)
@@ -365,8 +365,21 @@ class Incoming:
     def sections(self) -> MessageSections:
         """Its sections, for whoever wants more of it."""
         if self._sections is None:
-            self._sections = scan(bytes(self._payload))
+            payload = self._payload
+            self._sections = scan_large(payload) if isinstance(payload, memoryview) else scan(payload)
         return self._sections
+
+    @property
+    def annotations(self) -> Mapping[Any, Any]:
+        """What the sender has annotated for the message, as far as it is kept."""
+        if self._annotations is None:
+            encoded = self.content.annotations_bytes
+            self._annotations = decode(encoded)[0] if encoded else _NOTHING
+        return self._annotations
+
+    def pack(self) -> None:
+        """Hold bytes alone until somebody looks again: decoded they take a hundred times as much memory."""
+        self._sections = self._annotations = None
 
     def _read_maps(self, sections: MessageSections) -> None:
         """Stored as they came, decimals apart; but whoever filters by them must be able to read them."""
@@ -385,7 +398,7 @@ class Incoming:
             if partition_key is None and self.session_id is not None:
                 # The session is the key then.
                 annotations.pop(PARTITION_KEY, None)
-            self.annotations = annotations
+            self._annotations = annotations
             annotated = encode(annotations) if annotations else b""
         if delivery := sections.delivery_annotations:
             delivery = {key: delivery[key] for key in delivery if key not in _LOCK_TOKENS}

@@ -27,17 +27,28 @@ class NotedSend:
     path: str
     messages: Sequence[Incoming]
 
+    def pack(self) -> None:
+        """Hold no more than must be held."""
+        for message in self.messages:
+            message.pack()
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held for it."""
+        return sum(message.size for message in self.messages)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedSettlement:
     """A message that is settled. `settle` does so; `buries` if it goes to the dead letters; `needs_content`
-    if it is not just removed.
+    if it is not just removed. `properties` tells how its properties change, and `size` the bytes held for it.
     """
 
     queue: MessageQueue
     token: uuid.UUID
     settle: Callable[[float], object]
-    properties: Mapping[str, Any] | None = None
+    properties: Callable[[], Mapping[str, Any] | None]
+    size: int
     buries: bool = False
     needs_content: bool = False
 
@@ -63,6 +74,7 @@ def discharge(namespace: Namespace, steps: Sequence[NotedStep], now: float) -> N
         try:
             if isinstance(step, NotedSend):
                 namespace.node(step.path).take(step.messages, now)
+                step.pack()
             else:
                 step.settle(now)
         except Refused as refused:
@@ -79,6 +91,6 @@ def _check_settling(step: NotedSettlement, now: float) -> None:
     locked = queue.locked([step.token])
     if not locked:
         raise queue.lost()
-    if step.properties:
+    if properties := step.properties():
         (message,) = locked
-        message.copy(message.sequence_number).change_application_properties(step.properties)
+        message.copy(message.sequence_number).change_application_properties(properties)

@@ -155,7 +155,9 @@ class ReceivingEndpoint(LinkEndpoint):
             messages = _parse(event)
             self._check_faults(host.now())
             host.engine.node(self.path).check_arrival(messages, host.now(), before=0)
-            transaction.add(NotedSend(self.path, messages))
+            noted = NotedSend(self.path, messages)
+            transaction.add(noted)
+            noted.pack()
         except (Refused, DecodeError) as refused:
             self._count_refused(event, messages)
             if transaction is not None and event.settled:  # nobody can be told otherwise

@@ -43,6 +43,7 @@ from pairbus.broker.engine.transaction import NotedSettlement
 
 from .endpoint import LinkEndpoint, take_completions
 from .pace import MOST_OUTPUT
+from .transactions import KeptOutcome
 from .wire import delivery_tag, render_delivery
 
 if TYPE_CHECKING:
@@ -213,7 +214,8 @@ class SendingEndpoint(LinkEndpoint):
     def on_settled(self, event: Settled) -> None:
         if isinstance(event.state, TransactionalState):
             state = event.state
-            self.peer.at_length(event, lambda: self._note_all(event, state), lambda _: None)
+            weigh = self._host.transactions.weigh
+            self.peer.at_length(event, lambda: self._note_all(event, state), lambda _: weigh(state.txn_id))
             return
         forwards = self.queue.settings.forward_dead_lettered_messages_to is not None
         if forwards or len(event.delivery_ids) > _FEW_SETTLED:
@@ -260,16 +262,13 @@ class SendingEndpoint(LinkEndpoint):
         return TransactionalState(state.txn_id, _REJECTED_ECHO if isinstance(outcome, Rejected) else outcome)
 
     def _settling(self, token: "uuid.UUID", outcome: DeliveryOutcome) -> NotedSettlement:
-        properties = None
-        if isinstance(outcome, Rejected):
-            properties = _dead_letter_info(outcome.error)[2]
-        elif isinstance(outcome, Modified):
-            properties = _changes(outcome.message_annotations)
+        kept = KeptOutcome(outcome)
         return NotedSettlement(
             queue=self.queue,
             token=token,
-            settle=lambda now: self._apply(token, outcome, now),
-            properties=properties,
+            settle=lambda now: self._apply(token, kept.read(), now),
+            properties=lambda: _properties(kept.read()),
+            size=kept.size,
             buries=isinstance(outcome, Rejected),
             needs_content=not isinstance(outcome, Accepted),
         )
@@ -366,6 +365,13 @@ class SendingEndpoint(LinkEndpoint):
 
 def _refusal(refused: Refused) -> Rejected:
     return Rejected(AmqpError(refused.condition, refused.description, {}))
+
+
+def _properties(outcome: DeliveryOutcome) -> dict[str, Any] | None:
+    """How a settlement changes the properties of its message."""
+    if isinstance(outcome, Rejected):
+        return _dead_letter_info(outcome.error)[2]
+    return _changes(outcome.message_annotations) if isinstance(outcome, Modified) else None
 
 
 def _changes(given: Any) -> dict[str, Any] | None:

@@ -7,8 +7,9 @@
    nothing of it.
 3. A transaction is over when it is discharged, when its coordinator's link goes, or after two minutes. What
    was noted is then forgotten; messages that were to be settled stay locked as they were.
-4. A client makes us hold its messages until the discharge. They count as unfinished ones do, and there are
-   a hundred of them at most, as in the service.
+4. A client makes us hold its messages, and what it says of those that it settles, until the discharge. They
+   are held as bytes and count as unfinished messages do, and there are a hundred of them at most, as in the
+   service.
 """
 
 import uuid
@@ -17,6 +18,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pairbus import conditions
+from pairbus.amqp.composites import encode_composite, from_described
+from pairbus.amqp.decoding import decode
+from pairbus.amqp.performatives import DeliveryOutcome
 from pairbus.broker.engine.errors import Refused
 from pairbus.broker.engine.transaction import NotedSend, NotedStep
 
@@ -25,6 +29,27 @@ LONGEST = 120.0
 MOST_MESSAGES = 100
 # Of a link at a time. A client has one for each of its threads.
 MOST_DECLARED = 100
+# Bytes that a message or a settlement takes beside its own.
+_OVERHEAD = 1000
+
+
+class KeptOutcome:
+    """How a message is to be settled, as bytes."""
+
+    __slots__ = ("_encoded",)
+
+    def __init__(self, outcome: DeliveryOutcome) -> None:
+        self._encoded = encode_composite(outcome)
+
+    @property
+    def size(self) -> int:
+        return len(self._encoded)
+
+    def read(self) -> DeliveryOutcome:
+        """The outcome."""
+        outcome = from_described(decode(self._encoded)[0])
+        assert isinstance(outcome, DeliveryOutcome)
+        return outcome
 
 
 class Transaction:
@@ -47,14 +72,13 @@ class Transaction:
 
     def add(self, step: NotedStep) -> None:
         """Note a step, or raise Refused."""
-        messages = step.messages if isinstance(step, NotedSend) else ()
-        count = len(messages) or 1
+        count = len(step.messages) or 1 if isinstance(step, NotedSend) else 1
         if self._messages + count > MOST_MESSAGES:
             raise Refused(
                 conditions.NOT_ALLOWED,
                 f"A transaction has at most {MOST_MESSAGES} messages. Discharge it, and begin another.",
             )
-        self._hold(sum(message.size for message in messages))
+        self._hold(step.size + count * _OVERHEAD)
         self._messages += count
         self.steps.append(step)
 
