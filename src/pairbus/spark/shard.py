@@ -187,18 +187,25 @@ class ShardRun:
     def _counts(self) -> dict[str, int]:
         running = list(self._running.values())
         counts = {name: sum(getattr(one, name) for one in [*self._done, *running]) for name in COUNTS}
-        # Those that wait are still there when the next pump begins.
-        latest = running or self._done[-len(self._pairs()) :]
-        counts["waiting"] = sum(one.waiting for one in latest)
+        counts["waiting"] = sum(one.waiting for one in running or self._latest())
         return counts
+
+    def _latest(self) -> list[PumpSummary]:
+        """Of the last pump of each pair: what waits or cannot be read is still so when the next one begins,
+        and that tells what has become of it.
+        """
+        return self._done[-len(self._pairs()) :]
 
     def _row(self) -> dict[str, Any]:
         paths: dict[str, list[dict[str, Any]]] = {}
         errors: dict[str, str] = {}
         for summary in self._done:
+            for path, tally in summary.paths.items():
+                paths.setdefault(path, []).append({**asdict(tally), "waiting": 0})
+        for summary in self._latest():
             errors |= summary.queue_errors
             for path, tally in summary.paths.items():
-                paths.setdefault(path, []).append(asdict(tally))
+                paths[path][-1]["waiting"] += tally.waiting
         return {
             "epoch": self.shard.epoch,
             "shard": self.shard.number,

@@ -122,4 +122,4 @@ def _add(found: PathSummary, tallies: Sequence[Mapping[str, Any]]) -> None:
             found.first = tally["first"] if found.first is None else min(found.first, tally["first"])
             found.last = tally["last"] if found.last is None else max(found.last, tally["last"])
         found.trouble = tally["trouble"] or found.trouble
-    found.waiting += tallies[-1]["waiting"]
+        found.waiting += tally["waiting"]
