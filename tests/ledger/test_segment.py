@@ -6,9 +6,11 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -267,3 +269,43 @@ def test_writers_and_adopters_at_once_lose_nothing(tmp_path: Path) -> None:
     adopter.join()
     assert sorted(rows_in(tmp_path)) == list(range(80))
     assert hidden(tmp_path) == []
+
+
+def _remove(directory: Path) -> None:
+    shutil.rmtree(directory)
+
+
+def _move(directory: Path) -> None:
+    directory.rename(directory.with_name("elsewhere"))
+
+
+def _replace(directory: Path) -> None:
+    (path,) = hidden(directory)
+    path.unlink()
+    path.touch()
+
+
+@pytest.mark.parametrize("act", [_remove, _move, _replace])
+def test_a_file_that_is_gone_keeps_no_rows_and_says_so(tmp_path: Path, act: Callable[[Path], None]) -> None:
+    """Each row would be acknowledged, and gone with the process."""
+    directory = tmp_path / "records"
+    writer = SegmentWriter(directory, "rows")
+    writer.append([{"n": 1}, {"n": 2}])
+    act(directory)
+    with pytest.raises(FileNotFoundError, match="removed, moved or replaced"):
+        writer.append([{"n": 3}])
+    assert writer.lost == 2, "the third one is the caller's to count"
+    writer.append([{"n": 4}])
+    writer.close()
+    assert rows_in(directory) == [4]
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_a_file_that_is_gone_is_noticed_at_the_end(tmp_path: Path, is_synced: bool) -> None:
+    directory = tmp_path / "records"
+    writer = SegmentWriter(directory, "rows", is_chained=True)
+    writer.append([{"n": 1}], is_synced=is_synced)
+    shutil.rmtree(directory)
+    with pytest.raises(FileNotFoundError, match="removed, moved or replaced"):
+        writer.close(ends=True)
+    assert writer.lost == 1

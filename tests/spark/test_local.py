@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,7 +34,7 @@ from tests.cli.process import call
 from tests.guards.sources import ROOT
 from tests.ledger.receipts import read_receipts
 
-from .bus import PRIMARY_ENV, SECONDARY_ENV, Bus, Letter, until
+from .bus import OTHER_ENV, PRIMARY_ENV, SECONDARY_ENV, Bus, Letter, until
 from .processes import kill_tree
 from .traffic import running
 
@@ -466,3 +467,44 @@ def test_who_compacts_holds_the_lease(
     monkeypatch.setattr(SyphonLeases, "are_ours", property(lambda leases: False))
     assert syphon._compact() == ()
     assert len(seen) == 1
+
+
+def test_a_queue_that_could_not_be_read_before_a_pause_is_no_error_afterwards(
+    shop: Bus, pair: PumpPair, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last pump tells what cannot be read."""
+    fill(shop, 30)
+    shop.secondary.faults.set("refuse", entity=shop.backlog[0])
+    options = PumpOptions(patience=300.0, first_back_off=0.1)
+    syphon = Syphon(None, pair, state=tmp_path, options=options)
+    with running(syphon, once=True) as done:
+        until(lambda: "cannot be read" in caplog.text)
+        syphon.pause()
+        until(lambda: syphon.progress().resting == 1)
+        shop.secondary.faults.clear()
+        syphon.resume()
+    assert (done[0].moved, shop.left(), done[0].queue_errors) == (30, 0, {})
+    assert done[0].is_complete
+
+
+def test_what_waits_for_paths_of_one_name_is_added_up(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    other = Bus(shop.broker, primary="fabrikam")
+    other.create_entities(queues=["orders"], sessions=[], topics=[])
+    fill(shop, 7)
+    fill(other, 5)
+    for one in (shop, other):
+        one.primary.faults.set("full", entity="orders")
+    pairs = [pair, PumpPair.from_env(OTHER_ENV, SECONDARY_ENV)]
+    summary = Syphon(None, pairs, state=tmp_path).run(once=True)
+    assert (summary.waiting, summary.paths["orders"].waiting) == (12, 12)
+
+
+def test_receipts_whose_directory_goes_away_end_the_run(shop: Bus, pair: PumpPair, tmp_path: Path) -> None:
+    """They are written before messages are gone, but nobody could ever read them."""
+    fill(shop, 2000)
+    records = tmp_path / "records"
+    syphon = Syphon(None, pair, state=tmp_path / "state", records=records, options=PumpOptions(max_rate=200))
+    gone = when(lambda: len(shop.ids("orders")) > 20, lambda: shutil.rmtree(records))
+    with pytest.raises(SyphonError, match="removed, moved or replaced"):
+        syphon.run(once=True, on_progress=gone)
+    assert shop.left() > 0

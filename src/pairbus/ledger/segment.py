@@ -9,7 +9,8 @@ Theory of operation
    calls `sync` soon: what the kernel has outlives the process, not a power cut. Closed segments are synced.
 3. A write that fails is taken back to the end of the last whole row. Where even that fails, or an fsync
    fails (after which nobody knows what is on the disk), the segment is left behind and the next row begins a
-   new one.
+   new one. So it is where the file was removed, moved or replaced under its writer, which is looked at with
+   each fsync and at the end: then none of its rows is kept, and all of them count as lost.
 4. The writer holds a lock on its open segment, which the system lets go when the process ends, however it
    ends. An open segment whose lock can be had was left behind: it is *adopted*. A torn last line is cut off,
    or, in a chain, a torn last commit; the rest is closed as its writer would have done, and what has no whole
@@ -20,6 +21,7 @@ Theory of operation
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -46,6 +48,7 @@ MAX_BYTES = 16 * 1024 * 1024
 # Rows can be seen by others when their segment is closed, so it must not stay open for long.
 MAX_AGE = 60.0
 _CHUNK = 64 * 1024
+_GONE = "it was removed, moved or replaced while rows were written to it, and these are lost"
 
 
 class SegmentWriter:
@@ -127,13 +130,13 @@ class SegmentWriter:
             self._open = _create(self.directory, self.kind, self._clock, self._chain)
         if self._chain is not None:
             data += self._chain.link(data, len(lines))
-        unsynced = self._open.unsynced
         try:
             self._open.write(data, len(lines))
             if is_synced:
                 self._open.sync()
         except _Unusable as error:
-            self._leave(self._open, unsynced)
+            # These the caller hears of.
+            self._leave(self._open, max(0, error.rows - len(lines)))
             raise error.cause from None
         if self._chain is not None:
             self._chain.keep()
@@ -145,17 +148,15 @@ class SegmentWriter:
         try:
             self._open.sync()
         except _Unusable as error:
-            self._leave(self._open, self._open.unsynced)
+            self._leave(self._open, error.rows)
             raise error.cause from None
 
-    def _leave(self, segment: _OpenSegment, unsynced: int) -> None:
-        """Give up a segment that nothing can be written to, and with it the rows of earlier calls that were
-        still to be synced.
-        """
+    def _leave(self, segment: _OpenSegment, lost: int) -> None:
+        """Give up a segment that nothing can be written to, and with it so many rows of earlier calls."""
         self._open = None
         segment.abandon()
-        if unsynced:
-            self.lose(unsynced)
+        if lost:
+            self.lose(lost)
 
     def lose(self, rows: int) -> None:
         """Rows could not be written: the head of the chain tells it, if not now, then with its next word."""
@@ -205,11 +206,12 @@ class SegmentWriter:
 
 
 class _Unusable(Exception):
-    """Nothing more can be written to this segment."""
+    """Nothing more can be written to this segment, and so many of its rows are not known to be kept."""
 
-    def __init__(self, cause: OSError) -> None:
-        super().__init__(str(cause))
+    def __init__(self, cause: OSError, rows: int) -> None:
+        super().__init__(cause, rows)
         self.cause = cause
+        self.rows = rows
 
 
 @dataclass(slots=True)
@@ -218,6 +220,7 @@ class _OpenSegment:
     lock: FileLock
     begun: float
     size: int = 0
+    rows: int = 0
     #: How many rows are with the kernel and perhaps not on the disk.
     unsynced: int = 0
 
@@ -231,19 +234,22 @@ class _OpenSegment:
                 os.ftruncate(descriptor, self.size)
                 os.lseek(descriptor, self.size, os.SEEK_SET)
             except OSError:
-                raise _Unusable(error) from None
+                raise _Unusable(error, self.unsynced + rows) from None
             raise
         self.size += len(data)
+        self.rows += rows
         self.unsynced += rows
 
     def sync(self) -> None:
-        if not self.unsynced:
-            return
         try:
-            os.fsync(self.lock.descriptor)
+            if self.unsynced:
+                os.fsync(self.lock.descriptor)
+            is_there = self.lock.is_at(self.path)
         except OSError as error:
             self._name_in(error)
-            raise _Unusable(error) from None
+            raise _Unusable(error, self.unsynced) from None
+        if not is_there:
+            raise _Unusable(FileNotFoundError(errno.ENOENT, _GONE, str(self.path)), self.rows)
         self.unsynced = 0
 
     def _name_in(self, error: OSError) -> None:

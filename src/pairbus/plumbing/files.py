@@ -207,6 +207,10 @@ class FileLock:
                 os.close(descriptor)
         return cls(descriptor) if is_ours else None
 
+    def is_at(self, path: Path) -> bool:
+        """Whether this name still leads to the file; else it was removed, moved or replaced."""
+        return _leads_to(path, self.descriptor)
+
     def release(self) -> None:
         """Let others have it."""
         os.close(self.descriptor)
@@ -216,7 +220,7 @@ def _leads_to(path: Path, descriptor: int) -> bool:
     """Whether a name still leads to the file that was opened by it."""
     try:
         found = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return os.path.samestat(found, os.fstat(descriptor))
 

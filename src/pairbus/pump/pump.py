@@ -127,9 +127,11 @@ class Pump:
             await cancel_all(*side_tasks)
             await station.close()
             await asyncio.gather(primary.close(), secondary.close())
-            await self._receipts.close()
-            if self._ledger is not None:
-                await asyncio.get_running_loop().run_in_executor(None, self._ledger.close)
+            try:
+                await self._receipts.close()
+            finally:
+                if self._ledger is not None:
+                    await asyncio.get_running_loop().run_in_executor(None, self._ledger.close)
         summary = self._summary(station)
         self._tell(summary)
         if station.failure is not None:
