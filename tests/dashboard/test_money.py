@@ -45,14 +45,15 @@ def write(records: Path, rows: list[dict[str, Any]]) -> None:
     writer.close()
 
 
-def take_in(records: Path) -> None:
-    """As `pairbus cost report` does, without Spark."""
+def take_in(records: Path, *, is_killed: bool = False) -> None:
+    """As `pairbus cost report` does, without Spark. One that is killed leaves the segments."""
     for path in closed_segments(records, KIND):
         for day, rows in split_days(parse_segment(path.read_bytes(), path.name)):
             directory = records / f"{KIND}-{day}-000001.parquet"
             with DayDraft.open(directory, rows.schema, part=0, now=NOW) as draft:
                 draft.add(rows)
-        path.unlink()
+        if not is_killed:
+            path.unlink()
 
 
 @pytest.fixture
@@ -81,3 +82,13 @@ def test_what_a_report_has_taken_in_is_not_forgotten(records: Path) -> None:
     more = operation(7, int(NOW) // 60 * 60)
     write(records, [more])
     assert money.read(now=NOW)["units"] == 40_000_000
+
+
+def test_what_a_report_has_taken_in_and_not_yet_removed_counts_once(records: Path) -> None:
+    """While one runs, and after one that was killed, both are there."""
+    money = MoneySum(records, default_sheet())
+    before = money.read(now=NOW)
+    take_in(records, is_killed=True)
+    assert money.read(now=NOW)["units"] == before["units"]
+    write(records, [operation(7, int(NOW) // 60 * 60)])
+    assert money.read(now=NOW)["units"] == before["units"] + 10_000_000

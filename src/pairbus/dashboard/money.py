@@ -6,6 +6,8 @@
    before it does.
 4. Of what `pairbus cost report` has taken in, the sums that lie beside it are read. Segments beyond the
    newest ones are left to it; the sum says since when it counts.
+   A segment that it has taken in and not yet removed counts once: a writer numbers its rows, and the mark
+   behind them comes last.
 5. A budget is for a month: what is older counts for outages alone, which may go on.
 """
 
@@ -24,6 +26,7 @@ from pairbus.cost.sheet import PriceSheet
 from pairbus.ledger.operations import (
     KIND,
     Ledger,
+    Operation,
     OutageMark,
     WriterMark,
     latest_at,
@@ -68,7 +71,7 @@ class MoneySum:
             [*taken.outages, *ledger.outages], [*taken.writers, *ledger.writers], now=now, patience=_PATIENCE
         )
         outages = merge_outages(sighted)
-        usages = [one for one in (*taken.uses, *ledger.operations) if one.minute >= since]
+        usages = [one for one in (*taken.uses, *_beyond(taken, ledger)) if one.minute >= since]
         bill = make_bill(usages, outages, self._sheet)
         report = report_of(bill, usages, outages, self._sheet, bad_rows=taken.bad + ledger.bad)
         per_hour = _cost_per_hour(bill, now)
@@ -137,6 +140,14 @@ class MoneySum:
         known = {**self._read, **{name: parse_lines(data) for name, data in read.items()}}
         self._read = {name: known[name] for name in names}
         return ledger_of([*self._read.values()], now=now)
+
+
+def _beyond(taken: _Taken, ledger: Ledger) -> list[Operation]:
+    """What `cost report` has not taken in yet; rule 4."""
+    last: dict[str, str] = {}
+    for mark in taken.writers:
+        last[mark.writer] = max(mark.id, last.get(mark.writer, ""))
+    return [one for one in ledger.operations if one.id > last.get(one.writer, "")]
 
 
 def _read_day(path: Path, *, now: float) -> _Taken:
