@@ -24,6 +24,8 @@ from pairbus.client.direct.sender import AmqpSender
 from pairbus.errors import ConfigurationError
 from pairbus.options import SendAvailabilityOptions
 from pairbus.testing import ManualTimers
+from pairbus.wire.links import SenderLink
+from tests.waiting import PATIENCE
 
 from .scene import Scene, eventually, text
 
@@ -262,3 +264,20 @@ def test_threads_send_by_it_too_and_over_tls(broker: Broker, certificate: tuple[
         agents = {one.client.get("user-agent", "") for one in broker["contoso"].connections()}
     assert "till/1 pairbus" in agents
     assert broker["contoso"].message_count("orders") == 2
+
+
+async def test_an_answer_is_heard_though_what_was_read_with_it_cannot_be_handled(
+    direct: DirectScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = direct.sender()
+    await sender.send_messages(text("first"))
+    on_settled = SenderLink.on_settled
+
+    def settle_and_fail(link: SenderLink, event: Any) -> None:
+        on_settled(link, event)
+        raise RuntimeError("this read is beyond us")
+
+    monkeypatch.setattr(SenderLink, "on_settled", settle_and_fail)
+    async with asyncio.timeout(PATIENCE):
+        await sender.send_messages(text("second"))
+    assert direct.ids() == ["first", "second"]

@@ -383,10 +383,10 @@ class AmqpLine(asyncio.BufferedProtocol):
         self._is_reading = True
         try:
             self._handle(self._machine.receive_data(_reading.view[:nbytes].tobytes(), now))
-        finally:
+        finally:  # also if the rest cannot be handled: what is there and not told nobody can cancel
             self._is_reading = False
-        if self._answered:
-            self._wake_answered()
+            if self._answered:
+                self._wake_answered()
         if self._machine.has_to_say:
             self.flush_soon()
 
