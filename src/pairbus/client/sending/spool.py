@@ -106,7 +106,7 @@ class Spool:
         found = sum(store.damages for store in self.stores)
         self._damaged += found - self._known_damages
         self._known_damages = found
-        if self._refused or self._damaged:  # somebody may have dropped them
+        if (self._refused or self._damaged) and not self._is_closed:  # somebody may have dropped them
             self.thread.submit(self._count_aside)
         failures = (lane.failure for lane, _ in self._lanes.values() if lane.failure is not None)
         return SpoolStatus(
