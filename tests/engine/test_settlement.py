@@ -13,7 +13,7 @@ import pytest
 from pairbus import conditions
 from pairbus.amqp.message import scan
 from pairbus.broker.engine.errors import Refused
-from pairbus.broker.engine.message import MessageState
+from pairbus.broker.engine.message import MOST_PROPERTIES, MessageState
 from pairbus.broker.engine.queue import MessageQueue
 from tests.engine.samples import START, application_properties, bodies, message, queue, refused
 
@@ -191,6 +191,26 @@ def test_dead_lettering_without_a_reason_adds_no_property() -> None:
     orders.dead_letter(delivery.lock_token, START)
     assert orders.dead_letters is not None
     assert application_properties(orders.dead_letters.peek(0, 1, START)[0]) == {}
+
+
+@pytest.mark.parametrize("operation", ["abandon", "defer", "dead_letter"])
+def test_settling_makes_no_message_grow_for_ever(operation: str) -> None:
+    """Dead letters, and what nobody buries, may be settled as often as anybody likes."""
+    space, orders = queue(max_delivery_count=1_000_000)
+    space.send("orders", [message(b"1")], START)
+    (delivery,) = orders.receive(1, START)
+    for number in range(4):
+        assert delivery.lock_token is not None
+        orders.abandon(delivery.lock_token, START, properties={f"p{number}": "x" * 32_000})
+        (delivery,) = orders.receive(1, START)
+    before = delivery.message.size
+    assert before == orders.size_bytes < MOST_PROPERTIES
+    assert delivery.lock_token is not None
+    with refused(conditions.MESSAGE_SIZE_EXCEEDED, text="fewer or shorter properties"):
+        getattr(orders, operation)(delivery.lock_token, START, properties={"more": "x" * 32_000})
+    assert (delivery.message.size, orders.size_bytes) == (before, before)
+    orders.dead_letter(delivery.lock_token, START, reason="x" * 20_000, description="its lock is still there")
+    assert orders.counts().dead_letter == 1
 
 
 def test_a_deferred_message_comes_by_its_number_alone() -> None:

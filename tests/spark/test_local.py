@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -65,6 +66,26 @@ def test_a_drain_in_this_process_moves_all_and_leaves_the_receipts(shop: Bus, tm
     rows = read_receipts(segments)
     assert sorted(row["message_id"] for row in rows.values()) == sorted(ids)
     assert told["seconds"] >= told["moving_seconds"] > 0
+
+
+def test_nothing_is_sent_where_the_disk_has_no_room_for_receipts(
+    shop: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try would send what it has in hand once more."""
+    fill(shop, 300)
+
+    def write(directory: Path, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(directory))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pairbus.spark.shard.try_directory", write)
+        done = call(*RUN, "--once", "--state", str(tmp_path))
+    assert done.returncode == 3
+    assert "No space left on device" in done.stderr
+    assert shop.ids("orders") == []
+    assert (shop.left(), shop.locked()) == (300, 0)
+    assert call(*RUN, "--once", "--state", str(tmp_path)).returncode == 0
+    assert shop.left() == 0
 
 
 def test_the_summary_is_told_before_receipts_are_put_into_tables(

@@ -21,6 +21,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pairbus.client.state.directory import try_directory
 from pairbus.errors import ConfigurationError, PairbusError, UnreachableError
 from pairbus.ledger.operation_log import OperationLog
 from pairbus.ledger.receipts import ReceiptLog
@@ -30,7 +31,7 @@ from pairbus.pump.pair import PumpPair
 from pairbus.pump.pump import Pump
 from pairbus.pump.summary import PumpSummary
 from pairbus.stores.errors import RecordStoreError
-from pairbus.stores.places import RecordPlace
+from pairbus.stores.places import RecordPlace, StoreUri
 
 from .leash.ends import hold_leash
 from .leash.epochs import Shard
@@ -38,6 +39,8 @@ from .leash.leash import COUNTS, LeashPlace, PumpNews, PumpSeen
 from .leash.shares import divide, weigh
 from .leash.tether import Tether
 
+# Bytes: the receipts of what a pump has in hand.
+_TRIED_BYTES = 1 << 20
 # Status shows the paths with the most that waits; a namespace may have ten thousand entities.
 _PATHS_TOLD = 100
 
@@ -77,6 +80,7 @@ class ShardRun:
         pump = PumpSeen(self.shard.number, self.shard.epoch, attempt, host, os.getpid(), queues)
         tether = await hold_leash(job.leash, [*dict.fromkeys(job.records)], pump=pump, timed=job.timed)
         try:
+            await asyncio.to_thread(self._try_records)
             await self._obey(tether)
             if tether.is_cut:
                 raise UnreachableError("the driver of the syphon gives no sign of life; its pumps have ended")
@@ -91,6 +95,14 @@ class ShardRun:
             raise
         finally:
             await tether.close()
+
+    def _try_records(self) -> None:
+        """On a full disk nothing may be sent: without its receipt it would stay in the backlog, and be sent
+        again with each try.
+        """
+        for place in dict.fromkeys(self.job.records):
+            if not isinstance(place, StoreUri):
+                try_directory(place, _TRIED_BYTES)
 
     async def _obey(self, tether: Tether) -> None:
         ends = None if tether.left is None else time.monotonic() + tether.left

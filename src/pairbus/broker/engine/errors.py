@@ -135,6 +135,14 @@ def needs_session(path: str) -> Refused:
     )
 
 
+def too_many_properties(size: int, limit: int) -> Refused:
+    return Refused(
+        conditions.MESSAGE_SIZE_EXCEEDED,
+        f"The application properties of the message would have {size} bytes, more than the {limit} bytes "
+        "that settling can make of them. Settle it with fewer or shorter properties.",
+    )
+
+
 def is_dead_already(path: str) -> Refused:
     """There are no dead letters of dead letters."""
     return not_allowed(f"'{path}' holds dead letters already. Complete the message, or send it anew.")

@@ -63,18 +63,17 @@ class Exits(Generic[DeadRoom]):
         description: str | None,
         properties: Mapping[str, Any] | None = None,
     ) -> StoredMessage:
-        """What becomes of a message among the dead letters."""
+        """What becomes of a message among the dead letters. Refused if a client's properties are too much."""
         letter = message.copy(message.sequence_number)
         letter.state = MessageState.ACTIVE
         letter.expires_at = None
         letter.dead_letter_source = self._path
-        changes = dict(properties or {})
-        if reason is not None:
-            changes[words.REASON] = reason
-        if description is not None:
-            changes[words.DESCRIPTION] = description
-        if changes:
-            letter.change_application_properties(changes)
+        if properties:
+            letter.change_application_properties(properties, is_bounded=True)
+        given = {words.REASON: reason, words.DESCRIPTION: description}
+        why = {name: text for name, text in given.items() if text is not None}
+        if why:
+            letter.change_application_properties(why)
         return letter
 
     def bury(self, letter: StoredMessage, now: float) -> None:

@@ -45,6 +45,7 @@ from pairbus.amqp.types import Blob, Symbol
 from pairbus.words import PING_CONTENT_TYPE, POSTMARKS
 
 from .decimals import rewrite_decimals
+from .errors import too_many_properties
 
 T = TypeVar("T")
 SCHEDULED_TIME: Final = Symbol(words.SCHEDULED_TIME)
@@ -57,6 +58,9 @@ _MESSAGE_ID, _CONTENT_TYPE, _EXPIRY_TIME, _CREATION_TIME, _GROUP_ID = (
     for name in ("message_id", "content_type", "absolute_expiry_time", "creation_time", "group_id")
 )
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+#: Bytes of application properties that settlements can make of a message, which may be settled again and
+#: again. Twice what the service takes of all headers, so that a reason finds room in any message.
+MOST_PROPERTIES: Final = 131_072
 
 
 class MessageState(enum.IntEnum):
@@ -233,13 +237,19 @@ class StoredMessage:
         encoded = self.annotations_bytes
         return decode(encoded)[0] if encoded else {}
 
-    def change_application_properties(self, changes: Mapping[str, Any]) -> None:
-        """Merge properties into those of the message, as abandon, defer and dead-letter do."""
+    def change_application_properties(self, changes: Mapping[str, Any], *, is_bounded: bool = False) -> None:
+        """Merge properties into those of the message, as abandon, defer and dead-letter do. Where it is
+        `is_bounded`, Refused if that makes too much of them.
+        """
         try:
             merged = dict(View(self).sections.application_properties)
         except DecodeError:
             return
         merged.update(changes)
+        if is_bounded:
+            size = len(encode_application_properties(merged))
+            if size > max(MOST_PROPERTIES, len(self.content.application_properties_bytes)):
+                raise too_many_properties(size, MOST_PROPERTIES)
         self.set_application_properties(merged)
 
     def set_application_properties(self, properties: Mapping[str, Any]) -> None:

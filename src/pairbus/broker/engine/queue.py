@@ -443,7 +443,7 @@ class MessageQueue(Entity):
         """Change the properties as asked for; whether anything was."""
         before, held = message.size, message.held
         if properties:
-            message.change_application_properties(properties)
+            message.change_application_properties(properties, is_bounded=True)
         self.space.used += message.size - before
         return message.held is not held
 

@@ -93,4 +93,5 @@ def _check_settling(step: NotedSettlement, now: float) -> None:
         raise queue.lost()
     if properties := step.properties():
         (message,) = locked
-        message.copy(message.sequence_number).change_application_properties(properties)
+        copy = message.copy(message.sequence_number)
+        copy.change_application_properties(properties, is_bounded=True)
