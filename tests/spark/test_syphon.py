@@ -298,3 +298,10 @@ def test_a_rate_is_that_of_the_whole_job_and_other_paths_are_left_alone(
     assert times[-1] - times[0] >= (400 - 20 - 2 * 100) / 200
     assert Syphon(spark, pair, state=tmp_path).run(once=True).moved == 1000
     assert_whole(full_bus, sent, is_once=True)
+
+
+def test_a_session_has_room_for_all_that_java_compiles(spark: Any) -> None:
+    """With its first compiler alone it has 48 MB, if nobody says otherwise, which many queries fill up."""
+    pools = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    room = [pool.getUsage().getMax() for pool in pools if "Code" in pool.getName()]
+    assert sum(room) >= 200 << 20

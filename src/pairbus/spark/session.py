@@ -50,8 +50,9 @@ from .java import check_java
 DEFAULT_MASTER = "local[8,4]"
 LEAST_SPARK = (4, 2, 1)
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# For a Java that is not there for long.
-_QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# For a Java that is not there for long. With its first compiler alone Java has 48 MB for what is compiled,
+# which a session with many different queries fills up; then it fails. So it has what it has else.
+_QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 # How long a cancelled task may take to give its messages back before it is killed.
 _KILL_TIMEOUT = "20s"
 _HOW = "pip install 'pairbus[spark]'"
