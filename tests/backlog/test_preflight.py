@@ -237,10 +237,15 @@ async def test_a_depth_that_nobody_tells_is_no_error(
         secondary.create_queue(queue)
     if fault is not None:
         secondary.faults.set(fault)
-    depth = await read_depth(SdkSide(secondary.policies[policy], keywords={}).open_administration, QUEUES)
+    side, before, asked = SdkSide(secondary.policies[policy], keywords={}), asyncio.all_tasks(), []
+    depth = await read_depth(
+        side.open_administration, QUEUES * 10, on_request=lambda entity, fate: asked.append(entity)
+    )
     assert depth.trouble is not None
     assert depth.trouble.value == trouble
     assert depth.reason
+    assert len(asked) < 10, "the others would be refused it as well"
+    assert asyncio.all_tasks() == before
 
 
 async def test_the_depth_of_queues_that_are_there_and_of_one_that_is_not(broker: Broker) -> None:

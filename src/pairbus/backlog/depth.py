@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
+from pairbus.plumbing.tasks import cancel_all
 from pairbus.sdk.administration import (
     REQUEST_LIMIT,
     OpenAdministration,
@@ -65,13 +66,16 @@ async def read_depth(
             async with gate:
                 return await _read_one(admin, name, on_request)
 
+        reads = [asyncio.create_task(read(name)) for name in names]
         try:
-            found = await asyncio.gather(*map(read, names))
+            found = await asyncio.gather(*reads)
         except Exception as error:
             trouble = judge_trouble(error)
             if trouble is None:
                 raise
             return BacklogDepth(trouble=trouble, reason=describe_trouble(error))
+        finally:
+            await cancel_all(*reads)  # what one was refused, the others need not ask for
     return BacklogDepth(
         queues=tuple(queue for queue in found if queue is not None),
         missing=tuple(name for name, queue in zip(names, found, strict=True) if queue is None),
