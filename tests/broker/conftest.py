@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from pairbus.broker import Broker
 from pairbus.clock import ManualClock
 from tests.hurry import hurried_loops as pytest_asyncio_loop_factories  # noqa: F401 - a hook
+from tests.logs import our_records
 
 from .bus import Bus
 from .shells import Background, Farewells
@@ -40,10 +40,8 @@ def _complaints(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
     yield
     found = [
         f"{record.name}: {record.getMessage()} {getattr(record, 'fields', '')}"
-        for record in caplog.get_records("call")
-        if record.levelno >= logging.WARNING
-        and record.name.startswith(("pairbus", "asyncio"))
-        and not record.getMessage().startswith("fault")
+        for record in our_records(caplog)
+        if not record.getMessage().startswith("fault")
     ]
     if "noisy" not in request.fixturenames:
         assert found == []

@@ -29,6 +29,7 @@ from pairbus.broker.handle import NamespaceHandle
 from pairbus.broker.links.receiving_endpoint import BATCH_FORMAT
 from pairbus.broker.strand import Strand
 from pairbus.clock import ManualClock
+from tests.logs import our_lines
 from tests.waiting import PATIENCE, wait_until
 
 from .raw import RawClient
@@ -344,8 +345,7 @@ def test_a_refused_turn_ends_links_that_have_to_wait_for_that(
     wait_until(lambda: not host.peers)
     with connect(busy) as again:
         assert is_accepted(again, "orders")
-    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
-    assert errors == ["turn refused"]
+    assert our_lines(caplog, level=logging.ERROR) == ["turn refused"]
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
@@ -379,7 +379,7 @@ def test_nothing_is_decided_after_a_kill(broker: Broker, caplog: pytest.LogCaptu
     broker.call(lambda: None)
     assert "pairbus-decides-busy" not in [thread.name for thread in threading.enumerate()]
     assert peer.endpoints
-    assert not caplog.records
+    assert not our_lines(caplog)
 
 
 @pytest.mark.usefixtures("noisy")

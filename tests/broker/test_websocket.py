@@ -33,6 +33,7 @@ from pairbus.amqp.sasl import SaslClient
 from pairbus.broker import Broker, ConnectionLimits
 from pairbus.broker.websocket import MOST_READ
 from pairbus.clock import ManualClock
+from tests.logs import our_lines
 from tests.waiting import PATIENCE
 
 from .bus import Bus, bodies, opened, receive
@@ -260,7 +261,7 @@ def test_who_asks_and_is_gone_fills_no_log(bus: Bus, caplog: pytest.LogCaptureFi
     with line(bus.namespace.port) as another:
         another.accepted()
         Client(another, plain(bus)).exchange()
-    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+    assert our_lines(caplog) == []
 
 
 def test_goodbyes(bus: Bus) -> None:

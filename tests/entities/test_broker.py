@@ -12,6 +12,7 @@ from pairbus.broker import Broker, QueueSettings
 from pairbus.broker.engine.namespace import Namespace
 from pairbus.errors import ConfigurationError
 from tests.cli.process import run, running_broker
+from tests.logs import our_lines
 from tests.waiting import wait_until
 
 from .test_files import CONFIG, write_toml
@@ -109,7 +110,7 @@ def test_a_change_is_followed_and_a_bad_one_told(tmp_path: Path, caplog: pytest.
             path.write_text("[queues.newest]\n[namespaces.else.queues.x]\n", encoding="utf-8")
             broker.reload_entities()
             broker.reload_entities()
-        assert [record.getMessage() for record in caplog.records] == [
+        assert our_lines(caplog, level=logging.ERROR) == [
             "an entity file is not usable, and nothing of it is done",
             "an entity file is not usable, and nothing of it is done",
             "a declared entity is refused",

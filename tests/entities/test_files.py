@@ -14,6 +14,7 @@ from pairbus.broker.engine.filters import CorrelationFilter, SqlFilter
 from pairbus.broker.engine.settings import EntityStatus, QueueSettings
 from pairbus.broker.entities.files import EntityFiles, read_entity_file
 from pairbus.errors import ConfigurationError
+from tests.logs import our_records
 
 CONFIG = Path(__file__).parent / "Config.json"
 
@@ -68,7 +69,7 @@ def test_keys_of_the_config_have_any_case_and_unknown_ones_are_told(
     with caplog.at_level(logging.WARNING):
         declared = EntityFiles([path]).declared("one")
     assert declared.queues == {"orders": QueueSettings(lock_duration=30.0, max_delivery_count=4)}
-    (record,) = caplog.records
+    (record,) = our_records(caplog)
     assert record.fields["key"] == "UserConfig.Namespaces[1].queues[1].properties.Sparkle"  # type: ignore[attr-defined]
 
 

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from pairbus.spark.housekeeping import Chore
+from tests.logs import our_lines
 
 
 class Work:
@@ -47,8 +48,9 @@ def test_a_chore_that_fails_is_told_and_tried_again_less_and_less_soon(
         work.pass_time(4000.0)
     assert work.tried == [900.0, 930.0, 990.0, 1110.0, 1350.0, 1830.0, 2730.0, 3630.0]
     assert (work.chore.trouble or "").endswith("RuntimeError: no space left")
-    assert len(caplog.messages) == len(work.tried)
-    assert caplog.messages[0] == "compaction failed: RuntimeError: no space left; it is tried again in 30 s"
+    told = our_lines(caplog)
+    assert len(told) == len(work.tried)
+    assert told[0] == "compaction failed: RuntimeError: no space left; it is tried again in 30 s"
 
 
 def test_a_chore_that_is_well_again_has_time_and_then_fails_anew() -> None:

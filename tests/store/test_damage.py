@@ -22,6 +22,7 @@ from pairbus.broker.store.salvage import salvage_store
 from pairbus.broker.store.sqlite import SqliteStore
 from pairbus.broker.store.wal_marks import WalMarks
 from tests.engine.samples import START, message, namespace
+from tests.logs import our_lines
 from tests.store.damage import Original, contents_of, do_damage, fixed_parts, make_originals, reload
 from tests.store.files import fingerprint, load, store_path, write
 
@@ -225,7 +226,7 @@ def test_a_counter_that_cannot_be_written_stops_nobody(
             for _ in range(3):
                 space.send("orders", [message()], START)
                 store.commit(space.take_events())
-    assert [record.getMessage() for record in caplog.records] == ["the counter of a store cannot be written"]
+    assert our_lines(caplog) == ["the counter of a store cannot be written"]
     assert _line(path).turn == 1
     assert len(load(path).get_queue("orders").table) == 3
 
